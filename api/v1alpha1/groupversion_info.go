@@ -1,0 +1,34 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 holds the kinds of berth.dev/v1alpha1: processes that coding agents need, as Kubernetes resources.
+//
+// +kubebuilder:object:generate=true
+// +groupName=berth.dev
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	// GroupVersion is berth.dev/v1alpha1.
+	GroupVersion = schema.GroupVersion{Group: "berth.dev", Version: "v1alpha1"}
+
+	// SchemeBuilder collects what AddToScheme registers.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+
+	// AddToScheme registers the kinds of this package with a scheme.
+	AddToScheme = SchemeBuilder.AddToScheme
+)
+
+func addKnownTypes(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion,
+		&DevServer{}, &DevServerList{},
+		&Instance{}, &InstanceList{},
+	)
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

@@ -1,0 +1,93 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// InstanceSpec says what session is wanted.
+// +kubebuilder:validation:XValidation:rule="(has(self.session) ? self.session : ”) == (has(oldSelf.session) ? oldSelf.session : ”)",message="session is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
+type InstanceSpec struct {
+	ProcessSpec `json:",inline"`
+
+	// The name that people know the session by; it need not be a legal object name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+
+	// The terminal that the program is started in.
+	// +optional
+	// +kubebuilder:default={}
+	Terminal TerminalSpec `json:"terminal,omitzero"`
+}
+
+// TerminalSpec is the size of a terminal at its start; berth attach changes it to that of the window.
+type TerminalSpec struct {
+	// Width in characters. Defaults to 120.
+	// +optional
+	// +kubebuilder:default=120
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Columns *int32 `json:"columns,omitempty"`
+
+	// Height in lines. Defaults to 40.
+	// +optional
+	// +kubebuilder:default=40
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Rows *int32 `json:"rows,omitempty"`
+}
+
+// InstanceStatus is what is known of a session.
+type InstanceStatus struct {
+	ProcessStatus `json:",inline"`
+
+	// What to type to take the session's terminal.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	AttachCommand string `json:"attachCommand,omitempty"`
+}
+
+// Instance is a session of a coding agent: a program in a terminal that stays when nobody looks.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=berth,shortName=inst
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Attach",type=string,JSONPath=`.status.attachCommand`
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restartCount`
+// +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.spec.session`,priority=1
+// +kubebuilder:printcolumn:name="PID",type=integer,JSONPath=`.status.process.pid`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:selectablefield:JSONPath=`.spec.session`
+// +kubebuilder:selectablefield:JSONPath=`.spec.state`
+type Instance struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// What is wanted.
+	// +required
+	Spec InstanceSpec `json:"spec"`
+
+	// What is; written by Berth alone.
+	// +optional
+	Status InstanceStatus `json:"status,omitempty"`
+}
+
+// GetProcessSpec gives the part of the spec that all process kinds share.
+func (i *Instance) GetProcessSpec() *ProcessSpec { return &i.Spec.ProcessSpec }
+
+// GetProcessStatus gives the part of the status that all process kinds share.
+func (i *Instance) GetProcessStatus() *ProcessStatus { return &i.Status.ProcessStatus }
+
+// InstanceList is a list of Instances.
+// +kubebuilder:object:root=true
+type InstanceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Instance `json:"items"`
+}

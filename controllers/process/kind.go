@@ -1,0 +1,64 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process is the reconcile loop that all process kinds share: read, observe, decide (internal/lifecycle), write, act.
+package process
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Object is an object of a process kind.
+type Object interface {
+	client.Object
+	GetProcessSpec() *v1alpha1.ProcessSpec
+	GetProcessStatus() *v1alpha1.ProcessStatus
+}
+
+// Kind is what is special to one kind. Its methods are called from one reconcile of one object at a time and never wait for a process.
+type Kind interface {
+	// Resource is the plural lower-case name, such as devservers.
+	Resource() string
+	// New and NewList give empty objects.
+	New() Object
+	NewList() client.ObjectList
+
+	// Prepare says how the next incarnation of the object would be started, or why it can't be. It may set fields of the kind's own status
+	// (an allocated port), which are then written together with the intent to start. Shared work is done already when it is called: plan.Process
+	// holds argv (not expanded yet), environment, directory, UID and incarnation.
+	// It is called at every reconcile of an object that wants to run, also while an incarnation is running: current is that incarnation, or nil.
+	Prepare(ctx context.Context, object Object, current *runtime.Incarnation, plan *Plan) error
+
+	// Look adds what the kind knows about the current incarnation, which runs: readiness, liveness, addresses. It sets fields of the kind's own status and
+	// its own conditions (through SetCondition). retry is when to look again, 0 for never.
+	Look(ctx context.Context, object Object, current runtime.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
+
+	// Rest is called instead of Look when no incarnation is running, so that the kind sets all of its own conditions from the first visit on.
+	Rest(ctx context.Context, object Object)
+
+	// Forget is called when the object is gone: whatever the kind keeps in memory about this UID (probers) ends.
+	Forget(uid types.UID)
+}
+
+// Plan is how the next incarnation would be started.
+type Plan struct {
+	// Process is complete but for variables of the kind.
+	Process runtime.Process
+	// Variables are added to the environment before argv is expanded, such as PORT.
+	Variables map[string]string
+	// Fingerprint are words of the kind's spec that a running process depends on, beyond command, directory and environment of the spec.
+	// A change of one of them is a changed spec.
+	Fingerprint []string
+	// Blocked, when set, is why nothing can be started.
+	Blocked *lifecycle.Blocked
+	// Probed says that Ready waits for what Look says.
+	Probed bool
+}

@@ -1,0 +1,20 @@
+package internal
+import (
+ _ "github.com/onsi/ginkgo/v2"
+ _ "github.com/onsi/gomega"
+ _ "sigs.k8s.io/controller-runtime"
+ _ "k8s.io/client-go/rest"
+ _ "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+ _ "github.com/creack/pty"
+ _ "golang.org/x/sys/unix"
+ _ "golang.org/x/term"
+ _ "github.com/spf13/cobra"
+ _ "github.com/gofrs/flock"
+ _ "github.com/charmbracelet/x/ansi"
+ _ "go.uber.org/goleak"
+ _ "github.com/fluxcd/cli-utils/pkg/kstatus/status"
+ _ "github.com/google/go-cmp/cmp"
+ _ "k8s.io/utils/clock"
+ _ "github.com/prometheus/client_golang/prometheus"
+ _ "sigs.k8s.io/yaml"
+)

@@ -1,0 +1,162 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lifecycle is the heart of Berth: one pure function that decides what to do next about one process.
+//
+// Next looks at what is wanted, what was recorded, what is there and the time, and answers with at most one action, the status that is
+// true from now on, and when to look again. It does no I/O and asks no clock, so every point at which a manager can crash can be listed and tested.
+package lifecycle
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// Want is what should become of the process.
+type Want string
+
+const (
+	// Run wants one incarnation to run.
+	Run Want = "Run"
+	// Stop wants none to run.
+	Stop Want = "Stop"
+	// Gone wants none to run and every trace removed: the object is being deleted.
+	Gone Want = "Gone"
+)
+
+// Desired is what the spec asks for.
+type Desired struct {
+	UID        types.UID
+	Generation int64
+	Want       Want
+
+	// SpecHash is the fingerprint of all that an incarnation is started with.
+	SpecHash     string
+	RestartToken string
+	ResetToken   string
+
+	RestartPolicy v1alpha1.RestartPolicy
+	UpdatePolicy  v1alpha1.UpdatePolicy
+	// Grace is the time between asking a process to end and killing it.
+	Grace   time.Duration
+	Backoff Backoff
+	Breaker Breaker
+
+	// Blocked, when set, is why nothing can be started. What runs already goes on running.
+	Blocked *Blocked
+	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
+	Probed bool
+}
+
+// Backoff is the wait before a failed process is started again.
+type Backoff struct {
+	Initial, Max, ResetAfter time.Duration
+}
+
+// Breaker is when to stop trying. CoolDown 0 keeps it open until a reset.
+type Breaker struct {
+	Threshold        int
+	Window, CoolDown time.Duration
+}
+
+// Blocked is why nothing can be started.
+type Blocked struct {
+	Reason, Message string
+	// Conflict: something that this object needs belongs to somebody else. It is said in the condition Conflict too.
+	Conflict bool
+	// Retry is when to look again; 0 when an event will come.
+	Retry time.Duration
+}
+
+// Observed is what is really there.
+type Observed struct {
+	Incarnations []Incarnation
+	// Ready is the newest answer of the readiness probe for the current incarnation: nil while there is none.
+	Ready *bool
+	// NotReady says why Ready is false or nil, for people.
+	NotReady string
+	// Unhealthy, when not empty, is why the liveness probe of the current incarnation has failed for good.
+	Unhealthy string
+}
+
+// Phase is where an incarnation stands; the same words as those of the runtime.
+type Phase string
+
+const (
+	// Starting: asked for, not known to run yet.
+	Starting Phase = "Starting"
+	// Running: something of its tree lives.
+	Running Phase = "Running"
+	// Exited: nothing of its tree is left.
+	Exited Phase = "Exited"
+	// Failed: the program could not be executed.
+	Failed Phase = "Failed"
+	// Unknown: it cannot be told whether anything lives.
+	Unknown Phase = "Unknown"
+)
+
+// Incarnation is one incarnation as the runtime found it.
+type Incarnation struct {
+	Number  int64
+	Phase   Phase
+	Process v1alpha1.ProcessReference
+	// Exit is set when the phase is Exited; Reason and Message when it is Failed or Unknown.
+	Exit            *Exit
+	Reason, Message string
+	// Containment is Cgroup or Subreaper.
+	Containment string
+}
+
+func (i Incarnation) alive() bool {
+	return i.Phase == Starting || i.Phase == Running || i.Phase == Unknown
+}
+
+// Exit is how an incarnation ended; Known is false when nobody could observe it.
+type Exit struct {
+	Known      bool
+	Code       int32
+	Signal     string
+	FinishedAt time.Time
+}
+
+// Action is the one thing to do outside, after the status was written.
+type Action string
+
+const (
+	// None: nothing to do outside.
+	None Action = "None"
+	// StartProcess starts Step.Incarnation, whose number the status already holds.
+	StartProcess Action = "Start"
+	// StopProcess asks Step.Incarnation to end.
+	StopProcess Action = "Stop"
+	// KillProcess ends Step.Incarnation.
+	KillProcess Action = "Kill"
+	// Forget removes every trace of the UID outside.
+	Forget Action = "Forget"
+	// LookAgain: what was read is older than what is there. Nothing is written or done.
+	LookAgain Action = "LookAgain"
+)
+
+// Step is what to do next: write Status if it differs, and only when that write was acknowledged do Action; then look again after Requeue, if that is
+// not 0, or when something happens.
+type Step struct {
+	Status      v1alpha1.ProcessStatus
+	Action      Action
+	Incarnation int64
+	Requeue     time.Duration
+	// Released says that nothing of the object is left outside once Action is done, so that the finalizer may go.
+	Released bool
+	// Expires says since when the object is at rest without a process, for ttlSecondsAfterStopped; zero while it is not.
+	Expires time.Time
+	// Events are to be told after the write.
+	Events []Event
+}
+
+// Event is something that a user may notice. Reason is that of a condition.
+type Event struct {
+	Warning         bool
+	Reason, Message string
+}

@@ -1,0 +1,191 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runtime is the interface to what really runs: one backend each for the host, and later tmux, Docker and Pods.
+//
+// Everything outside carries the UID of its object and the number of its incarnation. No call waits for a process to live or die:
+// a backend says on Events that something happened to a UID, and whoever wants to know what looks with Observe.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Errors that a backend wraps, to be told apart with errors.Is.
+var (
+	// ErrStale refuses to start an incarnation with a number lower than one that was started before.
+	ErrStale = errors.New("a newer incarnation was started already")
+	// ErrOldAlive refuses to start an incarnation while an older one lives.
+	ErrOldAlive = errors.New("an older incarnation is still alive")
+	// ErrNotFound: nothing is known of the UID, or of that incarnation.
+	ErrNotFound = errors.New("no such incarnation")
+	// ErrNoTerminal: the process was not started in a terminal.
+	ErrNoTerminal = errors.New("the process has no terminal")
+)
+
+// StartError is a start that failed and would fail again: the reason is one of the api's condition reasons
+// (CommandNotFound, PermissionDenied, WorkingDirMissing, StartFailed).
+type StartError struct {
+	Reason  string
+	Message string
+}
+
+func (e *StartError) Error() string { return e.Message }
+
+// Process is all that a backend needs to know to start an incarnation.
+type Process struct {
+	UID         types.UID
+	Incarnation int64
+	// Name is what people know the object by, such as devservers/default/web. For messages only: nothing is found by it.
+	Name string
+	// Command is argv, already expanded. Never empty.
+	Command []string
+	// Dir is absolute; empty means the home directory.
+	Dir string
+	// Env is added to the environment of the manager, as NAME=value; later entries win. It may hold secrets.
+	Env []string
+	// Terminal asks for a PTY; nil means that the output goes straight to the log and stdin stays open and silent.
+	Terminal *Terminal
+	// StopSignal is the signal that Stop sends to every process of the tree, such as SIGTERM.
+	StopSignal string
+}
+
+// Terminal is the size of a terminal in characters.
+type Terminal struct {
+	Columns, Rows int32
+}
+
+// Phase is where an incarnation stands.
+type Phase string
+
+const (
+	// Starting: asked for, not known to run yet.
+	Starting Phase = "Starting"
+	// Running: the program was executed and something of its tree lives.
+	Running Phase = "Running"
+	// Exited: the program ended and nothing of its tree is left.
+	Exited Phase = "Exited"
+	// Failed: the program could not be executed; StartError says why. Nothing is left.
+	Failed Phase = "Failed"
+	// Unknown: it cannot be told whether anything lives. Nothing may be started beside it.
+	Unknown Phase = "Unknown"
+)
+
+// Incarnation is what was found of one incarnation of a UID.
+type Incarnation struct {
+	UID    types.UID
+	Number int64
+	Name   string
+	Phase  Phase
+
+	// Node, PID, StartTicks and BootID identify the program; StartedAt is when it was executed.
+	Node       string
+	PID        int64
+	StartTicks int64
+	BootID     string
+	StartedAt  time.Time
+
+	// Exit is set when the phase is Exited.
+	Exit *Exit
+	// StartError is set when the phase is Failed.
+	StartError *StartError
+	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); a backend ends those by itself.
+	LeaderExit *Exit
+	// Containment says by which means the tree is ended: Cgroup or Subreaper.
+	Containment string
+	// Message explains Unknown.
+	Message string
+}
+
+// Alive says whether anything of the incarnation lives or may live.
+func (i Incarnation) Alive() bool {
+	return i.Phase == Starting || i.Phase == Running || i.Phase == Unknown
+}
+
+// Exit is how a program ended. A code and a signal are never invented: Known is false when nobody could observe the end.
+type Exit struct {
+	Known      bool
+	Code       int32
+	Signal     string
+	FinishedAt time.Time
+	Message    string
+}
+
+// Runtime starts, ends and observes incarnations. All methods are safe for concurrent use and none waits for a process.
+type Runtime interface {
+	// Start makes incarnation p.Incarnation of p.UID run. Called again for the same incarnation it does nothing and succeeds, whatever became
+	// of it. It returns before the program is known to run; a program that cannot be executed is observed as Failed.
+	// Errors: ErrStale, ErrOldAlive, or one of the environment (disk full, no more processes), to be tried again.
+	Start(ctx context.Context, p Process) error
+
+	// Stop asks every process of that incarnation to end, with the stop signal that it was started with. It is sent once per call, to that
+	// incarnation alone; nothing there to stop is success. Kill always has to follow after a grace period: Stop does not escalate by itself.
+	Stop(ctx context.Context, uid types.UID, incarnation int64) error
+
+	// Kill ends the whole tree of that incarnation with SIGKILL. Nothing there is success.
+	Kill(ctx context.Context, uid types.UID, incarnation int64) error
+
+	// Observe says what is there of a UID: none, or the newest incarnation, and older ones only while they live.
+	// The exit of the newest incarnation stays known until Forget.
+	Observe(ctx context.Context, uid types.UID) ([]Incarnation, error)
+
+	// List says what is there of all UIDs, for adoption and leftovers.
+	List(ctx context.Context) ([]Incarnation, error)
+
+	// Forget removes every trace of a UID: records, log, sockets. It fails while anything of it lives.
+	Forget(ctx context.Context, uid types.UID) error
+
+	// Events carries the UIDs that something happened to. Events may be merged or repeated, never lost.
+	Events() <-chan types.UID
+}
+
+// Inspector is implemented by backends that can tell which sockets a process tree listens on.
+type Inspector interface {
+	// Listeners gives the TCP sockets that processes of the newest incarnation of the UID listen on.
+	Listeners(ctx context.Context, uid types.UID) ([]Listener, error)
+	// PortOwner says who listens on a TCP port of this machine: nil when nobody does.
+	PortOwner(ctx context.Context, port int32) (*PortOwner, error)
+}
+
+// Listener is a listening TCP socket.
+type Listener struct {
+	Address string // the IP address, such as 127.0.0.1 or ::
+	Port    int32
+	PID     int64
+}
+
+// PortOwner is a process that listens on a port. PID is 0 and Command empty when the process cannot be seen (another user's).
+type PortOwner struct {
+	PID     int64
+	Command string
+	UID     types.UID // the object that the process belongs to, when it is one of ours
+}
+
+// Logger is implemented by backends that keep the output.
+type Logger interface {
+	// OpenLog opens the output of a UID, over all of its incarnations. ErrNotFound when there is none.
+	OpenLog(ctx context.Context, uid types.UID) (Log, error)
+}
+
+// Log is output that only grows; its old part may be gone. Offsets are bytes since the first output of the UID and stay valid for ever.
+type Log interface {
+	// Bounds gives the offset of the first byte still there and of the end.
+	Bounds() (first, end int64, err error)
+	// ReadAt reads like io.ReaderAt. Bytes that are gone read as an error that wraps io.ErrUnexpectedEOF: ask Bounds and resume.
+	io.ReaderAt
+	// Wait returns when there is output beyond the offset, when the log is closed (ErrNotFound), or when the context ends.
+	Wait(ctx context.Context, offset int64) error
+	io.Closer
+}
+
+// Attacher is implemented by backends whose processes can have a terminal.
+type Attacher interface {
+	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in returns an error.
+	// ErrNoTerminal when it was started without one; ErrNotFound when nothing runs.
+	Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan Terminal) error
+}
