@@ -8,7 +8,7 @@ import (
 )
 
 // DevServerSpec says what server is wanted.
-// +kubebuilder:validation:XValidation:rule="(has(self.session) ? self.session : ”) == (has(oldSelf.session) ? oldSelf.session : ”)",message="session is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable: delete the object and create it anew"
 type DevServerSpec struct {

@@ -8,7 +8,7 @@ import (
 )
 
 // InstanceSpec says what session is wanted.
-// +kubebuilder:validation:XValidation:rule="(has(self.session) ? self.session : ”) == (has(oldSelf.session) ? oldSelf.session : ”)",message="session is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
