@@ -1,0 +1,115 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// violation is a value that breaks one bound of the schema, and a word of the refusal beside the path.
+type violation struct {
+	path  string
+	bound string
+	value any
+}
+
+// TestBounds breaks every bound that the generated schema has, one at a time, on a real API server.
+func TestBounds(t *testing.T) {
+	for _, kind := range both {
+		t.Run(kind, func(t *testing.T) {
+			var all []violation
+			walk(specOf(t, kind), "spec", func(path string, schema schemaProps) {
+				all = append(all, violations(path, schema)...)
+			})
+			NewWithT(t).Expect(len(all)).To(BeNumerically(">", 50), "the schema has lost its bounds")
+			for _, v := range all {
+				t.Run(v.path+" "+v.bound, func(t *testing.T) {
+					g := NewWithT(t)
+					o := object(t, kind, "refused", "{}")
+					place(o.Object, strings.Split(v.path, "."), v.value)
+					err := dryRun(t.Context(), o)
+					g.Expect(err).To(HaveOccurred(), "the API server took it")
+					g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), err.Error())
+					g.Expect(err.Error()).To(ContainSubstring(strings.ReplaceAll(v.path, "[]", "[0]")))
+				})
+			}
+		})
+	}
+}
+
+func violations(path string, schema schemaProps) []violation {
+	var found []violation
+	add := func(bound string, value any) { found = append(found, violation{path, bound, value}) }
+	if schema.Minimum != nil {
+		add("below its minimum", int64(*schema.Minimum)-1)
+	}
+	if schema.Maximum != nil {
+		add("above its maximum", int64(*schema.Maximum)+1)
+	}
+	if schema.MaxLength != nil {
+		add("too long", strings.Repeat("a", int(*schema.MaxLength)+1))
+	}
+	if schema.MinLength != nil {
+		add("too short", strings.Repeat("a", int(*schema.MinLength)-1))
+	}
+	if schema.Pattern != "" {
+		add("against its pattern", "no such thing!")
+	}
+	if len(schema.Enum) > 0 {
+		add("not in its enum", "Nonsense")
+	}
+	if schema.MinItems != nil {
+		add("with too few items", items(*schema.MinItems-1, schema))
+	}
+	if schema.MaxItems != nil {
+		add("with too many items", items(*schema.MaxItems+1, schema))
+	}
+	switch schema.Type {
+	case "integer", "object", "array":
+		add("of a wrong type", "text")
+	case "string":
+		add("of a wrong type", int64(1))
+	}
+	return found
+}
+
+// items makes a list of n good items of a list's schema.
+func items(n int64, schema schemaProps) []any {
+	list := make([]any, 0, n)
+	for i := range n {
+		if schema.Items.Schema.Type == "object" {
+			list = append(list, map[string]any{"name": fmt.Sprintf("N%d", i)})
+		} else {
+			list = append(list, "x")
+		}
+	}
+	return list
+}
+
+// place sets a value deep inside content; a path element that ends in [] is the first item of a list.
+func place(content map[string]any, path []string, value any) {
+	name, isList := strings.CutSuffix(path[0], "[]")
+	switch {
+	case len(path) == 1 && isList:
+		content[name] = []any{value}
+	case len(path) == 1:
+		content[name] = value
+	case isList:
+		item := map[string]any{"name": "A"}
+		content[name] = []any{item}
+		place(item, path[1:], value)
+	default:
+		inner, ok := content[name].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			content[name] = inner
+		}
+		place(inner, path[1:], value)
+	}
+}

@@ -1,0 +1,87 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+)
+
+// cleanup is what is used once the context of a test has ended.
+var cleanup = context.Background()
+
+const sharedDefaults = `
+state: Running
+restartPolicy: Always
+updatePolicy: Recreate
+backoff: {initialSeconds: 1, maxSeconds: 60, resetAfterSeconds: 60}
+breaker: {failureThreshold: 5, windowSeconds: 180, coolDownSeconds: 600}
+process:
+  command: [sleep, infinity]
+  stop: {signal: SIGTERM, gracePeriodSeconds: 10}
+`
+
+func TestDefaults(t *testing.T) {
+	own := map[string]string{
+		kindInstance:  `terminal: {columns: 120, rows: 40}`,
+		kindDevServer: `url: {detect: Enabled}`,
+	}
+	for _, kind := range both {
+		t.Run(kind, func(t *testing.T) {
+			want := parse(t, sharedDefaults)
+			merge(want, parse(t, own[kind]))
+			o := object(t, kind, "defaulted", "{}")
+			NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
+			expectSame(t, want, o.Object["spec"])
+		})
+	}
+}
+
+func TestProbeDefaults(t *testing.T) {
+	o := object(t, kindDevServer, "defaulted", `
+spec:
+  readiness: {httpGet: {}}
+  liveness: {exec: {command: ["true"]}, periodSeconds: 9}
+`)
+	NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
+	spec, ok := o.Object["spec"].(map[string]any)
+	NewWithT(t).Expect(ok).To(BeTrue())
+	expectSame(t, parse(t, `
+httpGet: {path: /, scheme: http}
+periodSeconds: 5
+timeoutSeconds: 2
+failureThreshold: 3
+`), spec["readiness"])
+	expectSame(t, parse(t, `
+exec: {command: ["true"]}
+periodSeconds: 9
+timeoutSeconds: 2
+failureThreshold: 3
+`), spec["liveness"])
+}
+
+// expectSame compares through JSON, so that it does not matter how a number is held.
+func expectSame(t *testing.T, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(plain(t, want), plain(t, got)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func plain(t *testing.T, value any) any {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out any
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,166 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// refusal is a manifest that the API server must not take, and words of its answer.
+type refusal struct {
+	name     string
+	kinds    []string
+	fragment string
+	words    string
+}
+
+var (
+	both          = []string{kindInstance, kindDevServer}
+	devServerOnly = []string{kindDevServer}
+)
+
+// refusals has one entry or more for each rule that the schema says in CEL; TestEveryRuleIsTried keeps it complete.
+var refusals = []refusal{
+	{
+		name: "an empty program", kinds: both,
+		fragment: `{spec: {process: {command: [""]}}}`,
+		words:    "the program, command[0], must not be empty",
+	},
+	{
+		name: "a relative working directory", kinds: both,
+		fragment: `{spec: {process: {workingDir: src/app}}}`,
+		words:    "workingDir must be an absolute path",
+	},
+	{
+		name: "a variable with value and valueFrom", kinds: both,
+		fragment: `{spec: {process: {env: [{name: A, value: b, valueFrom: {secretKeyRef: {name: s, key: k}}}]}}}`,
+		words:    "set value or valueFrom, not both",
+	},
+	{
+		name: "a variable from a secret and a config map", kinds: both,
+		fragment: `{spec: {process: {env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}, configMapKeyRef: {name: s, key: k}}}]}}}`,
+		words:    "set exactly one of secretKeyRef and configMapKeyRef",
+	},
+	{
+		name: "a variable from nowhere", kinds: both,
+		fragment: `{spec: {process: {env: [{name: A, valueFrom: {}}]}}}`,
+		words:    "set exactly one of secretKeyRef and configMapKeyRef",
+	},
+	{
+		name: "a variable twice", kinds: both,
+		fragment: `{spec: {process: {env: [{name: A, value: "1"}, {name: A, value: "2"}]}}}`,
+		words:    "Duplicate value",
+	},
+	{
+		name: "a back-off that begins above its end", kinds: both,
+		fragment: `{spec: {backoff: {initialSeconds: 61}}}`,
+		words:    "initialSeconds must not be greater than maxSeconds",
+	},
+	{
+		name: "the runtime Tmux", kinds: both,
+		fragment: `{spec: {runtime: {type: Tmux}}}`,
+		words:    "Tmux, Docker and Pod are not available yet",
+	},
+	{
+		name: "the runtime Docker", kinds: both,
+		fragment: `{spec: {runtime: {type: Docker}}}`,
+		words:    "Tmux, Docker and Pod are not available yet",
+	},
+	{
+		name: "the runtime Pod", kinds: both,
+		fragment: `{spec: {runtime: {type: Pod}}}`,
+		words:    "Tmux, Docker and Pod are not available yet",
+	},
+	{
+		name: "a field that does not exist", kinds: both,
+		fragment: `{spec: {command: [sleep]}}`,
+		words:    `unknown field "spec.command"`,
+	},
+	{
+		name: "no program", kinds: both,
+		fragment: `{spec: {process: {command: null}}}`,
+		words:    "spec.process.command: Required value",
+	},
+	{
+		name: "a URL path without a slash", kinds: devServerOnly,
+		fragment: `{spec: {url: {path: app}}}`,
+		words:    "path must begin with /",
+	},
+	{
+		name: "a readiness path without a slash", kinds: devServerOnly,
+		fragment: `{spec: {readiness: {httpGet: {path: healthz}}}}`,
+		words:    "path must begin with /",
+	},
+	{
+		name: "a readiness probe that asks nothing", kinds: devServerOnly,
+		fragment: `{spec: {readiness: {periodSeconds: 1}}}`,
+		words:    "set exactly one of httpGet, tcpSocket and exec",
+	},
+	{
+		name: "a liveness probe that asks twice", kinds: devServerOnly,
+		fragment: `{spec: {liveness: {httpGet: {}, tcpSocket: {}}}}`,
+		words:    "set exactly one of httpGet, tcpSocket and exec",
+	},
+}
+
+func init() {
+	for _, name := range []string{
+		"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH",
+		"DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "DYLD_FRAMEWORK_PATH",
+	} {
+		refusals = append(refusals, refusal{
+			name: "the variable " + name, kinds: both,
+			fragment: `{spec: {process: {env: [{name: ` + name + `, value: x}]}}}`,
+			words:    "this variable changes how every program is loaded and is refused",
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, tc := range refusals {
+		for _, kind := range tc.kinds {
+			t.Run(kind+" with "+tc.name, func(t *testing.T) {
+				g := NewWithT(t)
+				err := dryRun(t.Context(), object(t, kind, "refused", tc.fragment))
+				g.Expect(err).To(HaveOccurred(), "the API server took it")
+				g.Expect(apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)).To(BeTrue(), err.Error())
+				g.Expect(err.Error()).To(ContainSubstring(tc.words))
+			})
+		}
+	}
+}
+
+// TestEveryRuleIsTried fails when a CEL rule is added to a spec without a manifest that breaks it.
+func TestEveryRuleIsTried(t *testing.T) {
+	for _, kind := range both {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			tried := make([]string, 0, len(refusals)+len(transitions))
+			for _, tc := range refusals {
+				tried = append(tried, tc.words)
+			}
+			for _, tc := range transitions {
+				tried = append(tried, tc.words)
+			}
+			walk(specOf(t, kind), "spec", func(path string, schema schemaProps) {
+				for _, rule := range schema.XValidations {
+					g.Expect(coveredBy(rule.Message, tried)).To(BeTrue(), "%s: nothing tries the rule %q", path, rule.Message)
+				}
+			})
+		})
+	}
+}
+
+func coveredBy(message string, tried []string) bool {
+	for _, words := range tried {
+		if words != "" && strings.Contains(message, words) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,127 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+type schemaProps = apiextensionsv1.JSONSchemaProps
+
+// definition reads the generated CustomResourceDefinition of a kind.
+func definition(t *testing.T, kind string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	path := filepath.Join("..", "..", "config", "crd", "bases", "berth.dev_"+strings.ToLower(kind)+"s.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(text, crd); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return crd
+}
+
+func specOf(t *testing.T, kind string) schemaProps {
+	t.Helper()
+	return definition(t, kind).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+}
+
+// walk visits a schema and all that is in it, in the order of names; path says [] for the items of a list.
+func walk(schema schemaProps, path string, visit func(path string, schema schemaProps)) {
+	visit(path, schema)
+	names := make([]string, 0, len(schema.Properties))
+	for name := range schema.Properties {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		walk(schema.Properties[name], path+"."+name, visit)
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		walk(*schema.Items.Schema, path+"[]", visit)
+	}
+}
+
+func TestDefinitions(t *testing.T) {
+	shortNames := map[string]string{kindInstance: "inst", kindDevServer: "dsv"}
+	address := map[string]string{kindInstance: "Attach", kindDevServer: "URL"}
+	for _, kind := range both {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			crd := definition(t, kind)
+			g.Expect(crd.Spec.Scope).To(Equal(apiextensionsv1.NamespaceScoped))
+			g.Expect(crd.Spec.Names.Categories).To(ConsistOf("berth"))
+			g.Expect(crd.Spec.Names.ShortNames).To(ConsistOf(shortNames[kind]))
+			g.Expect(crd.Spec.Versions).To(HaveLen(1))
+			version := crd.Spec.Versions[0]
+			g.Expect(version.Name).To(Equal("v1alpha1"))
+			g.Expect(version.Subresources.Status).NotTo(BeNil(), "status must be written apart from spec")
+
+			columns := make([]string, 0, len(version.AdditionalPrinterColumns))
+			for _, column := range version.AdditionalPrinterColumns {
+				columns = append(columns, column.Name)
+			}
+			g.Expect(columns).To(Equal([]string{"Ready", "Reason", address[kind], "Restarts", "Session", "PID", "Age"}))
+
+			fields := make([]string, 0, len(version.SelectableFields))
+			for _, field := range version.SelectableFields {
+				fields = append(fields, field.JSONPath)
+			}
+			g.Expect(fields).To(ConsistOf(".spec.session", ".spec.state"))
+		})
+	}
+}
+
+// TestConventions holds the schema to what every kind promises: all is bounded and described, and can be merged field by field.
+func TestConventions(t *testing.T) {
+	for _, kind := range both {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			root := *definition(t, kind).Spec.Versions[0].Schema.OpenAPIV3Schema
+			for _, part := range []string{"spec", "status"} {
+				walk(root.Properties[part], part, func(path string, schema schemaProps) {
+					checkConventions(g, path, schema)
+				})
+			}
+			g.Expect(root.Required).To(ContainElement("spec"))
+		})
+	}
+}
+
+func checkConventions(g *WithT, path string, schema schemaProps) {
+	switch schema.Type {
+	case "boolean":
+		g.Expect(path).To(BeEmpty(), "a bool cannot grow a third value: use a string enum")
+	case "string":
+		bounded := schema.MaxLength != nil || len(schema.Enum) > 0 || schema.Format == "date-time"
+		g.Expect(bounded).To(BeTrue(), "%s: a string without a bound", path)
+	case "array":
+		g.Expect(schema.MaxItems).NotTo(BeNil(), "%s: a list without a bound", path)
+		g.Expect(schema.XListType).NotTo(BeNil(), "%s: a list without x-kubernetes-list-type", path)
+	case "integer":
+		counted := strings.HasPrefix(path, "status")
+		g.Expect(counted || schema.Minimum != nil && schema.Maximum != nil).To(BeTrue(), "%s: a number without a bound", path)
+	case "object":
+		g.Expect(schema.AdditionalProperties).To(BeNil(), "%s: a free map", path)
+		g.Expect(schema.XPreserveUnknownFields).To(BeNil(), "%s: keeps unknown fields", path)
+	case "number":
+		g.Expect(path).To(BeEmpty(), "a fraction is not read back the same everywhere")
+	}
+	for _, rule := range schema.XValidations {
+		g.Expect(rule.Message).NotTo(BeEmpty(), "%s: a rule without words for people: %s", path, rule.Rule)
+	}
+	if path != "spec" && path != "status" && !strings.HasSuffix(path, "[]") {
+		g.Expect(schema.Description).NotTo(BeEmpty(), "%s: not described", path)
+	}
+}

@@ -1,0 +1,107 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api shows, on a real API server, what the kinds of berth.dev refuse, default and keep.
+package api
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	kindInstance  = "Instance"
+	kindDevServer = "DevServer"
+)
+
+// k8s talks to the API server of this package's tests.
+var k8s client.Client
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	environment := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory = filepath.Join("..", "..", "bin")
+	}
+	config, err := environment.Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start a control plane (make controlplane builds it):", err)
+		return 1
+	}
+	defer func() {
+		if err := environment.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the control plane:", err)
+		}
+	}()
+	k8s, err = client.New(config, client.Options{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make a client:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// smallest is the least that makes a valid object of either kind.
+const smallest = `
+metadata: {namespace: default}
+spec:
+  process:
+    command: [sleep, infinity]
+`
+
+// object makes an object of the kind from the smallest one, with the fragment merged over it.
+func object(t *testing.T, kind, name, fragment string) *unstructured.Unstructured {
+	t.Helper()
+	content := parse(t, smallest)
+	merge(content, parse(t, fragment))
+	o := &unstructured.Unstructured{Object: content}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	o.SetName(name)
+	return o
+}
+
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	content := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &content); err != nil {
+		t.Fatalf("parse %q: %v", text, err)
+	}
+	return content
+}
+
+// merge lays over onto content, as a JSON merge patch does; null removes.
+func merge(content, over map[string]any) {
+	for key, value := range over {
+		inner, isMap := value.(map[string]any)
+		outer, wasMap := content[key].(map[string]any)
+		switch {
+		case value == nil:
+			delete(content, key)
+		case isMap && wasMap:
+			merge(outer, inner)
+		default:
+			content[key] = value
+		}
+	}
+}
+
+// dryRun sends the object to the API server for a decision only.
+func dryRun(ctx context.Context, o *unstructured.Unstructured) error {
+	return k8s.Create(ctx, o, client.DryRunAll, client.FieldValidation("Strict"))
+}

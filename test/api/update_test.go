@@ -1,0 +1,103 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// transition is a change of an object; words is empty where the API server must allow it.
+type transition struct {
+	name   string
+	kinds  []string
+	before string
+	after  string
+	words  string
+}
+
+var transitions = []transition{
+	{name: "session set later", kinds: both, before: `{}`, after: `{spec: {session: a}}`, words: "session is immutable"},
+	{name: "session changed", kinds: both, before: `{spec: {session: a}}`, after: `{spec: {session: b}}`, words: "session is immutable"},
+	{name: "session removed", kinds: both, before: `{spec: {session: a}}`, after: `{spec: {session: null}}`, words: "session is immutable"},
+	{name: "an empty session removed", kinds: both, before: `{spec: {session: ""}}`, after: `{spec: {session: null}}`},
+	{name: "runtime set later", kinds: both, before: `{}`, after: `{spec: {runtime: {type: Host}}}`, words: "runtime is immutable"},
+	{name: "runtime removed", kinds: both, before: `{spec: {runtime: {type: Host}}}`, after: `{spec: {runtime: null}}`, words: "runtime is immutable"},
+	{
+		name: "instanceRef set later", kinds: devServerOnly,
+		before: `{}`, after: `{spec: {instanceRef: {name: a}}}`, words: "instanceRef is immutable",
+	},
+	{
+		name: "instanceRef changed", kinds: devServerOnly,
+		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: {name: b}}}`, words: "instanceRef is immutable",
+	},
+	{
+		name: "instanceRef removed", kinds: devServerOnly,
+		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: null}}`, words: "instanceRef is immutable",
+	},
+	{name: "another program", kinds: both, before: `{}`, after: `{spec: {process: {command: [cat]}}}`},
+	{name: "a restart asked for", kinds: both, before: `{spec: {session: a, runtime: {type: Host}}}`, after: `{spec: {restartToken: "1", state: Stopped}}`},
+	{name: "another port", kinds: devServerOnly, before: `{spec: {port: 3000, instanceRef: {name: a}}}`, after: `{spec: {port: 3001}}`},
+}
+
+func TestTransitions(t *testing.T) {
+	for _, tc := range transitions {
+		for _, kind := range tc.kinds {
+			t.Run(kind+" with "+tc.name, func(t *testing.T) {
+				g := NewWithT(t)
+				o := stored(t, kind, tc.before)
+				merge(o.Object, parse(t, tc.after))
+				err := k8s.Update(t.Context(), o)
+				if tc.words == "" {
+					g.Expect(err).NotTo(HaveOccurred())
+					return
+				}
+				g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
+				g.Expect(err.Error()).To(ContainSubstring(tc.words))
+			})
+		}
+	}
+}
+
+// stored creates an object that is deleted at the end of the test.
+func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
+	t.Helper()
+	o := object(t, kind, "", fragment)
+	o.SetGenerateName("t-")
+	if err := k8s.Create(t.Context(), o); err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	t.Cleanup(func() {
+		// The test's context has ended by now.
+		if err := k8s.Delete(cleanup, o); err != nil {
+			t.Errorf("delete %s: %v", o.GetName(), err)
+		}
+	})
+	return o
+}
+
+// TestStatusIsApart: spec and status are written through doors of their own, and only a change of spec is a new generation.
+func TestStatusIsApart(t *testing.T) {
+	for _, kind := range both {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			o := stored(t, kind, `{status: {incarnation: 7}}`)
+			g.Expect(o.Object).NotTo(HaveKey("status"), "a create must not write status")
+			g.Expect(o.GetGeneration()).To(Equal(int64(1)))
+
+			merge(o.Object, parse(t, `{spec: {restartToken: x}, status: {incarnation: 7}}`))
+			g.Expect(k8s.Status().Update(t.Context(), o)).To(Succeed())
+			incarnation, _, err := unstructured.NestedInt64(o.Object, "status", "incarnation")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(incarnation).To(Equal(int64(7)))
+			_, found, err := unstructured.NestedString(o.Object, "spec", "restartToken")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(found).To(BeFalse(), "a write of status must not touch spec")
+			g.Expect(o.GetGeneration()).To(Equal(int64(1)))
+		})
+	}
+}
