@@ -74,6 +74,9 @@ type Blocked struct {
 // Observed is what is really there.
 type Observed struct {
 	Incarnations []Incarnation
+	// Confirmed says that the record was compared with a live read and is the newest. Without it an incarnation that the record does not know means
+	// that the record is old; with it, that the record was lost.
+	Confirmed bool
 	// Ready is the newest answer of the readiness probe for the current incarnation: nil while there is none.
 	Ready *bool
 	// NotReady says why Ready is false or nil, for people.
@@ -108,6 +111,8 @@ type Incarnation struct {
 	Reason, Message string
 	// Containment is Cgroup or Subreaper.
 	Containment string
+	// StopSent says that it was asked to end already, so that it isn't asked twice.
+	StopSent bool
 }
 
 func (i Incarnation) alive() bool {

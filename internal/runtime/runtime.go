@@ -98,6 +98,8 @@ type Incarnation struct {
 	LeaderExit *Exit
 	// Containment says by which means the tree is ended: Cgroup or Subreaper.
 	Containment string
+	// StopSent says that Stop was carried out on this incarnation; it outlives the manager. Some programs take a second signal for "at once".
+	StopSent bool
 	// Message explains Unknown.
 	Message string
 }

@@ -1,0 +1,159 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// neverStarted tells an exit record that stands for an incarnation which was recorded and then not needed any more.
+const neverStarted = "It was recorded and never started."
+
+// absorbEnd records how the current incarnation ended, once, and plans when the next one starts.
+func (m *machine) absorbEnd(current *Incarnation) {
+	if m.status.Incarnation == 0 || m.endRecorded() {
+		return
+	}
+	asked := m.askedToEnd()
+	switch {
+	case current == nil && m.status.Process == nil:
+		// The intent was recorded and the start has not happened. Whether it still should is for decideStart to say.
+		if m.desired.Want != Run || asked {
+			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
+		}
+	case current == nil:
+		m.absorbExit(Exit{}, asked)
+	case current.Phase == Failed:
+		m.absorbFailedStart(*current)
+	default:
+		exit := Exit{}
+		if current.Exit != nil {
+			exit = *current.Exit
+		}
+		if m.status.Process == nil && current.Process.StartedAt != nil {
+			m.observeProcess(Incarnation{Number: current.Number, Phase: Running, Process: current.Process, Containment: current.Containment})
+		}
+		m.absorbExit(exit, asked)
+	}
+}
+
+func (m *machine) endRecorded() bool {
+	return m.status.LastExit != nil && m.status.LastExit.Incarnation >= m.status.Incarnation
+}
+
+func (m *machine) askedToEnd() bool {
+	stopping := m.status.Stopping
+	return stopping != nil && stopping.Incarnation == m.status.Incarnation
+}
+
+func (m *machine) absorbExit(exit Exit, asked bool) {
+	unhealthy := asked && m.status.Stopping.Reason == v1alpha1.ReasonUnhealthy
+	end := v1alpha1.ProcessExit{Signal: exit.Signal}
+	finished := m.now
+	if exit.Known && exit.Signal == "" {
+		end.ExitCode = &exit.Code
+	}
+	if !exit.FinishedAt.IsZero() && exit.FinishedAt.Before(m.now) {
+		finished = exit.FinishedAt
+	}
+	if exit.Known || !exit.FinishedAt.IsZero() {
+		at := microTime(finished)
+		end.FinishedAt = &at
+	}
+	switch {
+	case unhealthy:
+		end.Reason, end.Message = v1alpha1.ReasonUnhealthy, "It was ended because its liveness probe failed."
+	case asked:
+		end.Reason = v1alpha1.ReasonStopped
+	case !exit.Known:
+		end.Reason, end.Message = v1alpha1.ReasonUnknown, "It is gone, and nobody could observe how it ended."
+	case exit.Signal == "" && exit.Code == 0:
+		end.Reason = v1alpha1.ReasonCompleted
+	default:
+		end.Reason = v1alpha1.ReasonFailed
+	}
+	uptime := m.uptime(finished)
+	m.recordEnd(end)
+	if m.restartsAfter(end.Reason) {
+		m.planRestart(finished, uptime)
+	}
+}
+
+// absorbFailedStart records a program that could not be executed. Most causes are there again at the next try, so none is made until somebody acts.
+func (m *machine) absorbFailedStart(current Incarnation) {
+	reason := current.Reason
+	if reason == "" {
+		reason = v1alpha1.ReasonStartFailed
+	}
+	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: truncate(current.Message, maxExitMessage)})
+	if reason == v1alpha1.ReasonStartFailed {
+		m.planRestart(m.now, 0)
+	}
+}
+
+func (m *machine) recordEnd(end v1alpha1.ProcessExit) {
+	end.Incarnation = m.status.Incarnation
+	m.status.LastExit = &end
+	m.status.Process, m.status.Stopping, m.status.NextRestartTime = nil, nil, nil
+}
+
+// restartsAfter says whether the restart policy starts a process again that ended so. What was asked to end is decided elsewhere.
+func (m *machine) restartsAfter(reason string) bool {
+	switch {
+	case reason == v1alpha1.ReasonStopped, m.desired.RestartPolicy == v1alpha1.RestartNever:
+		return false
+	case m.desired.RestartPolicy == v1alpha1.RestartOnFailure:
+		return reason != v1alpha1.ReasonCompleted
+	default:
+		return true
+	}
+}
+
+// goodUptime is how long a process has to have run for its first crash to be mended at once.
+const goodUptime = 10 * time.Second
+
+// planRestart counts the failure and writes down when the next incarnation starts, so that it outlives the manager.
+func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
+	m.status.Failures++
+	delay := m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation, m.status.Failures)
+	if m.status.Failures == 1 && uptime > goodUptime {
+		delay = 0
+	}
+	next := microTime(finished.Add(delay))
+	m.status.NextRestartTime = &next
+	m.countFailure(finished)
+}
+
+// describe says in words how an incarnation ended.
+func describe(end *v1alpha1.ProcessExit) string {
+	switch {
+	case end == nil:
+		return ""
+	case end.Signal != "":
+		return fmt.Sprintf("Incarnation %d was ended by %s", end.Incarnation, end.Signal)
+	case end.ExitCode != nil:
+		return fmt.Sprintf("Incarnation %d ended with exit code %d", end.Incarnation, *end.ExitCode)
+	case end.Message != "":
+		return fmt.Sprintf("Incarnation %d: %s", end.Incarnation, end.Message)
+	default:
+		return fmt.Sprintf("Incarnation %d ended", end.Incarnation)
+	}
+}
+
+// maxExitMessage is the bound of lastExit.message.
+const maxExitMessage = 1024
+
+func truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit - len("…")
+	for cut > 0 && text[cut]&0xC0 == 0x80 {
+		cut-- // not inside a rune
+	}
+	return text[:cut] + "…"
+}

@@ -1,0 +1,87 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// maxDoublings keeps the shift below from overflowing; any maximum is reached long before.
+const maxDoublings = 30
+
+// delay is the wait before the incarnation after the one given: Initial, doubled with every further failure up to Max, ± 25 %. The jitter comes from the UID
+// and the incarnation, so that the same state gives the same time and a herd still spreads.
+func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Duration {
+	if failures <= 0 || b.Initial <= 0 {
+		return 0
+	}
+	delay := b.Max
+	if doublings := failures - 1; doublings < maxDoublings && b.Initial<<doublings < b.Max && b.Initial<<doublings > 0 {
+		delay = b.Initial << doublings
+	}
+	return time.Duration(float64(delay) * (0.75 + 0.5*fraction(uid, incarnation)))
+}
+
+// fraction is a number from 0 to 1 that looks random and is always the same for one incarnation.
+func fraction(uid types.UID, incarnation int64) float64 {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(uid))
+	_ = binary.Write(hash, binary.LittleEndian, incarnation)
+	return float64(hash.Sum32()%1024) / 1023
+}
+
+// countFailure adds a failure to the breaker, and opens it when there are too many within the window or the one try after a cool-down has failed.
+func (m *machine) countFailure(at time.Time) {
+	breaker := m.status.Breaker
+	var recent []metav1.MicroTime
+	for _, failure := range breaker.Failures {
+		if failure.Add(m.desired.Breaker.Window).After(at) {
+			recent = append(recent, failure)
+		}
+	}
+	breaker.Failures = append(recent, microTime(at))
+	if extra := len(breaker.Failures) - m.desired.Breaker.Threshold; extra > 0 {
+		breaker.Failures = breaker.Failures[extra:]
+	}
+	if breaker.State == v1alpha1.BreakerHalfOpen || len(breaker.Failures) >= m.desired.Breaker.Threshold {
+		opened := microTime(m.now)
+		breaker.State, breaker.OpenedAt = v1alpha1.BreakerOpen, &opened
+	}
+}
+
+// forgetFailures closes the breaker and starts the back-off anew.
+func (m *machine) forgetFailures() {
+	m.status.Failures = 0
+	m.status.NextRestartTime = nil
+	m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
+}
+
+// absorbReset carries out a changed reset token: failures are forgotten, and a process that waited or had failed for good is tried again now.
+func (m *machine) absorbReset() {
+	if m.desired.ResetToken == m.status.ObservedResetToken {
+		return
+	}
+	m.status.ObservedResetToken = m.desired.ResetToken
+	end := m.status.LastExit
+	failed := end != nil && end.Incarnation == m.status.Incarnation &&
+		end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonStopped
+	waited := m.status.NextRestartTime != nil
+	m.forgetFailures()
+	if failed || waited {
+		now := microTime(m.now)
+		m.status.NextRestartTime = &now
+	}
+}
+
+// microTime is a time as it comes back from the API server.
+func microTime(t time.Time) metav1.MicroTime {
+	return metav1.NewMicroTime(t.Truncate(time.Microsecond))
+}

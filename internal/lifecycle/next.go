@@ -1,0 +1,194 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// staleRetry is how soon to look again when what was read is older than what is there.
+const staleRetry = 100 * time.Millisecond
+
+// Next decides what to do next about one process. It is pure: the same arguments give the same Step.
+func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now time.Time) Step {
+	m := &machine{desired: desired, observed: observed, now: now, status: *record.DeepCopy()}
+	if !m.recordIsNewest() {
+		return Step{Status: record, Action: LookAgain, Requeue: staleRetry}
+	}
+	m.begin()
+	m.decide()
+	m.concludeConditions()
+	m.step.Status = m.status
+	m.step.Events = eventsBetween(&record, &m.status)
+	return m.step
+}
+
+// machine is one evaluation of Next: the status as it is being rewritten, and the step that comes of it.
+type machine struct {
+	desired  Desired
+	observed Observed
+	now      time.Time
+	status   v1alpha1.ProcessStatus
+	step     Step
+	conflict bool // the condition Conflict was set to True
+}
+
+// recordIsNewest is false when there is an incarnation outside that the record has not heard of: somebody recorded and started it meanwhile. A record that was
+// confirmed to be the newest, yet knows less than what is there, was lost; then the truth is what is there.
+func (m *machine) recordIsNewest() bool {
+	newest := m.status.Incarnation
+	for _, incarnation := range m.observed.Incarnations {
+		newest = max(newest, incarnation.Number)
+	}
+	if newest == m.status.Incarnation {
+		return true
+	}
+	if !m.observed.Confirmed {
+		return false
+	}
+	m.status.Incarnation = newest
+	m.status.SpecHash = m.desired.SpecHash
+	m.status.ObservedRestartToken = m.desired.RestartToken
+	m.status.ObservedResetToken = m.desired.ResetToken
+	m.status.Process, m.status.Stopping = nil, nil
+	return true
+}
+
+func (m *machine) begin() {
+	m.step.Action = None
+	m.status.ObservedGeneration = m.desired.Generation
+	if m.status.Breaker == nil {
+		m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
+	}
+	m.firstConditions()
+}
+
+// decide goes through what may have to be done, the more urgent first. Each of these takes the step or leaves it to the next.
+func (m *machine) decide() {
+	if older := m.olderAlive(); older != nil {
+		m.end(*older, v1alpha1.ReasonSuperseded)
+		m.reconciling(v1alpha1.ReasonSuperseded, "Ending an older incarnation before anything else is done.")
+		return
+	}
+	current := m.current()
+	if current != nil && current.Phase == Unknown {
+		m.unknown(*current)
+		return
+	}
+	if current == nil || !current.alive() {
+		m.absorbEnd(current)
+	}
+	m.absorbReset()
+	switch {
+	case m.desired.Want == Gone:
+		m.decideGone(current)
+	case m.desired.Want == Stop:
+		m.decideStop(current)
+	case current != nil && current.alive():
+		m.decideRunning(*current)
+	default:
+		m.decideStart(current != nil)
+	}
+}
+
+// current is what is there of the incarnation that the record names.
+func (m *machine) current() *Incarnation {
+	for i := range m.observed.Incarnations {
+		if m.observed.Incarnations[i].Number == m.status.Incarnation {
+			return &m.observed.Incarnations[i]
+		}
+	}
+	return nil
+}
+
+func (m *machine) olderAlive() *Incarnation {
+	for i := range m.observed.Incarnations {
+		if incarnation := &m.observed.Incarnations[i]; incarnation.Number < m.status.Incarnation && incarnation.alive() {
+			return incarnation
+		}
+	}
+	return nil
+}
+
+// unknown keeps everything as it is: what can't be verified is neither ended nor replaced.
+func (m *machine) unknown(current Incarnation) {
+	message := "It cannot be told whether the process lives"
+	if current.Message != "" {
+		message += ": " + current.Message
+	}
+	m.stalled(v1alpha1.ReasonUnknown, message+". Nothing is ended and nothing started beside it.")
+	m.requeue(unknownRetry)
+}
+
+// unknownRetry is how soon to look again at what could not be told.
+const unknownRetry = 5 * time.Second
+
+func (m *machine) decideGone(current *Incarnation) {
+	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; its process is ended first.")
+	if current != nil && current.alive() {
+		m.end(*current, v1alpha1.ReasonDeleting)
+		return
+	}
+	m.step.Action, m.step.Released = Forget, true
+}
+
+func (m *machine) decideStop(current *Incarnation) {
+	if current != nil && current.alive() {
+		m.reconciling(v1alpha1.ReasonStopping, "The process is being ended, as the spec asks.")
+		m.observeProcess(*current)
+		m.end(*current, v1alpha1.ReasonStopped)
+		return
+	}
+	// To be stopped is a fresh start: without a fingerprint the next Running starts, whatever failures there were.
+	m.status.SpecHash = ""
+	m.forgetFailures()
+	m.stalled(v1alpha1.ReasonStopped, "Nothing runs, as the spec asks. Set spec.state to Running to start it.")
+	m.expires()
+}
+
+// end takes the incarnation down: ask, wait, kill. The intent is recorded before the first signal, and the deadline only comes closer.
+func (m *machine) end(incarnation Incarnation, reason string) {
+	deadline := microTime(m.now.Add(m.desired.Grace))
+	stopping := m.status.Stopping
+	if stopping == nil || stopping.Incarnation != incarnation.Number {
+		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: incarnation.Number, Reason: reason, Deadline: deadline}
+		m.act(StopProcess, incarnation.Number)
+		m.requeue(m.desired.Grace)
+		return
+	}
+	if deadline.Time.Before(stopping.Deadline.Time) {
+		stopping.Deadline = deadline
+	}
+	left := stopping.Deadline.Sub(m.now)
+	switch {
+	case left <= 0:
+		m.act(KillProcess, incarnation.Number)
+		m.requeue(min(max(-left/2, killRetryMin), killRetryMax))
+	case !incarnation.StopSent:
+		m.act(StopProcess, incarnation.Number)
+		m.requeue(left)
+	default:
+		m.requeue(left)
+	}
+}
+
+// A tree that does not die of SIGKILL at once (a process in uninterruptible sleep) is killed again, ever more rarely.
+const (
+	killRetryMin = 200 * time.Millisecond
+	killRetryMax = 30 * time.Second
+)
+
+func (m *machine) act(action Action, incarnation int64) {
+	m.step.Action, m.step.Incarnation = action, incarnation
+}
+
+// requeue asks to look again after d, unless somebody asked for it sooner.
+func (m *machine) requeue(d time.Duration) {
+	d = max(d, time.Millisecond)
+	if m.step.Requeue == 0 || d < m.step.Requeue {
+		m.step.Requeue = d
+	}
+}

@@ -1,0 +1,578 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// story is one object and its process, told step by step: what is wanted and what is there are set by the test, tick asks Next and takes over the status.
+type story struct {
+	t        *testing.T
+	g        *WithT
+	desired  Desired
+	status   v1alpha1.ProcessStatus
+	observed Observed
+	now      time.Time
+	last     Step
+}
+
+func newStory(t *testing.T) *story {
+	return &story{t: t, g: NewWithT(t), now: start, desired: Desired{
+		UID: "uid", Generation: 1, Want: Run, SpecHash: "a", RestartPolicy: v1alpha1.RestartAlways, UpdatePolicy: v1alpha1.UpdateRecreate,
+		Grace:   10 * time.Second,
+		Backoff: Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
+		Breaker: Breaker{Threshold: 3, Window: 3 * time.Minute, CoolDown: 10 * time.Minute},
+	}}
+}
+
+// tick asks once and checks what holds for every step.
+func (s *story) tick() Step {
+	s.t.Helper()
+	s.last = Next(s.desired, s.status, s.observed, s.now)
+	s.status = s.last.Status
+	s.g.Expect(truths(&s.status)).To(HaveLen(1), "exactly one of Ready, Reconciling and Stalled is True")
+	for _, conditionType := range Conditions {
+		condition := meta.FindStatusCondition(s.status.Conditions, conditionType)
+		s.g.Expect(condition).NotTo(BeNil(), conditionType)
+		s.g.Expect(condition.ObservedGeneration).To(Equal(s.desired.Generation), conditionType)
+	}
+	return s.last
+}
+
+// rest asks again and expects that nothing is written or done.
+func (s *story) rest() {
+	s.t.Helper()
+	before := s.status.DeepCopy()
+	step := s.tick()
+	s.g.Expect(step.Action).To(Equal(None))
+	s.g.Expect(step.Events).To(BeEmpty())
+	s.g.Expect(cmp.Diff(before, &s.status)).To(BeEmpty(), "a second look changes nothing")
+}
+
+func (s *story) is(incarnation Incarnation) {
+	s.observed.Incarnations = []Incarnation{incarnation}
+}
+
+func (s *story) runs() {
+	started := metav1.NewMicroTime(s.now)
+	s.is(Incarnation{Number: s.status.Incarnation, Phase: Running, Containment: v1alpha1.ReasonCgroup,
+		Process: v1alpha1.ProcessReference{PID: 100 + s.status.Incarnation, StartedAt: &started}})
+}
+
+func (s *story) exits(exit Exit) {
+	exit.FinishedAt = s.now
+	s.is(Incarnation{Number: s.status.Incarnation, Phase: Exited, Exit: &exit})
+}
+
+// up brings the object to Ready.
+func (s *story) up() *story {
+	s.t.Helper()
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.runs()
+	s.tick()
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	return s
+}
+
+func (s *story) expect(conditionType, reason string) {
+	s.t.Helper()
+	condition := meta.FindStatusCondition(s.status.Conditions, conditionType)
+	s.g.Expect(string(condition.Status)+" "+condition.Reason).To(Equal("True "+reason), condition.Message)
+}
+
+func truths(status *v1alpha1.ProcessStatus) (truths []string) {
+	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		if meta.IsStatusConditionTrue(status.Conditions, conditionType) {
+			truths = append(truths, conditionType)
+		}
+	}
+	return truths
+}
+
+func TestFirstStart(t *testing.T) {
+	s := newStory(t)
+	step := s.tick()
+	s.g.Expect(step.Action).To(Equal(StartProcess))
+	s.g.Expect(step.Incarnation).To(Equal(int64(1)), "the intent is in the status that comes with the action")
+	s.g.Expect(s.status.Incarnation).To(Equal(int64(1)))
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStarting)
+	s.g.Expect(meta.IsStatusConditionFalse(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeTrue(), "a first start is no restart")
+
+	again := s.tick()
+	s.g.Expect(again.Action).To(Equal(StartProcess), "while nothing is seen of it, the same incarnation is started")
+	s.g.Expect(again.Incarnation).To(Equal(int64(1)))
+
+	s.is(Incarnation{Number: 1, Phase: Starting})
+	s.tick()
+	s.rest()
+	s.runs()
+	s.tick()
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	s.expect(v1alpha1.ConditionContained, v1alpha1.ReasonCgroup)
+	s.g.Expect(s.status.Process.PID).To(Equal(int64(101)))
+	s.g.Expect(s.status.RestartCount).To(BeZero())
+	s.rest()
+}
+
+func TestReadyWaitsForTheProbeOfThisIncarnation(t *testing.T) {
+	s := newStory(t)
+	s.desired.Probed = true
+	s.tick()
+	s.runs()
+	s.tick()
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonNotReady)
+	yes, no := true, false
+	s.observed.Ready, s.observed.NotReady = &no, "GET / answers 503"
+	s.tick()
+	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Message).To(Equal("GET / answers 503"))
+	s.observed.Ready = &yes
+	s.tick()
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	s.observed.Ready = nil
+	s.tick()
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	s.desired.RestartToken = "1"
+	s.tick()
+	s.exits(Exit{Known: true})
+	s.tick()
+	s.runs()
+	s.tick()
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonNotReady)
+}
+
+func TestRestartRequested(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.RestartToken = "1"
+	step := s.tick()
+	s.g.Expect(step.Action).To(Equal(StopProcess))
+	s.g.Expect(s.status.Stopping).NotTo(BeNil(), "the intent to end it comes with the action")
+	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonRequested)
+
+	s.desired.RestartToken = "2" // before the new one starts: the same restart
+	s.observed.Incarnations[0].StopSent = true
+	s.g.Expect(s.tick().Action).To(Equal(None), "it is not asked twice")
+	s.exits(Exit{Known: true, Signal: "SIGTERM"})
+	step = s.tick()
+	s.g.Expect(step.Action).To(Equal(StartProcess))
+	s.g.Expect(s.status.Incarnation).To(Equal(int64(2)))
+	s.g.Expect(s.status.ObservedRestartToken).To(Equal("2"))
+	s.g.Expect(s.status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "an exit that was asked for is no crash")
+	s.g.Expect(s.status.Failures).To(BeZero())
+	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonRequested)
+	s.runs()
+	s.tick()
+	s.g.Expect(s.status.RestartCount).To(Equal(int64(1)))
+	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse())
+	s.rest()
+}
+
+func TestStopIsAskedAgainWhenTheManagerDiedBeforeTheSignal(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Want = Stop
+	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+}
+
+func TestGraceOnlyShrinksAndKillFollows(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Want = Stop
+	s.tick()
+	s.observed.Incarnations[0].StopSent = true
+	s.now = s.now.Add(2 * time.Second)
+	s.desired.Grace = time.Hour
+	s.tick()
+	s.g.Expect(s.status.Stopping.Deadline.Time).To(Equal(start.Add(10 * time.Second)))
+	s.desired.Grace = time.Second
+	s.tick()
+	s.g.Expect(s.status.Stopping.Deadline.Time).To(Equal(s.now.Add(time.Second)))
+	s.g.Expect(s.last.Requeue).To(Equal(time.Second))
+	s.now = s.now.Add(time.Second)
+	step := s.tick()
+	s.g.Expect(step.Action).To(Equal(KillProcess))
+	s.g.Expect(step.Requeue).To(BeNumerically(">", 0), "a tree that does not die is killed again")
+}
+
+func TestStopAndStart(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Want = Stop
+	s.tick()
+	s.exits(Exit{Known: true, Code: 143})
+	s.tick()
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+	s.g.Expect(s.last.Expires).NotTo(BeZero())
+	s.rest()
+	s.desired.RestartToken = "while stopped"
+	s.rest()
+	s.desired.Want = Run
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.status.ObservedRestartToken).To(Equal("while stopped"))
+	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse(), "a start after a stop is no restart")
+}
+
+func TestStopBeforeTheRecordedStart(t *testing.T) {
+	s := newStory(t)
+	s.tick()
+	s.desired.Want = Stop
+	s.g.Expect(s.tick().Action).To(Equal(None))
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+	s.desired.Want = Run
+	s.g.Expect(s.tick().Incarnation).To(Equal(int64(2)))
+}
+
+func TestDeleteWinsOverRestartAndStop(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.RestartToken = "1"
+	s.tick()
+	s.desired.Want = Gone
+	step := s.tick()
+	s.g.Expect(step.Released).To(BeFalse())
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonDeleting)
+	s.exits(Exit{Known: true})
+	step = s.tick()
+	s.g.Expect(step.Action).To(Equal(Forget))
+	s.g.Expect(step.Released).To(BeTrue())
+}
+
+func TestCrashBackOffAndBreaker(t *testing.T) {
+	s := newStory(t).up()
+	var waits []time.Duration
+	for range 2 {
+		s.exits(Exit{Known: true, Code: 1})
+		s.tick()
+		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+		s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonCrashed)
+		s.rest()
+		waits = append(waits, s.last.Requeue)
+		s.now = s.status.NextRestartTime.Time
+		s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+		s.runs()
+		s.tick()
+	}
+	s.g.Expect(waits[0]).To(BeNumerically("~", time.Second, 250*time.Millisecond))
+	s.g.Expect(waits[1]).To(BeNumerically("~", 2*time.Second, 500*time.Millisecond))
+	s.exits(Exit{Known: true, Signal: "SIGSEGV"})
+	s.tick()
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
+	s.expect(v1alpha1.ConditionCircuitOpen, v1alpha1.ReasonCircuitOpen)
+	s.g.Expect(s.status.LastExit.Signal).To(Equal("SIGSEGV"))
+	s.rest()
+
+	s.now = s.now.Add(10 * time.Minute)
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess), "one try after the cool-down")
+	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerHalfOpen))
+	s.runs()
+	s.tick()
+	s.exits(Exit{Known: true, Code: 1})
+	s.tick()
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
+}
+
+func TestWhatClosesTheBreaker(t *testing.T) {
+	for name, request := range map[string]func(*story){
+		"a reset token":       func(s *story) { s.desired.ResetToken = "1" },
+		"a new spec":          func(s *story) { s.desired.SpecHash = "b" },
+		"a restart token":     func(s *story) { s.desired.RestartToken = "1" },
+		"a stop and a start":  func(s *story) { s.desired.Want = Stop; s.tick(); s.desired.Want = Run },
+		"the cool-down alone": func(s *story) { s.now = s.now.Add(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.desired.Breaker.Threshold = 1
+			s.up()
+			s.exits(Exit{Known: true, Code: 1})
+			s.tick()
+			s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
+			request(s)
+			s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+			s.runs()
+			s.tick()
+			s.now = s.now.Add(time.Hour)
+			s.tick()
+			s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerClosed))
+			s.rest()
+		})
+	}
+}
+
+func TestCoolDownZeroStaysOpen(t *testing.T) {
+	s := newStory(t)
+	s.desired.Breaker = Breaker{Threshold: 1, Window: time.Minute}
+	s.up()
+	s.exits(Exit{Known: true, Code: 1})
+	s.tick()
+	s.now = s.now.Add(1000 * time.Hour)
+	s.rest()
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
+	s.g.Expect(s.last.Requeue).To(BeZero())
+}
+
+func TestFailuresOutsideTheWindowDoNotCount(t *testing.T) {
+	s := newStory(t).up()
+	for range 6 {
+		s.now = s.now.Add(2 * time.Minute)
+		s.exits(Exit{Known: true, Code: 1})
+		s.tick()
+		s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerClosed))
+		s.now = s.now.Add(time.Minute)
+		s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+		s.runs()
+		s.tick()
+	}
+}
+
+func TestGoodRunForgetsFailures(t *testing.T) {
+	s := newStory(t).up()
+	s.exits(Exit{Known: true, Code: 1})
+	s.tick()
+	s.now = s.status.NextRestartTime.Time
+	s.tick()
+	s.runs()
+	s.tick()
+	s.g.Expect(s.last.Requeue).To(Equal(time.Minute), "it comes back when the run was good")
+	s.now = s.now.Add(time.Minute)
+	s.tick()
+	s.g.Expect(s.status.Failures).To(BeZero())
+	s.g.Expect(s.status.Breaker.Failures).To(BeEmpty())
+	s.rest()
+
+	s.exits(Exit{Known: true, Code: 1})
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess), "the first crash after a good run is mended at once")
+}
+
+func TestRestartPolicies(t *testing.T) {
+	for _, c := range []struct {
+		policy v1alpha1.RestartPolicy
+		exit   Exit
+		want   string
+	}{
+		{v1alpha1.RestartAlways, Exit{Known: true}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartAlways, Exit{Known: true, Code: 1}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartAlways, Exit{}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartOnFailure, Exit{Known: true}, v1alpha1.ReasonCompleted},
+		{v1alpha1.RestartOnFailure, Exit{Known: true, Signal: "SIGKILL"}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartOnFailure, Exit{}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartNever, Exit{Known: true}, v1alpha1.ReasonCompleted},
+		{v1alpha1.RestartNever, Exit{Known: true, Code: 2}, v1alpha1.ReasonFailed},
+		{v1alpha1.RestartNever, Exit{}, v1alpha1.ReasonUnknown},
+	} {
+		t.Run(fmt.Sprintf("%s after %+v", c.policy, c.exit), func(t *testing.T) {
+			s := newStory(t)
+			s.desired.RestartPolicy = c.policy
+			s.up()
+			s.exits(c.exit)
+			s.tick()
+			s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Reason).To(Equal(c.want))
+			s.rest()
+			if !c.exit.Known {
+				s.g.Expect(s.status.LastExit.ExitCode).To(BeNil(), "an exit code is never invented")
+			}
+		})
+	}
+}
+
+func TestFinishedRunsAgainOnRequest(t *testing.T) {
+	for name, request := range map[string]func(*story){
+		"restart token": func(s *story) { s.desired.RestartToken = "1" },
+		"new spec":      func(s *story) { s.desired.SpecHash = "b" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.desired.RestartPolicy = v1alpha1.RestartNever
+			s.up()
+			s.exits(Exit{Known: true})
+			s.tick()
+			s.desired.ResetToken = "1"
+			s.g.Expect(s.tick().Action).To(Equal(None), "a reset does not repeat what ended well")
+			request(s)
+			s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+		})
+	}
+}
+
+func TestStartErrorsWaitForSomebody(t *testing.T) {
+	for _, reason := range []string{v1alpha1.ReasonCommandNotFound, v1alpha1.ReasonPermissionDenied, v1alpha1.ReasonWorkingDirMissing} {
+		t.Run(reason, func(t *testing.T) {
+			s := newStory(t)
+			s.tick()
+			s.is(Incarnation{Number: 1, Phase: Failed, Reason: reason, Message: "no program foo in PATH."})
+			s.tick()
+			s.expect(v1alpha1.ConditionStalled, reason)
+			s.g.Expect(s.last.Requeue).To(BeZero(), "no crash loop")
+			s.now = s.now.Add(time.Hour)
+			s.rest()
+			s.desired.ResetToken = "1"
+			s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+			s.g.Expect(s.status.Incarnation).To(Equal(int64(2)))
+		})
+	}
+	s := newStory(t)
+	s.tick()
+	s.is(Incarnation{Number: 1, Phase: Failed, Message: "no more processes"})
+	s.tick()
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+}
+
+func TestBlocked(t *testing.T) {
+	s := newStory(t)
+	s.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonPortClaimed, Message: "port 80 is that of default/web", Conflict: true, Retry: time.Second}
+	s.tick()
+	s.g.Expect(s.last.Action).To(Equal(None))
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonPortClaimed)
+	s.expect(v1alpha1.ConditionConflict, v1alpha1.ReasonPortClaimed)
+	s.g.Expect(s.last.Requeue).To(Equal(time.Second))
+	s.now = s.now.Add(time.Minute)
+	s.rest()
+	s.desired.Blocked = nil
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(meta.IsStatusConditionFalse(s.status.Conditions, v1alpha1.ConditionConflict)).To(BeTrue())
+	s.runs()
+	s.tick()
+
+	s.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonInvalidEnvironment, Message: "no Secret s"}
+	s.desired.SpecHash = "b"
+	s.tick()
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	s.expect(v1alpha1.ConditionDriftDetected, v1alpha1.ReasonInvalidEnvironment)
+	s.rest()
+}
+
+func TestUpdatePolicy(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.UpdatePolicy = v1alpha1.UpdateOnRestart
+	s.desired.SpecHash = "b"
+	s.tick()
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	s.expect(v1alpha1.ConditionDriftDetected, v1alpha1.ReasonDrifted)
+	s.rest()
+	s.desired.UpdatePolicy = v1alpha1.UpdateRecreate
+	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonSpecChanged)
+	s.exits(Exit{Known: true})
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.status.SpecHash).To(Equal("b"))
+
+	done := newStory(t)
+	done.desired.RestartPolicy, done.desired.UpdatePolicy = v1alpha1.RestartNever, v1alpha1.UpdateOnRestart
+	done.up()
+	done.exits(Exit{Known: true})
+	done.tick()
+	done.desired.SpecHash = "b"
+	s.g.Expect(done.tick().Action).To(Equal(None), "OnRestart does not repeat what ended well")
+}
+
+func TestUnhealthyCountsAsAFailure(t *testing.T) {
+	s := newStory(t).up()
+	s.observed.Unhealthy = "GET /healthz: no answer in 2 s"
+	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonUnhealthy)
+	s.observed.Unhealthy = ""
+	s.exits(Exit{Known: true})
+	s.tick()
+	s.g.Expect(s.status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnhealthy))
+	s.g.Expect(s.status.Failures).To(Equal(int32(1)))
+	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonUnhealthy)
+
+	never := newStory(t)
+	never.desired.RestartPolicy = v1alpha1.RestartNever
+	never.up()
+	never.observed.Unhealthy = "hangs"
+	never.tick()
+	never.observed.Unhealthy = ""
+	never.exits(Exit{Known: true})
+	never.tick()
+	never.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
+}
+
+func TestUnknownIsLeftAlone(t *testing.T) {
+	for _, want := range []Want{Run, Stop, Gone} {
+		s := newStory(t).up()
+		s.desired.Want = want
+		s.is(Incarnation{Number: 1, Phase: Unknown, Message: "its shim does not answer"})
+		s.tick()
+		s.g.Expect(s.last.Action).To(Equal(None))
+		s.g.Expect(s.last.Released).To(BeFalse())
+		s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonUnknown)
+		s.rest()
+	}
+}
+
+func TestGoneUnseenIsUnknownAndReplaced(t *testing.T) {
+	s := newStory(t).up()
+	s.observed.Incarnations = nil
+	s.tick()
+	s.g.Expect(s.status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown))
+	s.g.Expect(s.status.LastExit.ExitCode).To(BeNil())
+	s.g.Expect(s.status.LastExit.FinishedAt).To(BeNil())
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+}
+
+func TestOlderIncarnationIsEndedFirst(t *testing.T) {
+	s := newStory(t).up()
+	s.status.Incarnation = 2
+	s.status.Process = nil
+	step := s.tick()
+	s.g.Expect(step.Action).To(Equal(StopProcess))
+	s.g.Expect(step.Incarnation).To(Equal(int64(1)))
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonSuperseded)
+}
+
+func TestOldRecordIsLeftAlone(t *testing.T) {
+	s := newStory(t).up()
+	s.is(Incarnation{Number: 5, Phase: Running})
+	before := s.status.DeepCopy()
+	step := Next(s.desired, s.status, s.observed, s.now)
+	s.g.Expect(step.Action).To(Equal(LookAgain))
+	s.g.Expect(step.Status).To(Equal(*before))
+
+	s.observed.Confirmed = true // the record is the newest and knows less: it was lost
+	s.tick()
+	s.g.Expect(s.status.Incarnation).To(Equal(int64(5)))
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+}
+
+func TestBackToRunningWhileBeingStopped(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Want = Stop
+	s.tick()
+	s.desired.Want = Run
+	s.observed.Incarnations[0].StopSent = true
+	s.tick()
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStopped)
+	s.exits(Exit{Known: true, Code: 1})
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.status.Failures).To(BeZero())
+}
+
+func TestDelay(t *testing.T) {
+	g := NewWithT(t)
+	b := Backoff{Initial: time.Second, Max: time.Minute}
+	g.Expect(b.delay("u", 1, 0)).To(BeZero())
+	g.Expect(Backoff{Max: time.Minute}.delay("u", 1, 3)).To(BeZero())
+	for failures, want := range map[int32]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute} {
+		for incarnation := range int64(50) {
+			got := b.delay("u", incarnation, failures)
+			g.Expect(got).To(BeNumerically("~", want, want/4+1), "after %d failures", failures)
+			g.Expect(got).To(Equal(b.delay("u", incarnation, failures)), "the same state gives the same time")
+		}
+	}
+	g.Expect(b.delay("u", 1, 7)).NotTo(Equal(b.delay("v", 1, 7)), "a herd spreads")
+}
+
+func TestTruncateKeepsRunes(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(truncate("abc", 3)).To(Equal("abc"))
+	g.Expect(truncate("ääää", 6)).To(Equal("ä…"))
+}

@@ -1,0 +1,136 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// decideRunning is for an incarnation that lives and should: end it for a reason to restart, or say how it is.
+func (m *machine) decideRunning(current Incarnation) {
+	m.observeProcess(current)
+	if reason, message := m.reasonToRestart(current); reason != "" {
+		m.reconciling(reason, message)
+		m.restarting(reason, message)
+		m.end(current, reason)
+		return
+	}
+	m.drift()
+	if current.Phase == Starting {
+		m.reconciling(v1alpha1.ReasonStarting, fmt.Sprintf("Incarnation %d is being started.", current.Number))
+		return
+	}
+	m.readiness(current)
+}
+
+// reasonToRestart says why the incarnation that runs has to end, or nothing.
+func (m *machine) reasonToRestart(current Incarnation) (reason, message string) {
+	if stopping := m.status.Stopping; stopping != nil && stopping.Incarnation == current.Number {
+		return stopping.Reason, "The process is being ended and is then started again."
+	}
+	if m.observed.Unhealthy != "" {
+		return v1alpha1.ReasonUnhealthy, "The liveness probe failed: " + m.observed.Unhealthy
+	}
+	if m.desired.Blocked != nil {
+		return "", "" // it could not be started again
+	}
+	if m.desired.RestartToken != m.status.ObservedRestartToken {
+		return v1alpha1.ReasonRequested, "A restart was asked for by spec.restartToken."
+	}
+	if m.drifted() && m.desired.UpdatePolicy != v1alpha1.UpdateOnRestart {
+		return v1alpha1.ReasonSpecChanged, "The spec has changed; the process is restarted with it."
+	}
+	return "", ""
+}
+
+func (m *machine) drifted() bool {
+	return m.status.SpecHash != m.desired.SpecHash
+}
+
+func (m *machine) drift() {
+	blocked := m.desired.Blocked
+	switch {
+	case m.drifted() && blocked != nil:
+		m.set(v1alpha1.ConditionDriftDetected, true, blocked.Reason, "The process runs with an older spec, because the new one can't be started: "+blocked.Message)
+	case m.drifted():
+		m.set(v1alpha1.ConditionDriftDetected, true, v1alpha1.ReasonDrifted, "The process runs with an older spec until its next restart.")
+	default:
+		m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
+	}
+}
+
+// readiness is earned by this incarnation. That a manager has just come and has no answer of a probe yet takes nothing away.
+func (m *machine) readiness(current Incarnation) {
+	ready := true
+	if m.desired.Probed {
+		if m.observed.Ready != nil {
+			ready = *m.observed.Ready
+		} else {
+			ready = meta.IsStatusConditionTrue(m.status.Conditions, v1alpha1.ConditionReady)
+		}
+	}
+	if !ready {
+		message := m.observed.NotReady
+		if message == "" {
+			message = "The process runs and is not ready yet."
+		}
+		m.reconciling(v1alpha1.ReasonNotReady, message)
+		return
+	}
+	m.ready(fmt.Sprintf("Incarnation %d runs.", current.Number))
+	m.rewardGoodRun()
+}
+
+// rewardGoodRun forgets failures after a run that was long enough: at least ResetAfter, and twice the wait that came before it.
+func (m *machine) rewardGoodRun() {
+	if m.status.Failures == 0 && m.status.Breaker.State == v1alpha1.BreakerClosed && len(m.status.Breaker.Failures) == 0 {
+		return
+	}
+	process := m.status.Process
+	if process == nil || process.StartedAt == nil {
+		return
+	}
+	needed := max(m.desired.Backoff.ResetAfter, 2*m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation-1, m.status.Failures))
+	if left := process.StartedAt.Add(needed).Sub(m.now); left > 0 {
+		m.requeue(left)
+		return
+	}
+	m.forgetFailures()
+}
+
+// observeProcess takes over who the process is. An identity that is recorded already is left alone, so that nothing is written twice.
+func (m *machine) observeProcess(current Incarnation) {
+	if current.Containment != "" {
+		m.set(v1alpha1.ConditionContained, true, current.Containment, "")
+	}
+	if current.Phase != Running {
+		return
+	}
+	recorded := m.status.Process
+	seen := current.Process
+	seen.Incarnation = current.Number
+	if recorded != nil && recorded.Incarnation == seen.Incarnation && recorded.PID == seen.PID &&
+		recorded.StartTicks == seen.StartTicks && recorded.BootID == seen.BootID && recorded.Node == seen.Node {
+		return
+	}
+	if seen.StartedAt != nil {
+		started := microTime(seen.StartedAt.Time)
+		seen.StartedAt = &started
+	}
+	m.status.Process = &seen
+}
+
+// uptime is how long the recorded process ran until the time given; 0 when its start is not known.
+func (m *machine) uptime(until time.Time) time.Duration {
+	process := m.status.Process
+	if process == nil || process.StartedAt == nil {
+		return 0
+	}
+	return max(0, until.Sub(process.StartedAt.Time))
+}

@@ -1,0 +1,162 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// decideStart is for an object that wants to run while nothing of it does. known says that the runtime still knows the incarnation of the record.
+func (m *machine) decideStart(known bool) {
+	m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
+	asked := m.askedToStart()
+	if asked {
+		m.forgetFailures()
+	}
+	switch {
+	case m.desired.Blocked != nil:
+		m.blocked()
+	case m.intended() && !known:
+		m.startIntended()
+	case asked:
+		m.start()
+	case m.status.NextRestartTime == nil:
+		m.finished()
+	case m.status.Breaker.State == v1alpha1.BreakerOpen:
+		m.circuitOpen()
+	default:
+		m.startAfterBackoff()
+	}
+}
+
+// intended says that an incarnation was recorded whose end was not: it was never started, or nobody has seen it.
+func (m *machine) intended() bool {
+	return m.status.Incarnation > 0 && !m.endRecorded()
+}
+
+// askedToStart says that somebody wants a start now, whatever failures there were: the first start, a start after a stop, a request to restart, a new spec.
+func (m *machine) askedToStart() bool {
+	if m.intended() {
+		return false
+	}
+	end := m.status.LastExit
+	switch {
+	case end == nil, end.Reason == v1alpha1.ReasonStopped, m.status.SpecHash == "":
+		return true
+	case m.desired.RestartToken != m.status.ObservedRestartToken:
+		return true
+	case !m.drifted():
+		return false
+	default:
+		return m.desired.UpdatePolicy != v1alpha1.UpdateOnRestart || end.Reason != v1alpha1.ReasonCompleted
+	}
+}
+
+// start records the intent; the action follows only when that write was acknowledged.
+func (m *machine) start() {
+	again := m.status.Incarnation > 0
+	reason := m.restartReason()
+	m.status.Incarnation++
+	if again {
+		m.status.RestartCount++
+	}
+	if m.status.Breaker.State == v1alpha1.BreakerOpen {
+		m.status.Breaker.State = v1alpha1.BreakerHalfOpen
+	}
+	m.status.Process, m.status.Stopping, m.status.NextRestartTime = nil, nil, nil
+	if again && reason != "" {
+		m.restarting(reason, fmt.Sprintf("Starting incarnation %d.", m.status.Incarnation))
+	}
+	m.startIntended()
+}
+
+// startIntended starts the incarnation that the record names, with the spec as it is now.
+func (m *machine) startIntended() {
+	m.status.SpecHash = m.desired.SpecHash
+	m.status.ObservedRestartToken = m.desired.RestartToken
+	m.reconciling(v1alpha1.ReasonStarting, fmt.Sprintf("Starting incarnation %d.", m.status.Incarnation))
+	m.act(StartProcess, m.status.Incarnation)
+}
+
+// restartReason says why a process is started again; nothing when the object was stopped in between, which is no restart.
+func (m *machine) restartReason() string {
+	end := m.status.LastExit
+	switch {
+	case m.status.Incarnation == 0 || m.status.SpecHash == "":
+		return ""
+	case m.desired.RestartToken != m.status.ObservedRestartToken:
+		return v1alpha1.ReasonRequested
+	case m.drifted():
+		return v1alpha1.ReasonSpecChanged
+	case end != nil && end.Reason == v1alpha1.ReasonUnhealthy:
+		return v1alpha1.ReasonUnhealthy
+	case end != nil && end.Reason == v1alpha1.ReasonStopped:
+		return v1alpha1.ReasonRequested
+	default:
+		return v1alpha1.ReasonCrashed
+	}
+}
+
+func (m *machine) blocked() {
+	blocked := m.desired.Blocked
+	m.stalled(blocked.Reason, blocked.Message)
+	if blocked.Conflict {
+		m.conflict = true
+		m.set(v1alpha1.ConditionConflict, true, blocked.Reason, blocked.Message)
+	}
+	if blocked.Retry > 0 {
+		m.requeue(blocked.Retry)
+	}
+}
+
+// finished is rest after an end that the restart policy, or the kind of failure, makes the last one.
+func (m *machine) finished() {
+	end := m.status.LastExit
+	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
+		end.Reason != v1alpha1.ReasonUnknown && end.Reason != v1alpha1.ReasonUnhealthy {
+		m.stalled(end.Reason, end.Message+" Correct the spec, or change spec.resetToken to try again.")
+		m.expires()
+		return
+	}
+	reason := end.Reason
+	if reason == v1alpha1.ReasonUnhealthy {
+		reason = v1alpha1.ReasonFailed
+	}
+	m.stalled(reason, describe(end)+"; restartPolicy "+string(m.desired.RestartPolicy)+
+		" does not start it again. Change spec.restartToken to run it once more.")
+	m.expires()
+}
+
+func (m *machine) circuitOpen() {
+	breaker := m.status.Breaker
+	message := fmt.Sprintf("%s; that were too many failures in a short time. ", describe(m.status.LastExit))
+	if m.desired.Breaker.CoolDown == 0 || breaker.OpenedAt == nil {
+		m.stalled(v1alpha1.ReasonCircuitOpen, message+"Change spec.resetToken, or the spec, to try again.")
+		return
+	}
+	until := breaker.OpenedAt.Add(m.desired.Breaker.CoolDown)
+	left := until.Sub(m.now)
+	if left <= 0 {
+		m.start()
+		return
+	}
+	m.stalled(v1alpha1.ReasonCircuitOpen, message+"It is tried again at "+until.UTC().Format(time.RFC3339)+
+		"; change spec.resetToken, or the spec, to try at once.")
+	m.requeue(left)
+}
+
+func (m *machine) startAfterBackoff() {
+	left := m.status.NextRestartTime.Sub(m.now)
+	if left <= 0 {
+		m.start()
+		return
+	}
+	message := fmt.Sprintf("%s; started again at %s.", describe(m.status.LastExit), m.status.NextRestartTime.UTC().Format(time.RFC3339))
+	m.reconciling(v1alpha1.ReasonBackOff, message)
+	m.restarting(m.restartReason(), message)
+	m.requeue(left)
+}
