@@ -1,0 +1,105 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// decider is the shape of Next.
+type decider func(Desired, v1alpha1.ProcessStatus, Observed, time.Time) Step
+
+// broken holds a Next with one guard taken out each. The explorer has to find every one of them, else it proves nothing.
+var broken = map[string]decider{
+	"starts without recording the intent": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if step.Action == StartProcess {
+			step.Status.Incarnation = r.Incarnation
+		}
+		return step
+	},
+	"does not look at what lives": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		o.Incarnations = nil
+		return Next(d, r, o, now)
+	},
+	"starts the next before the old one has ended": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if r.Stopping != nil {
+			o.Incarnations = nil
+		}
+		return Next(d, r, o, now)
+	},
+	"lets an object go before its process": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if d.Want == Gone {
+			step.Action, step.Released = Forget, true
+		}
+		return step
+	},
+	"does not honour a stop": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if d.Want == Stop {
+			d.Want = Run
+		}
+		return Next(d, r, o, now)
+	},
+	"does not honour a deletion": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if d.Want == Gone {
+			d.Want = Stop
+		}
+		return Next(d, r, o, now)
+	},
+	"never meets a request to restart": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		step.Status.ObservedRestartToken = r.ObservedRestartToken
+		return step
+	},
+	"drops a request to restart": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		d.RestartToken = r.ObservedRestartToken
+		return Next(d, r, o, now)
+	},
+	"drops a changed spec": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if r.SpecHash != "" {
+			d.SpecHash = r.SpecHash
+		}
+		return Next(d, r, o, now)
+	},
+	"counts an end that was asked for as a crash": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		step.Status.Stopping = nil
+		return step
+	},
+	"keeps Ready beside Reconciling": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if meta.IsStatusConditionTrue(r.Conditions, v1alpha1.ConditionReady) {
+			meta.SetStatusCondition(&step.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Kept"})
+		}
+		return step
+	},
+	"does not come back after the wait": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if r.NextRestartTime != nil && step.Action == StartProcess {
+			return Step{Status: r, Action: None}
+		}
+		return step
+	},
+}
+
+func TestExplorerFindsEveryBrokenGuard(t *testing.T) {
+	defer func() { next = Next }()
+	for name, wrong := range broken {
+		t.Run(name, func(t *testing.T) {
+			next = wrong
+			states, _, violation := explore(newWorld(everyTrouble, v1alpha1.RestartAlways), 150_000)
+			if violation == "" {
+				t.Fatalf("not found in %d states", states)
+			}
+			t.Logf("found after %d states: %s", states, violation)
+		})
+	}
+}

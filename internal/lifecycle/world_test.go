@@ -1,0 +1,368 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// world is one object's life: what the API server stores, what runs, and a manager that is somewhere between reading and acting. It is small enough that all
+// of its states can be walked. The runtime in it is naive on purpose: it starts what it is told to, so that what keeps two from running is Next and the record.
+type world struct {
+	desired Desired
+	deleted bool
+	status  v1alpha1.ProcessStatus
+	version int
+	gone    bool // the finalizer was removed
+
+	processes []process
+	now       time.Time
+	manager   manager
+	budget    budget
+}
+
+// process is one incarnation that was started.
+type process struct {
+	number   int64
+	phase    Phase
+	stopSent bool
+	ready    bool
+	exit     Exit
+	started  time.Time
+}
+
+// manager is between two calls: it has read (and observed), or it has written and is about to act. A crash makes it forget.
+type manager struct {
+	at       point
+	version  int
+	deleted  bool
+	desired  Desired
+	status   v1alpha1.ProcessStatus
+	observed Observed
+	step     Step
+}
+
+type point int
+
+const (
+	idle point = iota
+	hasRead
+	hasWritten
+)
+
+// budget bounds how often each kind of trouble happens on one path.
+type budget struct {
+	toggles, restarts, specs, resets, deletes, exits, failedStarts, crashes int
+}
+
+func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
+	return world{
+		desired: Desired{UID: "uid", Generation: 1, Want: Run, SpecHash: "0", RestartToken: "0", ResetToken: "0", RestartPolicy: policy,
+			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true,
+			Backoff: Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
+			Breaker: Breaker{Threshold: 2, Window: 3 * time.Minute, CoolDown: 10 * time.Minute}},
+		now: start, budget: b,
+	}
+}
+
+// move is something that can happen; it reports whether it could.
+type move struct {
+	name string
+	do   func(*world) bool
+}
+
+// moves is everything that can happen, each at any time.
+var moves = []move{
+	{"state is toggled", func(w *world) bool {
+		return spend(&w.budget.toggles) && !w.deleted && w.edit(func() {
+			if w.desired.Want == Run {
+				w.desired.Want = Stop
+			} else {
+				w.desired.Want = Run
+			}
+		})
+	}},
+	{"restart is requested", func(w *world) bool {
+		return spend(&w.budget.restarts) && !w.deleted && w.edit(func() { w.desired.RestartToken += "+" })
+	}},
+	{"spec is changed", func(w *world) bool {
+		return spend(&w.budget.specs) && !w.deleted && w.edit(func() { w.desired.SpecHash += "+" })
+	}},
+	{"reset is requested", func(w *world) bool {
+		return spend(&w.budget.resets) && !w.deleted && w.edit(func() { w.desired.ResetToken += "+" })
+	}},
+	{"object is deleted", func(w *world) bool {
+		return spend(&w.budget.deletes) && !w.deleted && w.edit(func() { w.deleted = true })
+	}},
+	{"process executes", func(w *world) bool {
+		return w.alive(Starting, func(p *process) { p.phase, p.started = Running, w.now })
+	}},
+	{"process can't be executed", func(w *world) bool {
+		return w.alive(Starting, func(p *process) { p.phase = Failed }) && spend(&w.budget.failedStarts)
+	}},
+	{"process becomes ready", func(w *world) bool {
+		return w.alive(Running, func(p *process) { p.ready = true })
+	}},
+	{"process exits 0", func(w *world) bool { return w.ends(Exit{Known: true}) && spend(&w.budget.exits) }},
+	{"process exits 1", func(w *world) bool { return w.ends(Exit{Known: true, Code: 1}) && spend(&w.budget.exits) }},
+	{"process obeys its stop", func(w *world) bool {
+		return w.alive(Running, func(p *process) {
+			if p.stopSent {
+				w.end(p, Exit{Known: true, Signal: "SIGTERM"})
+			}
+		}) && w.processes[len(w.processes)-1].phase == Exited
+	}},
+	{"time passes", (*world).passTime},
+	{"a minute passes", func(w *world) bool {
+		w.now = w.now.Add(61 * time.Second)
+		return len(w.processes) > 0
+	}},
+	{"manager reads", (*world).read},
+	{"manager writes", (*world).write},
+	{"manager acts", (*world).act},
+	{"manager crashes", func(w *world) bool {
+		if w.manager.at == idle {
+			return false
+		}
+		w.manager = manager{}
+		return spend(&w.budget.crashes)
+	}},
+}
+
+func spend(budget *int) bool {
+	*budget--
+	return *budget >= 0
+}
+
+func (w *world) edit(change func()) bool {
+	if w.gone {
+		return false
+	}
+	change()
+	w.version++
+	return true
+}
+
+// alive changes the newest process if it is in the phase.
+func (w *world) alive(phase Phase, change func(*process)) bool {
+	if len(w.processes) == 0 {
+		return false
+	}
+	newest := &w.processes[len(w.processes)-1]
+	if newest.phase != phase {
+		return false
+	}
+	before := *newest
+	change(newest)
+	return *newest != before
+}
+
+func (w *world) ends(exit Exit) bool {
+	return w.alive(Running, func(p *process) { w.end(p, exit) })
+}
+
+func (w *world) end(p *process, exit Exit) {
+	exit.FinishedAt = w.now
+	p.phase, p.exit = Exited, exit
+}
+
+// passTime goes to the next moment that the record names.
+func (w *world) passTime() bool {
+	var times []time.Time
+	if w.status.NextRestartTime != nil {
+		times = append(times, w.status.NextRestartTime.Time)
+	}
+	if w.status.Stopping != nil {
+		times = append(times, w.status.Stopping.Deadline.Time)
+	}
+	if breaker := w.status.Breaker; breaker != nil && breaker.State == v1alpha1.BreakerOpen {
+		times = append(times, breaker.OpenedAt.Add(w.desired.Breaker.CoolDown))
+	}
+	times = slices.DeleteFunc(times, func(t time.Time) bool { return !t.After(w.now) })
+	if len(times) == 0 {
+		return false
+	}
+	w.now = slices.MinFunc(times, time.Time.Compare)
+	return true
+}
+
+func (w *world) read() bool {
+	if w.manager.at != idle || w.gone {
+		return false
+	}
+	desired := w.desired
+	if w.deleted {
+		desired.Want = Gone
+	}
+	w.manager = manager{at: hasRead, version: w.version, deleted: w.deleted, desired: desired, status: w.status, observed: w.observe()}
+	return true
+}
+
+func (w *world) observe() Observed {
+	var o Observed
+	for _, p := range w.processes {
+		incarnation := Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent}
+		switch p.phase {
+		case Running:
+			started := metav1.NewMicroTime(p.started)
+			incarnation.Process = v1alpha1.ProcessReference{PID: p.number, StartedAt: &started}
+			ready := p.ready
+			o.Ready = &ready
+		case Exited:
+			exit := p.exit
+			incarnation.Exit = &exit
+		case Failed:
+			incarnation.Reason = v1alpha1.ReasonCommandNotFound
+		}
+		o.Incarnations = append(o.Incarnations, incarnation)
+	}
+	return o
+}
+
+// next is what the explorer walks; a test of its teeth puts a wrong one in its place.
+var next = Next
+
+// write decides and writes as the reconcile loop does: with an optimistic lock, and a live look before an action that no write comes before.
+func (w *world) write() bool {
+	m := &w.manager
+	if m.at != hasRead {
+		return false
+	}
+	step := next(m.desired, m.status, m.observed, w.now)
+	if m.version != w.version || step.Action == LookAgain {
+		w.manager = manager{}
+		return true
+	}
+	if !apiequality.Semantic.DeepEqual(step.Status, w.status) {
+		w.status = step.Status
+		w.version++
+	}
+	if step.Action == None {
+		w.manager = manager{}
+		return true
+	}
+	w.manager = manager{at: hasWritten, version: w.version, step: step}
+	return true
+}
+
+func (w *world) act() bool {
+	m := w.manager
+	if m.at != hasWritten {
+		return false
+	}
+	w.manager = manager{}
+	switch m.step.Action {
+	case StartProcess:
+		if w.find(m.step.Incarnation) == nil {
+			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: Starting})
+		}
+	case StopProcess:
+		if p := w.find(m.step.Incarnation); p != nil && p.phase == Running {
+			p.stopSent = true
+		}
+	case KillProcess:
+		if p := w.find(m.step.Incarnation); p != nil && (p.phase == Running || p.phase == Starting) {
+			w.end(p, Exit{Known: true, Signal: "SIGKILL"})
+		}
+	case Forget:
+		if w.live() == 0 {
+			w.processes = nil
+			w.gone = m.step.Released && m.version == w.version
+		}
+	}
+	return true
+}
+
+func (w *world) find(number int64) *process {
+	for i := range w.processes {
+		if w.processes[i].number == number {
+			return &w.processes[i]
+		}
+	}
+	return nil
+}
+
+func (w *world) live() (live int) {
+	for _, p := range w.processes {
+		if p.phase == Starting || p.phase == Running {
+			live++
+		}
+	}
+	return live
+}
+
+func (w *world) clone() world {
+	c := *w
+	c.processes = slices.Clone(w.processes)
+	return c // statuses are never changed in place: Next copies
+}
+
+var seed = maphash.MakeSeed()
+
+// key is the same for worlds that can't be told apart: times count relative to now, and only as far as they matter.
+func (w *world) key() uint64 {
+	var b strings.Builder
+	w.keyOfStatus(&b, &w.status)
+	fmt.Fprint(&b, w.desired.Want, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget)
+	for _, p := range w.processes {
+		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.exit.Code, p.exit.Signal, w.ago(p.exit.FinishedAt), w.ago(p.started))
+	}
+	fmt.Fprint(&b, "|", w.manager.at)
+	switch m := &w.manager; m.at {
+	case hasRead:
+		fmt.Fprint(&b, m.version == w.version)
+		if m.version == w.version {
+			for _, i := range m.observed.Incarnations {
+				fmt.Fprint(&b, i.Number, i.Phase, i.StopSent, m.observed.Ready != nil && *m.observed.Ready)
+			}
+		}
+	case hasWritten:
+		fmt.Fprint(&b, m.version == w.version, m.step.Action, m.step.Incarnation)
+	}
+	return maphash.String(seed, b.String())
+}
+
+func (w *world) keyOfStatus(b *strings.Builder, s *v1alpha1.ProcessStatus) {
+	fmt.Fprint(b, s.Incarnation, s.SpecHash, s.ObservedRestartToken, s.ObservedResetToken, s.Failures)
+	if s.Process != nil {
+		fmt.Fprint(b, "p", s.Process.Incarnation)
+	}
+	if s.Stopping != nil {
+		fmt.Fprint(b, "s", s.Stopping.Incarnation, s.Stopping.Reason, w.ago(s.Stopping.Deadline.Time))
+	}
+	if s.LastExit != nil {
+		fmt.Fprint(b, "e", s.LastExit.Incarnation, s.LastExit.Reason)
+	}
+	if s.NextRestartTime != nil {
+		fmt.Fprint(b, "n", w.ago(s.NextRestartTime.Time))
+	}
+	if s.Breaker != nil {
+		fmt.Fprint(b, "b", s.Breaker.State, len(s.Breaker.Failures))
+	}
+	for _, c := range s.Conditions {
+		if c.Status == metav1.ConditionTrue {
+			fmt.Fprint(b, c.Type[:4], c.Reason)
+		}
+	}
+}
+
+// ago is a time in the steps that matter: over, soon, or how many half minutes ago.
+func (w *world) ago(t time.Time) int {
+	if t.IsZero() {
+		return -99
+	}
+	if t.After(w.now) {
+		return -1
+	}
+	return min(int(w.now.Sub(t)/(30*time.Second)), 4)
+}
