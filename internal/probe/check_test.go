@@ -1,0 +1,224 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// long is a time that no working probe needs, short one that a probe of a silent peer has to wait.
+const (
+	long  = 30 * time.Second
+	short = 200 * time.Millisecond
+)
+
+func ask(t *testing.T, run func(context.Context, time.Duration) outcome, timeout time.Duration) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return run(ctx, timeout)
+}
+
+func TestHTTP(t *testing.T) {
+	handler := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://192.0.2.1/never-asked")
+			w.WriteHeader(status)
+			_, _ = fmt.Fprint(w, strings.Repeat("x", 1<<20))
+		}
+	}
+	for status, want := range map[int]struct{ ok, serving bool }{
+		200: {true, true}, 204: {true, true}, 302: {true, true}, 404: {false, true}, 401: {false, true}, 500: {false, false}, 503: {false, false},
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d secure=%v", status, secure), func(t *testing.T) {
+				g := NewWithT(t)
+				server := httptest.NewUnstartedServer(handler(status))
+				if secure {
+					server.StartTLS()
+				} else {
+					server.Start()
+				}
+				defer server.Close()
+				strict := ask(t, (&HTTP{URL: server.URL + "/x"}).run, long)
+				g.Expect(strict.ok).To(Equal(want.ok))
+				if !want.ok {
+					g.Expect(strict.message).To(Equal(fmt.Sprintf("GET %s/x answers %d", server.URL, status)))
+				}
+				g.Expect(ask(t, (&HTTP{URL: server.URL + "/x", Serving: true}).run, long).ok).To(Equal(want.serving))
+			})
+		}
+	}
+}
+
+func TestHTTPBodyWithoutEnd(t *testing.T) {
+	g := NewWithT(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	g.Expect(ask(t, (&HTTP{URL: server.URL}).run, long).ok).To(BeTrue(), "the status is enough")
+}
+
+// peer takes connections and does with them what it is told.
+func peer(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serve(connection)
+			_ = connection.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-stopped
+	})
+	return listener.Addr().String()
+}
+
+func TestHTTPOfAnotherProtocol(t *testing.T) {
+	for name, tc := range map[string]struct {
+		serve   func(net.Conn)
+		timeout time.Duration
+		serving outcome
+		message string
+	}{
+		"says something else": {
+			serve: func(c net.Conn) {
+				_, _ = fmt.Fprint(c, "SSH-2.0-something\r\n")
+				_, _ = bufio.NewReader(c).ReadString('\n')
+			},
+			timeout: long, serving: outcome{ok: true}, message: "the answer could not be understood",
+		},
+		"closes": {
+			serve:   func(c net.Conn) { _, _ = bufio.NewReader(c).ReadString('\n') },
+			timeout: long, serving: outcome{mute: true}, message: "the connection was closed without an answer",
+		},
+		"is silent": {
+			serve: func(c net.Conn) {
+				buffer := make([]byte, 4096)
+				for {
+					if _, err := c.Read(buffer); err != nil {
+						return
+					}
+				}
+			},
+			timeout: short, serving: outcome{ok: true}, message: "no answer within 200ms",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			url := "http://" + peer(t, tc.serve) + "/"
+			strict := ask(t, (&HTTP{URL: url}).run, tc.timeout)
+			g.Expect(strict).To(Equal(failed("GET " + url + ": " + tc.message)))
+			serving := ask(t, (&HTTP{URL: url, Serving: true}).run, tc.timeout)
+			g.Expect(serving.ok).To(Equal(tc.serving.ok))
+			g.Expect(serving.mute).To(Equal(tc.serving.mute))
+		})
+	}
+}
+
+// nobody gives an address that nobody listens on.
+func nobody(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func TestRefused(t *testing.T) {
+	g := NewWithT(t)
+	address := nobody(t)
+	g.Expect(ask(t, (&HTTP{URL: "http://" + address, Serving: true}).run, long)).
+		To(Equal(failed("GET http://" + address + ": connection refused")))
+	g.Expect(ask(t, (&TCP{Address: address}).run, long)).To(Equal(failed("connecting to " + address + ": connection refused")))
+}
+
+func TestTCP(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(ask(t, (&TCP{Address: peer(t, func(net.Conn) {})}).run, long).ok).To(BeTrue())
+}
+
+func TestExec(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	g.Expect(ask(t, (&Exec{Command: []string{"true"}}).run, long)).To(Equal(outcome{ok: true}))
+	g.Expect(ask(t, (&Exec{Command: []string{"false"}}).run, long)).To(Equal(failed("false ended with exit code 1")))
+	g.Expect(ask(t, (&Exec{Command: []string{"no-such-program-here"}}).run, long).message).
+		To(Equal("no-such-program-here could not be started: not found in PATH"))
+	g.Expect(ask(t, (&Exec{Command: []string{"/bin/sh", "-c", `test "$SECRET" = s && test "$(pwd -P)" = "$WANT"`}, Dir: dir,
+		Env: []string{"SECRET=s", "WANT=" + resolved(t, dir)}}).run, long)).To(Equal(outcome{ok: true}), "with the environment and in the directory of the workload")
+	g.Expect(ask(t, (&Exec{Command: []string{"/bin/sh", "-c", "kill -9 $$"}}).run, long).message).To(Equal("/bin/sh was ended by a signal"))
+	g.Expect(ask(t, (&Exec{}).run, long).ok).To(BeFalse())
+}
+
+func resolved(t *testing.T, dir string) string {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestExecTimeoutEndsTheGroup(t *testing.T) {
+	g := NewWithT(t)
+	file := filepath.Join(t.TempDir(), "pid")
+	// The child outlives the shell unless the group is killed. The probe has to be let run until the child is there.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answer := make(chan outcome, 1)
+	check := &Exec{Command: []string{"/bin/sh", "-c", `sleep 3600 & echo $! > "$FILE.new" && mv "$FILE.new" "$FILE"; wait`}, Env: []string{"FILE=" + file}}
+	go func() { answer <- check.run(ctx, short) }()
+	var pid int
+	g.Eventually(func() error {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err
+	}, long, 10*time.Millisecond).Should(Succeed())
+	cancel()
+	g.Eventually(answer, long).Should(Receive(Equal(failed("/bin/sh did not end within 200ms"))))
+	g.Eventually(func() bool { return gone(pid) }, long, 10*time.Millisecond).Should(BeTrue())
+}
+
+// gone says that a process has ended; a zombie that nobody reaped yet has, too.
+func gone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
