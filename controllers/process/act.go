@@ -1,0 +1,202 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// decide asks the state machine for the one next step.
+func (r *Reconciler) decide(ctx context.Context, v *visit) error {
+	record := *v.object.GetProcessStatus().DeepCopy()
+	v.step = lifecycle.Next(v.desired(), record, v.observed, v.now)
+	if v.step.Action == lifecycle.LookAgain {
+		// Either our record is old, or it is the newest and was lost (a restored backup). A live read tells.
+		if err := r.confirm(ctx, v); err != nil {
+			return err
+		}
+		v.observed.Confirmed = true
+		v.step = lifecycle.Next(v.desired(), record, v.observed, v.now)
+	}
+	if v.step.Action == lifecycle.LookAgain {
+		return errStale
+	}
+	*v.object.GetProcessStatus() = v.step.Status
+	v.retries = append(v.retries, v.step.Requeue)
+	if v.plan.Blocked != nil {
+		v.retries = append(v.retries, v.plan.Blocked.Retry)
+	}
+	return nil
+}
+
+// write makes the status that was decided true on the API server, in one patch that fails if the object has changed meanwhile.
+// Nothing is written when nothing has changed.
+func (r *Reconciler) write(ctx context.Context, v *visit) error {
+	difference, err := client.MergeFrom(v.base).Data(v.object)
+	if err != nil {
+		return fmt.Errorf("compare the status: %w", err)
+	}
+	if string(difference) == "{}" {
+		r.measure(v)
+		return nil
+	}
+	decided := copyOf(v.object)
+	err = r.Client.Status().Patch(ctx, v.object, client.MergeFromWithOptions(v.base, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return staleOr(err, "write the status")
+	}
+	v.written = true
+	r.memory.wrote(v.object)
+	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", decided.GetProcessStatus().Incarnation)
+	r.tell(v)
+	r.measure(v)
+	return nil
+}
+
+// tell records events, after what they say was acknowledged.
+func (r *Reconciler) tell(v *visit) {
+	for _, event := range v.step.Events {
+		eventType := corev1.EventTypeNormal
+		if event.Warning {
+			eventType = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(v.object, nil, eventType, event.Reason, "Reconcile", "%s", truncate(event.Message))
+	}
+}
+
+// act does the one thing to do outside. If nothing was written just now, the decision may rest on an old cache: it is confirmed first.
+func (r *Reconciler) act(ctx context.Context, v *visit) error {
+	if v.step.Action == lifecycle.None || v.step.Action == "" {
+		return nil
+	}
+	if !v.written {
+		if err := r.confirm(ctx, v); err != nil {
+			return err
+		}
+	}
+	err := r.do(ctx, v)
+	if errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
+		return errStale
+	}
+	if err != nil {
+		if r.memory.complain(v.object.GetUID()) {
+			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, string(v.step.Action), "%s", truncate(err.Error()))
+		}
+		return fmt.Errorf("%s incarnation %d: %w", v.step.Action, v.step.Incarnation, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) do(ctx context.Context, v *visit) error {
+	uid, incarnation := v.object.GetUID(), v.step.Incarnation
+	switch v.step.Action {
+	case lifecycle.StartProcess:
+		process := v.plan.Process
+		process.Incarnation = incarnation
+		err := r.Runtime.Start(ctx, process)
+		if err == nil {
+			countStart(r.Kind.Resource(), v)
+		}
+		return err
+	case lifecycle.StopProcess:
+		return r.Runtime.Stop(ctx, uid, incarnation)
+	case lifecycle.KillProcess:
+		return r.Runtime.Kill(ctx, uid, incarnation)
+	case lifecycle.Forget:
+		return r.Runtime.Forget(ctx, uid)
+	default:
+		return fmt.Errorf("no such action: %q", v.step.Action)
+	}
+}
+
+// confirm compares the object with what the API server has now.
+func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
+	live := &metav1.PartialObjectMetadata{}
+	gvk, err := r.Client.GroupVersionKindFor(v.object)
+	if err != nil {
+		return fmt.Errorf("find the kind: %w", err)
+	}
+	live.SetGroupVersionKind(gvk)
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.object), live); err != nil {
+		return staleOr(err, "confirm that the object is unchanged")
+	}
+	if live.GetUID() != v.object.GetUID() || live.GetResourceVersion() != v.object.GetResourceVersion() {
+		return errStale
+	}
+	return nil
+}
+
+// release takes the finalizer off when nothing of the object is left outside.
+func (r *Reconciler) release(ctx context.Context, v *visit) error {
+	if !v.step.Released || v.want != lifecycle.Gone {
+		return nil
+	}
+	if v.step.Action != lifecycle.Forget {
+		if err := r.confirm(ctx, v); err != nil {
+			return err
+		}
+		if err := r.Runtime.Forget(ctx, v.object.GetUID()); err != nil {
+			return fmt.Errorf("forget what is left outside: %w", err)
+		}
+	}
+	before := copyOf(v.object)
+	controllerutil.RemoveFinalizer(v.object, v1alpha1.FinalizerProcess)
+	err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return staleOr(err, "remove the finalizer")
+	}
+	r.forget(v.object)
+	v.retries = nil
+	return nil
+}
+
+// forget drops what is kept in memory of an object that is gone.
+func (r *Reconciler) forget(object Object) {
+	r.memory.leave(client.ObjectKeyFromObject(object))
+	liveProcesses.forget(object.GetUID())
+	r.Kind.Forget(object.GetUID())
+}
+
+// expire deletes an object that has been at rest without a process for as long as its spec allows. Only the object that was looked at is
+// deleted: whoever asks for it again in the meantime keeps it.
+func (r *Reconciler) expire(ctx context.Context, v *visit) error {
+	ttl := v.object.GetProcessSpec().TTLSecondsAfterStopped
+	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.Gone {
+		return nil
+	}
+	left := v.step.Expires.Add(time.Duration(*ttl) * time.Second).Sub(v.now)
+	if left > 0 {
+		v.retries = append(v.retries, left)
+		return nil
+	}
+	if err := r.confirm(ctx, v); err != nil {
+		return err
+	}
+	uid, version := v.object.GetUID(), v.object.GetResourceVersion()
+	err := r.Client.Delete(ctx, v.object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if err != nil {
+		return staleOr(err, "delete the object after its ttlSecondsAfterStopped")
+	}
+	return nil
+}
+
+// isTrue says whether a condition is True.
+func isTrue(object Object, conditionType string) bool {
+	return meta.IsStatusConditionTrue(object.GetProcessStatus().Conditions, conditionType)
+}

@@ -1,0 +1,128 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// The defaults of the API, for objects that were stored before a default was there.
+const (
+	defaultStopSignal       = "SIGTERM"
+	defaultGrace            = 10
+	defaultBackoffInitial   = 1
+	defaultBackoffMax       = 60
+	defaultBackoffReset     = 60
+	defaultBreakerThreshold = 5
+	defaultBreakerWindow    = 180
+	defaultBreakerCoolDown  = 600
+)
+
+// prepare finds out how the next incarnation would be started, or why it can't be.
+func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
+	v.hash = v.object.GetProcessStatus().SpecHash
+	if v.want != lifecycle.Run {
+		return nil
+	}
+	variables, blocked, err := r.resolve(ctx, v.object)
+	if err != nil {
+		return err
+	}
+	v.plan = Plan{Process: r.process(v), Blocked: blocked}
+	v.plan.Process.Env = expandEnvironment(variables, nil).list
+	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
+		return fmt.Errorf("prepare the start: %w", err)
+	}
+	v.hash, err = specHash(v.object.GetProcessSpec(), v.plan.Fingerprint)
+	if err != nil || v.plan.Blocked != nil {
+		return err
+	}
+	env := expandEnvironment(variables, v.plan.Variables)
+	v.plan.Process.Env = env.list
+	v.plan.Process.Command, v.plan.Blocked = env.command(v.plan.Process.Command)
+	return nil
+}
+
+// process is what the spec says of the next incarnation, before variables are replaced.
+func (r *Reconciler) process(v *visit) runtime.Process {
+	template := v.object.GetProcessSpec().Process
+	next := v.object.GetProcessStatus().Incarnation + 1
+	if v.current != nil {
+		next = v.current.Number
+	}
+	return runtime.Process{
+		UID:         v.object.GetUID(),
+		Incarnation: next,
+		Name:        name(r.Kind, v.object),
+		Command:     append([]string(nil), template.Command...),
+		Dir:         template.WorkingDir,
+		StopSignal:  or(template.Stop.Signal, defaultStopSignal),
+	}
+}
+
+// specHash is the fingerprint of all that an incarnation is started with, as the spec says it: no value of a Secret is in it, and how a
+// process is asked to end does not matter to the one that runs.
+func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
+	text, err := json.Marshal(struct {
+		Command []string
+		Dir     string
+		Env     []v1alpha1.EnvVar
+		Words   []string
+	}{spec.Process.Command, spec.Process.WorkingDir, spec.Process.Env, words})
+	if err != nil {
+		return "", fmt.Errorf("fingerprint the spec: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// desired is what the spec asks for, with defaults for what it leaves open.
+func (v *visit) desired() lifecycle.Desired {
+	spec := v.object.GetProcessSpec()
+	return lifecycle.Desired{
+		UID:           v.object.GetUID(),
+		Generation:    v.object.GetGeneration(),
+		Want:          v.want,
+		SpecHash:      v.hash,
+		RestartToken:  spec.RestartToken,
+		ResetToken:    spec.ResetToken,
+		RestartPolicy: or(spec.RestartPolicy, v1alpha1.RestartAlways),
+		UpdatePolicy:  or(spec.UpdatePolicy, v1alpha1.UpdateRecreate),
+		Grace:         seconds(spec.Process.Stop.GracePeriodSeconds, defaultGrace),
+		Backoff: lifecycle.Backoff{
+			Initial:    seconds(spec.Backoff.InitialSeconds, defaultBackoffInitial),
+			Max:        seconds(spec.Backoff.MaxSeconds, defaultBackoffMax),
+			ResetAfter: seconds(spec.Backoff.ResetAfterSeconds, defaultBackoffReset),
+		},
+		Breaker: lifecycle.Breaker{
+			Threshold: int(ptr.Deref(spec.Breaker.FailureThreshold, defaultBreakerThreshold)),
+			Window:    seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
+			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
+		},
+		Blocked: v.plan.Blocked,
+		Probed:  v.plan.Probed,
+	}
+}
+
+func seconds(n *int32, otherwise int32) time.Duration {
+	return time.Duration(ptr.Deref(n, otherwise)) * time.Second
+}
+
+func or[T ~string](value, otherwise T) T {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}

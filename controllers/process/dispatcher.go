@@ -1,0 +1,113 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// Dispatcher brings the UIDs that something happened to outside to the queue of the controller whose object has that UID.
+// It is a Runnable of the manager; it runs where the controllers run: in the leader.
+type Dispatcher struct {
+	cache  client.Reader
+	events <-chan types.UID
+	// stranger is told the UIDs that no object has.
+	stranger func(types.UID)
+
+	mu    sync.Mutex
+	kinds []*subscription
+}
+
+// subscription is the queue of one controller.
+type subscription struct {
+	kind  Kind
+	queue workqueue.TypedRateLimitingInterface[ctrl.Request]
+}
+
+// NewDispatcher gives a dispatcher for the events of a runtime, which it alone may read. The reader is the cache with the index IndexUID.
+// stranger is told the UIDs that no object has; nil ignores them.
+func NewDispatcher(cache client.Reader, events <-chan types.UID, stranger func(types.UID)) *Dispatcher {
+	if stranger == nil {
+		stranger = func(types.UID) {}
+	}
+	return &Dispatcher{cache: cache, events: events, stranger: stranger}
+}
+
+// NeedLeaderElection makes the manager start the dispatcher together with the controllers.
+func (d *Dispatcher) NeedLeaderElection() bool { return true }
+
+// Start hands on events until the context ends. Events that come before a controller has its queue are not lost to its objects, for a
+// controller begins by looking at all of them.
+func (d *Dispatcher) Start(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case uid, open := <-d.events:
+			if !open {
+				<-ctx.Done()
+				return nil
+			}
+			d.Wake(ctx, uid)
+		}
+	}
+}
+
+// Wake has the object with that UID looked at. It never blocks; a UID without an object is told to the collector of leftovers.
+func (d *Dispatcher) Wake(ctx context.Context, uid types.UID) {
+	for _, s := range d.subscriptions() {
+		key, found, err := d.find(ctx, s.kind, uid)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Looking up the object of a process", "uid", uid)
+			continue
+		}
+		if found {
+			s.queue.Add(ctrl.Request{NamespacedName: key})
+			return
+		}
+	}
+	d.stranger(uid)
+}
+
+func (d *Dispatcher) subscriptions() []*subscription {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]*subscription(nil), d.kinds...)
+}
+
+// find asks the cache for the object with that UID.
+func (d *Dispatcher) find(ctx context.Context, kind Kind, uid types.UID) (key types.NamespacedName, found bool, err error) {
+	list := kind.NewList()
+	if err := d.cache.List(ctx, list, client.MatchingFields{IndexUID: string(uid)}); err != nil {
+		return key, false, fmt.Errorf("list %s by UID: %w", kind.Resource(), err)
+	}
+	err = meta.EachListItem(list, func(item apiruntime.Object) error {
+		object, ok := item.(client.Object)
+		if ok {
+			key, found = client.ObjectKeyFromObject(object), true
+		}
+		return nil
+	})
+	return key, found, err
+}
+
+// source is how a controller gives its queue to the dispatcher.
+func (d *Dispatcher) source(kind Kind) source.Source {
+	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.kinds = append(d.kinds, &subscription{kind: kind, queue: queue})
+		return nil
+	})
+}

@@ -1,0 +1,200 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// environmentRetry is when a reference that led nowhere is tried again. Secrets and ConfigMaps are not watched: that would put all of
+// them into the memory of the manager.
+const environmentRetry = 10 * time.Second
+
+// variable is one environment variable before $(NAME) in it is replaced.
+type variable struct {
+	name, value string
+	// literal values are taken as they are.
+	literal bool
+	// secret values come from a Secret and must not reach a command line.
+	secret bool
+}
+
+// environment is what a process is started with, expanded.
+type environment struct {
+	values map[string]string
+	secret map[string]bool
+	// list is NAME=value in the order of the spec, the variables of the kind first.
+	list []string
+}
+
+// resolver reads the values of variables, each Secret and ConfigMap once.
+type resolver struct {
+	reader    client.Reader
+	namespace string
+	data      map[string]map[string]string
+}
+
+// resolve reads the values of the environment. A reference that leads nowhere blocks the start and says so.
+func (r *Reconciler) resolve(ctx context.Context, object Object) ([]variable, *lifecycle.Blocked, error) {
+	reads := &resolver{reader: r.Reader, namespace: object.GetNamespace(), data: map[string]map[string]string{}}
+	env := object.GetProcessSpec().Process.Env
+	variables := make([]variable, 0, len(env))
+	for i := range env {
+		resolved, missing, err := reads.variable(ctx, &env[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		if missing == "" && strings.ContainsRune(resolved.value, 0) {
+			missing = "its value holds a zero byte, which no environment can carry"
+		}
+		if missing != "" {
+			return nil, invalidEnvironment("environment variable %s: %s", env[i].Name, missing), nil
+		}
+		variables = append(variables, resolved)
+	}
+	return variables, nil, nil
+}
+
+func invalidEnvironment(format string, args ...any) *lifecycle.Blocked {
+	return &lifecycle.Blocked{
+		Reason:  v1alpha1.ReasonInvalidEnvironment,
+		Message: truncate(fmt.Sprintf(format, args...)),
+		Retry:   environmentRetry,
+	}
+}
+
+// variable gives one variable; missing says what is not there, and never holds a value.
+func (r *resolver) variable(ctx context.Context, env *v1alpha1.EnvVar) (v variable, missing string, err error) {
+	v = variable{name: env.Name, value: env.Value}
+	if env.ValueFrom == nil {
+		return v, "", nil
+	}
+	v.literal = true
+	switch from := env.ValueFrom; {
+	case from.SecretKeyRef != nil:
+		v.secret = true
+		v.value, missing, err = r.key(ctx, "Secret", *from.SecretKeyRef)
+	case from.ConfigMapKeyRef != nil:
+		v.value, missing, err = r.key(ctx, "ConfigMap", *from.ConfigMapKeyRef)
+	default:
+		missing = "valueFrom names neither a Secret nor a ConfigMap"
+	}
+	return v, missing, err
+}
+
+// key reads one key of a Secret or a ConfigMap.
+func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (value, missing string, err error) {
+	data, read := r.data[kind+"/"+ref.Name]
+	if !read {
+		data, err = r.read(ctx, kind, ref.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", fmt.Sprintf("%s %s does not exist in namespace %s; create it", kind, ref.Name, r.namespace), nil
+		case apierrors.IsForbidden(err):
+			return "", fmt.Sprintf("the manager may not read %s %s in namespace %s; allow it to", kind, ref.Name, r.namespace), nil
+		case err != nil:
+			return "", "", fmt.Errorf("read %s %s: %w", kind, ref.Name, err)
+		}
+		r.data[kind+"/"+ref.Name] = data
+	}
+	value, there := data[ref.Key]
+	if !there {
+		return "", fmt.Sprintf("%s %s has no key %s; add it", kind, ref.Name, ref.Key), nil
+	}
+	return value, "", nil
+}
+
+func (r *resolver) read(ctx context.Context, kind, name string) (map[string]string, error) {
+	key := types.NamespacedName{Namespace: r.namespace, Name: name}
+	if kind == "ConfigMap" {
+		var configMap corev1.ConfigMap
+		if err := r.reader.Get(ctx, key, &configMap); err != nil {
+			return nil, err
+		}
+		data := maps.Clone(configMap.Data)
+		if data == nil {
+			data = map[string]string{}
+		}
+		for k, v := range configMap.BinaryData {
+			data[k] = string(v)
+		}
+		return data, nil
+	}
+	var secret corev1.Secret
+	if err := r.reader.Get(ctx, key, &secret); err != nil {
+		return nil, err
+	}
+	data := make(map[string]string, len(secret.Data))
+	for k, v := range secret.Data {
+		data[k] = string(v)
+	}
+	return data, nil
+}
+
+// expandEnvironment replaces references in the values, each by a variable that stands earlier. Those of the kind come first and cannot be
+// overridden: the program has to be told the port that its object was given.
+func expandEnvironment(variables []variable, ofKind map[string]string) environment {
+	env := environment{values: maps.Clone(ofKind), secret: map[string]bool{}}
+	if env.values == nil {
+		env.values = map[string]string{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(ofKind)) {
+		env.list = append(env.list, name+"="+ofKind[name])
+	}
+	for _, v := range variables {
+		if _, taken := ofKind[v.name]; taken {
+			continue
+		}
+		value, secret := v.value, v.secret
+		if !v.literal {
+			var from bool
+			value, from = env.expand(v.value)
+			secret = secret || from
+		}
+		env.values[v.name] = value
+		env.secret[v.name] = secret
+		env.list = append(env.list, v.name+"="+value)
+	}
+	return env
+}
+
+// expand replaces references in one text and says whether something of a Secret got into it.
+func (e *environment) expand(text string) (expanded string, secret bool) {
+	expanded = expand(text, func(name string) (string, bool) {
+		value, known := e.values[name]
+		secret = secret || known && e.secret[name]
+		return value, known
+	})
+	return expanded, secret
+}
+
+// command expands argv. A Secret never gets there: every user of a machine can read its command lines.
+func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
+	expanded := make([]string, len(argv))
+	for i, word := range argv {
+		text, secret := e.expand(word)
+		if secret {
+			return nil, invalidEnvironment("command[%d] refers to a variable that comes from a Secret, and command lines can be read by everybody; "+
+				"let the program read the variable from its environment", i)
+		}
+		if strings.ContainsRune(text, 0) {
+			return nil, invalidEnvironment("command[%d] holds a zero byte, which no command line can carry", i)
+		}
+		expanded[i] = text
+	}
+	return expanded, nil
+}

@@ -1,0 +1,36 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import "strings"
+
+// expand replaces $(NAME) as Kubernetes does: $$ stands for a dollar sign, so that $$(NAME) is left as $(NAME), and a reference to
+// something unknown, or that is not closed, stays as it is.
+func expand(text string, lookup func(name string) (value string, known bool)) string {
+	var out strings.Builder
+	for {
+		start := strings.IndexByte(text, '$')
+		if start < 0 || start == len(text)-1 {
+			out.WriteString(text)
+			return out.String()
+		}
+		out.WriteString(text[:start])
+		text = text[start+1:]
+		end := strings.IndexByte(text, ')')
+		switch {
+		case text[0] == '$':
+			out.WriteByte('$')
+			text = text[1:]
+		case text[0] == '(' && end > 0:
+			if value, known := lookup(text[1:end]); known {
+				out.WriteString(value)
+			} else {
+				out.WriteString("$" + text[:end+1])
+			}
+			text = text[end+1:]
+		default:
+			out.WriteByte('$')
+		}
+	}
+}

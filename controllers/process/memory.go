@@ -1,0 +1,94 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// memory is what a reconciler remembers between two reconciles. Losing it costs a repeated look and nothing else.
+type memory struct {
+	mu sync.Mutex
+	// uids are the objects that were seen under a key, so that it is noticed when they are gone.
+	uids map[types.NamespacedName]types.UID
+	// versions are the resource versions of our own last writes. A cache that is behind them would show us a past that we changed ourselves.
+	versions map[types.UID]string
+	// complained holds what was told already about a runtime that cannot be asked.
+	complained map[types.UID]bool
+}
+
+// meet notes that a key stands for a UID, and gives the UID that it stood for before if that was another.
+func (m *memory) meet(key types.NamespacedName, uid types.UID) (before types.UID, other bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.uids == nil {
+		m.uids = map[types.NamespacedName]types.UID{}
+	}
+	before, known := m.uids[key]
+	m.uids[key] = uid
+	other = known && before != uid
+	if other {
+		m.drop(before)
+	}
+	return before, other
+}
+
+// leave notes that nothing is there under a key, and gives the UID that was.
+func (m *memory) leave(key types.NamespacedName) (uid types.UID, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	uid, known = m.uids[key]
+	delete(m.uids, key)
+	m.drop(uid)
+	return uid, known
+}
+
+func (m *memory) drop(uid types.UID) {
+	delete(m.versions, uid)
+	delete(m.complained, uid)
+}
+
+// wrote notes the version that one of our writes has made.
+func (m *memory) wrote(object client.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.versions == nil {
+		m.versions = map[types.UID]string{}
+	}
+	m.versions[object.GetUID()] = object.GetResourceVersion()
+}
+
+// behind says whether the object is older than our own last write to it.
+func (m *memory) behind(object client.Object) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	written, known := m.versions[object.GetUID()]
+	if !known {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), written)
+	return err == nil && order < 0
+}
+
+// complain says whether this is the first complaint about the runtime of that UID since it last could be asked.
+func (m *memory) complain(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.complained == nil {
+		m.complained = map[types.UID]bool{}
+	}
+	first := !m.complained[uid]
+	m.complained[uid] = true
+	return first
+}
+
+func (m *memory) content(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.complained, uid)
+}

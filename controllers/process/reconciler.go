@@ -1,0 +1,192 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Recorder tells events; every recorder of controller-runtime and client-go is one.
+type Recorder interface {
+	Eventf(regarding, related apiruntime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// Reconciler brings the objects of one process kind to what their specs say. It keeps no state: what it remembers only saves work.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Reader reads past the cache, what is true now.
+	Reader client.Reader
+	// Runtime is where processes run.
+	Runtime runtime.Runtime
+	// Kind is what is special to the kind.
+	Kind Kind
+	// Recorder tells events.
+	Recorder Recorder
+	// Clock gives the time.
+	Clock clock.PassiveClock
+
+	memory memory
+}
+
+// lookAgainAfter is when to look again after something was found to be older than what is there: the cache needs milliseconds.
+const lookAgainAfter = 50 * time.Millisecond
+
+// errStale ends a reconcile that decided on something older than what is there. Nothing was done; the next one decides anew.
+var errStale = errors.New("what was read is older than what is there")
+
+// visit is all that is known of one object during one reconcile.
+type visit struct {
+	object Object
+	// base is the object as it was before its status was derived.
+	base Object
+	now  time.Time
+
+	want lifecycle.Want
+	// found is what the runtime has of this UID; current is the recorded incarnation among it, while it lives.
+	found   []runtime.Incarnation
+	current *runtime.Incarnation
+
+	plan     Plan
+	hash     string
+	observed lifecycle.Observed
+	step     lifecycle.Step
+
+	// written says that the API server has acknowledged a status in this reconcile.
+	written bool
+	// retries are the times after which somebody asked to look again.
+	retries []time.Duration
+}
+
+// Reconcile takes one object one step further: observe, decide, write, and only then act.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	object, err := r.read(ctx, req)
+	if object == nil || err != nil {
+		return ctrl.Result{}, err
+	}
+	if !object.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerProcess) {
+		r.forget(object)
+		return ctrl.Result{}, nil
+	}
+	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond), want: want(object)}
+	steps := []func(context.Context, *visit) error{
+		r.claim, r.observe, r.prepare, r.look, r.decide, r.write, r.act, r.release, r.expire,
+	}
+	for _, step := range steps {
+		err := step(ctx, v)
+		if errors.Is(err, errStale) {
+			return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+		}
+		if err != nil {
+			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
+		}
+	}
+	return ctrl.Result{RequeueAfter: soonest(v.retries)}, nil
+}
+
+// read gives the object, or nil when there is none. The cache is passed by while it has not seen our own last write.
+func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error) {
+	object := r.Kind.New()
+	err := r.Client.Get(ctx, req.NamespacedName, object)
+	if err == nil && r.memory.behind(object) {
+		object = r.Kind.New()
+		err = r.Reader.Get(ctx, req.NamespacedName, object)
+	}
+	if apierrors.IsNotFound(err) {
+		if uid, known := r.memory.leave(req.NamespacedName); known {
+			r.Kind.Forget(uid)
+			liveProcesses.forget(uid)
+		}
+		return nil, nil //nolint:nilnil // nothing there is no error, and the caller asks for it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", r.Kind.Resource(), req, err)
+	}
+	if before, other := r.memory.meet(req.NamespacedName, object.GetUID()); other {
+		r.Kind.Forget(before)
+		liveProcesses.forget(before)
+	}
+	return object, nil
+}
+
+// claim writes the finalizer before anything is started, so that no process can outlive its object unseen, and mirrors the session.
+func (r *Reconciler) claim(ctx context.Context, v *visit) error {
+	defer func() { v.base = copyOf(v.object) }()
+	session := v.object.GetProcessSpec().Session
+	labelled := session == "" || v.object.GetLabels()[v1alpha1.LabelSession] == session
+	claimed := controllerutil.ContainsFinalizer(v.object, v1alpha1.FinalizerProcess)
+	if v.want == lifecycle.Gone || labelled && claimed {
+		return nil
+	}
+	before := copyOf(v.object)
+	controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
+	if !labelled {
+		labels := v.object.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[v1alpha1.LabelSession] = session
+		v.object.SetLabels(labels)
+	}
+	err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return staleOr(err, "add the finalizer")
+	}
+	r.memory.wrote(v.object)
+	return nil
+}
+
+// want says what should become of the process.
+func want(object Object) lifecycle.Want {
+	switch {
+	case !object.GetDeletionTimestamp().IsZero():
+		return lifecycle.Gone
+	case object.GetProcessSpec().State == v1alpha1.StateStopped:
+		return lifecycle.Stop
+	default:
+		return lifecycle.Run
+	}
+}
+
+// name is what people know the object by, such as devservers/default/web.
+func name(kind Kind, object Object) string {
+	return kind.Resource() + "/" + object.GetNamespace() + "/" + object.GetName()
+}
+
+func copyOf(object Object) Object {
+	return object.DeepCopyObject().(Object) //nolint:forcetypeassert,errcheck // a copy has the type of its original
+}
+
+// staleOr turns the refusal of a write that was based on something old into errStale.
+func staleOr(err error, doing string) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errStale
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// soonest gives the shortest of the times that are set; 0 when none is.
+func soonest(times []time.Duration) time.Duration {
+	var shortest time.Duration
+	for _, t := range times {
+		if t > 0 && (shortest == 0 || t < shortest) {
+			shortest = t
+		}
+	}
+	return shortest
+}

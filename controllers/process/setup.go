@@ -1,0 +1,97 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// IndexUID is the field index that finds an object of a process kind by its UID.
+const IndexUID = "metadata.uid"
+
+// DefaultConcurrency is how many objects of one kind are reconciled at once. A reconcile never waits for a process, so more buys nothing.
+const DefaultConcurrency = 8
+
+// Dependencies is what a controller of a process kind is made with.
+type Dependencies struct {
+	// Runtime is where processes run.
+	Runtime runtime.Runtime
+	// Clock gives the time; nil means the real one.
+	Clock clock.PassiveClock
+	// Dispatcher brings what happens outside to the controllers. Its Wake(uid) may be called by a kind too, when it learned something itself.
+	Dispatcher *Dispatcher
+	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
+	Concurrency int
+}
+
+// Option changes the controller that Setup builds: a kind adds its own watches with it.
+type Option func(*builder.Builder) *builder.Builder
+
+// Setup registers the controller of one process kind with the manager.
+func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) error {
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	if deps.Concurrency == 0 {
+		deps.Concurrency = DefaultConcurrency
+	}
+	byUID := func(object client.Object) []string { return []string{string(object.GetUID())} }
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), kind.New(), IndexUID, byUID); err != nil {
+		return fmt.Errorf("index %s by UID: %w", kind.Resource(), err)
+	}
+	reconciler := &Reconciler{
+		Client:   mgr.GetClient(),
+		Reader:   mgr.GetAPIReader(),
+		Runtime:  deps.Runtime,
+		Kind:     kind,
+		Recorder: mgr.GetEventRecorder("berth-" + kind.Resource()),
+		Clock:    deps.Clock,
+	}
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(kind.Resource()).
+		For(kind.New(), builder.WithPredicates(relevant())).
+		WatchesRawSource(deps.Dispatcher.source(kind)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: deps.Concurrency})
+	for _, option := range options {
+		b = option(b)
+	}
+	if err := b.Complete(reconciler); err != nil {
+		return fmt.Errorf("set up the controller of %s: %w", kind.Resource(), err)
+	}
+	return nil
+}
+
+// relevant lets through what people change, and keeps out the status that the controller itself writes.
+func relevant() predicate.Predicate {
+	return predicate.Or(
+		predicate.GenerationChangedPredicate{},
+		predicate.AnnotationChangedPredicate{},
+		predicate.LabelChangedPredicate{},
+		predicate.Funcs{UpdateFunc: deletedOrReleased},
+	)
+}
+
+// deletedOrReleased is about an object that began to be deleted or lost our finalizer, which then has to be put back.
+func deletedOrReleased(e event.UpdateEvent) bool {
+	if e.ObjectOld == nil || e.ObjectNew == nil {
+		return false
+	}
+	deleted := e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
+	released := controllerutil.ContainsFinalizer(e.ObjectOld, v1alpha1.FinalizerProcess) &&
+		!controllerutil.ContainsFinalizer(e.ObjectNew, v1alpha1.FinalizerProcess)
+	return deleted || released
+}

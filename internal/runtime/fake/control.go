@@ -1,0 +1,215 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Verb is a method of the runtime.
+type Verb string
+
+// The methods that can be counted and made to fail.
+const (
+	Start   Verb = "Start"
+	Stop    Verb = "Stop"
+	Kill    Verb = "Kill"
+	Observe Verb = "Observe"
+	List    Verb = "List"
+	Forget  Verb = "Forget"
+)
+
+// Call is something that was done to a process.
+type Call struct {
+	Verb        Verb
+	UID         types.UID
+	Incarnation int64
+}
+
+// fault is an error that the next call of a verb gives.
+type fault struct {
+	verb Verb
+	err  error
+	// done carries out the call before it fails: the answer is lost.
+	done bool
+}
+
+// Fail makes the next call of the verb fail without effect.
+func (r *Runtime) Fail(verb Verb, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, fault{verb: verb, err: err})
+}
+
+// LoseAnswer makes the next call of the verb take effect and fail all the same.
+func (r *Runtime) LoseAnswer(verb Verb, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, fault{verb: verb, err: err, done: true})
+}
+
+// Unguarded takes away the refusal to start an old incarnation, or one beside another that lives: what then goes wrong is in Violations.
+func (r *Runtime) Unguarded() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unguarded = true
+}
+
+// call carries out a call, or the fault that waits for it.
+func (r *Runtime) call(c Call, do func() error) error {
+	at := slices.IndexFunc(r.faults, func(f fault) bool { return f.verb == c.Verb })
+	if at < 0 {
+		return do()
+	}
+	f := r.faults[at]
+	r.faults = slices.Delete(r.faults, at, at+1)
+	if f.done {
+		_ = do() // its answer is what gets lost
+	}
+	return f.err
+}
+
+// effect notes a call that changed something, and looks for what must never be.
+func (r *Runtime) effect(c Call) {
+	r.calls = append(r.calls, c)
+	w := r.workloads[c.UID]
+	if w == nil {
+		return
+	}
+	var living []int64
+	for number, i := range w.incarnations {
+		if i.Alive() {
+			living = append(living, number)
+		}
+	}
+	if len(living) > 1 {
+		r.violations = append(r.violations, fmt.Sprintf("%s: incarnations %v live at once", w.name, living))
+	}
+}
+
+// Effects gives what really happened to a UID: repeated calls without an effect are not in it.
+func (r *Runtime) Effects(uid types.UID) []Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var calls []Call
+	for _, c := range r.calls {
+		if c.UID == uid {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// Count says how often a verb had an effect on a UID.
+func (r *Runtime) Count(uid types.UID, verb Verb) int {
+	n := 0
+	for _, c := range r.Effects(uid) {
+		if c.Verb == verb {
+			n++
+		}
+	}
+	return n
+}
+
+// Violations gives what must never be and was: two live incarnations of one UID.
+func (r *Runtime) Violations() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.violations)
+}
+
+// Live gives the numbers of the incarnations of a UID that live.
+func (r *Runtime) Live(uid types.UID) []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var living []int64
+	if w := r.workloads[uid]; w != nil {
+		for number, i := range w.incarnations {
+			if i.Alive() {
+				living = append(living, number)
+			}
+		}
+	}
+	slices.Sort(living)
+	return living
+}
+
+// Known gives the UIDs that have left any trace.
+func (r *Runtime) Known() []types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.workloads))
+}
+
+// Process gives what the newest incarnation of a UID was started with.
+func (r *Runtime) Process(uid types.UID) (runtime.Process, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.newest(uid); i != nil {
+		return i.process, true
+	}
+	return runtime.Process{}, false
+}
+
+// Exit ends the newest incarnation of a UID from outside, if it lives.
+func (r *Runtime) Exit(uid types.UID, exit runtime.Exit) {
+	r.change(uid, func(i *incarnation) {
+		if i.Alive() {
+			r.exit(i, exit)
+		}
+	})
+}
+
+// Run lets a program go on that is held.
+func (r *Runtime) Run(uid types.UID) {
+	r.change(uid, func(i *incarnation) {
+		if i.Phase == runtime.Starting {
+			r.run(i)
+		}
+	})
+}
+
+// Lose makes it impossible to tell what became of the newest incarnation, until Find.
+func (r *Runtime) Lose(uid types.UID, message string) {
+	r.change(uid, func(i *incarnation) { i.Phase, i.Message = runtime.Unknown, message })
+}
+
+// Find makes a lost incarnation be seen again, running.
+func (r *Runtime) Find(uid types.UID) {
+	r.change(uid, func(i *incarnation) { i.Phase, i.Message = runtime.Running, "" })
+}
+
+// LeaderExit ends the program of the newest incarnation while something of its tree goes on.
+func (r *Runtime) LeaderExit(uid types.UID, exit runtime.Exit) {
+	r.change(uid, func(i *incarnation) { i.Incarnation.LeaderExit = &exit })
+}
+
+// Announce tells a UID on Events although nothing happened to it.
+func (r *Runtime) Announce(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.happened(uid)
+}
+
+func (r *Runtime) change(uid types.UID, do func(*incarnation)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.newest(uid); i != nil {
+		do(i)
+		r.happened(uid)
+	}
+}
+
+func (r *Runtime) newest(uid types.UID) *incarnation {
+	if w := r.workloads[uid]; w != nil {
+		return w.incarnations[w.newest]
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fake is a runtime in memory: processes that start, exit and resist as a test asks, with faults where it wants them.
+package fake
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Node is the name of the machine that the processes seem to run on.
+const Node = "fake-node"
+
+// Runtime keeps processes in memory. Make one with New.
+type Runtime struct {
+	clock  clock.PassiveClock
+	events chan types.UID
+
+	mu         sync.Mutex
+	nextPID    int64
+	workloads  map[types.UID]*workload
+	calls      []Call
+	faults     []fault
+	violations []string
+	pending    []types.UID
+	wake       chan struct{}
+	programs   map[string]Program
+	unguarded  bool
+}
+
+// workload is all that is known of one UID.
+type workload struct {
+	name         string
+	newest       int64
+	incarnations map[int64]*incarnation
+}
+
+type incarnation struct {
+	runtime.Incarnation
+	process runtime.Process
+	program Program
+}
+
+// Program is how a process behaves that was started with a command.
+type Program struct {
+	// Held keeps it Starting until Run is called.
+	Held bool
+	// Exit ends it as soon as it runs.
+	Exit *runtime.Exit
+	// StartError keeps it from being executed.
+	StartError *runtime.StartError
+	// IgnoreStop leaves Stop without effect.
+	IgnoreStop bool
+}
+
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// New gives an empty runtime that takes the time from the clock. Its events end with the context.
+func New(ctx context.Context, c clock.PassiveClock) *Runtime {
+	r := &Runtime{
+		clock:     c,
+		events:    make(chan types.UID),
+		nextPID:   1000,
+		workloads: map[types.UID]*workload{},
+		wake:      make(chan struct{}, 1),
+		programs:  map[string]Program{},
+	}
+	go r.deliver(ctx)
+	return r
+}
+
+// Program sets how the processes behave that are started with this command from now on. Without it they run until they are asked to end.
+func (r *Runtime) Program(command string, program Program) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.programs[command] = program
+}
+
+// Start makes an incarnation run.
+func (r *Runtime) Start(_ context.Context, p runtime.Process) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.call(Call{Verb: Start, UID: p.UID, Incarnation: p.Incarnation}, func() error { return r.start(p) })
+}
+
+func (r *Runtime) start(p runtime.Process) error {
+	if len(p.Command) == 0 {
+		return fmt.Errorf("start %s: the command is empty", p.Name)
+	}
+	w := r.workloads[p.UID]
+	if w == nil {
+		w = &workload{incarnations: map[int64]*incarnation{}}
+		r.workloads[p.UID] = w
+	}
+	if w.incarnations[p.Incarnation] != nil {
+		return nil
+	}
+	if err := r.guard(w, p); err != nil {
+		return err
+	}
+	maps.DeleteFunc(w.incarnations, func(_ int64, i *incarnation) bool { return !i.Alive() })
+	w.newest, w.name = p.Incarnation, p.Name
+	i := &incarnation{process: p, program: r.programs[p.Command[0]]}
+	i.Incarnation = runtime.Incarnation{UID: p.UID, Number: p.Incarnation, Name: p.Name, Phase: runtime.Starting, Containment: "Cgroup"}
+	w.incarnations[p.Incarnation] = i
+	r.effect(Call{Verb: Start, UID: p.UID, Incarnation: p.Incarnation})
+	if !i.program.Held {
+		r.run(i)
+	}
+	r.happened(p.UID)
+	return nil
+}
+
+// guard refuses what no backend lets happen, unless it is switched off to see whether the caller relies on it.
+func (r *Runtime) guard(w *workload, p runtime.Process) error {
+	if r.unguarded {
+		return nil
+	}
+	if p.Incarnation < w.newest {
+		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, runtime.ErrStale)
+	}
+	for number, older := range w.incarnations {
+		if older.Alive() {
+			return fmt.Errorf("start incarnation %d of %s while %d lives: %w", p.Incarnation, p.Name, number, runtime.ErrOldAlive)
+		}
+	}
+	return nil
+}
+
+// run executes the program.
+func (r *Runtime) run(i *incarnation) {
+	if i.program.StartError != nil {
+		i.Phase, i.StartError = runtime.Failed, i.program.StartError
+		return
+	}
+	r.nextPID++
+	i.Phase, i.Node, i.PID, i.StartTicks, i.BootID = runtime.Running, Node, r.nextPID, r.nextPID*100, "fake-boot"
+	i.StartedAt = r.clock.Now()
+	if i.program.Exit != nil {
+		r.exit(i, *i.program.Exit)
+	}
+}
+
+func (r *Runtime) exit(i *incarnation, exit runtime.Exit) {
+	if exit.FinishedAt.IsZero() {
+		exit.FinishedAt = r.clock.Now()
+	}
+	i.Phase, i.Exit, i.LeaderExit = runtime.Exited, &exit, nil
+}
+
+// Stop asks an incarnation to end. It does so by the stop signal, unless its program ignores it.
+func (r *Runtime) Stop(_ context.Context, uid types.UID, number int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	call := Call{Verb: Stop, UID: uid, Incarnation: number}
+	return r.call(call, func() error {
+		i := r.alive(uid, number)
+		if i == nil {
+			return nil
+		}
+		r.effect(call)
+		i.StopSent = true
+		if !i.program.IgnoreStop {
+			r.exit(i, runtime.Exit{Known: true, Signal: i.process.StopSignal})
+		}
+		r.happened(uid)
+		return nil
+	})
+}
+
+// Kill ends an incarnation.
+func (r *Runtime) Kill(_ context.Context, uid types.UID, number int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	call := Call{Verb: Kill, UID: uid, Incarnation: number}
+	return r.call(call, func() error {
+		if i := r.alive(uid, number); i != nil {
+			r.effect(call)
+			r.exit(i, runtime.Exit{Known: true, Signal: "SIGKILL"})
+			r.happened(uid)
+		}
+		return nil
+	})
+}
+
+func (r *Runtime) alive(uid types.UID, number int64) *incarnation {
+	if w := r.workloads[uid]; w != nil {
+		if i := w.incarnations[number]; i != nil && i.Alive() && i.Phase != runtime.Unknown {
+			return i
+		}
+	}
+	return nil
+}
+
+// Observe says what is there of a UID.
+func (r *Runtime) Observe(_ context.Context, uid types.UID) (found []runtime.Incarnation, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err = r.call(Call{Verb: Observe, UID: uid}, func() error {
+		if w := r.workloads[uid]; w != nil {
+			found = w.list()
+		}
+		return nil
+	})
+	return found, err
+}
+
+// List says what is there of all UIDs.
+func (r *Runtime) List(context.Context) (found []runtime.Incarnation, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err = r.call(Call{Verb: List}, func() error {
+		for _, w := range r.workloads {
+			found = append(found, w.list()...)
+		}
+		slices.SortFunc(found, func(a, b runtime.Incarnation) int {
+			return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Number, b.Number))
+		})
+		return nil
+	})
+	return found, err
+}
+
+// list gives copies, for they leave the lock.
+func (w *workload) list() []runtime.Incarnation {
+	found := make([]runtime.Incarnation, 0, len(w.incarnations))
+	for _, i := range w.incarnations {
+		found = append(found, i.Incarnation)
+	}
+	return found
+}
+
+// Forget removes every trace of a UID.
+func (r *Runtime) Forget(_ context.Context, uid types.UID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	call := Call{Verb: Forget, UID: uid}
+	return r.call(call, func() error {
+		w := r.workloads[uid]
+		if w == nil {
+			return nil
+		}
+		for number, i := range w.incarnations {
+			if i.Alive() {
+				return fmt.Errorf("forget %s: incarnation %d is still alive", w.name, number)
+			}
+		}
+		delete(r.workloads, uid)
+		r.effect(call)
+		return nil
+	})
+}
+
+// Events carries the UIDs that something happened to.
+func (r *Runtime) Events() <-chan types.UID { return r.events }
+
+// happened has a UID told on Events. It never blocks.
+func (r *Runtime) happened(uid types.UID) {
+	if !slices.Contains(r.pending, uid) {
+		r.pending = append(r.pending, uid)
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// deliver hands on events, merged, until the context ends.
+func (r *Runtime) deliver(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		}
+		for _, uid := range r.taken() {
+			select {
+			case <-ctx.Done():
+				return
+			case r.events <- uid:
+			}
+		}
+	}
+}
+
+func (r *Runtime) taken() []types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pending := r.pending
+	r.pending = nil
+	return pending
+}

@@ -1,0 +1,120 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const uid = types.UID("u-1")
+
+func start(t *testing.T) (*Runtime, func(incarnation int64) error) {
+	t.Helper()
+	r := New(t.Context(), clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	return r, func(incarnation int64) error {
+		return r.Start(context.Background(), runtime.Process{UID: uid, Incarnation: incarnation, Command: []string{"serve"}, StopSignal: "SIGTERM"})
+	}
+}
+
+func phase(g *WithT, r *Runtime) runtime.Phase {
+	found, err := r.Observe(context.Background(), uid)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(found).To(HaveLen(1))
+	return found[0].Phase
+}
+
+func TestStartIsIdempotent(t *testing.T) {
+	g := NewWithT(t)
+	r, run := start(t)
+	g.Expect(run(1)).To(Succeed())
+	g.Expect(run(1)).To(Succeed())
+	g.Expect(r.Count(uid, Start)).To(Equal(1))
+	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+
+	g.Expect(run(2)).To(MatchError(runtime.ErrOldAlive))
+	r.Exit(uid, runtime.Exit{Known: true, Code: 37})
+	g.Expect(run(1)).To(Succeed(), "a second start of an ended incarnation does nothing")
+	g.Expect(phase(g, r)).To(Equal(runtime.Exited))
+	g.Expect(run(2)).To(Succeed())
+	g.Expect(run(1)).To(MatchError(runtime.ErrStale))
+	g.Expect(r.Live(uid)).To(Equal([]int64{2}))
+	g.Expect(r.Violations()).To(BeEmpty())
+}
+
+func TestUnguardedShowsTwoLive(t *testing.T) {
+	g := NewWithT(t)
+	r, run := start(t)
+	r.Unguarded()
+	g.Expect(run(1)).To(Succeed())
+	g.Expect(run(2)).To(Succeed())
+	g.Expect(r.Violations()).To(HaveLen(1))
+}
+
+func TestStopAndKillTouchOnlyTheNamedIncarnation(t *testing.T) {
+	g := NewWithT(t)
+	r, run := start(t)
+	r.Program("serve", Program{IgnoreStop: true})
+	g.Expect(run(3)).To(Succeed())
+	g.Expect(r.Stop(t.Context(), uid, 2)).To(Succeed())
+	g.Expect(r.Kill(t.Context(), uid, 2)).To(Succeed())
+	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+	g.Expect(r.Stop(t.Context(), uid, 3)).To(Succeed())
+	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+	g.Expect(r.Forget(t.Context(), uid)).To(MatchError(ContainSubstring("still alive")))
+	g.Expect(r.Kill(t.Context(), uid, 3)).To(Succeed())
+	g.Expect(phase(g, r)).To(Equal(runtime.Exited))
+	g.Expect(r.Forget(t.Context(), uid)).To(Succeed())
+	g.Expect(r.Known()).To(BeEmpty())
+}
+
+func TestFaults(t *testing.T) {
+	g := NewWithT(t)
+	r, run := start(t)
+	broken := errors.New("disk full")
+	r.Fail(Start, broken)
+	g.Expect(run(1)).To(MatchError(broken))
+	g.Expect(r.Live(uid)).To(BeEmpty())
+	r.LoseAnswer(Start, broken)
+	g.Expect(run(1)).To(MatchError(broken))
+	g.Expect(r.Live(uid)).To(Equal([]int64{1}))
+	g.Expect(run(1)).To(Succeed())
+	g.Expect(r.Count(uid, Start)).To(Equal(1))
+}
+
+func TestProgramsExitFailAndHold(t *testing.T) {
+	g := NewWithT(t)
+	r, run := start(t)
+	r.Program("serve", Program{Exit: &runtime.Exit{Known: true, Code: 3}})
+	g.Expect(run(1)).To(Succeed())
+	g.Expect(phase(g, r)).To(Equal(runtime.Exited))
+	r.Program("serve", Program{StartError: &runtime.StartError{Reason: "CommandNotFound"}})
+	g.Expect(run(2)).To(Succeed())
+	g.Expect(phase(g, r)).To(Equal(runtime.Failed))
+	r.Program("serve", Program{Held: true})
+	g.Expect(run(3)).To(Succeed())
+	g.Expect(phase(g, r)).To(Equal(runtime.Starting))
+	r.Run(uid)
+	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+}
+
+func TestEventsAreToldAndMerged(t *testing.T) {
+	g := NewWithT(t)
+	r, run := start(t)
+	g.Expect(run(1)).To(Succeed())
+	g.Eventually(r.Events()).WithTimeout(30 * time.Second).Should(Receive(Equal(uid)))
+	r.Exit(uid, runtime.Exit{Known: true})
+	g.Eventually(r.Events()).WithTimeout(30 * time.Second).Should(Receive(Equal(uid)))
+}
