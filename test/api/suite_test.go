@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,9 @@ import (
 const (
 	kindInstance  = "Instance"
 	kindDevServer = "DevServer"
+
+	// waitForAuthorizer is how long the API server may take to see a role or binding that was just created.
+	waitForAuthorizer = 30 * time.Second
 )
 
 // k8s talks to the API server of this package's tests.

@@ -1,0 +1,95 @@
+# Copyright The Berth Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+BIN := $(ROOT)/bin
+TOOL := go tool -modfile=$(ROOT)/hack/tools/go.mod
+
+# Where etcd and kube-apiserver are; with binaries of your own nothing is built.
+export KUBEBUILDER_ASSETS ?= $(BIN)
+# How long the tests of one package may take.
+TIMEOUT ?= 15m
+# What to test: make test PACKAGES=./internal/lifecycle/...
+PACKAGES ?= $(shell go list ./... | grep -v /test/e2e)
+# Further words for berth up: make run UP="--keep"
+UP ?=
+
+.PHONY: help
+help: ## Show what can be made.
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
+
+##@ Use
+.PHONY: run
+run: build controlplane ## Bring up a control plane, the manager and the samples, and show them until Ctrl-C.
+	@samples=$$(hack/samples.sh) && PATH="$(BIN):$$PATH" $(BIN)/berth up -f "$$samples" $(UP)
+
+.PHONY: install
+install: ## Install berth, kubectl-berth and berth-shim to where go install puts them.
+	@CGO_ENABLED=0 go install -trimpath ./cmd/...
+	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; echo "installed into $$bin"
+
+##@ Build
+.PHONY: build
+build: ## Build berth, kubectl-berth, berth-shim and the program of the Go sample into bin/.
+	@echo "building berth and berth-shim" >&2
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/ ./cmd/... ./samples/gohello
+	@ln -sf berth $(BIN)/kubectl-berth
+
+.PHONY: controlplane
+controlplane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl into bin/ (minutes, the first time).
+	@if [ "$(KUBEBUILDER_ASSETS)" = "$(BIN)" ]; then hack/controlplane/build.sh $(BIN); \
+	else echo "using the control plane in $(KUBEBUILDER_ASSETS)" >&2; fi
+
+.PHONY: generate
+generate: ## Generate the deep copies of the kinds.
+	@$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: ## Generate the CustomResourceDefinitions.
+	@$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+
+.PHONY: clean
+clean: ## Remove what was built.
+	@rm -rf $(BIN)
+
+##@ Check
+.PHONY: test
+test: build controlplane ## Test everything but test/e2e, building what that needs, with -race where it can be had.
+	@race=$$(hack/race.sh); echo "testing $$race (the first time, compiling takes minutes)" >&2; \
+	go test $$race -p 2 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
+
+.PHONY: test-integration
+test-integration: controlplane ## Test the controllers on a real API server, over the fake runtime.
+	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/integration/... ./test/api/...
+
+.PHONY: test-faults
+test-faults: ## Test the controllers with a crash, a lost answer or a stale read at every step.
+	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/faults/...
+
+.PHONY: test-e2e
+test-e2e: build controlplane ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
+	@go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v
+
+.PHONY: fmt
+fmt: $(BIN)/golangci-lint ## Format the code.
+	@$(BIN)/golangci-lint fmt ./...
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Lint the code.
+	@echo "linting" >&2
+	@$(BIN)/golangci-lint run --timeout 20m ./...
+
+$(BIN)/golangci-lint: hack/tools/go.mod
+	@echo "building golangci-lint (minutes, the first time)" >&2
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 go build -modfile=hack/tools/go.mod -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: verify
+verify: controlplane $(BIN)/golangci-lint ## Check that nothing is stale, unformatted or unportable, and lint.
+	@hack/verify.sh
+	@$(MAKE) --no-print-directory lint

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Copyright The Berth Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Prepares the samples of `make run` in a folder of their own and prints the folder of the manifests. Where npm is there, the Vite project is one of them.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+state=${XDG_STATE_HOME:-$HOME/.local/state}/berth-samples
+say() { echo "samples: $*" >&2; }
+
+rm -rf "$state/manifests"
+mkdir -p "$state/manifests"
+cp "$root"/config/samples/local/*.yaml "$state/manifests/"
+
+# The project is copied out of the checkout: node_modules would be in everybody's way there.
+vite() {
+  mkdir -p "$state/vite"
+  cp -R "$root"/samples/vite/. "$state/vite/"
+  install_vite || return 1
+  sed "s|workingDir: .*|workingDir: $state/vite|" "$root/config/samples/vite/devserver.yaml" > "$state/manifests/vite.yaml"
+}
+
+install_vite() {
+  local installed=node_modules/.berth-installed
+  cd "$state/vite"
+  if cmp -s package-lock.json "$installed"; then return; fi
+  say "installing Vite with npm into $state/vite (once)"
+  npm ci --no-audit --no-fund --loglevel=error >&2 && cp package-lock.json "$installed"
+}
+
+if ! command -v npm >/dev/null; then
+  say "no npm here, so the Vite project is left out"
+elif ! (vite); then
+  say "npm could not install Vite (see above), so the Vite project is left out"
+fi
+echo "$state/manifests"

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Copyright The Berth Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checks what a compiler does not see: generated files are fresh, all is formatted, it builds on other systems, and the README's commands are there.
+# Nothing in the tree is changed. All checks run; the first line that begins with FAILED says what to do.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+failed=0
+
+check() { # check NAME WHAT-TO-DO COMMAND...
+  local name=$1 remedy=$2
+  shift 2
+  if "$@" >"$temp/out" 2>&1; then
+    echo "ok      $name"
+  else
+    cat "$temp/out"
+    echo "FAILED  $name: $remedy"
+    failed=1
+  fi
+}
+
+gen() { go tool -modfile=hack/tools/go.mod controller-gen "$@"; }
+empty() { local out; out=$("$@") && [ -z "$out" ] || { echo "$out"; return 1; }; }
+
+crds() {
+  mkdir -p "$temp/crd"
+  gen crd paths=./api/... "output:crd:dir=$temp/crd" && diff -r "$temp/crd" config/crd/bases
+}
+deepcopies() {
+  mkdir -p "$temp/deepcopy"
+  gen object:headerFile=hack/boilerplate.go.txt paths=./api/... "output:object:dir=$temp/deepcopy" &&
+    diff "$temp/deepcopy/zz_generated.deepcopy.go" api/v1alpha1/zz_generated.deepcopy.go
+}
+formatted() { empty gofmt -l api cmd config controllers internal samples test; }
+headers() {
+  empty find api cmd config controllers internal samples test -name node_modules -prune -o -name '*.go' \
+    -exec grep -L -m1 'SPDX-License-Identifier: Apache-2.0' {} +
+}
+no_replace() { empty awk '$1 == "replace" || /=>/' go.mod; }
+builds() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -o /dev/null ./... ; }
+static_shim() {
+  CGO_ENABLED=0 go build -trimpath -o "$temp/berth-shim" ./cmd/berth-shim
+  empty awk '/^k8s.io|^sigs.k8s.io/' <(go list -deps ./cmd/berth-shim)
+}
+kustomized() {
+  local kubectl=bin/kubectl
+  [ -x "$kubectl" ] || kubectl=kubectl
+  "$kubectl" kustomize config/default
+}
+readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }
+scripts() { local f; for f in hack/*.sh hack/controlplane/*.sh .ci/run; do bash -n "$f" || return 1; done; }
+
+check "CustomResourceDefinitions are fresh" "run make manifests" crds
+check "deep copies are fresh" "run make generate" deepcopies
+check "gofmt" "run make fmt on the files above" formatted
+check "licence headers" "add the two header lines to the files above" headers
+check "go vet" "mend what is said above" go vet ./...
+check "go.mod is tidy" "run go mod tidy" go mod tidy -diff
+check "no replace in go.mod" "go install ...@latest cannot follow a replace; remove it" no_replace
+check "builds for darwin/arm64" "put what is special to Linux into _linux.go files" builds darwin arm64
+check "builds for linux/amd64" "mend what is said above" builds linux amd64
+check "builds for linux/arm64" "mend what is said above" builds linux arm64
+check "berth-shim has nothing of Kubernetes" "remove the imports above" static_shim
+check "kustomize" "mend config/default" kustomized
+check "README shows make run and make test" "put both commands back" readme
+check "scripts parse" "mend the script above" scripts
+exit "$failed"
