@@ -1,0 +1,89 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// setAccess makes the ways in: the configuration for this process, the kubeconfig for people and the one of the controller manager.
+func (c *ControlPlane) setAccess(id *identity, used ports) error {
+	server := fmt.Sprintf("https://127.0.0.1:%d", used.APIServer)
+	c.config = &rest.Config{Host: server, BearerToken: id.adminToken, TLSClientConfig: rest.TLSClientConfig{CAData: id.caPEM}}
+	admin, err := kubeconfig(server, "berth-admin", id.adminToken, id.caPEM)
+	if err != nil {
+		return err
+	}
+	c.kubeconfig = admin
+	if err := writePrivateIfChanged(c.dir.defaultAccess(), admin); err != nil {
+		return err
+	}
+	manager, err := kubeconfig(server, nameControllerManager, id.managerToken, id.caPEM)
+	if err != nil {
+		return err
+	}
+	return writePrivateIfChanged(c.dir.managerAccess(), manager)
+}
+
+func kubeconfig(server, user, token string, ca []byte) ([]byte, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["berth"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["berth"] = &clientcmdapi.Context{Cluster: "berth", AuthInfo: user}
+	config.CurrentContext = "berth"
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("write a kubeconfig: %w", err)
+	}
+	return data, nil
+}
+
+func writePrivateIfChanged(path string, data []byte) error {
+	if have, err := os.ReadFile(path); err == nil && string(have) == string(data) {
+		return nil
+	}
+	return writePrivate(path, data)
+}
+
+// ready asks the API server once whether it is ready. The error holds what it said.
+func ready(ctx context.Context, config *rest.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	asking := rest.CopyConfig(config)
+	// A transport of its own: one that is shared would keep the connections of a server that is gone.
+	asking.Dial = nil
+	tlsConfig, err := rest.TLSConfigFor(asking)
+	if err != nil {
+		return fmt.Errorf("configure TLS: %w", err)
+	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz", nil)
+	if err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+config.BearerToken)
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	body, readErr := io.ReadAll(io.LimitReader(response.Body, 4096))
+	if err := errors.Join(readErr, response.Body.Close()); err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the API server says %s: %.200s", response.Status, body)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// argv is how a child is started. No secret stands in it: everybody on the machine can read command lines.
+func argv(name, assets string, dir layout, used ports) []string {
+	program := filepath.Join(assets, name)
+	switch name {
+	case nameEtcd:
+		return append([]string{program}, etcdFlags(dir, used)...)
+	case nameAPIServer:
+		return append([]string{program}, apiServerFlags(dir, used)...)
+	default:
+		return append([]string{program}, controllerManagerFlags(dir)...)
+	}
+}
+
+// etcdFlags make etcd ask everybody for a certificate of our authority: loopback alone would let every user of the machine in.
+func etcdFlags(dir layout, used ports) []string {
+	client := fmt.Sprintf("https://127.0.0.1:%d", used.EtcdClient)
+	peer := fmt.Sprintf("https://127.0.0.1:%d", used.EtcdPeer)
+	return []string{
+		"--name=berth",
+		"--data-dir=" + dir.etcd(),
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=berth=" + peer,
+		"--client-cert-auth",
+		"--trusted-ca-file=" + dir.pki(fileCA),
+		"--cert-file=" + dir.pki(fileEtcdCert),
+		"--key-file=" + dir.pki(fileEtcdKey),
+		"--peer-client-cert-auth",
+		"--peer-trusted-ca-file=" + dir.pki(fileCA),
+		"--peer-cert-file=" + dir.pki(fileEtcdCert),
+		"--peer-key-file=" + dir.pki(fileEtcdKey),
+		"--log-level=warn",
+	}
+}
+
+func apiServerFlags(dir layout, used ports) []string {
+	return []string{
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", used.APIServer),
+		"--endpoint-reconciler-type=none", // a loopback address is no endpoint that a Service may have
+		"--cert-dir=" + filepath.Dir(dir.pki(fileServerCert)),
+		"--tls-cert-file=" + dir.pki(fileServerCert),
+		"--tls-private-key-file=" + dir.pki(fileServerKey),
+		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", used.EtcdClient),
+		"--etcd-cafile=" + dir.pki(fileCA),
+		"--etcd-certfile=" + dir.pki(fileEtcdClientCert),
+		"--etcd-keyfile=" + dir.pki(fileEtcdClientKey),
+		"--token-auth-file=" + dir.pki(fileTokens),
+		"--anonymous-auth=false",
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + dir.pki(fileServiceAccount),
+		"--service-account-signing-key-file=" + dir.pki(fileServiceAccount),
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--profiling=false",
+	}
+}
+
+// controllerManagerFlags start what makes namespaces and owners end, quotas count and roles aggregate. It serves nothing.
+func controllerManagerFlags(dir layout) []string {
+	return []string{
+		"--kubeconfig=" + dir.managerAccess(),
+		"--controllers=namespace-controller,garbage-collector-controller,resourcequota-controller,clusterrole-aggregation-controller",
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--profiling=false",
+	}
+}
+
+// fingerprint tells whether a child that runs was started as this version would start it.
+func fingerprint(argv []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(argv, "\x00")))
+	return hex.EncodeToString(sum[:])
+}

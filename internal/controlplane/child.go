@@ -1,0 +1,197 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+const (
+	// A log that grows beyond this is moved aside once; together a child never keeps more than about twice as much.
+	logLimit = 8 << 20
+	// How often a child that is not our own is looked at.
+	followEvery = 200 * time.Millisecond
+)
+
+// record is what a pid file holds: enough to know the process again, whatever became of its PID.
+type record struct {
+	processIdentity
+	Fingerprint string `json:"fingerprint"`
+}
+
+// child is one process of the control plane: one that we started, or one that an earlier owner started and did not live to end.
+type child struct {
+	name    string
+	dir     layout
+	record  record
+	process *os.Process
+	done    chan struct{} // closed when it has ended
+}
+
+func startChild(dir layout, name string, argv []string) (*child, error) {
+	log, err := os.OpenFile(dir.log(name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", name, err)
+	}
+	defer func() { _ = log.Close() }()
+	// The log is a file and not a pipe, so that the child outlives a killed owner.
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Dir = dir.root
+	// A group of its own: Ctrl-C in the terminal is for the owner, which ends its children in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	c := &child{name: name, dir: dir, process: cmd.Process, done: make(chan struct{})}
+	id, identifyErr := identify(cmd.Process.Pid)
+	c.record = record{processIdentity: id, Fingerprint: fingerprint(argv)}
+	go func() {
+		_ = cmd.Wait() // how it ended stands in its log
+		close(c.done)
+	}()
+	err = identifyErr
+	if err == nil {
+		err = c.writeRecord()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), c.stop(time.Second))
+	}
+	return c, nil
+}
+
+func (c *child) writeRecord() error {
+	data, err := json.Marshal(c.record)
+	if err != nil {
+		return fmt.Errorf("write the pid file: %w", err)
+	}
+	return writePrivate(c.dir.pid(c.name), data)
+}
+
+// findLeftovers gives the children that a killed owner left running, by name. Pid files of processes that are gone are removed.
+func findLeftovers(dir layout) (map[string]*child, error) {
+	found := map[string]*child{}
+	for _, name := range names {
+		data, err := os.ReadFile(dir.pid(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the pid file of %s: %w", name, err)
+		}
+		var rec record
+		if err := json.Unmarshal(data, &rec); err != nil {
+			return nil, fmt.Errorf("the pid file %s cannot be read (%w): end %s by hand if it still runs, and remove that file", dir.pid(name), err, name)
+		}
+		// The handle comes first and the check second: what is checked is then what gets the signals.
+		process, err := os.FindProcess(rec.PID)
+		if err != nil {
+			return nil, fmt.Errorf("find process %d: %w", rec.PID, err)
+		}
+		alive, err := rec.alive()
+		if err != nil {
+			return nil, fmt.Errorf("%s of an earlier run: %w; the pid file is %s", name, err, dir.pid(name))
+		}
+		if !alive {
+			_ = process.Release()
+			if err := os.Remove(dir.pid(name)); err != nil {
+				return nil, fmt.Errorf("remove a stale pid file: %w", err)
+			}
+			continue
+		}
+		found[name] = &child{name: name, dir: dir, record: rec, process: process, done: make(chan struct{})}
+	}
+	return found, nil
+}
+
+// follow watches a child that is not our own: nobody but its parent can wait for it, so it is looked at now and then.
+func (c *child) follow() {
+	go func() {
+		tick := time.NewTicker(followEvery)
+		defer tick.Stop()
+		defer close(c.done)
+		for range tick.C {
+			if alive, err := c.record.alive(); err == nil && !alive {
+				return
+			}
+		}
+	}()
+}
+
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop asks the child to end, and kills it after the grace. When it returns without an error the child is gone.
+func (c *child) stop(grace time.Duration) error {
+	for _, step := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, 10 * time.Second}} {
+		if c.ended() {
+			break
+		}
+		// The process is a handle to this very process, not to whoever has its number now.
+		if err := c.process.Signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("end %s (process %d): %w", c.name, c.record.PID, err)
+		}
+		timer := time.NewTimer(step.wait)
+		select {
+		case <-c.done:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	if !c.ended() {
+		return fmt.Errorf("%s (process %d) did not end, not even by SIGKILL", c.name, c.record.PID)
+	}
+	if err := os.Remove(c.dir.pid(c.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the pid file of %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// boundLog moves the text of a log that has grown too long aside. A child appends, so it goes on at the new end.
+func boundLog(path string) {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() < logLimit {
+		return
+	}
+	if data := tail(path, logLimit); data != "" {
+		_ = os.WriteFile(path+".old", []byte(data), 0o600)
+	}
+	_ = os.Truncate(path, 0)
+}
+
+// tail gives the last bytes of a file, or why there are none.
+func tail(path string, limit int64) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err == nil && info.Size() > limit {
+		if _, err := file.Seek(-limit, io.SeekEnd); err != nil {
+			return err.Error()
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(file, limit))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}

@@ -1,0 +1,320 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controlplane runs a real Kubernetes control plane for one user on one machine: etcd, kube-apiserver and kube-controller-manager as
+// child processes that listen on loopback only. All they need is in one state directory, so that a second start finds everything again.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	nameEtcd              = "etcd"
+	nameAPIServer         = "kube-apiserver"
+	nameControllerManager = "kube-controller-manager"
+
+	defaultReadyTimeout = 2 * time.Minute
+	defaultStopGrace    = 10 * time.Second
+)
+
+// Names are those of the children in the order in which they start; they stop the other way round, so that etcd outlives kube-apiserver.
+var names = []string{nameEtcd, nameAPIServer, nameControllerManager}
+
+// Options says where the control plane lives and how it is started.
+type Options struct {
+	// StateDir holds everything that has to survive: data, keys, ports. It is made with mode 0700.
+	StateDir string
+	// Assets is where the binaries are. Empty: see FindAssets.
+	Assets string
+	// Progress gets lines for people. Nil: nobody is told.
+	Progress func(line string)
+	// ReadyTimeout bounds the wait until the API answers. 0 means 2 minutes.
+	ReadyTimeout time.Duration
+	// StopGrace is the time between SIGTERM and SIGKILL of one child. 0 means 10 seconds.
+	StopGrace time.Duration
+}
+
+// ControlPlane is a control plane that runs. It holds the lock of its state directory.
+type ControlPlane struct {
+	dir        layout
+	opts       Options
+	lock       *lock
+	children   []*child // in the order of names
+	kubeconfig []byte
+	config     *rest.Config
+	failed     chan error
+	stopping   chan struct{}
+}
+
+// Start takes the lock of the state directory, and starts the control plane or takes over the one that a killed process left running.
+// It returns when the API answers. On an error nothing that it started is left, except when the context ended it in the middle of a stop.
+func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
+	setDefaults(&opts)
+	assets, err := FindAssets(opts.Assets)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeLayout(opts.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	held, err := takeLock(dir.root)
+	if err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{dir: dir, opts: opts, lock: held, failed: make(chan error, 1), stopping: make(chan struct{})}
+	if err := c.start(ctx, assets); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	go c.watch()
+	return c, nil
+}
+
+func setDefaults(opts *Options) {
+	if opts.Progress == nil {
+		opts.Progress = func(string) {}
+	}
+	if opts.ReadyTimeout == 0 {
+		opts.ReadyTimeout = defaultReadyTimeout
+	}
+	if opts.StopGrace == 0 {
+		opts.StopGrace = defaultStopGrace
+	}
+}
+
+func (c *ControlPlane) start(ctx context.Context, assets string) error {
+	identity, err := loadIdentity(c.dir)
+	if err != nil {
+		return err
+	}
+	leftovers, err := findLeftovers(c.dir)
+	if err != nil {
+		return err
+	}
+	used, err := loadPorts(c.dir)
+	if err != nil {
+		return err
+	}
+	if c.adopt(ctx, leftovers, identity, used, assets) {
+		return nil
+	}
+	if err := c.endLeftovers(leftovers); err != nil {
+		return err
+	}
+	used, err = choosePorts(c.dir, used)
+	if err != nil {
+		return err
+	}
+	if err := identity.writeServing(c.dir); err != nil {
+		return err
+	}
+	if err := c.setAccess(identity, used); err != nil {
+		return err
+	}
+	return c.startChildren(ctx, assets, used)
+}
+
+// adopt takes over what a killed owner left, when all of it runs, as this version would start it, and answers.
+func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, identity *identity, used ports, assets string) bool {
+	for _, name := range names {
+		left := leftovers[name]
+		if left == nil || left.record.Fingerprint != fingerprint(argv(name, assets, c.dir, used)) {
+			return false
+		}
+	}
+	if err := c.setAccess(identity, used); err != nil {
+		return false
+	}
+	probe, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if err := ready(probe, c.config); err != nil {
+		c.opts.Progress("the control plane that was left running does not answer; starting it anew")
+		return false
+	}
+	for _, name := range names {
+		left := leftovers[name]
+		left.follow()
+		c.children = append(c.children, left)
+	}
+	c.opts.Progress("found the control plane running: " + c.config.Host)
+	return true
+}
+
+func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
+	for i := len(names) - 1; i >= 0; i-- {
+		left := leftovers[names[i]]
+		if left == nil {
+			continue
+		}
+		c.opts.Progress(fmt.Sprintf("ending %s (process %d), left by an earlier run", left.name, left.record.PID))
+		left.follow()
+		if err := left.stop(c.opts.StopGrace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *ControlPlane) startChildren(ctx context.Context, assets string, used ports) error {
+	began := time.Now()
+	for _, name := range names {
+		started, err := startChild(c.dir, name, argv(name, assets, c.dir, used))
+		if err != nil {
+			return err
+		}
+		c.children = append(c.children, started)
+		c.opts.Progress(fmt.Sprintf("started %s (process %d, log %s)", name, started.record.PID, c.dir.log(name)))
+		// The controller manager gives up when the API does not answer soon, so it comes last.
+		if name == nameAPIServer {
+			if err := c.waitReady(ctx, began); err != nil {
+				return err
+			}
+		}
+	}
+	c.opts.Progress(fmt.Sprintf("the API answers at %s after %.1f s", c.config.Host, time.Since(began).Seconds()))
+	return nil
+}
+
+// waitReady waits until the API server says that it is ready, and fails at once when a child ends before that.
+func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.ReadyTimeout)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	lastLine := time.Now()
+	for {
+		err := ready(ctx, c.config)
+		if err == nil {
+			return nil
+		}
+		for _, child := range c.children {
+			if child.ended() {
+				return c.explain(child, "ended before the API was ready")
+			}
+		}
+		if time.Since(lastLine) >= 5*time.Second {
+			c.opts.Progress(fmt.Sprintf("still waiting for the API server, %.0f s", time.Since(began).Seconds()))
+			lastLine = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("the API server was not ready after %s (%w): see %s", c.opts.ReadyTimeout, err, c.dir.log(nameAPIServer))
+			}
+			return fmt.Errorf("waiting for the API server: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// watch reports the first child that ends although nobody asked it to, and keeps the logs of all of them small.
+func (c *ControlPlane) watch() {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	done := func(i int) <-chan struct{} { return c.children[i].done }
+	for {
+		var gone *child
+		select {
+		case <-c.stopping:
+			return
+		case <-done(0):
+			gone = c.children[0]
+		case <-done(1):
+			gone = c.children[1]
+		case <-done(2):
+			gone = c.children[2]
+		case <-tick.C:
+			for _, name := range names {
+				boundLog(c.dir.log(name))
+			}
+			continue
+		}
+		select {
+		case <-c.stopping:
+		default:
+			c.failed <- c.explain(gone, "ended although nobody asked it to")
+		}
+		return
+	}
+}
+
+func (c *ControlPlane) explain(gone *child, what string) error {
+	return fmt.Errorf("%s %s; the end of its log %s:\n%s", gone.name, what, c.dir.log(gone.name), tail(c.dir.log(gone.name), 2048))
+}
+
+// Config is the way in for the administrator of this control plane. The caller gets a copy.
+func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Kubeconfig is the same as a file for kubectl. It holds a token: keep it private.
+func (c *ControlPlane) Kubeconfig() []byte { return append([]byte(nil), c.kubeconfig...) }
+
+// Failed carries an error when a child ends although nobody asked it to.
+func (c *ControlPlane) Failed() <-chan error { return c.failed }
+
+// Stop ends the controller manager, then kube-apiserver, then etcd: SIGTERM first, SIGKILL after the grace of Options.
+// It gives the state directory free, and has to be called once.
+func (c *ControlPlane) Stop() error {
+	close(c.stopping)
+	var errs []error
+	for i := len(c.children) - 1; i >= 0; i-- {
+		if err := c.children[i].stop(c.opts.StopGrace); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, c.lock.release())...)
+}
+
+// release leaves the children as they are, as if this process had been killed.
+func (c *ControlPlane) abandon() error {
+	close(c.stopping)
+	return c.lock.release()
+}
+
+// FindAssets gives the folder that holds the binaries of the control plane: the one given, else KUBEBUILDER_ASSETS, the folder of
+// this executable, or bin below the working directory. The error says how to get them.
+func FindAssets(given string) (string, error) {
+	if given != "" {
+		if missing := missingIn(given); len(missing) > 0 {
+			return "", fmt.Errorf("%s has no %s: build the control plane with `make controlplane`, or name its folder with --assets", given, strings.Join(missing, ", "))
+		}
+		return filepath.Abs(given)
+	}
+	var looked []string
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		looked = append(looked, dir)
+	}
+	if executable, err := os.Executable(); err == nil {
+		if resolved, err := filepath.EvalSymlinks(executable); err == nil {
+			executable = resolved
+		}
+		looked = append(looked, filepath.Dir(executable))
+	}
+	looked = append(looked, "bin")
+	for _, dir := range looked {
+		if len(missingIn(dir)) == 0 {
+			return filepath.Abs(dir)
+		}
+	}
+	return "", fmt.Errorf("no folder with %s was found (looked in %s): build them with `make controlplane`, or name their folder with --assets",
+		strings.Join(names, ", "), strings.Join(looked, ", "))
+}
+
+func missingIn(dir string) []string {
+	var missing []string
+	for _, name := range names {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}

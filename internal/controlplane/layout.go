@@ -1,0 +1,149 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/gofrs/flock"
+)
+
+// layout says where things are in a state directory.
+type layout struct{ root string }
+
+func (l layout) pki(name string) string { return filepath.Join(l.root, "pki", name) }
+func (l layout) log(name string) string { return filepath.Join(l.root, "logs", name+".log") }
+func (l layout) pid(name string) string { return filepath.Join(l.root, "pids", name+".json") }
+func (l layout) etcd() string           { return filepath.Join(l.root, "etcd") }
+func (l layout) ports() string          { return filepath.Join(l.root, "ports.json") }
+func (l layout) managerAccess() string  { return l.pki(nameControllerManager + ".kubeconfig") }
+func (l layout) defaultAccess() string  { return filepath.Join(l.root, "kubeconfig") }
+
+// KubeconfigPath is where the kubeconfig of the control plane with this state directory lies.
+func KubeconfigPath(stateDir string) string { return layout{stateDir}.defaultAccess() }
+
+func makeLayout(root string) (layout, error) {
+	if root == "" {
+		return layout{}, errors.New("no state directory given")
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return layout{}, fmt.Errorf("state directory: %w", err)
+	}
+	for _, dir := range []string{root, filepath.Join(root, "pki"), filepath.Join(root, "logs"), filepath.Join(root, "pids"), filepath.Join(root, "etcd")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return layout{}, fmt.Errorf("make the state directory: %w", err)
+		}
+	}
+	// It may have been made by somebody else with more rights for others.
+	if err := os.Chmod(root, 0o700); err != nil {
+		return layout{}, fmt.Errorf("make the state directory private: %w", err)
+	}
+	return layout{root}, nil
+}
+
+// lock keeps a second process from using the same state directory. The kernel releases it when its owner dies.
+type lock struct{ file *flock.Flock }
+
+func takeLock(root string) (*lock, error) {
+	path := filepath.Join(root, "lock")
+	file := flock.New(path, flock.SetPermissions(0o600))
+	ok, err := file.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if !ok {
+		owner, _ := os.ReadFile(path)
+		who := "another berth"
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(owner))); err == nil {
+			who = fmt.Sprintf("another berth (process %d)", pid)
+		}
+		return nil, fmt.Errorf("%s uses the state directory %s: use that one, end it, or choose another directory with --state-dir", who, root)
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), file.Unlock())
+	}
+	return &lock{file}, nil
+}
+
+func (l *lock) release() error {
+	if err := l.file.Close(); err != nil {
+		return fmt.Errorf("release the state directory: %w", err)
+	}
+	return nil
+}
+
+// ports are those that the children listen on, all on 127.0.0.1. They stay the same as long as they are free.
+type ports struct {
+	APIServer  int `json:"apiServer"`
+	EtcdClient int `json:"etcdClient"`
+	EtcdPeer   int `json:"etcdPeer"`
+}
+
+func loadPorts(dir layout) (ports, error) {
+	var used ports
+	data, err := os.ReadFile(dir.ports())
+	if errors.Is(err, fs.ErrNotExist) {
+		return used, nil
+	}
+	if err != nil {
+		return used, fmt.Errorf("read the ports: %w", err)
+	}
+	if err := json.Unmarshal(data, &used); err != nil {
+		// It can be made anew; what it says is a wish only.
+		return ports{}, nil
+	}
+	return used, nil
+}
+
+// choosePorts keeps the ports that are free and replaces the others, so that kubeconfigs of earlier runs go on working.
+func choosePorts(dir layout, used ports) (ports, error) {
+	var open []net.Listener
+	defer func() {
+		for _, listener := range open {
+			_ = listener.Close()
+		}
+	}()
+	for _, port := range []*int{&used.APIServer, &used.EtcdClient, &used.EtcdPeer} {
+		// The listeners stay open until all are chosen, so that no port is chosen twice.
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(*port)))
+		if err != nil {
+			listener, err = net.Listen("tcp", "127.0.0.1:0")
+		}
+		if err != nil {
+			return ports{}, fmt.Errorf("find a free port: %w", err)
+		}
+		open = append(open, listener)
+		*port = listener.Addr().(*net.TCPAddr).Port
+	}
+	data, err := json.Marshal(used)
+	if err != nil {
+		return ports{}, fmt.Errorf("write the ports: %w", err)
+	}
+	return used, writePrivate(dir.ports(), data)
+}
+
+// writePrivate replaces a file at once, readable by its owner alone.
+func writePrivate(path string, data []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // CreateTemp makes it 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(file.Name()))
+	}
+	return nil
+}
