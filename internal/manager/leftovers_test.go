@@ -1,0 +1,113 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type world struct {
+	clock *clocktesting.FakeClock
+	fake  *fake.Runtime
+	*collector
+}
+
+func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
+	t.Helper()
+	c := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
+	r := fake.New(t.Context(), c)
+	api := fakeclient.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(funcs).WithObjects(
+		&v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "one", UID: "owned-instance"}},
+		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "two", UID: "owned-devserver"}},
+	).Build()
+	opts := Options{Runtime: r, Clock: c, LeftoverInterval: time.Hour, LeftoverGrace: 10 * time.Second}
+	return &world{clock: c, fake: r, collector: newCollector(opts, api, logr.Discard())}
+}
+
+func (w *world) runs(g *WithT, uid types.UID, program fake.Program) {
+	w.fake.Program(string(uid), program)
+	g.Expect(w.fake.Start(context.Background(), runtime.Process{UID: uid, Incarnation: 4, Command: []string{string(uid)}, StopSignal: "SIGTERM"})).To(Succeed())
+}
+
+func TestLeftoversAreEndedAndOthersLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t, interceptor.Funcs{})
+	w.runs(g, "owned-instance", fake.Program{})
+	w.runs(g, "owned-devserver", fake.Program{})
+	w.runs(g, "polite", fake.Program{})
+	w.runs(g, "stubborn", fake.Program{IgnoreStop: true})
+	w.runs(g, "lost", fake.Program{})
+	w.fake.Lose("lost", "nobody knows")
+
+	pending, err := w.sweep(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(pending).To(BeTrue())
+	g.Expect(w.fake.Live("polite")).To(BeEmpty())
+	g.Expect(w.fake.Live("stubborn")).NotTo(BeEmpty())
+
+	w.clock.Step(9 * time.Second)
+	_, err = w.sweep(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.fake.Live("stubborn")).NotTo(BeEmpty(), "killed before its grace was over")
+	g.Expect(w.fake.Count("stubborn", fake.Stop)).To(Equal(1), "asked once")
+
+	w.clock.Step(time.Second)
+	for range 2 {
+		_, err = w.sweep(t.Context())
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	g.Expect(w.fake.Known()).To(ConsistOf(types.UID("owned-instance"), types.UID("owned-devserver"), types.UID("lost")))
+	g.Expect(w.fake.Live("owned-instance")).To(Equal([]int64{4}))
+	g.Expect(w.fake.Live("owned-devserver")).To(Equal([]int64{4}))
+	g.Expect(w.fake.Live("lost")).To(Equal([]int64{4}), "what cannot be identified is left alone")
+}
+
+func TestNothingIsEndedWhenTheObjectsCannotBeRead(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("the API server is away")
+		},
+	})
+	w.runs(g, "owned-instance", fake.Program{})
+	_, err := w.sweep(t.Context())
+	g.Expect(err).To(MatchError(ContainSubstring("the API server is away")))
+	g.Expect(w.fake.Live("owned-instance")).To(Equal([]int64{4}))
+}
+
+func TestCollectorIsWokenAndEnds(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t, interceptor.Funcs{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Start(ctx) }()
+	g.Eventually(w.clock.HasWaiters).WithTimeout(30 * time.Second).Should(BeTrue())
+	w.runs(g, "stray", fake.Program{})
+	w.poke("stray")
+	g.Eventually(func() []types.UID {
+		w.clock.Step(pace)
+		return w.fake.Known()
+	}).WithTimeout(30 * time.Second).Should(BeEmpty())
+	cancel()
+	g.Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
+}

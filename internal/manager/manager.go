@@ -1,0 +1,180 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package manager puts the controllers together: everything that runs against one API server and one runtime.
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// FieldOwner is under which name the manager writes.
+const FieldOwner = "berth"
+
+// Options is what a manager is made with.
+type Options struct {
+	// Runtime is where processes run. Required; its Events are read by the manager alone.
+	Runtime runtime.Runtime
+	// Clock gives the time; nil means the real one.
+	Clock clock.WithTicker
+	// Logger is where the manager and its controllers log.
+	Logger logr.Logger
+
+	// Metrics says where and how metrics are served. An empty BindAddress means nowhere.
+	Metrics metricsserver.Options
+	// HealthProbeBindAddress is where /healthz and /readyz are served; empty means nowhere.
+	HealthProbeBindAddress string
+
+	// LeaderElection lets several managers run of which one acts.
+	LeaderElection bool
+	// LeaderElectionNamespace is where the lease is; empty means the namespace of the manager's Pod.
+	LeaderElectionNamespace string
+
+	// Concurrency is how many objects of one kind are reconciled at once; 0 means process.DefaultConcurrency.
+	Concurrency int
+	// LeftoverInterval is how often processes without an object are looked for; 0 means every three minutes.
+	LeftoverInterval time.Duration
+	// LeftoverGrace is how long such a process has to end by itself before it is killed; 0 means ten seconds.
+	LeftoverGrace time.Duration
+	// ShutdownTimeout is how long the manager waits for its parts to end; 0 means ten seconds.
+	ShutdownTimeout time.Duration
+}
+
+// The defaults of Options.
+const (
+	defaultLeftoverInterval = 3 * time.Minute
+	defaultLeftoverGrace    = 10 * time.Second
+	defaultShutdownTimeout  = 10 * time.Second
+)
+
+// setups register the controllers, one per kind.
+var setups = []func(ctrl.Manager, process.Dependencies) error{
+	instance.Setup,
+}
+
+// Scheme holds the kinds of Kubernetes and of Berth.
+func Scheme() *apiruntime.Scheme {
+	scheme := apiruntime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
+
+// New gives a manager that acts once its Start is called.
+func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
+	if opts.Runtime == nil {
+		return nil, errors.New("make a manager: Options.Runtime is not set")
+	}
+	opts = withDefaults(opts)
+	mgr, err := ctrl.NewManager(cfg, controllerRuntimeOptions(opts))
+	if err != nil {
+		return nil, fmt.Errorf("make a manager: %w", err)
+	}
+	leftovers := newCollector(opts, mgr.GetAPIReader(), mgr.GetLogger().WithName("leftovers"))
+	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
+	deps := process.Dependencies{
+		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency,
+	}
+	for _, setup := range setups {
+		if err := setup(mgr, deps); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), addChecks(mgr)); err != nil {
+		return nil, fmt.Errorf("add the parts of the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+func withDefaults(opts Options) Options {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Logger.GetSink() == nil {
+		opts.Logger = logr.Discard()
+	}
+	if opts.Metrics.BindAddress == "" {
+		opts.Metrics.BindAddress = "0"
+	}
+	if opts.HealthProbeBindAddress == "" {
+		opts.HealthProbeBindAddress = "0"
+	}
+	if opts.LeftoverInterval == 0 {
+		opts.LeftoverInterval = defaultLeftoverInterval
+	}
+	if opts.LeftoverGrace == 0 {
+		opts.LeftoverGrace = defaultLeftoverGrace
+	}
+	if opts.ShutdownTimeout == 0 {
+		opts.ShutdownTimeout = defaultShutdownTimeout
+	}
+	return opts
+}
+
+func controllerRuntimeOptions(opts Options) ctrl.Options {
+	return ctrl.Options{
+		Scheme:                 Scheme(),
+		Logger:                 opts.Logger,
+		Metrics:                opts.Metrics,
+		HealthProbeBindAddress: opts.HealthProbeBindAddress,
+		// Nobody reads managed fields here, and they are a third of the memory.
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Client: client.Options{
+			FieldOwner:      FieldOwner,
+			FieldValidation: metav1.FieldValidationStrict,
+			// Secrets are read when they are needed and not kept.
+			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}},
+		},
+		LeaderElection:          opts.LeaderElection,
+		LeaderElectionID:        "berth.dev",
+		LeaderElectionNamespace: opts.LeaderElectionNamespace,
+		GracefulShutdownTimeout: &opts.ShutdownTimeout,
+		// One program may run several managers, one after the other.
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	}
+}
+
+// cacheSyncPatience is how long one question to /readyz may take.
+const cacheSyncPatience = time.Second
+
+// addChecks serves /healthz, which says that the manager lives, and /readyz, which says that it has seen the objects.
+func addChecks(mgr ctrl.Manager) error {
+	synced := func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), cacheSyncPatience)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the objects are not all read yet")
+		}
+		return nil
+	}
+	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("cache", synced))
+}
