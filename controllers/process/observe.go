@@ -27,7 +27,6 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 		}
 		return fmt.Errorf("ask the runtime: %w", err)
 	}
-	r.memory.content(uid)
 	v.found = found
 	for i := range found {
 		if found[i].Number == v.object.GetProcessStatus().Incarnation && found[i].Alive() {

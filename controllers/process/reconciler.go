@@ -96,6 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
 		}
 	}
+	r.memory.content(object.GetUID())
 	return ctrl.Result{RequeueAfter: soonest(v.retries)}, nil
 }
 

@@ -1,0 +1,99 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+func TestDesired(t *testing.T) {
+	defaults := lifecycle.Desired{
+		UID: "u", Generation: 3, Want: lifecycle.Run, SpecHash: "h",
+		RestartPolicy: v1alpha1.RestartAlways, UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second,
+		Backoff: lifecycle.Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
+		Breaker: lifecycle.Breaker{Threshold: 5, Window: 3 * time.Minute, CoolDown: 10 * time.Minute},
+	}
+	changed := defaults
+	changed.RestartToken, changed.ResetToken = "t", "r"
+	changed.RestartPolicy, changed.UpdatePolicy, changed.Grace = v1alpha1.RestartNever, v1alpha1.UpdateOnRestart, 0
+	changed.Backoff = lifecycle.Backoff{Initial: 0, Max: 2 * time.Second, ResetAfter: 3 * time.Second}
+	changed.Breaker = lifecycle.Breaker{Threshold: 2, Window: 4 * time.Second}
+
+	tests := map[string]struct {
+		spec v1alpha1.ProcessSpec
+		want lifecycle.Desired
+	}{
+		"defaults": {want: defaults},
+		"as asked, zeros included": {
+			spec: v1alpha1.ProcessSpec{
+				RestartToken: "t", ResetToken: "r", RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart,
+				Process: v1alpha1.ProcessTemplate{Stop: v1alpha1.StopPolicy{GracePeriodSeconds: ptr.To[int32](0)}},
+				Backoff: v1alpha1.BackoffPolicy{InitialSeconds: ptr.To[int32](0), MaxSeconds: ptr.To[int32](2), ResetAfterSeconds: ptr.To[int32](3)},
+				Breaker: v1alpha1.BreakerPolicy{FailureThreshold: ptr.To[int32](2), WindowSeconds: ptr.To[int32](4), CoolDownSeconds: ptr.To[int32](0)},
+			},
+			want: changed,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
+			v := &visit{object: object, want: want(object), hash: "h"}
+			if diff := cmp.Diff(tc.want, v.desired()); diff != "" {
+				t.Errorf("desired (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDeleteWinsOverStop(t *testing.T) {
+	g := NewWithT(t)
+	object := &v1alpha1.Instance{}
+	g.Expect(want(object)).To(Equal(lifecycle.Run))
+	object.Spec.State = v1alpha1.StateStopped
+	g.Expect(want(object)).To(Equal(lifecycle.Stop))
+	object.DeletionTimestamp = ptr.To(metav1.Now())
+	g.Expect(want(object)).To(Equal(lifecycle.Gone))
+}
+
+func TestSpecHash(t *testing.T) {
+	g := NewWithT(t)
+	hash := func(change func(*v1alpha1.ProcessSpec), words ...string) string {
+		spec := &v1alpha1.ProcessSpec{Process: v1alpha1.ProcessTemplate{
+			Command: []string{"a", "b"}, WorkingDir: "/w", Env: []v1alpha1.EnvVar{{Name: "E", Value: "v"}},
+		}}
+		if change != nil {
+			change(spec)
+		}
+		sum, err := specHash(spec, words)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(sum).To(HaveLen(64), "status.specHash has room for no more")
+		return sum
+	}
+	same := hash(nil)
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.RestartToken, s.ResetToken, s.State = "x", "y", v1alpha1.StateStopped })).To(Equal(same))
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Stop.Signal = "SIGINT" })).To(Equal(same), "how it is ended does not matter to what runs")
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"a b"} })).NotTo(Equal(same))
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.WorkingDir = "/x" })).NotTo(Equal(same))
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Env[0].Value = "w" })).NotTo(Equal(same))
+	g.Expect(hash(nil, "port=1")).NotTo(Equal(same))
+}
+
+func TestTruncateKeepsWholeCharacters(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(truncate("short")).To(Equal("short"))
+	long := truncate(strings.Repeat("ü", longestMessage))
+	g.Expect(len(long)).To(BeNumerically("<=", longestMessage))
+	g.Expect(strings.ToValidUTF8(long, "?")).To(Equal(long))
+	g.Expect(long).To(HaveSuffix("ü…"))
+}

@@ -1,0 +1,159 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+func TestExpand(t *testing.T) {
+	values := map[string]string{"A": "1", "B": "$(A)", "EMPTY": "", "X-Y.Z": "dots"}
+	lookup := func(name string) (string, bool) {
+		value, known := values[name]
+		return value, known
+	}
+	for text, want := range map[string]string{
+		"":                "",
+		"plain":           "plain",
+		"$(A)":            "1",
+		"x$(A)y$(A)":      "x1y1",
+		"$(B)":            "$(A)",
+		"$$(A)":           "$(A)",
+		"$$$(A)":          "$1",
+		"$$$$(A)":         "$$(A)",
+		"$(NOBODY)":       "$(NOBODY)",
+		"$(EMPTY)|":       "|",
+		"$(X-Y.Z)":        "dots",
+		"$":               "$",
+		"$$":              "$",
+		"a$":              "a$",
+		"$A ${A} $1":      "$A ${A} $1",
+		"$(A":             "$(A",
+		"$(":              "$(",
+		"$()":             "$()",
+		"$(A)$":           "1$",
+		"$((A))":          "$((A))",
+		"$(NOBODY)$(A)":   "$(NOBODY)1",
+		"--port=$(A) $$5": "--port=1 $5",
+		"ü$(A)ü":          "ü1ü",
+	} {
+		if got := expand(text, lookup); got != want {
+			t.Errorf("expand(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func FuzzExpandKeepsTextWithoutReferences(f *testing.F) {
+	f.Add("a$b(c)d")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "$$") {
+			return
+		}
+		if got := expand(text, func(string) (string, bool) { return "", false }); got != text {
+			t.Errorf("expand(%q) = %q", text, got)
+		}
+	})
+}
+
+func TestExpandEnvironment(t *testing.T) {
+	variables := []variable{
+		{name: "BASE", value: "/srv"},
+		{name: "URL", value: "http://localhost:$(PORT)$(BASE)"},
+		{name: "LATER", value: "$(AFTER)"},
+		{name: "AFTER", value: "x"},
+		{name: "TOKEN", value: "s3cret$(BASE)", literal: true, secret: true},
+		{name: "HEADER", value: "Bearer $(TOKEN)"},
+		{name: "PORT", value: "1"},
+	}
+	env := expandEnvironment(variables, map[string]string{"PORT": "8080", "BROWSER": "none"})
+	want := []string{
+		"BROWSER=none", "PORT=8080", "BASE=/srv", "URL=http://localhost:8080/srv", "LATER=$(AFTER)", "AFTER=x",
+		"TOKEN=s3cret$(BASE)", "HEADER=Bearer s3cret$(BASE)",
+	}
+	if diff := cmp.Diff(want, env.list); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestCommandHoldsNoSecret(t *testing.T) {
+	g := NewWithT(t)
+	env := expandEnvironment([]variable{
+		{name: "DIR", value: "/srv"},
+		{name: "TOKEN", value: "s3cret", literal: true, secret: true},
+		{name: "HEADER", value: "Bearer $(TOKEN)"},
+	}, map[string]string{"PORT": "8080"})
+
+	argv, blocked := env.command([]string{"serve", "--port", "$(PORT)", "--dir=$(DIR)", "$$(TOKEN)", "$(OTHER)"})
+	g.Expect(blocked).To(BeNil())
+	g.Expect(argv).To(Equal([]string{"serve", "--port", "8080", "--dir=/srv", "$(TOKEN)", "$(OTHER)"}))
+
+	for _, word := range []string{"--token=$(TOKEN)", "$(HEADER)"} {
+		argv, blocked = env.command([]string{"serve", word})
+		g.Expect(argv).To(BeNil())
+		g.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
+		g.Expect(blocked.Message).To(And(ContainSubstring("command[1]"), Not(ContainSubstring("s3cret"))))
+	}
+}
+
+func TestResolve(t *testing.T) {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+		Data:       map[string][]byte{"k": []byte("hidden"), "zero": []byte("a\x00b")},
+	}
+	configMap := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+		Data:       map[string]string{"k": "shown"}, BinaryData: map[string][]byte{"b": []byte("bytes")},
+	}
+	elsewhere := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "elsewhere"}, Data: map[string][]byte{"k": nil}}
+	r := &Reconciler{Reader: fakeclient.NewClientBuilder().WithScheme(testScheme()).WithObjects(secret, configMap, elsewhere).Build()}
+	fromSecret := func(name, key string) *v1alpha1.EnvVarSource {
+		return &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: name, Key: key}}
+	}
+	fromConfigMap := func(name, key string) *v1alpha1.EnvVarSource {
+		return &v1alpha1.EnvVarSource{ConfigMapKeyRef: &v1alpha1.KeyRef{Name: name, Key: key}}
+	}
+	tests := map[string]struct {
+		env         v1alpha1.EnvVar
+		want        variable
+		wantMissing string
+	}{
+		"value":             {env: v1alpha1.EnvVar{Name: "A", Value: "$(B)"}, want: variable{name: "A", value: "$(B)"}},
+		"secret":            {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "k")}, want: variable{name: "A", value: "hidden", literal: true, secret: true}},
+		"config map":        {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("c", "k")}, want: variable{name: "A", value: "shown", literal: true}},
+		"binary data":       {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("c", "b")}, want: variable{name: "A", value: "bytes", literal: true}},
+		"no secret":         {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("none", "k")}, wantMissing: "environment variable A: Secret none does not exist in namespace ns; create it"},
+		"no key":            {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "none")}, wantMissing: "environment variable A: Secret s has no key none; add it"},
+		"no config map":     {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("none", "k")}, wantMissing: "ConfigMap none does not exist"},
+		"another namespace": {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("elsewhere", "k")}, wantMissing: "Secret elsewhere does not exist"},
+		"zero byte":         {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "zero")}, wantMissing: "zero byte"},
+		"neither":           {env: v1alpha1.EnvVar{Name: "A", ValueFrom: &v1alpha1.EnvVarSource{}}, wantMissing: "neither a Secret nor a ConfigMap"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "i"}}
+			object.Spec.Process.Env = []v1alpha1.EnvVar{tc.env}
+			variables, blocked, err := r.resolve(t.Context(), object)
+			g.Expect(err).NotTo(HaveOccurred())
+			if tc.wantMissing != "" {
+				g.Expect(blocked).NotTo(BeNil())
+				g.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
+				g.Expect(blocked.Message).To(ContainSubstring(tc.wantMissing))
+				g.Expect(blocked.Retry).To(Equal(environmentRetry))
+				return
+			}
+			g.Expect(blocked).To(BeNil())
+			g.Expect(variables).To(Equal([]variable{tc.want}))
+		})
+	}
+}

@@ -1,0 +1,394 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func testScheme() *apiruntime.Scheme {
+	scheme := apiruntime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		panic(err)
+	}
+	return scheme
+}
+
+// testKind is Instances with hooks.
+type testKind struct {
+	look      func(observed *lifecycle.Observed) (time.Duration, error)
+	probed    bool
+	variables map[string]string
+	forgotten []types.UID
+}
+
+func (k *testKind) Resource() string           { return "instances" }
+func (k *testKind) New() Object                { return &v1alpha1.Instance{} }
+func (k *testKind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
+func (k *testKind) Prepare(_ context.Context, _ Object, _ *runtime.Incarnation, plan *Plan) error {
+	plan.Probed, plan.Variables = k.probed, k.variables
+	return nil
+}
+
+func (k *testKind) Look(_ context.Context, _ Object, _ runtime.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+	if k.look != nil {
+		return k.look(observed)
+	}
+	return 0, nil
+}
+func (k *testKind) Rest(context.Context, Object) {}
+func (k *testKind) Forget(uid types.UID)         { k.forgotten = append(k.forgotten, uid) }
+
+// told collects events.
+type told struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (e *told) Eventf(_, _ apiruntime.Object, eventType, reason, _, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events = append(e.events, eventType+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+// bench is one object, a reconciler and all that it stands on.
+type bench struct {
+	*WithT
+	t      *testing.T
+	clock  *clocktesting.FakePassiveClock
+	rt     *fake.Runtime
+	kind   *testKind
+	told   *told
+	api    client.WithWatch
+	writes int
+	// intercept may answer a write instead of the API.
+	intercept func(write int) error
+	r         *Reconciler
+}
+
+const testUID = types.UID("uid-1")
+
+var testKey = types.NamespacedName{Namespace: "default", Name: "one"}
+
+func newBench(t *testing.T, change func(*v1alpha1.Instance)) *bench {
+	t.Helper()
+	b := &bench{WithT: NewWithT(t), t: t, kind: &testKind{}, told: &told{}}
+	b.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 123_456_789))
+	b.rt = fake.New(t.Context(), b.clock)
+	b.rt.Unguarded()
+	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: testKey.Namespace, Name: testKey.Name, UID: testUID, Generation: 1}}
+	object.Spec.Process.Command = []string{"serve"}
+	if change != nil {
+		change(object)
+	}
+	b.api = fakeclient.NewClientBuilder().WithScheme(testScheme()).WithStatusSubresource(object).WithObjects(object).Build()
+	counted := interceptor.NewClient(b.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if err := b.write(); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if err := b.write(); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	b.r = &Reconciler{Client: counted, Reader: counted, Runtime: b.rt, Kind: b.kind, Recorder: b.told, Clock: b.clock}
+	t.Cleanup(func() { b.Expect(b.rt.Violations()).To(BeEmpty()) })
+	return b
+}
+
+func (b *bench) write() error {
+	b.writes++
+	if b.intercept != nil {
+		return b.intercept(b.writes)
+	}
+	return nil
+}
+
+func (b *bench) reconcile() ctrl.Result {
+	b.t.Helper()
+	result, err := b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: testKey})
+	b.Expect(err).NotTo(HaveOccurred())
+	return result
+}
+
+func (b *bench) object() *v1alpha1.Instance {
+	b.t.Helper()
+	object := &v1alpha1.Instance{}
+	b.Expect(b.api.Get(b.t.Context(), testKey, object)).To(Succeed())
+	return object
+}
+
+func (b *bench) update(change func(*v1alpha1.Instance)) {
+	b.t.Helper()
+	object := b.object()
+	change(object)
+	object.Generation++
+	b.Expect(b.api.Update(b.t.Context(), object)).To(Succeed())
+}
+
+func (b *bench) condition(conditionType string) metav1.Condition {
+	b.t.Helper()
+	condition := meta.FindStatusCondition(b.object().Status.Conditions, conditionType)
+	b.Expect(condition).NotTo(BeNil(), conditionType)
+	return *condition
+}
+
+func conflict(int) error {
+	return apierrors.NewConflict(schema.GroupResource{Group: "berth.dev", Resource: "instances"}, testKey.Name, errors.New("changed"))
+}
+
+func TestStartIsRecordedFirst(t *testing.T) {
+	b := newBench(t, func(i *v1alpha1.Instance) { i.Spec.Session = "pr-1" })
+	b.intercept = func(write int) error {
+		switch write {
+		case 1:
+			b.Expect(b.rt.Known()).To(BeEmpty(), "started before the finalizer was written")
+		case 2:
+			b.Expect(controllerFinalizer(b.object())).To(BeTrue())
+			b.Expect(b.rt.Known()).To(BeEmpty(), "started before it was recorded")
+		}
+		return nil
+	}
+	b.reconcile()
+	object := b.object()
+	b.Expect(object.Labels).To(HaveKeyWithValue(v1alpha1.LabelSession, "pr-1"))
+	b.Expect(object.Status.Incarnation).To(BeEquivalentTo(1))
+	b.Expect(object.Status.ObservedGeneration).To(BeEquivalentTo(1))
+	b.Expect(b.writes).To(Equal(2), "finalizer and label in one, the intent in another")
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
+
+	b.reconcile()
+	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
+	b.Expect(b.object().Status.Process.PID).NotTo(BeZero())
+	writes := b.writes
+	for range 3 {
+		b.Expect(b.reconcile()).To(Equal(ctrl.Result{}))
+	}
+	b.Expect(b.writes).To(Equal(writes), "a reconcile at rest writes nothing")
+}
+
+func controllerFinalizer(o client.Object) bool {
+	for _, f := range o.GetFinalizers() {
+		if f == v1alpha1.FinalizerProcess {
+			return true
+		}
+	}
+	return false
+}
+
+func TestConflictMeansNoAction(t *testing.T) {
+	b := newBench(t, nil)
+	b.intercept = func(write int) error {
+		if write == 2 {
+			return conflict(write)
+		}
+		return nil
+	}
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter))
+	b.Expect(b.rt.Known()).To(BeEmpty())
+	b.reconcile()
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
+}
+
+func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
+	b := newBench(t, nil)
+	for range 2 {
+		b.rt.Fail(fake.Start, errors.New("no more processes"))
+		_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
+		b.Expect(err).To(MatchError(ContainSubstring("no more processes")))
+	}
+	b.reconcile()
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
+	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(1), "the recorded incarnation is the one that is started")
+	b.Expect(b.told.events).To(ContainElement("Warning RuntimeUnavailable no more processes"))
+	var complaints int
+	for _, event := range b.told.events {
+		if event == "Warning RuntimeUnavailable no more processes" {
+			complaints++
+		}
+	}
+	b.Expect(complaints).To(Equal(1), "told %v", b.told.events)
+}
+
+func TestAnOldCacheStartsNothing(t *testing.T) {
+	b := newBench(t, nil)
+	b.rt.Fail(fake.Start, errors.New("manager killed"))
+	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
+	b.Expect(err).To(HaveOccurred())
+	old := b.object() // incarnation 1 is recorded and not started
+	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
+
+	// A manager that has just come still has the old object in its cache.
+	stale := interceptor.NewClient(b.api, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			old.DeepCopyInto(o.(*v1alpha1.Instance))
+			return nil
+		},
+	})
+	b.r = &Reconciler{Client: stale, Reader: b.api, Runtime: b.rt, Kind: b.kind, Recorder: b.told, Clock: b.clock}
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter))
+	b.Expect(b.rt.Known()).To(BeEmpty())
+}
+
+func TestOwnWritesAreRemembered(t *testing.T) {
+	b := newBench(t, nil)
+	before := b.object()
+	b.reconcile()
+	b.r.Client = interceptor.NewClient(b.api, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			before.DeepCopyInto(o.(*v1alpha1.Instance))
+			return nil
+		},
+	})
+	b.reconcile()
+	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue), "the live object is read when the cache is behind our own write")
+}
+
+func TestALostRecordIsRebuilt(t *testing.T) {
+	b := newBench(t, nil)
+	b.Expect(b.rt.Start(t.Context(), runtime.Process{UID: testUID, Incarnation: 7, Command: []string{"serve"}})).To(Succeed())
+	b.reconcile()
+	b.reconcile()
+	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(7))
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{7}), "what runs is taken over")
+}
+
+func TestDeleteEndsTheProcessFirst(t *testing.T) {
+	b := newBench(t, func(i *v1alpha1.Instance) { i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](5) })
+	b.rt.Program("serve", fake.Program{IgnoreStop: true})
+	b.reconcile()
+	b.reconcile()
+	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(5 * time.Second))
+	b.Expect(b.object().Status.Stopping.Reason).To(Equal(v1alpha1.ReasonDeleting))
+	b.reconcile()
+	b.Expect(b.rt.Count(testUID, fake.Stop)).To(Equal(1))
+	b.clock.SetTime(b.clock.Now().Add(5 * time.Second))
+	b.reconcile()
+	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
+	b.rt.Fail(fake.Forget, errors.New("busy"))
+	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
+	b.Expect(err).To(MatchError(ContainSubstring("busy")))
+	b.Expect(controllerFinalizer(b.object())).To(BeTrue(), "the finalizer stays while something is left")
+	b.reconcile()
+	b.Expect(apierrors.IsNotFound(b.api.Get(t.Context(), testKey, &v1alpha1.Instance{}))).To(BeTrue())
+	b.Expect(b.rt.Known()).To(BeEmpty())
+	b.Expect(b.kind.forgotten).To(Equal([]types.UID{testUID}))
+	b.Expect(b.reconcile()).To(Equal(ctrl.Result{}))
+}
+
+func TestKindForgetsAnObjectThatVanished(t *testing.T) {
+	b := newBench(t, nil)
+	b.reconcile()
+	b.update(func(i *v1alpha1.Instance) { i.Finalizers = nil })
+	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
+	b.reconcile()
+	b.Expect(b.kind.forgotten).To(Equal([]types.UID{testUID}))
+}
+
+func TestReadinessComesFromTheKind(t *testing.T) {
+	b := newBench(t, nil)
+	b.kind.probed = true
+	answer := false
+	b.kind.look = func(observed *lifecycle.Observed) (time.Duration, error) {
+		observed.Ready, observed.NotReady = &answer, "nobody listens yet"
+		return 100 * time.Millisecond, nil
+	}
+	b.reconcile()
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(100 * time.Millisecond))
+	b.Expect(b.condition(v1alpha1.ConditionReady).Message).To(Equal("nobody listens yet"))
+	answer = true
+	b.reconcile()
+	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
+
+	b.rt.LeaderExit(testUID, runtime.Exit{Known: true})
+	b.reconcile()
+	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse), "what the program left behind is not ready")
+}
+
+func TestALookThatFailsDoesNotHoldUpAnEnd(t *testing.T) {
+	b := newBench(t, nil)
+	b.reconcile()
+	b.kind.look = func(*lifecycle.Observed) (time.Duration, error) { return 0, errors.New("no sockets") }
+	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
+	b.Expect(err).To(MatchError(ContainSubstring("no sockets")))
+	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
+	b.reconcile()
+	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
+}
+
+func TestVariablesOfTheKindReachTheCommand(t *testing.T) {
+	b := newBench(t, func(i *v1alpha1.Instance) {
+		i.Spec.Process.Command = []string{"serve", "--port=$(PORT)"}
+		i.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "URL", Value: "http://localhost:$(PORT)"}}
+	})
+	b.kind.variables = map[string]string{"PORT": "8080"}
+	b.reconcile()
+	process, _ := b.rt.Process(testUID)
+	b.Expect(process.Command).To(Equal([]string{"serve", "--port=8080"}))
+	b.Expect(process.Env).To(Equal([]string{"PORT=8080", "URL=http://localhost:8080"}))
+	b.Expect(process.StopSignal).To(Equal("SIGTERM"))
+	b.Expect(process.Name).To(Equal("instances/default/one"))
+}
+
+func TestExpiry(t *testing.T) {
+	b := newBench(t, func(i *v1alpha1.Instance) {
+		i.Spec.State = v1alpha1.StateStopped
+		i.Spec.TTLSecondsAfterStopped = ptr.To[int32](60)
+	})
+	left := b.reconcile().RequeueAfter
+	b.Expect(left).To(And(BeNumerically(">", 58*time.Second), BeNumerically("<=", 60*time.Second)))
+	b.clock.SetTime(b.clock.Now().Add(left))
+	old := b.object()
+	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateRunning })
+	live := b.r.Client
+	b.r.Client = interceptor.NewClient(b.api, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			old.DeepCopyInto(o.(*v1alpha1.Instance))
+			return nil
+		},
+	})
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter), "whoever asks for it again keeps it")
+	b.Expect(b.object().DeletionTimestamp).To(BeNil())
+
+	b.r.Client = live
+	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
+	b.reconcile()
+	b.Expect(b.object().DeletionTimestamp).NotTo(BeNil())
+	b.reconcile()
+	b.Expect(apierrors.IsNotFound(b.api.Get(t.Context(), testKey, &v1alpha1.Instance{}))).To(BeTrue())
+}
