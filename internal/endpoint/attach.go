@@ -1,0 +1,134 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// serveAttach upgrades the connection and joins it with the terminal of the process.
+func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
+	attacher, ok := s.opts.Runtime.(runtime.Attacher)
+	if !ok {
+		refuse(w, http.StatusNotImplemented, errors.New("this runtime has no terminals"))
+		return
+	}
+	if !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) || !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") {
+		w.Header().Set("Upgrade", Protocol)
+		refuse(w, http.StatusUpgradeRequired, fmt.Errorf("attach needs an upgrade to %s: use berth attach of the same version", Protocol))
+		return
+	}
+	if status, err := s.attachable(r.Context(), t); err != nil {
+		refuse(w, status, err)
+		return
+	}
+	raw, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, errors.New("the connection cannot be upgraded"))
+		return
+	}
+	defer func() { _ = raw.Close() }()
+	if err := raw.SetDeadline(time.Time{}); err != nil {
+		return
+	}
+	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol); err != nil {
+		return
+	}
+	s.join(r.Context(), attacher, NewConn(raw, buffered), t, sizeOf(r))
+}
+
+// attachable says early, while there are still status codes to say it with, that nothing runs.
+func (s *Server) attachable(ctx context.Context, t target) (int, error) {
+	found, err := s.opts.Runtime.Observe(ctx, t.object.GetUID())
+	if err != nil {
+		s.opts.Log.Error(err, "cannot observe", "object", t.String())
+		return http.StatusBadGateway, errors.New("the runtime cannot be asked at the moment")
+	}
+	for _, incarnation := range found {
+		if incarnation.Phase == runtime.Running || incarnation.Phase == runtime.Starting {
+			return http.StatusOK, nil
+		}
+	}
+	return http.StatusConflict, fmt.Errorf("%s does not run: see its conditions with berth status", t)
+}
+
+// join copies between the connection and the terminal until one of them ends, and waits for everything that it started.
+func (s *Server) join(ctx context.Context, attacher runtime.Attacher, conn *Conn, t target, size *runtime.Terminal) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resize := make(chan runtime.Terminal, 1)
+	if size != nil {
+		resize <- *size
+	}
+	in, keys := io.Pipe()
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		err := conn.Receive(keys, func(size runtime.Terminal) { newest(resize, size) })
+		_ = keys.CloseWithError(errors.Join(err, io.EOF))
+		cancel() // the client has gone
+	}()
+	err := attacher.Attach(ctx, t.object.GetUID(), in, conn, resize)
+	gone := ctx.Err() != nil
+	_ = in.Close()
+	if !gone || s.closing(ctx) {
+		if sendErr := conn.end(endMessage(err, t)); sendErr == nil && err != nil {
+			s.opts.Log.V(1).Info("a terminal was left", "object", t.String(), "cause", err.Error())
+		}
+	}
+	_ = conn.Close() // ends Receive
+	<-received
+}
+
+func (s *Server) closing(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errClosing) }
+
+var errClosing = errors.New("the manager is ending")
+
+func endMessage(err error, t target) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, runtime.ErrNoTerminal):
+		return t.String() + " was started without a terminal: its output is in berth logs"
+	case errors.Is(err, runtime.ErrNotFound):
+		return t.String() + " does not run"
+	case errors.Is(err, context.Canceled):
+		return "the manager is ending; attach again when it is back"
+	default:
+		return "the terminal was lost: " + err.Error()
+	}
+}
+
+// newest replaces a size that nobody has taken yet.
+func newest(sizes chan runtime.Terminal, size runtime.Terminal) {
+	for {
+		select {
+		case sizes <- size:
+			return
+		default:
+		}
+		select {
+		case <-sizes:
+		default:
+		}
+	}
+}
+
+func sizeOf(r *http.Request) *runtime.Terminal {
+	columns, err1 := strconv.ParseUint(r.URL.Query().Get("columns"), 10, 16)
+	rows, err2 := strconv.ParseUint(r.URL.Query().Get("rows"), 10, 16)
+	if err1 != nil || err2 != nil || columns == 0 || rows == 0 {
+		return nil
+	}
+	return &runtime.Terminal{Columns: int32(min(columns, 1000)), Rows: int32(min(rows, 1000))}
+}

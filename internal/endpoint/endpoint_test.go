@@ -1,0 +1,548 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	good    = "a-good-token"
+	timeout = 30 * time.Second
+)
+
+var (
+	web   = Object{"default", "devservers", "web"}
+	shell = Object{"default", "instances", "shell"}
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memoryLog is output in memory. What lies before first is gone.
+type memoryLog struct {
+	mu     sync.Mutex
+	data   []byte
+	first  int64
+	closed bool
+	more   chan struct{}
+}
+
+func newLog(text string) *memoryLog { return &memoryLog{data: []byte(text), more: make(chan struct{})} }
+
+func (l *memoryLog) append(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.data = append(l.data, text...)
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+func (l *memoryLog) remove() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+func (l *memoryLog) Bounds() (int64, int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first, int64(len(l.data)), nil
+}
+
+func (l *memoryLog) ReadAt(p []byte, at int64) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at < l.first {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n := copy(p, l.data[at:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (l *memoryLog) Wait(ctx context.Context, at int64) error {
+	for {
+		l.mu.Lock()
+		more, closed, end := l.more, l.closed, int64(len(l.data))
+		l.mu.Unlock()
+		if closed {
+			return runtime.ErrNotFound
+		}
+		if end > at {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-more:
+		}
+	}
+}
+
+func (l *memoryLog) Close() error { return nil }
+
+// stub is a runtime that has output and a terminal that echoes.
+type stub struct {
+	runtime.Runtime
+	mu      sync.Mutex
+	logs    map[types.UID]*memoryLog
+	phase   runtime.Phase
+	sizes   chan runtime.Terminal
+	attach  func(ctx context.Context, in io.Reader, out io.Writer) error
+	waiting sync.WaitGroup
+}
+
+func (s *stub) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if log := s.logs[uid]; log != nil {
+		return log, nil
+	}
+	return nil, runtime.ErrNotFound
+}
+
+func (s *stub) Observe(_ context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	return []runtime.Incarnation{{UID: uid, Number: 1, Phase: s.phase}}, nil
+}
+
+func (s *stub) Attach(ctx context.Context, _ types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
+	done := make(chan struct{})
+	defer func() { <-done }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case size := <-resize:
+				s.sizes <- size
+			}
+		}
+	}()
+	return s.attach(ctx, in, out)
+}
+
+type fixture struct {
+	server *Server
+	api    client.Client
+	stub   *stub
+	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
+	stop   func()
+	mu     sync.Mutex
+	asked  []authorizationv1.ResourceAttributes
+}
+
+// newFixture serves a devserver web and an instance shell; the token good is that of the user ann.
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	g := NewWithT(t)
+	scheme := k8sruntime.NewScheme()
+	g.Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	g.Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	f := &fixture{stub: &stub{logs: map[types.UID]*memoryLog{}, phase: runtime.Running, sizes: make(chan runtime.Terminal, 16)}}
+	f.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+	f.api = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{Create: f.create}).WithObjects(
+		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web"}},
+		&v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell", UID: "uid-shell"}},
+	).Build()
+	var err error
+	f.server, err = New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Log: logr.Discard()})
+	g.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.server.Start(ctx) }()
+	var once sync.Once
+	f.stop = func() {
+		once.Do(func() {
+			cancel()
+			NewWithT(t).Eventually(ended, timeout).Should(Receive(BeNil()))
+		})
+	}
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *fixture) create(ctx context.Context, api client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+	switch review := object.(type) {
+	case *authenticationv1.TokenReview:
+		review.Status.Authenticated = review.Spec.Token == good
+		review.Status.User = authenticationv1.UserInfo{Username: "ann", Groups: []string{"people"}}
+		return nil
+	case *authorizationv1.SubjectAccessReview:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.asked = append(f.asked, *review.Spec.ResourceAttributes)
+		review.Status.Allowed = review.Spec.User == "ann" && len(review.Spec.Groups) == 1 && f.allow(review.Spec)
+		return nil
+	default:
+		return api.Create(ctx, object, opts...)
+	}
+}
+
+// client finds the endpoint as berth does.
+func (f *fixture) client(t *testing.T, token string) *Client {
+	t.Helper()
+	g := NewWithT(t)
+	var found *Client
+	g.Eventually(func() (err error) {
+		found, err = Find(t.Context(), &rest.Config{BearerToken: token}, f.api)
+		return err
+	}, timeout).Should(Succeed())
+	t.Cleanup(found.Close)
+	return found
+}
+
+func (f *fixture) log(t *testing.T, opts LogOptions) string {
+	t.Helper()
+	g := NewWithT(t)
+	stream, err := f.client(t, good).Log(t.Context(), web, opts)
+	g.Expect(err).NotTo(HaveOccurred())
+	text, err := io.ReadAll(stream)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(stream.Close()).To(Succeed())
+	return string(text)
+}
+
+func TestWhoMay(t *testing.T) {
+	f := newFixture(t)
+	f.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+		return spec.ResourceAttributes.Namespace == "default"
+	}
+	f.stub.logs["uid-web"] = newLog("hello\n")
+	for name, test := range map[string]struct {
+		token, path, method string
+		header              http.Header
+		status              int
+		says                string
+	}{
+		"allowed":             {token: good, path: "/v1/namespaces/default/devservers/web/log", status: 200, says: "hello"},
+		"no token":            {path: "/v1/namespaces/default/devservers/web/log", status: 401, says: "no bearer token"},
+		"wrong token":         {token: "bad", path: "/v1/namespaces/default/devservers/web/log", status: 401, says: "does not accept"},
+		"forbidden":           {token: good, path: "/v1/namespaces/other/devservers/web/log", status: 403, says: "may not get devservers/log"},
+		"forbidden, not told": {token: good, path: "/v1/namespaces/other/devservers/none/log", status: 403, says: "may not"},
+		"attach forbidden":    {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/attach", status: 403, says: "may not create instances/attach"},
+		"impersonation":       {token: good, path: "/v1/namespaces/default/devservers/web/log", header: http.Header{"Impersonate-User": {"bob"}}, status: 403, says: "impersonation"},
+		"not there":           {token: good, path: "/v1/namespaces/default/devservers/none/log", status: 404, says: "devservers default/none does not exist"},
+		"no such resource":    {token: good, path: "/v1/namespaces/default/pods/web/log", status: 404, says: "use devservers or instances"},
+		"no such path":        {token: good, path: "/v1/namespaces/default/devservers/web", status: 404},
+		"bad tail":            {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=-1", status: 400, says: "not negative"},
+		"tail and offset":     {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=1&offset=1", status: 400, says: "not both"},
+		"no upgrade":          {token: good, method: "POST", path: "/v1/namespaces/default/instances/shell/attach", status: 426, says: "upgrade"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			request, err := http.NewRequestWithContext(t.Context(), test.method, f.server.URL()+test.path, nil)
+			g.Expect(err).NotTo(HaveOccurred())
+			if test.header != nil {
+				request.Header = test.header
+			}
+			if test.token != "" {
+				request.Header.Set("Authorization", "Bearer "+test.token)
+			}
+			raw := f.client(t, "").http // no token of its own
+			response, err := raw.Do(request)
+			g.Expect(err).NotTo(HaveOccurred())
+			body, err := io.ReadAll(response.Body)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(response.Body.Close()).To(Succeed())
+			g.Expect(response.StatusCode).To(Equal(test.status), string(body))
+			g.Expect(string(body)).To(ContainSubstring(test.says))
+		})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	NewWithT(t).Expect(f.asked).To(ContainElement(authorizationv1.ResourceAttributes{
+		Group: "berth.dev", Version: "v1alpha1", Resource: "devservers", Subresource: "log", Verb: "get", Namespace: "default", Name: "web"}))
+}
+
+func TestWhereItListens(t *testing.T) {
+	for name, test := range map[string]struct {
+		opts Options
+		says string
+	}{
+		"everywhere without a certificate": {Options{Address: ":0"}, "without a certificate"},
+		"no port":                          {Options{Address: "127.0.0.1"}, "missing port"},
+		"key without certificate":          {Options{KeyFile: "x"}, "both files or none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(test.opts)
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(test.says)))
+		})
+	}
+}
+
+func TestFindSaysWhatToDo(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	caller := f.client(t, good)
+	f.stop()
+	_, err := caller.Log(t.Context(), web, LogOptions{Tail: -1})
+	g.Expect(err).To(MatchError(ContainSubstring("is it running?")))
+	g.Expect(f.api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: ConfigMap}})).To(Succeed())
+	_, err = Find(t.Context(), &rest.Config{}, f.api)
+	g.Expect(err).To(MatchError(ContainSubstring("berth up")))
+}
+
+func TestPublishReplacesAnOldAddress(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	f.client(t, good)
+	f.stop()
+	second, err := New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Log: logr.Discard()})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = second.Close() }()
+	g.Expect(second.publishOnce(t.Context())).To(Succeed())
+	published := &corev1.ConfigMap{}
+	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)).To(Succeed())
+	g.Expect(published.Data[keyURL]).To(Equal(second.URL()))
+}
+
+func TestTail(t *testing.T) {
+	long := strings.Repeat("0123456789 a line that is long enough to fill pieces\n", 5000) // several pieces
+	for name, test := range map[string]struct {
+		text  string
+		first int64
+		tail  int64
+		want  string
+	}{
+		"all":                      {text: "a\nb\nc\n", tail: -1, want: "a\nb\nc\n"},
+		"none":                     {text: "a\nb\nc\n", tail: 0, want: ""},
+		"one":                      {text: "a\nb\nc\n", tail: 1, want: "c\n"},
+		"two":                      {text: "a\nb\nc\n", tail: 2, want: "b\nc\n"},
+		"more than there are":      {text: "a\nb\nc\n", tail: 9, want: "a\nb\nc\n"},
+		"unfinished line":          {text: "a\nb\nc", tail: 2, want: "b\nc"},
+		"empty lines":              {text: "a\n\n\n", tail: 2, want: "\n\n"},
+		"empty":                    {text: "", tail: 3, want: ""},
+		"no newline at all":        {text: strings.Repeat("x", 3*chunk), tail: 1, want: strings.Repeat("x", 3*chunk)},
+		"over the pieces":          {text: long, tail: 3000, want: long[2000*(len(long)/5000):]},
+		"the old part is gone":     {text: "a\nb\nc\n", first: 2, tail: -1, want: "b\nc\n"},
+		"more than is still there": {text: "a\nb\nc\n", first: 2, tail: 5, want: "b\nc\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			log := newLog(test.text)
+			log.first = test.first
+			f.stub.logs["uid-web"] = log
+			NewWithT(t).Expect(f.log(t, LogOptions{Tail: test.tail}) == test.want).To(BeTrue())
+		})
+	}
+}
+
+func TestNoOutputIsNoError(t *testing.T) {
+	NewWithT(t).Expect(newFixture(t).log(t, LogOptions{Tail: -1})).To(BeEmpty())
+}
+
+func TestFollow(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	caller := f.client(t, good)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	// Following begins before there is output.
+	opened := make(chan io.ReadCloser, 1)
+	go func() {
+		stream, err := caller.Log(ctx, web, LogOptions{Follow: true, Tail: 1})
+		if err == nil {
+			opened <- stream
+		}
+	}()
+	log := newLog("one\ntwo\n")
+	f.stub.mu.Lock()
+	f.stub.logs["uid-web"] = log
+	f.stub.mu.Unlock()
+	var stream io.ReadCloser
+	g.Eventually(opened, timeout).Should(Receive(&stream))
+	read := func(n int) string {
+		buffer := make([]byte, n)
+		_, err := io.ReadFull(stream, buffer)
+		g.Expect(err).NotTo(HaveOccurred())
+		return string(buffer)
+	}
+	g.Expect(read(4)).To(Equal("two\n"))
+	log.append("three\n")
+	g.Expect(read(6)).To(Equal("three\n"))
+
+	// A second reader has a cursor of its own, and ends when the object goes.
+	second, err := caller.Log(t.Context(), web, LogOptions{Follow: true, Tail: -1})
+	g.Expect(err).NotTo(HaveOccurred())
+	cancel() // the first reader goes away; Start's wait for its streams shows that its handler ends
+	_, err = io.ReadAll(stream)
+	g.Expect(err).To(MatchError(context.Canceled))
+	_ = stream.Close()
+	log.remove()
+	all, err := io.ReadAll(second)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(all)).To(Equal("one\ntwo\nthree\n"))
+	g.Expect(second.Close()).To(Succeed())
+}
+
+func TestFollowersEndWithTheManager(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	f.stub.logs["uid-web"] = newLog("x")
+	stream, err := f.client(t, good).Log(t.Context(), web, LogOptions{Follow: true, Tail: -1})
+	g.Expect(err).NotTo(HaveOccurred())
+	f.stop()
+	_, err = io.ReadAll(stream)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(stream.Close()).To(Succeed())
+}
+
+// lockedBuffer may be written to and read at the same time.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+func echo(_ context.Context, in io.Reader, out io.Writer) error {
+	buffer := make([]byte, 64)
+	for {
+		n, err := in.Read(buffer)
+		if strings.Contains(string(buffer[:n]), "exit") {
+			return nil
+		}
+		if n > 0 {
+			if _, err := out.Write(buffer[:n]); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func TestAttach(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	f.stub.attach = echo
+	conn, err := f.client(t, good).Attach(t.Context(), shell, &runtime.Terminal{Columns: 80, Rows: 24})
+	g.Expect(err).NotTo(HaveOccurred())
+	seen := &lockedBuffer{}
+	ended := make(chan error, 1)
+	go func() { ended <- conn.Receive(seen, nil) }()
+
+	g.Eventually(f.stub.sizes, timeout).Should(Receive(Equal(runtime.Terminal{Columns: 80, Rows: 24})))
+	g.Expect(conn.Resize(runtime.Terminal{Columns: 132, Rows: 50})).To(Succeed())
+	g.Eventually(f.stub.sizes, timeout).Should(Receive(Equal(runtime.Terminal{Columns: 132, Rows: 50})))
+	large := strings.Repeat("y", 3*maxFrame)
+	_, err = conn.Write([]byte(large))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Eventually(seen.String, timeout).Should(HaveLen(len(large)))
+	_, err = conn.Write([]byte("exit"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Eventually(ended, timeout).Should(Receive(BeNil()), "the process ended")
+	g.Expect(conn.Close()).To(Succeed())
+}
+
+func TestAttachEnds(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase   runtime.Phase
+		attach  func(context.Context, io.Reader, io.Writer) error
+		stop    bool
+		refused string
+		says    string
+	}{
+		"nothing runs": {phase: runtime.Exited, refused: "does not run"},
+		"no terminal":  {phase: runtime.Running, attach: func(context.Context, io.Reader, io.Writer) error { return runtime.ErrNoTerminal }, says: "without a terminal"},
+		"lost":         {phase: runtime.Running, attach: func(context.Context, io.Reader, io.Writer) error { return errors.New("oops") }, says: "oops"},
+		"manager ends": {phase: runtime.Running, stop: true, says: "manager is ending", attach: func(ctx context.Context, _ io.Reader, _ io.Writer) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(t)
+			f.stub.phase, f.stub.attach = test.phase, test.attach
+			conn, err := f.client(t, good).Attach(t.Context(), shell, nil)
+			if test.refused != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(test.refused)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			if test.stop {
+				go f.stop()
+			}
+			var end *EndError
+			g.Expect(errors.As(conn.Receive(io.Discard, nil), &end)).To(BeTrue())
+			g.Expect(end.Message).To(ContainSubstring(test.says))
+			g.Expect(conn.Close()).To(Succeed())
+		})
+	}
+}
+
+func TestAttachEndsWithItsClient(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	left := make(chan struct{})
+	f.stub.attach = func(ctx context.Context, _ io.Reader, _ io.Writer) error {
+		<-ctx.Done()
+		close(left)
+		return ctx.Err()
+	}
+	conn, err := f.client(t, good).Attach(t.Context(), shell, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(conn.Close()).To(Succeed())
+	g.Eventually(left, timeout).Should(BeClosed())
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	for name, test := range map[string]struct{ wire, says string }{
+		"too long":   {"d\xff\xff\xff\xff", "too long"},
+		"cut off":    {"d\x00\x00\x00\x05ab", "lost"},
+		"bad resize": {"r\x00\x00\x00\x01a", "resize"},
+		"not known":  {"z\x00\x00\x00\x01ae\x00\x00\x00\x02no", "no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := NewConn(nil, strings.NewReader(test.wire))
+			NewWithT(t).Expect(conn.Receive(io.Discard, nil)).To(MatchError(ContainSubstring(test.says)))
+		})
+	}
+}

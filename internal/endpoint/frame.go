@@ -1,0 +1,133 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Protocol is what an attach connection is upgraded to. After the 101 both sides send frames: one byte of kind, four bytes of length, the payload.
+const Protocol = "berth-attach/1"
+
+const (
+	frameData   = 'd' // bytes of the terminal, both ways
+	frameResize = 'r' // columns and rows as two bytes each, from the client
+	frameEnd    = 'e' // why the server ends, as text; empty when the process ended
+
+	maxFrame   = 32 << 10
+	headerSize = 5
+
+	// Who does not take a frame for so long is gone.
+	frameTimeout = 10 * time.Second
+)
+
+// Conn is one side of an attach connection. Reading and writing may happen at the same time; writers exclude each other.
+type Conn struct {
+	raw io.ReadWriteCloser
+	in  io.Reader
+	mu  sync.Mutex
+	out [headerSize + maxFrame]byte
+}
+
+// NewConn speaks frames over raw. buffered, when not nil, holds what was read from raw already and goes on with it.
+func NewConn(raw io.ReadWriteCloser, buffered io.Reader) *Conn {
+	if buffered == nil {
+		buffered = raw
+	}
+	return &Conn{raw: raw, in: buffered}
+}
+
+// Close ends the connection.
+func (c *Conn) Close() error { return c.raw.Close() }
+
+// Write sends bytes of the terminal.
+func (c *Conn) Write(data []byte) (int, error) {
+	sent := 0
+	for len(data) > 0 {
+		piece := data[:min(len(data), maxFrame)]
+		if err := c.send(frameData, piece); err != nil {
+			return sent, err
+		}
+		sent += len(piece)
+		data = data[len(piece):]
+	}
+	return sent, nil
+}
+
+// Resize tells the server the size of the client's terminal.
+func (c *Conn) Resize(size runtime.Terminal) error {
+	var payload [4]byte
+	binary.BigEndian.PutUint16(payload[:2], uint16(min(max(size.Columns, 1), 1000)))
+	binary.BigEndian.PutUint16(payload[2:], uint16(min(max(size.Rows, 1), 1000)))
+	return c.send(frameResize, payload[:])
+}
+
+func (c *Conn) end(why string) error { return c.send(frameEnd, []byte(why[:min(len(why), 1024)])) }
+
+func (c *Conn) send(kind byte, payload []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out[0] = kind
+	binary.BigEndian.PutUint32(c.out[1:headerSize], uint32(len(payload)))
+	n := copy(c.out[headerSize:], payload)
+	if bounded, ok := c.raw.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		_ = bounded.SetWriteDeadline(time.Now().Add(frameTimeout))
+	}
+	_, err := c.raw.Write(c.out[:headerSize+n])
+	return err
+}
+
+// EndError is why the server ended an attach connection.
+type EndError struct{ Message string }
+
+func (e *EndError) Error() string { return e.Message }
+
+// Receive reads frames until the connection ends: data goes to the writer, sizes to resize (which may be nil). An end that the server announced is nil
+// when the process ended, else an *EndError.
+func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
+	buffer := make([]byte, maxFrame)
+	for {
+		var header [headerSize]byte
+		if _, err := io.ReadFull(c.in, header[:]); err != nil {
+			return fmt.Errorf("the connection was lost: %w", err)
+		}
+		length := binary.BigEndian.Uint32(header[1:])
+		if length > maxFrame {
+			return fmt.Errorf("a frame of %d bytes is too long", length)
+		}
+		payload := buffer[:length]
+		if _, err := io.ReadFull(c.in, payload); err != nil {
+			return fmt.Errorf("the connection was lost: %w", err)
+		}
+		switch header[0] {
+		case frameData:
+			if _, err := data.Write(payload); err != nil {
+				return err
+			}
+		case frameResize:
+			if length != 4 {
+				return errors.New("a resize frame has an unknown form")
+			}
+			if resize != nil {
+				resize(runtime.Terminal{
+					Columns: int32(binary.BigEndian.Uint16(payload[:2])), Rows: int32(binary.BigEndian.Uint16(payload[2:])),
+				})
+			}
+		case frameEnd:
+			if length == 0 {
+				return nil
+			}
+			return &EndError{Message: string(payload)}
+		default:
+			// A later version may say more; what is not known is left out.
+		}
+	}
+}

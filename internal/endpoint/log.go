@@ -1,0 +1,221 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// HeaderOffset tells at which byte of all output the answer begins, so that a reader can come back with ?offset=.
+	HeaderOffset = "Berth-Log-Offset"
+
+	chunk = 32 << 10
+	// How often to look whether an object that has no output yet has some.
+	noLogRetry = 250 * time.Millisecond
+	// A reader that takes nothing for so long is gone.
+	writeTimeout = 30 * time.Second
+)
+
+// logQuery is what a reader wants: from the offset, or the last lines, or all that is still there; followed or not.
+type logQuery struct {
+	follow bool
+	tail   int64 // -1: not asked for
+	offset int64 // -1: not asked for
+}
+
+func parseLogQuery(r *http.Request) (logQuery, error) {
+	query := logQuery{tail: -1, offset: -1}
+	values := r.URL.Query()
+	switch follow := values.Get("follow"); follow {
+	case "", "false", "0":
+	case "true", "1":
+		query.follow = true
+	default:
+		return query, fmt.Errorf("follow is %q: use true or false", follow)
+	}
+	for name, field := range map[string]*int64{"tail": &query.tail, "offset": &query.offset} {
+		text := values.Get(name)
+		if text == "" {
+			continue
+		}
+		number, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || number < 0 {
+			return query, fmt.Errorf("%s is %q: use a number that is not negative", name, text)
+		}
+		*field = number
+	}
+	if query.tail >= 0 && query.offset >= 0 {
+		return query, errors.New("use tail or offset, not both")
+	}
+	return query, nil
+}
+
+func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
+	query, err := parseLogQuery(r)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	logger, ok := s.opts.Runtime.(runtime.Logger)
+	if !ok {
+		refuse(w, http.StatusNotImplemented, errors.New("this runtime keeps no output"))
+		return
+	}
+	log, err := openLog(r.Context(), logger, t.object.GetUID(), query.follow)
+	if errors.Is(err, runtime.ErrNotFound) {
+		// An object without output is no error.
+		begin(w, 0)
+		return
+	}
+	if err != nil {
+		if r.Context().Err() == nil {
+			s.opts.Log.Error(err, "cannot open the output", "object", t.String())
+			refuse(w, http.StatusInternalServerError, errors.New("the output cannot be read"))
+		}
+		return
+	}
+	defer func() { _ = log.Close() }()
+	start, err := startOffset(log, query)
+	if err != nil {
+		s.opts.Log.Error(err, "cannot read the output", "object", t.String())
+		refuse(w, http.StatusInternalServerError, errors.New("the output cannot be read"))
+		return
+	}
+	begin(w, start)
+	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, start, query.follow); err != nil && r.Context().Err() == nil {
+		s.opts.Log.Info("an output stream ended early", "object", t.String(), "cause", err.Error())
+	}
+}
+
+func begin(w http.ResponseWriter, offset int64) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set(HeaderOffset, strconv.FormatInt(offset, 10))
+	w.WriteHeader(http.StatusOK)
+}
+
+// openLog opens the output; who follows waits until there is some.
+func openLog(ctx context.Context, logger runtime.Logger, uid types.UID, wait bool) (runtime.Log, error) {
+	tick := time.NewTicker(noLogRetry)
+	defer tick.Stop()
+	for {
+		log, err := logger.OpenLog(ctx, uid)
+		if err == nil || !wait || !errors.Is(err, runtime.ErrNotFound) {
+			return log, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func startOffset(log runtime.Log, query logQuery) (int64, error) {
+	first, end, err := log.Bounds()
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case query.tail >= 0:
+		return tailOffset(log, first, end, query.tail)
+	case query.offset >= 0:
+		return min(max(query.offset, first), end), nil
+	default:
+		return first, nil
+	}
+}
+
+// tailOffset finds where the last lines begin, reading backwards in pieces: memory does not grow with the output. A line that is not
+// finished counts as one.
+func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
+	if lines == 0 {
+		return end, nil
+	}
+	buffer := make([]byte, chunk)
+	seen := int64(0)
+	for high := end; high > first; {
+		low := max(first, high-chunk)
+		piece := buffer[:high-low]
+		n, err := log.ReadAt(piece, low)
+		if int64(n) < high-low {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				return high, nil // what is older was removed meanwhile
+			}
+			return 0, fmt.Errorf("read the output: %w", err)
+		}
+		for i := len(piece) - 1; i >= 0; i-- {
+			at := low + int64(i)
+			if piece[i] != '\n' || at == end-1 { // the newline at the very end finishes the last line
+				continue
+			}
+			if seen++; seen == lines {
+				return at + 1, nil
+			}
+		}
+		high = low
+	}
+	return first, nil
+}
+
+// copyLog writes the output from the offset on: up to where it ends now, or for as long as there is more to come.
+func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer, log runtime.Log, at int64, follow bool) error {
+	buffer := make([]byte, chunk)
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
+	for {
+		first, end, err := log.Bounds()
+		if err != nil {
+			return endOfLog(err)
+		}
+		at = max(at, first)
+		for at < end {
+			n, err := log.ReadAt(buffer[:min(chunk, end-at)], at)
+			if n > 0 {
+				// Only who takes nothing at all is cut off.
+				_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+				if _, err := w.Write(buffer[:n]); err != nil {
+					return err
+				}
+				at += int64(n)
+			}
+			if err != nil && n == 0 {
+				if !errors.Is(err, io.ErrUnexpectedEOF) {
+					return endOfLog(err)
+				}
+				if first, end, err = log.Bounds(); err != nil {
+					return endOfLog(err)
+				}
+				at = max(at, first)
+			}
+		}
+		if !follow {
+			return nil
+		}
+		if err := control.Flush(); err != nil {
+			return err
+		}
+		if err := log.Wait(ctx, at); err != nil {
+			return endOfLog(err)
+		}
+	}
+}
+
+// endOfLog tells the ends that are none of anybody's fault from the others: the object was deleted.
+func endOfLog(err error) error {
+	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

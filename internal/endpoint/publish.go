@@ -1,0 +1,155 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"math/big"
+	"net"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	keyURL = "url"
+	keyCA  = "ca.crt"
+
+	publishRetry = time.Second
+	certValidity = 10 * 365 * 24 * time.Hour
+)
+
+// publish writes the address where clients look for it, and tries until that has succeeded.
+func (s *Server) publish(ctx context.Context) {
+	tick := time.NewTicker(publishRetry)
+	defer tick.Stop()
+	said := ""
+	for {
+		err := s.publishOnce(ctx)
+		if err == nil {
+			s.opts.Log.Info("serving logs and terminals", "url", s.URL())
+			return
+		}
+		if ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			s.opts.Log.Error(err, "cannot publish the address of the endpoint; berth logs and berth attach do not find it until that succeeds")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Server) publishOnce(ctx context.Context) error {
+	wanted := map[string]string{keyURL: s.URL()}
+	if len(s.ca) > 0 {
+		wanted[keyCA] = string(s.ca)
+	}
+	labels := map[string]string{"app.kubernetes.io/name": "berth", "app.kubernetes.io/managed-by": "berth"}
+	published := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: Namespace, Name: ConfigMap}
+	err := s.opts.Reader.Get(ctx, key, published)
+	if err == nil {
+		published.Labels, published.Data = labels, wanted
+		return s.opts.Client.Update(ctx, published)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read ConfigMap %s: %w", key, err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); apierrors.IsNotFound(err) {
+		if err := s.opts.Client.Create(ctx, namespace); client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("make namespace %s: %w", Namespace, err)
+		}
+	}
+	published = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: ConfigMap, Labels: labels}, Data: wanted}
+	return s.opts.Client.Create(ctx, published)
+}
+
+// certificate loads the certificate given, or makes one for loopback whose key never leaves this process.
+func certificate(opts Options) (*tls.Config, []byte, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if opts.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(opts.CertFile, opts.KeyFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the certificate of the endpoint: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+		// The file holds the chain; clients trust its last certificate.
+		data, err := os.ReadFile(opts.CertFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the certificate of the endpoint: %w", err)
+		}
+		return config, lastCertificate(data), nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "berth-endpoint"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certValidity),
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, DNSNames: []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	config.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+	return config, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+func lastCertificate(data []byte) []byte {
+	var last []byte
+	for {
+		block, rest := pem.Decode(data)
+		if block == nil {
+			return last
+		}
+		if block.Type == "CERTIFICATE" {
+			last = pem.EncodeToMemory(block)
+		}
+		data = rest
+	}
+}
+
+// errorLog passes on what net/http has to say, which is mostly about clients that went away.
+func errorLog(log logr.Logger) *stdlog.Logger {
+	return stdlog.New(logWriter{log}, "", 0)
+}
+
+type logWriter struct{ log logr.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.log.V(1).Info(string(bytes.TrimSpace(line)))
+	return len(line), nil
+}
+
+// errNotPublished is what a client finds when no manager has been there.
+var errNotPublished = errors.New("no manager has published where it serves logs and terminals: start one with berth up or berth manager")

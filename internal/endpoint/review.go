@@ -1,0 +1,74 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// reviewTimeout bounds how long a caller waits for the API server.
+const reviewTimeout = 10 * time.Second
+
+var errNoToken = errors.New("no bearer token: use a kubeconfig whose user has a token, such as the one that berth up writes; a client certificate alone is not enough here")
+
+// authenticate asks the API server whose token the request carries. Answers are not kept: a token that was taken back is refused at once.
+func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return authenticationv1.UserInfo{}, http.StatusUnauthorized, errNoToken
+	}
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			// To leave it out would give the caller more than was asked for.
+			return authenticationv1.UserInfo{}, http.StatusForbidden, errors.New("impersonation is not possible for logs and terminals: use the credentials of that user")
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	defer cancel()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := s.opts.Client.Create(ctx, review); err != nil {
+		s.opts.Log.Error(err, "cannot review a token")
+		return authenticationv1.UserInfo{}, http.StatusBadGateway, errors.New("the API server could not be asked who you are")
+	}
+	if !review.Status.Authenticated {
+		return authenticationv1.UserInfo{}, http.StatusUnauthorized, errors.New("the API server does not accept this token")
+	}
+	return review.Status.User, http.StatusOK, nil
+}
+
+func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, verb, subresource string, t target) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, value := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(value)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: t.resource, Subresource: subresource,
+			Verb: verb, Namespace: t.namespace, Name: t.name,
+		},
+	}}
+	if err := s.opts.Client.Create(ctx, review); err != nil {
+		s.opts.Log.Error(err, "cannot review an access")
+		return http.StatusBadGateway, errors.New("the API server could not be asked what you may do")
+	}
+	if !review.Status.Allowed {
+		return http.StatusForbidden, fmt.Errorf("user %q may not %s %s/%s.%s in namespace %q: ask for a role with that rule",
+			user.Username, verb, t.resource, subresource, v1alpha1.GroupVersion.Group, t.namespace)
+	}
+	return http.StatusOK, nil
+}
