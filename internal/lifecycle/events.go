@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -15,35 +16,64 @@ import (
 // eventsBetween says what a user may notice between two records: told once, because the record changes once.
 func eventsBetween(before, after *v1alpha1.ProcessStatus) []Event {
 	var events []Event
-	add := func(warning bool, reason, message string) {
-		events = append(events, Event{Warning: warning, Reason: reason, Message: message})
-	}
-	if end := after.LastExit; end != nil && (before.LastExit == nil || before.LastExit.Incarnation != end.Incarnation) && end.Message != neverStarted {
-		switch end.Reason {
-		case v1alpha1.ReasonStopped:
-			add(false, v1alpha1.ReasonStopped, describe(end)+", as asked.")
-		case v1alpha1.ReasonCompleted:
-			add(false, v1alpha1.ReasonCompleted, describe(end)+".")
-		case v1alpha1.ReasonFailed, v1alpha1.ReasonUnknown, v1alpha1.ReasonUnhealthy:
-			add(true, v1alpha1.ReasonCrashed, describe(end)+"."+whenAgain(after))
+	for _, event := range []*Event{
+		ended(before, after), ending(before, after), starting(before, after), stuck(before, after), becameReady(before, after),
+	} {
+		if event != nil {
+			events = append(events, *event)
 		}
 	}
-	if stop := after.Stopping; stop != nil && (before.Stopping == nil || before.Stopping.Incarnation != stop.Incarnation) {
-		add(stop.Reason == v1alpha1.ReasonUnhealthy, stop.Reason, fmt.Sprintf("Ending incarnation %d.", stop.Incarnation))
+	return events
+}
+
+func ended(before, after *v1alpha1.ProcessStatus) *Event {
+	end := after.LastExit
+	if end == nil || end.Message == neverStarted || before.LastExit != nil && before.LastExit.Incarnation == end.Incarnation {
+		return nil
 	}
-	if after.Incarnation != before.Incarnation {
-		add(false, v1alpha1.ReasonStarting, fmt.Sprintf("Starting incarnation %d.", after.Incarnation))
+	switch end.Reason {
+	case v1alpha1.ReasonStopped:
+		return &Event{Reason: end.Reason, Message: describe(end) + ", as asked."}
+	case v1alpha1.ReasonCompleted:
+		return &Event{Reason: end.Reason, Message: describe(end) + "."}
+	case v1alpha1.ReasonFailed, v1alpha1.ReasonUnknown, v1alpha1.ReasonUnhealthy:
+		return &Event{Warning: true, Reason: v1alpha1.ReasonCrashed, Message: describe(end) + "." + whenAgain(after)}
+	default: // it could not be started, which the condition Stalled tells
+		return nil
 	}
+}
+
+func ending(before, after *v1alpha1.ProcessStatus) *Event {
+	stop := after.Stopping
+	if stop == nil || before.Stopping != nil && before.Stopping.Incarnation == stop.Incarnation {
+		return nil
+	}
+	return &Event{Warning: stop.Reason == v1alpha1.ReasonUnhealthy, Reason: stop.Reason, Message: fmt.Sprintf("Ending incarnation %d.", stop.Incarnation)}
+}
+
+func starting(before, after *v1alpha1.ProcessStatus) *Event {
+	if after.Incarnation == before.Incarnation {
+		return nil
+	}
+	return &Event{Reason: v1alpha1.ReasonStarting, Message: fmt.Sprintf("Starting incarnation %d.", after.Incarnation)}
+}
+
+// stuck tells that nothing will happen until somebody acts, unless that is what the spec asks for.
+func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionStalled)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionStalled)
-	if is.Status == "True" && (was == nil || was.Status != "True" || was.Reason != is.Reason) &&
-		is.Reason != v1alpha1.ReasonStopped && is.Reason != v1alpha1.ReasonCompleted {
-		add(true, is.Reason, is.Message)
+	known := was != nil && was.Status == is.Status && was.Reason == is.Reason
+	if is.Status != metav1.ConditionTrue || known || is.Reason == v1alpha1.ReasonStopped || is.Reason == v1alpha1.ReasonCompleted {
+		return nil
 	}
-	if !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) && meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionReady) {
-		add(false, v1alpha1.ReasonRunning, fmt.Sprintf("Incarnation %d is ready.", after.Incarnation))
+	return &Event{Warning: true, Reason: is.Reason, Message: is.Message}
+}
+
+func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
+	if meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) || !meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionReady) {
+		return nil
 	}
-	return events
+	return &Event{Reason: v1alpha1.ReasonRunning, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
 }
 
 // whenAgain says when a process that crashed is started again.

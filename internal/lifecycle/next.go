@@ -166,7 +166,7 @@ func (m *machine) end(incarnation Incarnation, reason string) {
 	switch {
 	case left <= 0:
 		m.act(KillProcess, incarnation.Number)
-		m.requeue(min(max(-left/2, killRetryMin), killRetryMax))
+		m.requeue(min(max(-left/2, killRetryFirst), killRetryLast))
 	case !incarnation.StopSent:
 		m.act(StopProcess, incarnation.Number)
 		m.requeue(left)
@@ -177,8 +177,8 @@ func (m *machine) end(incarnation Incarnation, reason string) {
 
 // A tree that does not die of SIGKILL at once (a process in uninterruptible sleep) is killed again, ever more rarely.
 const (
-	killRetryMin = 200 * time.Millisecond
-	killRetryMax = 30 * time.Second
+	killRetryFirst = 200 * time.Millisecond
+	killRetryLast  = 30 * time.Second
 )
 
 func (m *machine) act(action Action, incarnation int64) {

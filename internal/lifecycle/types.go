@@ -89,15 +89,15 @@ type Observed struct {
 type Phase string
 
 const (
-	// Starting: asked for, not known to run yet.
+	// Starting means: asked for, not known to run yet.
 	Starting Phase = "Starting"
-	// Running: something of its tree lives.
+	// Running means: something of its tree lives.
 	Running Phase = "Running"
-	// Exited: nothing of its tree is left.
+	// Exited means: nothing of its tree is left.
 	Exited Phase = "Exited"
-	// Failed: the program could not be executed.
+	// Failed means: the program could not be executed.
 	Failed Phase = "Failed"
-	// Unknown: it cannot be told whether anything lives.
+	// Unknown means: it cannot be told whether anything lives.
 	Unknown Phase = "Unknown"
 )
 
@@ -131,7 +131,7 @@ type Exit struct {
 type Action string
 
 const (
-	// None: nothing to do outside.
+	// None means: nothing to do outside.
 	None Action = "None"
 	// StartProcess starts Step.Incarnation, whose number the status already holds.
 	StartProcess Action = "Start"
@@ -141,7 +141,7 @@ const (
 	KillProcess Action = "Kill"
 	// Forget removes every trace of the UID outside.
 	Forget Action = "Forget"
-	// LookAgain: what was read is older than what is there. Nothing is written or done.
+	// LookAgain means: what was read is older than what is there. Nothing is written or done.
 	LookAgain Action = "LookAgain"
 )
 
