@@ -1,0 +1,120 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package devserver is what is special to DevServers: a port, an address, and probes.
+package devserver
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/probe"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Kind is the kind DevServer. What it keeps in memory only saves work, or guards the moment between a decision and its write.
+type Kind struct {
+	client    client.Client
+	reader    client.Reader
+	clock     clock.PassiveClock
+	timers    clock.Clock
+	inspector runtime.Inspector // nil when the backend can't tell sockets
+	logger    runtime.Logger    // nil when the backend keeps no output
+	probes    *probe.Manager
+	ports     Range
+	network   network
+
+	// claiming lets one object at a time find out whether a port is its own.
+	claiming     sync.Mutex
+	reservations map[int32]reservation
+
+	mu       sync.Mutex
+	memories map[types.UID]*memory
+}
+
+var _ process.Kind = (*Kind)(nil)
+
+// network is what is asked of this machine's network, so that tests can say what it answers.
+type network struct {
+	// free says that a port can be bound on all addresses.
+	free func(port int32) bool
+	// answers says that somebody takes connections there.
+	answers func(ctx context.Context, address string) bool
+}
+
+// memory is what is kept of one object while this manager runs.
+type memory struct {
+	// plan is that of the newest reconcile. It holds the environment that probes are run with.
+	plan *process.Plan
+	// logEnd is where the output of earlier incarnations ends; logKnown says that it was seen.
+	logEnd   int64
+	logKnown bool
+
+	// What follows belongs to one incarnation.
+	incarnation    int64
+	text           *text
+	listeningSince time.Time
+	proven         bool             // it was ready
+	aim            int32            // the port that probes go to which name none
+	hosts          map[int32]string // where each port is, or was, listened on
+	overV4         map[int32]bool   // whether a port that is bound over IPv6 takes IPv4 too
+	blind          bool             // it was said already that its sockets can't be seen
+}
+
+// join makes host:port of an address.
+func join(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
+
+// Resource is the plural lower-case name.
+func (k *Kind) Resource() string { return "devservers" }
+
+// New gives an empty DevServer.
+func (k *Kind) New() process.Object { return &v1alpha1.DevServer{} }
+
+// NewList gives an empty list of DevServers.
+func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
+
+// Forget ends the probes of an object that is gone, and frees its port.
+func (k *Kind) Forget(uid types.UID) {
+	k.probes.Forget(uid)
+	k.release(uid)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.memories, uid)
+}
+
+// memory gives what is kept of an object. One reconcile at a time uses it.
+func (k *Kind) memory(uid types.UID) *memory {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m, ok := k.memories[uid]
+	if !ok {
+		m = &memory{}
+		k.memories[uid] = m
+	}
+	return m
+}
+
+// enter makes the memory that of an incarnation; what was kept of another one is dropped.
+func (k *Kind) enter(uid types.UID, m *memory, incarnation int64) {
+	if m.incarnation == incarnation {
+		return
+	}
+	k.probes.Keep(uid, incarnation)
+	*m = memory{
+		plan: m.plan, logEnd: m.logEnd, logKnown: m.logKnown,
+		incarnation: incarnation, hosts: map[int32]string{}, overV4: map[int32]bool{},
+	}
+}
+
+func devServer(object process.Object) *v1alpha1.DevServer {
+	return object.(*v1alpha1.DevServer) //nolint:forcetypeassert,errcheck // New gives nothing else
+}

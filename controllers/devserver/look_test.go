@@ -1,0 +1,415 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// site is a real HTTP server, which can be told what to answer.
+type site struct {
+	port   int32
+	status atomic.Int64
+	asked  atomic.Int64
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{}
+	s.status.Store(http.StatusOK)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.asked.Add(1)
+		w.WriteHeader(int(s.status.Load()))
+	}))
+	t.Cleanup(server.Close)
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseInt(address.Port(), 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.port = int32(port)
+	return s
+}
+
+// becomes looks again, as the loop does, until the server is ready or not, as wanted.
+func (s *stage) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
+	s.g.Eventually(func() *bool {
+		observed, _ := s.look(dev, number)
+		record(dev, observed)
+		s.tick()
+		return observed.Ready
+	}, long, time.Millisecond).Should(HaveValue(Equal(ready)))
+}
+
+// tick lets waiting probes ask again. The sockets settle with it, so that it is for tests in which that does not matter.
+func (s *stage) tick() {
+	if s.clock.HasWaiters() {
+		s.clock.Step(time.Second)
+	}
+}
+
+func said(dev *v1alpha1.DevServer, conditionType string) string {
+	c := condition(dev, conditionType)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+func TestLifeOfAServer(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	dev := server("web", 0, running(here.port))
+
+	s.Rest(t.Context(), dev)
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False NotListening"))
+	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False NotDetected"))
+	s.g.Expect(dev.Status.URL).To(BeEmpty())
+
+	observed, retry := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	s.g.Expect(observed.NotReady).To(ContainSubstring("none of its processes listens on a TCP port yet"))
+	s.g.Expect(retry).To(Equal(lookStarting))
+	s.g.Expect(dev.Status.URL).To(BeEmpty(), "nothing listens yet")
+
+	s.backend.listen(on("127.0.0.1", here.port), on("127.0.0.1", 4))
+	s.becomes(dev, 1, true)
+	address := "http://" + join("127.0.0.1", here.port) + "/"
+	s.g.Expect(dev.Status.URL).To(Equal(address))
+	s.g.Expect(dev.Status.ObservedPorts).To(Equal([]int32{4, here.port}))
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
+
+	asked := here.asked.Load()
+	s.clock.Step(time.Hour)
+	before := dev.DeepCopy()
+	observed, retry = s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
+	s.g.Expect(retry).To(Equal(lookSettled))
+	s.g.Expect(dev).To(Equal(before), "a second look changes nothing")
+	s.g.Expect(here.asked.Load()).To(Equal(asked), "it is not asked for ever: that would fill its log")
+
+	// It restarts: the address stays, the answer of the earlier incarnation counts no longer.
+	s.Rest(t.Context(), dev)
+	setReady(dev, false)
+	s.backend.listen()
+	s.g.Expect(dev.Status.URL).To(Equal(address))
+	s.g.Expect(dev.Status.ObservedPorts).To(BeEmpty())
+	observed, _ = s.look(dev, 2)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	s.g.Expect(dev.Status.URL).To(Equal(address))
+	here.status.Store(http.StatusInternalServerError)
+	s.backend.listen(on("127.0.0.1", here.port))
+	s.g.Eventually(func() string {
+		observed, _ = s.look(dev, 2)
+		return observed.NotReady
+	}, long).Should(Equal("GET " + address + " answers 500"))
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	here.status.Store(http.StatusNotFound)
+	s.becomes(dev, 2, true)
+}
+
+func TestLostSocketIsNotReady(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	dev := server("web", 0, running(here.port))
+	s.backend.listen(on("127.0.0.1", here.port))
+	s.becomes(dev, 1, true)
+	s.backend.listen()
+	observed, retry := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	s.g.Expect(retry).To(Equal(lookStarting))
+	s.backend.listen(on("127.0.0.1", here.port))
+	observed, _ = s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "it has answered before, in this incarnation")
+}
+
+func TestNewManagerTakesNothingAway(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	s.backend.log = newLog("old\nhttp://localhost:" + strconv.Itoa(int(here.port)) + "/app/\n")
+	dev := server("web", 0, running(here.port))
+	s.backend.listen(on("127.0.0.1", here.port))
+	s.becomes(dev, 1, true)
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(HaveSuffix("/app/"))
+	s.clock.Step(time.Hour)
+	asked := here.asked.Load()
+	before := dev.DeepCopy()
+
+	s.restartManager(t)
+	s.backend.log.append("GET http://localhost:" + strconv.Itoa(int(here.port)) + "/request/\n")
+	for range 20 {
+		observed, _ := s.look(dev, 1)
+		s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
+		s.g.Expect(dev).To(Equal(before))
+		s.clock.Step(time.Second)
+	}
+	s.g.Expect(here.asked.Load()).To(Equal(asked))
+}
+
+func TestOtherPort(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	dev := server("web", 0, running(4))
+	s.backend.listen(on("127.0.0.1", here.port))
+	observed, retry := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "it may still open the one that it was given")
+	s.g.Expect(observed.NotReady).To(ContainSubstring("and not on the port that it was given, 4, yet"))
+	s.g.Expect(retry).To(Equal(lookStarting))
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False NotListening"))
+	s.g.Expect(dev.Status.URL).To(BeEmpty())
+
+	s.clock.Step(settleTime)
+	s.becomes(dev, 1, true)
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
+	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(HavePrefix("listens on " + list([]int32{here.port}) + " instead of 4: "))
+	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/"))
+	s.g.Expect(dev.Status.Port).To(Equal(int32(4)))
+}
+
+func TestOtherPortThatTheOutputNames(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("  Local: http://localhost:\x1b[1m5174\x1b[22m/app/\n  Network: http://10.0.0.1:24678/\n")
+	dev := server("web", 0, running(5173))
+	s.backend.listen(on("127.0.0.1", 4), on("127.0.0.1", 5174), on("127.0.0.1", 24678))
+	s.g.Eventually(func() string {
+		s.look(dev, 1)
+		return dev.Status.URL
+	}, long).Should(Equal("http://127.0.0.1:5174/app/"), "at once, for it says so itself")
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
+	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
+}
+
+func TestManyPorts(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, running(30))
+	var listeners []runtime.Listener
+	for port := int32(30); port > 0; port-- {
+		listeners = append(listeners, on("127.0.0.1", port), on("::1", port))
+	}
+	s.backend.listen(listeners...)
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.ObservedPorts).To(HaveLen(maxObservedPorts))
+	s.g.Expect(dev.Status.ObservedPorts[0]).To(Equal(int32(1)))
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
+}
+
+func TestHostThatAnswers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		addresses []string
+		overV4    bool
+		want      string
+	}{
+		"IPv4 loopback":        {[]string{"127.0.0.1"}, false, "127.0.0.1:80"},
+		"another loopback":     {[]string{"127.0.0.5"}, false, "127.0.0.5:80"},
+		"IPv6 loopback":        {[]string{"::1"}, false, "[::1]:80"},
+		"both":                 {[]string{"::1", "127.0.0.1"}, false, "localhost:80"},
+		"all of IPv4":          {[]string{"0.0.0.0"}, false, "127.0.0.1:80"},
+		"all of both":          {[]string{"::"}, true, "127.0.0.1:80"},
+		"all of IPv6 alone":    {[]string{"::"}, false, "[::1]:80"},
+		"all of both, by two":  {[]string{"::", "0.0.0.0"}, false, "127.0.0.1:80"},
+		"a mapped address":     {[]string{"::ffff:127.0.0.1"}, false, "127.0.0.1:80"},
+		"one of the network":   {[]string{"10.0.0.7"}, false, "10.0.0.7:80"},
+		"one and the loopback": {[]string{"10.0.0.7", "::1"}, false, "[::1]:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.overV4 = tc.overV4
+			dev := server("web", 0, running(80))
+			var listeners []runtime.Listener
+			for _, address := range tc.addresses {
+				listeners = append(listeners, on(address, 80), on("10.9.9.9", 81))
+			}
+			s.backend.listen(listeners...)
+			s.look(dev, 1)
+			s.g.Expect(dev.Status.URL).To(Equal("http://" + tc.want + "/"))
+		})
+	}
+}
+
+func TestURLOfTheSpec(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("https://localhost:80/app/\n")
+	dev := server("web", 0, running(80), func(dev *v1alpha1.DevServer) {
+		dev.Spec.URL = v1alpha1.URLSpec{Path: "/mine", Detect: v1alpha1.URLDetectionEnabled}
+	})
+	s.backend.listen(on("127.0.0.1", 80))
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("https://127.0.0.1:80/mine"))
+	s.g.Expect(condition(dev, v1alpha1.ConditionURLDetected).Message).To(Equal("the output says https://localhost:80/app/"))
+
+	dev.Spec.URL = v1alpha1.URLSpec{Scheme: "http", Detect: v1alpha1.URLDetectionDisabled}
+	dev.Generation = 2
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"))
+	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False DetectionDisabled"))
+	s.Rest(t.Context(), dev)
+	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False DetectionDisabled"))
+}
+
+func TestPathStaysDuringARestart(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("")
+	dev := server("web", 0, running(80))
+	s.prepare(dev)
+	s.backend.listen(on("127.0.0.1", 80))
+	s.backend.log.append("http://localhost:80/app/\n")
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://127.0.0.1:80/app/"))
+
+	s.Rest(t.Context(), dev)
+	s.prepare(dev)
+	s.look(dev, 2)
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/app/"), "it has not said yet where it is this time")
+	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False NotDetected"))
+	s.backend.log.append("http://localhost:80/new/\n")
+	s.g.Eventually(func() string { s.look(dev, 2); return dev.Status.URL }, long).Should(Equal("http://127.0.0.1:80/new/"))
+
+	s.Rest(t.Context(), dev)
+	s.prepare(dev)
+	s.look(dev, 3)
+	s.clock.Step(settleTime)
+	s.look(dev, 3)
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "this time it says nothing")
+}
+
+func TestSocketsThatCannotBeSeen(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, running(80))
+	s.backend.blind = errors.New("broken")
+	observed, retry := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(BeNil(), "what is known of it stands")
+	s.g.Expect(observed.NotReady).To(ContainSubstring("can't be seen"))
+	s.g.Expect(retry).To(Equal(lookStarting))
+	s.clock.Step(startingTime)
+	_, retry = s.look(dev, 1)
+	s.g.Expect(retry).To(Equal(lookSlow))
+	s.backend.blind = runtime.ErrNotFound
+	observed, _ = s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
+}
+
+func TestLookOfABackendWithoutSockets(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	s.inspector, s.logger = nil, nil
+	dev := server("web", 0, running(here.port))
+	s.becomes(dev, 1, true)
+	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/"))
+}
+
+func withReadiness(probe v1alpha1.Probe) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) { dev.Spec.Readiness = &probe }
+}
+
+func TestReadinessProbe(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	here.status.Store(http.StatusNotFound)
+	dev := server("web", 0, running(here.port), withReadiness(v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/ready"}}))
+	observed, _ := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "it listens nowhere")
+	s.backend.listen(on("127.0.0.1", here.port))
+	s.becomes(dev, 1, false)
+	s.g.Eventually(func() string {
+		s.tick()
+		observed, _ = s.look(dev, 1)
+		return observed.NotReady
+	}, long).Should(HaveSuffix("/ready answers 404"))
+	here.status.Store(http.StatusOK)
+	s.becomes(dev, 1, true)
+	here.status.Store(http.StatusServiceUnavailable)
+	s.g.Eventually(func() *bool {
+		s.clock.Step(defaultPeriod * time.Second)
+		observed, _ := s.look(dev, 1)
+		return observed.Ready
+	}, long).Should(HaveValue(BeFalse()))
+}
+
+func TestReadinessProbeAfterANewManager(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	here.status.Store(http.StatusServiceUnavailable)
+	dev := server("web", 0, running(here.port), withReadiness(v1alpha1.Probe{TCPSocket: &v1alpha1.TCPSocketProbe{Port: ptr.To[int32](here.port)}}))
+	setReady(dev, true)
+	s.g.Eventually(func() *bool {
+		observed, _ := s.look(dev, 1)
+		if observed.Ready != nil {
+			s.g.Expect(*observed.Ready).To(BeTrue(), "a manager that has just come takes nothing away")
+		}
+		return observed.Ready
+	}, long).Should(HaveValue(BeTrue()))
+}
+
+func TestExecProbeHasTheEnvironmentOfTheServer(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{
+		Exec: &v1alpha1.ExecProbe{Command: []string{"/bin/sh", "-c", `test "$TOKEN" = secret`}}}))
+	observed, _ := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "its environment is not known yet")
+	current := incarnation(1)
+	plan := s.prepareBeside(dev, &current)
+	plan.Process.Env = []string{"TOKEN=secret"}
+	s.becomes(dev, 1, true)
+}
+
+func TestLiveness(t *testing.T) {
+	s := newStage(t)
+	here := newSite(t)
+	dev := server("web", 0, running(here.port), func(dev *v1alpha1.DevServer) {
+		dev.Spec.Liveness = &v1alpha1.Probe{
+			HTTPGet:       &v1alpha1.HTTPGetProbe{Path: "/alive", Scheme: "http"},
+			PeriodSeconds: ptr.To[int32](1), FailureThreshold: ptr.To[int32](2),
+		}
+	})
+	here.status.Store(http.StatusServiceUnavailable)
+	s.backend.listen(on("127.0.0.1", here.port))
+	var observed lifecycle.Observed
+	for range 20 {
+		s.clock.Step(time.Second)
+		observed, _ = s.look(dev, 1)
+		s.g.Expect(observed.Unhealthy).To(BeEmpty(), "it does not count before the server was ready")
+	}
+	here.status.Store(http.StatusOK)
+	s.becomes(dev, 1, true)
+	here.status.Store(http.StatusServiceUnavailable)
+	s.g.Eventually(func() string {
+		s.clock.Step(time.Second)
+		observed, _ = s.look(dev, 1)
+		return observed.Unhealthy
+	}, long).Should(HaveSuffix("/alive answers 503"))
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
+
+	s.Rest(t.Context(), dev)
+	setReady(dev, false)
+	observed, _ = s.look(dev, 2)
+	s.g.Expect(observed.Unhealthy).To(BeEmpty(), "that was another incarnation")
+}
+
+func TestConditionsSayWhenAndAbout(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0)
+	dev.Generation = 7
+	s.Rest(t.Context(), dev)
+	for _, c := range dev.Status.Conditions {
+		s.g.Expect(c.ObservedGeneration).To(Equal(int64(7)))
+		s.g.Expect(c.LastTransitionTime).To(Equal(metav1.NewTime(epoch)))
+	}
+	s.g.Expect(dev.Status.Conditions).To(HaveLen(2))
+}

@@ -1,0 +1,49 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// answerTime bounds how long a connection to this machine may take; it takes microseconds or is refused.
+const answerTime = 100 * time.Millisecond
+
+// bindable says that a port can be bound on the loopback and on all addresses of both families, without SO_REUSEADDR: some servers check
+// the one, some the other. A family that the machine does not have keeps nobody from it.
+func bindable(port int32) bool {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) {
+			failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0)
+		})
+		return errors.Join(err, failed)
+	}}
+	for _, where := range []struct{ network, host string }{{"tcp4", "127.0.0.1"}, {"tcp4", "0.0.0.0"}, {"tcp6", "::"}} {
+		listener, err := config.Listen(context.Background(), where.network, net.JoinHostPort(where.host, strconv.Itoa(int(port))))
+		if err == nil {
+			err = listener.Close()
+		}
+		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
+			return false
+		}
+	}
+	return true
+}
+
+// answers says that somebody takes connections at an address of this machine.
+func answers(ctx context.Context, address string) bool {
+	dialer := net.Dialer{Timeout: answerTime}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}

@@ -1,0 +1,232 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Range is a range of ports, both ends included.
+type Range struct {
+	First, Last int32
+}
+
+// DefaultRange lies below the ports that systems give to outgoing connections.
+var DefaultRange = Range{First: 20000, Last: 29999}
+
+func (r Range) validate() error {
+	if r.First < 1 || r.Last > 65535 || r.First > r.Last {
+		return fmt.Errorf("port range %d-%d: choose ports from 1 to 65535, the lower first", r.First, r.Last)
+	}
+	return nil
+}
+
+const (
+	// conflictRetry is how soon to look again whether a port is free; its owner's end is an event besides.
+	conflictRetry = 2 * time.Second
+	// noPortRetry is the same for a range without a free port.
+	noPortRetry = 10 * time.Second
+	// reservationTime is how long a port stays given to an object that has not written so yet. A write takes milliseconds.
+	reservationTime = 10 * time.Second
+	// longestCommand is how much of a foreign command line is shown.
+	longestCommand = 120
+)
+
+// reservation keeps a port for an object from the decision until everybody can read it in its status.
+type reservation struct {
+	uid   types.UID
+	until time.Time
+}
+
+// port finds the port of the next incarnation, and why it can't be had. It is recorded in the status only for an incarnation to come: until
+// then status.port is that of the one that runs.
+func (k *Kind) port(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, blocked bool) (int32, *lifecycle.Blocked, error) {
+	next := nextPort(dev)
+	if blocked || !wants(dev) || current != nil && next == dev.Status.Port {
+		return next, nil, nil
+	}
+	if current != nil && next == 0 {
+		return 0, nil, nil // what runs was given a port that nobody remembers
+	}
+	k.claiming.Lock()
+	defer k.claiming.Unlock()
+	var all v1alpha1.DevServerList
+	if err := k.reader.List(ctx, &all); err != nil {
+		return 0, nil, fmt.Errorf("list the devservers that may claim a port: %w", err)
+	}
+	if next == 0 {
+		port, refusal := k.allocate(dev, &all)
+		return k.take(dev, current, port, refusal)
+	}
+	refusal := k.contest(dev, &all, next)
+	if refusal == nil {
+		refusal = k.foreign(ctx, dev, &all, next)
+	}
+	if refusal != nil && dev.Spec.Port == nil && dev.Status.Incarnation == 0 {
+		// It was chosen by Berth and nothing has run on it yet: another one is as good.
+		next, refusal = k.allocate(dev, &all, next)
+	}
+	return k.take(dev, current, next, refusal)
+}
+
+// take reserves the port for the object, and records it for an incarnation to come.
+func (k *Kind) take(dev *v1alpha1.DevServer, current *runtime.Incarnation, port int32, refusal *lifecycle.Blocked) (int32, *lifecycle.Blocked, error) {
+	k.unreserve(dev.UID)
+	if refusal != nil {
+		return port, refusal, nil
+	}
+	k.reservations[port] = reservation{uid: dev.UID, until: k.clock.Now().Add(reservationTime)}
+	if current == nil {
+		dev.Status.Port = port
+	}
+	return port, nil, nil
+}
+
+// contest says who else owns the port; nil when it is this object.
+func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
+	own, _ := claimOn(dev, port)
+	own.holds = own.holds || k.reserved(port, dev.UID)
+	claims := []claim{own}
+	for i := range all.Items {
+		other := &all.Items[i]
+		if other.UID == dev.UID {
+			continue
+		}
+		theirs, competes := claimOn(other, port)
+		if competes {
+			theirs.holds = theirs.holds || k.reserved(port, other.UID)
+			claims = append(claims, theirs)
+		}
+	}
+	first := owner(claims)
+	if first.uid == dev.UID {
+		return nil
+	}
+	return &lifecycle.Blocked{
+		Conflict: true,
+		Reason:   v1alpha1.ReasonPortClaimed,
+		Message: fmt.Sprintf("port %d belongs to DevServer %s, which claimed it first; stop or delete that one, or set another spec.port",
+			port, first.key),
+		Retry: conflictRetry,
+	}
+}
+
+// foreign says who listens on the port already, outside of the object's own processes; nil when nobody does.
+func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
+	if k.inspector == nil {
+		return nil
+	}
+	holder, err := k.inspector.PortOwner(ctx, port)
+	if err != nil {
+		// The program itself will find out, and say so.
+		ctrl.LoggerFrom(ctx).Error(err, "Finding out who listens on a port", "port", port)
+		return nil
+	}
+	if holder == nil || holder.UID == dev.UID {
+		return nil
+	}
+	return &lifecycle.Blocked{
+		Conflict: true,
+		Reason:   v1alpha1.ReasonPortInUse,
+		Message:  fmt.Sprintf("port %d is held by %s; end it or set another spec.port", port, describe(holder, all)),
+		Retry:    conflictRetry,
+	}
+}
+
+// describe says in words who holds a port.
+func describe(holder *runtime.PortOwner, all *v1alpha1.DevServerList) string {
+	if holder.PID == 0 {
+		return "a process of another user"
+	}
+	text := fmt.Sprintf("pid %d", holder.PID)
+	if command := printable(holder.Command); command != "" {
+		text += " (" + command + ")"
+	}
+	for i := range all.Items {
+		if other := &all.Items[i]; holder.UID != "" && other.UID == holder.UID {
+			return text + " of DevServer " + other.Namespace + "/" + other.Name
+		}
+	}
+	return text
+}
+
+// printable makes a command line fit for a message.
+func printable(command string) string {
+	command = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(command, ""), func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(command); len(runes) > longestCommand {
+		command = string(runes[:longestCommand-1]) + "…"
+	}
+	return command
+}
+
+// allocate chooses a port of the range that no object names and nobody has bound. It begins at a place that follows from the UID, so that
+// the same object is given the same port whenever that is possible.
+func (k *Kind) allocate(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, except ...int32) (int32, *lifecycle.Blocked) {
+	taken := map[int32]bool{}
+	for _, port := range except {
+		taken[port] = true
+	}
+	for i := range all.Items {
+		if other := &all.Items[i]; other.UID != dev.UID {
+			for _, port := range named(other) {
+				taken[port] = true
+			}
+		}
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(dev.UID))
+	size := uint32(k.ports.Last-k.ports.First) + 1 //nolint:gosec // validate keeps it from 1 to 65535
+	for i := range size {
+		port := k.ports.First + int32((hash.Sum32()%size+i)%size) //nolint:gosec // below 65535
+		if taken[port] || k.reservedByOther(port, dev.UID) || k.inspector != nil && !k.network.free(port) {
+			continue
+		}
+		return port, nil
+	}
+	return 0, &lifecycle.Blocked{
+		Conflict: true,
+		Reason:   v1alpha1.ReasonNoFreePort,
+		Message: fmt.Sprintf("every port from %d to %d is claimed or in use; delete DevServers that are not needed, or set spec.port",
+			k.ports.First, k.ports.Last),
+		Retry: noPortRetry,
+	}
+}
+
+func (k *Kind) reserved(port int32, uid types.UID) bool {
+	r, ok := k.reservations[port]
+	return ok && r.uid == uid && k.clock.Now().Before(r.until)
+}
+
+func (k *Kind) reservedByOther(port int32, uid types.UID) bool {
+	r, ok := k.reservations[port]
+	return ok && r.uid != uid && k.clock.Now().Before(r.until)
+}
+
+// unreserve drops the reservations of a UID; the lock is held.
+func (k *Kind) unreserve(uid types.UID) {
+	for port, r := range k.reservations {
+		if r.uid == uid || !k.clock.Now().Before(r.until) {
+			delete(k.reservations, port)
+		}
+	}
+}
+
+// release drops the reservations of an object that does not want to run.
+func (k *Kind) release(uid types.UID) {
+	k.claiming.Lock()
+	defer k.claiming.Unlock()
+	k.unreserve(uid)
+}

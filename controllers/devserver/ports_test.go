@@ -1,0 +1,274 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func TestFixedPort(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, fixed(8080))
+	plan := s.prepare(dev)
+	s.g.Expect(plan.Blocked).To(BeNil())
+	s.g.Expect(plan.Probed).To(BeTrue())
+	s.g.Expect(plan.Variables).To(Equal(map[string]string{"PORT": "8080", "BROWSER": "none", "PYTHONUNBUFFERED": "1"}))
+	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=8080"}))
+	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)))
+}
+
+func TestVariablesOfTheUserStand(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, fixed(8080))
+	dev.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "BROWSER", Value: "firefox"}, {Name: "PORT", Value: "1"}}
+	s.g.Expect(s.prepare(dev).Variables).To(Equal(map[string]string{"PORT": "8080", "PYTHONUNBUFFERED": "1"}))
+}
+
+func TestAllocatedPortIsKept(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0)
+	plan := s.prepare(dev)
+	chosen := dev.Status.Port
+	s.g.Expect(chosen).To(And(BeNumerically(">=", 20000), BeNumerically("<=", 20009)))
+	s.g.Expect(s.prepare(dev).Fingerprint).To(Equal(plan.Fingerprint))
+
+	again := server("web", 0)
+	s.restartManager(t)
+	s.prepare(again)
+	s.g.Expect(again.Status.Port).To(Equal(chosen), "it follows from the UID")
+}
+
+func TestWhoOwnsAPort(t *testing.T) {
+	for name, tc := range map[string]struct {
+		dev, other *v1alpha1.DevServer
+		loses      bool
+	}{
+		"the other is older":                        {server("b", 1, fixed(8080)), server("a", 0, fixed(8080)), true},
+		"the other is younger":                      {server("a", 0, fixed(8080)), server("b", 1, fixed(8080)), false},
+		"the same age, the other's UID is lower":    {server("b", 0, fixed(8080)), server("a", 0, fixed(8080)), true},
+		"the same age, the other's UID is higher":   {server("a", 0, fixed(8080)), server("b", 0, fixed(8080)), false},
+		"another port":                              {server("b", 1, fixed(8080)), server("a", 0, fixed(8081)), false},
+		"the other was allocated it":                {server("b", 1, fixed(20003)), server("a", 0, given(20003)), true},
+		"the older one is stopped":                  {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), stopped), false},
+		"the older one is stopped but still runs":   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), stopped), true},
+		"the older one is deleted":                  {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), deleted), false},
+		"the older one is deleted but still runs":   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), deleted), true},
+		"the older one has ended for good":          {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Completed")), false},
+		"the older one was stopped and starts anew": {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Stopped")), true},
+		"the younger one runs":                      {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8080)), true},
+		"the younger one runs elsewhere":            {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8081)), false},
+		"the younger one restarts": {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), given(8080), ended("Stopped"), func(dev *v1alpha1.DevServer) {
+			dev.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRestarting, Status: metav1.ConditionTrue}}
+		}), true},
+		"the younger one is about to start": {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), given(8080), func(dev *v1alpha1.DevServer) {
+			dev.Status.Incarnation = 1
+		}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, tc.other)
+			plan := s.prepare(tc.dev)
+			if !tc.loses {
+				s.g.Expect(plan.Blocked).To(BeNil())
+				s.g.Expect(tc.dev.Status.Port).To(Equal(*tc.dev.Spec.Port))
+				return
+			}
+			s.g.Expect(plan.Blocked).To(HaveValue(Equal(lifecycle.Blocked{
+				Conflict: true, Reason: v1alpha1.ReasonPortClaimed, Retry: conflictRetry,
+				Message: strings.ReplaceAll("port PORT belongs to DevServer default/"+tc.other.Name+
+					", which claimed it first; stop or delete that one, or set another spec.port", "PORT", list([]int32{*tc.dev.Spec.Port})),
+			})))
+			s.g.Expect(tc.dev.Status.Port).To(BeZero(), "it was given none")
+		})
+	}
+}
+
+func TestTwoAtOnceAreAllocatedDifferentPorts(t *testing.T) {
+	a, b := server("a", 0), server("b", 0)
+	s := newStage(t, a.DeepCopy(), b.DeepCopy())
+	s.ports = Range{First: 20000, Last: 20001}
+	s.g.Expect(s.prepare(a).Blocked).To(BeNil())
+	s.g.Expect(s.prepare(b).Blocked).To(BeNil(), "although nobody can read yet what the first one was given")
+	s.g.Expect(b.Status.Port).NotTo(Equal(a.Status.Port))
+
+	c := server("c", 0)
+	s.g.Expect(s.prepare(c).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonNoFreePort)))
+	s.Forget(a.UID)
+	s.g.Expect(s.prepare(c).Blocked).To(BeNil(), "what is forgotten is free")
+	s.clock.Step(reservationTime)
+	s.g.Expect(s.prepare(server("d", 0)).Blocked).To(BeNil(), "a reservation that was never written ends")
+}
+
+func TestTheDecisionIsKeptUntilItIsWritten(t *testing.T) {
+	a, b := server("a", 0, fixed(8080), stopped), server("b", 1, fixed(8080))
+	s := newStage(t, a.DeepCopy(), b.DeepCopy())
+	s.g.Expect(s.prepare(b).Blocked).To(BeNil())
+	a.Spec.State = v1alpha1.StateRunning
+	s.g.Expect(s.prepare(a).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the other one may be starting at this moment")
+	s.g.Expect(s.prepare(b).Blocked).To(BeNil())
+	s.clock.Step(reservationTime)
+	s.g.Expect(s.prepare(a).Blocked).To(BeNil())
+}
+
+func TestAllocatedPortOfAnOlderOne(t *testing.T) {
+	older := server("a", 0, fixed(20004))
+	s := newStage(t, older)
+	fresh := server("b", 1, given(20004))
+	s.g.Expect(s.prepare(fresh).Blocked).To(BeNil())
+	s.g.Expect(fresh.Status.Port).NotTo(Equal(int32(20004)), "nothing has run on it: another one is as good")
+
+	known := server("c", 1, given(20004), ended("Stopped"))
+	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "its address is kept")
+	s.g.Expect(known.Status.Port).To(Equal(int32(20004)))
+}
+
+func TestForeignPort(t *testing.T) {
+	s := newStage(t, server("db", 5, fixed(9)))
+	blocked := func(dev *v1alpha1.DevServer) *lifecycle.Blocked { return s.prepare(dev).Blocked }
+
+	s.backend.owners[8080] = &runtime.PortOwner{PID: 1234, Command: "python3 -m  http.server\x00 8080"}
+	s.g.Expect(blocked(server("web", 0, fixed(8080)))).To(HaveValue(Equal(lifecycle.Blocked{
+		Conflict: true, Reason: v1alpha1.ReasonPortInUse, Retry: conflictRetry,
+		Message: "port 8080 is held by pid 1234 (python3 -m http.server 8080); end it or set another spec.port",
+	})))
+	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-db"}
+	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("held by pid 7 (x) of DevServer default/db;"))
+	s.backend.owners[8080] = &runtime.PortOwner{}
+	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("held by a process of another user;"))
+	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: strings.Repeat("ü", 500)}
+	s.g.Expect(len([]rune(blocked(server("web", 0, fixed(8080))).Message))).To(BeNumerically("<", 250))
+	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-web"}
+	s.g.Expect(blocked(server("web", 0, fixed(8080)))).To(BeNil(), "its own process is no stranger")
+}
+
+func TestForeignPortOfTheRange(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0)
+	s.prepare(dev)
+	chosen := dev.Status.Port
+	s.backend.owners[chosen] = &runtime.PortOwner{PID: 7, Command: "x"}
+	s.inUse[chosen] = true
+
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
+	s.g.Expect(dev.Status.Port).NotTo(Equal(chosen), "nothing has run on it: another one is as good")
+
+	known := server("known", 0, given(chosen), ended("Stopped"))
+	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortInUse)), "its address is kept")
+}
+
+func TestNoFreePort(t *testing.T) {
+	s := newStage(t)
+	for port := int32(20000); port <= 20009; port++ {
+		s.inUse[port] = true
+	}
+	dev := server("web", 0)
+	s.g.Expect(s.prepare(dev).Blocked).To(HaveValue(And(
+		HaveField("Reason", v1alpha1.ReasonNoFreePort), HaveField("Message", ContainSubstring("20000 to 20009")))))
+	s.g.Expect(dev.Status.Port).To(BeZero())
+	s.inUse[20007] = false
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
+	s.g.Expect(dev.Status.Port).To(Equal(int32(20007)))
+}
+
+func TestRunningServerKeepsItsPort(t *testing.T) {
+	s := newStage(t, server("a", 0, fixed(8081)))
+	dev := server("web", 1, fixed(8080), running(8080))
+	current := incarnation(1)
+	plan := s.prepareBeside(dev, &current)
+	s.g.Expect(plan.Blocked).To(BeNil())
+
+	*dev.Spec.Port = 8081
+	dev.Generation = 2
+	plan = s.prepareBeside(dev, &current)
+	s.g.Expect(plan.Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "it goes on where it is")
+	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=8081"}))
+	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)))
+
+	*dev.Spec.Port = 8082
+	plan = s.prepareBeside(dev, &current)
+	s.g.Expect(plan.Blocked).To(BeNil())
+	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", "8082"))
+	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)), "what runs was given this one")
+}
+
+func TestEndedForGoodContendsForNothing(t *testing.T) {
+	s := newStage(t, server("a", 0, fixed(8080), running(8080)))
+	dev := server("web", 1, fixed(8080), ended("Completed"))
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil(), "it is done, and not in conflict")
+	dev.Generation = 2
+	s.g.Expect(s.prepare(dev).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
+}
+
+func TestBackendWithoutSockets(t *testing.T) {
+	s := newStage(t)
+	s.inspector = nil
+	s.inUse[20000] = true
+	s.g.Expect(s.prepare(server("web", 0)).Blocked).To(BeNil())
+}
+
+func TestRivals(t *testing.T) {
+	a, b, c, d := server("a", 0, fixed(8080)), server("b", 1, given(8080)), server("c", 2, fixed(8081)), server("d", 3, fixed(8080))
+	s := newStage(t, a, b, c, d)
+	var names []string
+	for _, request := range s.rivals(t.Context(), a) {
+		names = append(names, request.Name)
+	}
+	s.g.Expect(names).To(ConsistOf("b", "d"))
+	s.g.Expect(s.rivals(t.Context(), server("e", 0))).To(BeEmpty())
+}
+
+func TestContentionChanged(t *testing.T) {
+	g := NewWithT(t)
+	p := contentionChanged()
+	update := func(before, after client.Object) bool {
+		return p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+	}
+	g.Expect(p.Create(event.CreateEvent{Object: server("a", 0)})).To(BeFalse())
+	g.Expect(p.Delete(event.DeleteEvent{Object: server("a", 0)})).To(BeTrue())
+	g.Expect(update(server("a", 0, fixed(1)), server("a", 0, fixed(1)))).To(BeFalse())
+	g.Expect(update(server("a", 0, fixed(1)), server("a", 0, fixed(2)))).To(BeTrue())
+	g.Expect(update(server("a", 0, fixed(1)), server("a", 0, fixed(1), stopped))).To(BeTrue())
+	g.Expect(update(server("a", 0, running(1)), server("a", 0, given(1), ended("Stopped")))).To(BeTrue())
+	g.Expect(update(&corev1.Pod{}, server("a", 0))).To(BeFalse())
+}
+
+func TestRange(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(DefaultRange.validate()).To(Succeed())
+	for _, bad := range []Range{{0, 1}, {5, 4}, {1, 65536}} {
+		_, err := New(nil, nil, nil, nil, Options{Ports: bad}, func(types.UID) {})
+		g.Expect(err).To(MatchError(ContainSubstring("choose ports from 1 to 65535")))
+	}
+}
+
+func TestBindable(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[::1]:0"} {
+		t.Run(address, func(t *testing.T) {
+			g := NewWithT(t)
+			listener, err := net.Listen("tcp", address)
+			if err != nil {
+				t.Logf("this machine has no %s: %v", address, err)
+				return
+			}
+			port := int32(listener.Addr().(*net.TCPAddr).Port)
+			g.Expect(bindable(port)).To(BeFalse())
+			g.Expect(answers(t.Context(), listener.Addr().String())).To(BeTrue())
+			g.Expect(listener.Close()).To(Succeed())
+			g.Eventually(func() bool { return bindable(port) }, long).Should(BeTrue())
+			g.Expect(answers(t.Context(), join("127.0.0.1", port))).To(BeFalse())
+		})
+	}
+}

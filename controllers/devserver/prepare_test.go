@@ -1,0 +1,103 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+func instance(name string, uid types.UID) *v1alpha1.Instance {
+	return &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid}}
+}
+
+func of(name string) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) { dev.Spec.InstanceRef = &v1alpha1.LocalReference{Name: name} }
+}
+
+// stored gives the object as the API server has it.
+func (s *stage) stored(name string) *v1alpha1.DevServer {
+	var dev v1alpha1.DevServer
+	s.g.Expect(s.store.Get(s.ctx(), client.ObjectKey{Namespace: "default", Name: name}, &dev)).To(Succeed())
+	return &dev
+}
+
+func ownerOf(uid types.UID, controller bool) metav1.OwnerReference {
+	no := false
+	reference := metav1.OwnerReference{APIVersion: "berth.dev/v1alpha1", Kind: "Instance", Name: "agent", UID: uid, BlockOwnerDeletion: &no}
+	if controller {
+		reference.Controller = &controller
+	}
+	return reference
+}
+
+func TestInstanceBecomesTheOwner(t *testing.T) {
+	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent")))
+	s.g.Expect(s.prepare(s.stored("web")).Blocked).To(BeNil())
+	owned := s.stored("web")
+	s.g.Expect(owned.OwnerReferences).To(Equal([]metav1.OwnerReference{ownerOf("i1", true)}))
+	s.g.Expect(s.prepare(owned).Blocked).To(BeNil())
+	s.g.Expect(s.stored("web").ResourceVersion).To(Equal(owned.ResourceVersion), "it is written once")
+}
+
+func TestOldReadDoesNotWriteTheOwner(t *testing.T) {
+	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent")))
+	old := s.stored("web")
+	changed := s.stored("web")
+	changed.Labels = map[string]string{"a": "b"}
+	s.g.Expect(s.store.Update(s.ctx(), changed)).To(Succeed())
+	s.prepare(old)
+	s.g.Expect(s.stored("web").OwnerReferences).To(BeEmpty(), "who decides on it notices as well, and looks again")
+}
+
+func TestInstanceBesideAnotherController(t *testing.T) {
+	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent"), func(dev *v1alpha1.DevServer) {
+		yes := true
+		dev.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "App", Name: "app", UID: "app", Controller: &yes}}
+	}))
+	s.g.Expect(s.prepare(s.stored("web")).Blocked).To(BeNil())
+	s.g.Expect(s.stored("web").OwnerReferences).To(ContainElement(ownerOf("i1", false)))
+}
+
+func TestInstanceMissing(t *testing.T) {
+	doomed := instance("doomed", "i2")
+	now := metav1.NewTime(epoch)
+	doomed.DeletionTimestamp, doomed.Finalizers = &now, []string{v1alpha1.FinalizerProcess}
+	s := newStage(t, instance("agent", "i1"), doomed)
+	for name, want := range map[string]string{
+		"none":   "Instance none does not exist in namespace default; create it, or create this object anew without spec.instanceRef",
+		"doomed": "Instance doomed is being deleted, and this object with it",
+	} {
+		s.g.Expect(s.prepare(server("web", 0, of(name))).Blocked).To(HaveValue(Equal(
+			lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: want, Retry: instanceRetry})), name)
+	}
+	orphan := server("web", 0, of("agent"), func(dev *v1alpha1.DevServer) {
+		dev.OwnerReferences = []metav1.OwnerReference{ownerOf("i0", true)}
+	})
+	s.g.Expect(s.prepare(orphan).Blocked).To(HaveValue(HaveField("Message", ContainSubstring("was deleted, and a new one has its name"))))
+	s.g.Expect(orphan.Status.Port).To(BeZero())
+}
+
+func TestStoppedServerHasItsOwnerToo(t *testing.T) {
+	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent"), stopped))
+	s.Rest(s.ctx(), s.stored("web"))
+	s.g.Expect(s.stored("web").OwnerReferences).To(HaveLen(1))
+}
+
+func TestBlockedAlready(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0)
+	plan := &process.Plan{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}
+	s.g.Expect(s.Prepare(s.ctx(), dev, nil, plan)).To(Succeed())
+	s.g.Expect(plan.Blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
+	s.g.Expect(dev.Status.Port).To(BeZero(), "what can't start needs no port")
+}

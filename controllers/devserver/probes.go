@@ -1,0 +1,156 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/probe"
+)
+
+// The defaults of the API, for objects that were stored before a default was there.
+const (
+	defaultPeriod    = 5
+	defaultTimeout   = 2
+	defaultThreshold = 3
+)
+
+// firstAnswer is how long a server may take for its first answer before it counts as one that waits for the other side to begin. Some
+// compile everything at the first request.
+const firstAnswer = 10 * time.Second
+
+// readiness says whether the server can be used.
+func (k *Kind) readiness(dev *v1alpha1.DevServer, m *memory, incarnation int64, s *sight, observed *lifecycle.Observed) {
+	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: probe.Readiness}
+	if dev.Spec.Readiness == nil {
+		k.serving(dev, m, key, s, observed)
+	} else {
+		k.probed(dev, m, key, s, observed)
+	}
+	if observed.Ready != nil && *observed.Ready {
+		m.proven = true
+	}
+}
+
+// serving is readiness without a probe in the spec: it listens, and has answered once since it started.
+func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sight, observed *lifecycle.Observed) {
+	switch {
+	case s.blind != "":
+		observed.NotReady = s.blind
+		return // what is known of it stands
+	case len(s.listeners) == 0:
+		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", dev.Status.Port)
+		return
+	case m.proven:
+		observed.Ready = ptr.To(true)
+		return
+	case s.port == 0:
+		observed.Ready, observed.NotReady = ptr.To(false),
+			fmt.Sprintf("it listens on %s and not on the port that it was given, %d, yet", list(s.ports()), dev.Status.Port)
+		return
+	}
+	k.probes.Ensure(key, probe.Config{
+		Check:     probe.Check{HTTP: &probe.HTTP{URL: dev.Status.URL, Serving: true}},
+		Period:    defaultPeriod * time.Second,
+		Timeout:   firstAnswer,
+		Threshold: 1,
+		Once:      true,
+	})
+	result := k.probes.Result(key)
+	observed.Ready = ptr.To(result.OK)
+	if !result.OK {
+		observed.NotReady = cmp.Or(result.Message, "it listens; waiting for its first answer at "+dev.Status.URL)
+	}
+}
+
+// probed is readiness by the probe of the spec.
+func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sight, observed *lifecycle.Observed) {
+	config, ok := k.config(dev.Spec.Readiness, m)
+	if !ok {
+		k.probes.Stop(key)
+		observed.NotReady = cmp.Or(s.blind, fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", dev.Status.Port))
+		if s.blind == "" && !m.proven {
+			observed.Ready = ptr.To(false)
+		}
+		return
+	}
+	k.probes.Ensure(key, config)
+	result := k.probes.Result(key)
+	if result.Known {
+		observed.Ready = ptr.To(result.OK)
+	}
+	observed.NotReady = cmp.Or(result.Message, "waiting for the first answer of the readiness probe")
+}
+
+// liveness says whether the server has to be restarted. It counts once the incarnation was ready.
+func (k *Kind) liveness(dev *v1alpha1.DevServer, m *memory, incarnation int64, observed *lifecycle.Observed) {
+	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: probe.Liveness}
+	if dev.Spec.Liveness == nil || !m.proven {
+		k.probes.Stop(key)
+		return
+	}
+	config, ok := k.config(dev.Spec.Liveness, m)
+	if !ok {
+		return
+	}
+	k.probes.Ensure(key, config)
+	if result := k.probes.Result(key); result.Known && !result.OK {
+		observed.Unhealthy = result.Message
+	}
+}
+
+// aim keeps where probes go that name no port: where the server listens, or did last. A server that was ready and is found without a socket
+// is asked where it was told to listen.
+func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
+	switch {
+	case s.port != 0:
+		m.aim = s.port
+	case m.aim == 0 && m.proven && s.blind == "":
+		m.aim = cmp.Or(portOf(dev.Status.URL), dev.Status.Port)
+	}
+}
+
+// config says what to ask for a probe of the spec; false while it is not known where.
+func (k *Kind) config(spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
+	config := probe.Config{
+		Period:    seconds(spec.PeriodSeconds, defaultPeriod),
+		Timeout:   seconds(spec.TimeoutSeconds, defaultTimeout),
+		Threshold: int(ptr.Deref(spec.FailureThreshold, defaultThreshold)),
+		Proven:    m.proven,
+	}
+	switch {
+	case spec.HTTPGet != nil:
+		port := cmp.Or(ptr.Deref(spec.HTTPGet.Port, 0), m.aim)
+		config.Check.HTTP = &probe.HTTP{URL: cmp.Or(spec.HTTPGet.Scheme, "http") + "://" + m.socket(port) + cmp.Or(spec.HTTPGet.Path, "/")}
+		return config, port != 0
+	case spec.TCPSocket != nil:
+		port := cmp.Or(ptr.Deref(spec.TCPSocket.Port, 0), m.aim)
+		config.Check.TCP = &probe.TCP{Address: m.socket(port)}
+		return config, port != 0
+	case spec.Exec != nil && m.plan != nil:
+		config.Check.Exec = &probe.Exec{
+			Command: spec.Exec.Command,
+			Dir:     m.plan.Process.Dir,
+			Env:     slices.Clone(m.plan.Process.Env),
+		}
+		return config, m.plan.Blocked == nil
+	}
+	return config, false
+}
+
+// socket gives the address of a port of this server: at the host where it listened last.
+func (m *memory) socket(port int32) string {
+	return join(cmp.Or(m.hosts[port], "127.0.0.1"), port)
+}
+
+func seconds(n *int32, otherwise int32) time.Duration {
+	return time.Duration(ptr.Deref(n, otherwise)) * time.Second
+}

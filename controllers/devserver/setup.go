@@ -1,0 +1,87 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/probe"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// +kubebuilder:rbac:groups=berth.dev,resources=devservers,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=berth.dev,resources=devservers/status,verbs=patch
+// +kubebuilder:rbac:groups=berth.dev,resources=devservers/finalizers,verbs=update
+// +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch
+
+// Options is what can be chosen of the controller of DevServers. The zero value is the default.
+type Options struct {
+	// Ports is where ports are allocated from; DefaultRange when it is zero.
+	Ports Range
+}
+
+// Setup registers the controller of DevServers with the manager.
+func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
+	return Options{}.Setup(mgr, deps)
+}
+
+// Setup registers the controller of DevServers with the manager.
+func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.DevServer{}, IndexPort, byPort); err != nil {
+		return fmt.Errorf("index devservers by port: %w", err)
+	}
+	wake := func(uid types.UID) { deps.Dispatcher.Wake(context.Background(), uid) }
+	kind, err := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock, o, wake)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(kind.Probes()); err != nil {
+		return fmt.Errorf("add the probes of devservers: %w", err)
+	}
+	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
+		rivals := handler.EnqueueRequestsFromMapFunc(kind.rivals)
+		return b.Watches(&v1alpha1.DevServer{}, rivals, builder.WithPredicates(contentionChanged()))
+	})
+}
+
+// New gives the kind. The client reads from a cache with the index IndexPort, the reader past it. wake is told the UIDs of objects that
+// have to be looked at because a probe has a new answer; it must not block. The probes have to be run: see Probes.
+func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
+	if options.Ports == (Range{}) {
+		options.Ports = DefaultRange
+	}
+	if err := options.Ports.validate(); err != nil {
+		return nil, err
+	}
+	if now == nil {
+		now = clock.RealClock{}
+	}
+	timers, ok := now.(clock.Clock)
+	if !ok {
+		timers = clock.RealClock{}
+	}
+	kind := &Kind{
+		client: cache, reader: reader, clock: now, timers: timers, ports: options.Ports,
+		probes:       probe.NewManager(timers, wake),
+		network:      network{free: bindable, answers: answers},
+		reservations: map[int32]reservation{},
+		memories:     map[types.UID]*memory{},
+	}
+	kind.inspector, _ = backend.(runtime.Inspector)
+	kind.logger, _ = backend.(runtime.Logger)
+	return kind, nil
+}
+
+// Probes gives the Runnable that the probes live in.
+func (k *Kind) Probes() *probe.Manager { return k.probes }

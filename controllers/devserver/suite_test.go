@@ -1,0 +1,283 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// long is a time that nothing needs unless it is broken.
+const long = 30 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// backend is a runtime of which only the sockets and the output are there.
+type backend struct {
+	runtime.Runtime
+
+	mu        sync.Mutex
+	listeners []runtime.Listener
+	blind     error
+	owners    map[int32]*runtime.PortOwner
+	log       *memoryLog
+}
+
+func (b *backend) Listeners(context.Context, types.UID) ([]runtime.Listener, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.listeners, b.blind
+}
+
+func (b *backend) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.owners[port], nil
+}
+
+func (b *backend) OpenLog(context.Context, types.UID) (runtime.Log, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.log == nil {
+		return nil, fmt.Errorf("open the log: %w", runtime.ErrNotFound)
+	}
+	return b.log, nil
+}
+
+// listen makes the processes listen on these addresses from now on.
+func (b *backend) listen(listeners ...runtime.Listener) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.listeners = listeners
+}
+
+func on(address string, port int32) runtime.Listener {
+	return runtime.Listener{Address: address, Port: port, PID: 1}
+}
+
+// memoryLog is output in memory, whose old part can go.
+type memoryLog struct {
+	mu    sync.Mutex
+	first int64
+	data  []byte
+	more  chan struct{}
+}
+
+func newLog(text string) *memoryLog {
+	return &memoryLog{data: []byte(text), more: make(chan struct{})}
+}
+
+func (l *memoryLog) append(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.data = append(l.data, text...)
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+func (l *memoryLog) punch(first int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.first = first
+}
+
+func (l *memoryLog) Bounds() (first, end int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first, int64(len(l.data)), nil
+}
+
+func (l *memoryLog) ReadAt(p []byte, offset int64) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if offset < l.first {
+		return 0, fmt.Errorf("read the log: %w", io.ErrUnexpectedEOF)
+	}
+	n := copy(p, l.data[min(offset, int64(len(l.data))):])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (l *memoryLog) Wait(ctx context.Context, offset int64) error {
+	l.mu.Lock()
+	more, there := l.more, offset < int64(len(l.data))
+	l.mu.Unlock()
+	if there {
+		return nil
+	}
+	select {
+	case <-more:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *memoryLog) Close() error { return nil }
+
+// stage is a kind over a fake API server, with the backend and the clock in the hands of the test.
+type stage struct {
+	*Kind
+	g       Gomega
+	backend *backend
+	clock   *clocktesting.FakeClock
+	store   client.Client
+	inUse   map[int32]bool
+	overV4  bool
+}
+
+func newStage(t *testing.T, objects ...client.Object) *stage {
+	t.Helper()
+	scheme := apiruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{
+		g:       NewWithT(t),
+		backend: &backend{owners: map[int32]*runtime.PortOwner{}},
+		clock:   clocktesting.NewFakeClock(epoch),
+		inUse:   map[int32]bool{},
+	}
+	s.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1alpha1.DevServer{}).WithIndex(&v1alpha1.DevServer{}, IndexPort, byPort).Build()
+	s.restartManager(t)
+	return s
+}
+
+// restartManager makes a kind that remembers nothing.
+func (s *stage) restartManager(t *testing.T) {
+	t.Helper()
+	if s.Kind != nil {
+		s.halt()
+	}
+	kind, err := New(s.store, s.store, s.backend, s.clock, Options{Ports: Range{First: 20000, Last: 20009}}, func(types.UID) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind.network = network{
+		free:    func(port int32) bool { return !s.inUse[port] },
+		answers: func(context.Context, string) bool { return s.overV4 },
+	}
+	s.Kind = kind
+	t.Cleanup(func() { stop(kind) })
+}
+
+func (s *stage) halt() { stop(s.Kind) }
+
+func (s *stage) ctx() context.Context { return context.Background() }
+
+// stop ends the probes of a kind and waits for them.
+func stop(kind *Kind) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = kind.probes.Start(ctx)
+}
+
+// server gives a DevServer that was created some seconds after the epoch.
+func server(name string, created int, change ...func(*v1alpha1.DevServer)) *v1alpha1.DevServer {
+	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, UID: types.UID("uid-" + name), Generation: 1,
+		CreationTimestamp: metav1.NewTime(epoch.Add(time.Duration(created) * time.Second)),
+	}}
+	dev.Spec.State = v1alpha1.StateRunning
+	dev.Spec.Process.Command = []string{"serve"}
+	for _, do := range change {
+		do(dev)
+	}
+	return dev
+}
+
+func fixed(port int32) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) { dev.Spec.Port = &port }
+}
+
+func given(port int32) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) { dev.Status.Port = port }
+}
+
+func running(port int32) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) {
+		dev.Status.Port, dev.Status.Incarnation, dev.Status.ObservedGeneration = port, 1, 1
+		dev.Status.Process = &v1alpha1.ProcessReference{Incarnation: 1, PID: 1}
+	}
+}
+
+func ended(reason string) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) {
+		dev.Status.Incarnation, dev.Status.ObservedGeneration = 1, 1
+		dev.Status.LastExit = &v1alpha1.ProcessExit{Incarnation: 1, Reason: reason}
+	}
+}
+
+func stopped(dev *v1alpha1.DevServer) { dev.Spec.State = v1alpha1.StateStopped }
+
+func deleted(dev *v1alpha1.DevServer) {
+	now := metav1.NewTime(epoch)
+	dev.DeletionTimestamp, dev.Finalizers = &now, []string{v1alpha1.FinalizerProcess}
+}
+
+// prepare prepares an object for which nothing runs.
+func (s *stage) prepare(dev *v1alpha1.DevServer) *process.Plan {
+	return s.prepareBeside(dev, nil)
+}
+
+func (s *stage) prepareBeside(dev *v1alpha1.DevServer, current *runtime.Incarnation) *process.Plan {
+	plan := &process.Plan{}
+	s.g.Expect(s.Prepare(context.Background(), dev, current, plan)).To(Succeed())
+	return plan
+}
+
+// look looks at an incarnation that has just started.
+func (s *stage) look(dev *v1alpha1.DevServer, number int64) (lifecycle.Observed, time.Duration) {
+	var observed lifecycle.Observed
+	retry, err := s.Look(context.Background(), dev, incarnation(number), &observed)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	return observed, retry
+}
+
+func incarnation(number int64) runtime.Incarnation {
+	return runtime.Incarnation{Number: number, Phase: runtime.Running, PID: 1, StartedAt: epoch}
+}
+
+// record keeps in the status what the loop would: whether the incarnation is ready.
+func record(dev *v1alpha1.DevServer, observed lifecycle.Observed) {
+	if observed.Ready != nil {
+		setReady(dev, *observed.Ready)
+	}
+}
+
+func setReady(dev *v1alpha1.DevServer, ready bool) {
+	status := metav1.ConditionFalse
+	if ready {
+		status = metav1.ConditionTrue
+	}
+	process.SetCondition(dev, epoch, v1alpha1.ConditionReady, status, "Test", "")
+}
+
+func condition(dev *v1alpha1.DevServer, conditionType string) *metav1.Condition {
+	return meta.FindStatusCondition(dev.Status.Conditions, conditionType)
+}

@@ -1,0 +1,71 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// finds has the output read for incarnation 1 and waits until these addresses were found in it.
+func (s *stage) finds(want ...string) {
+	dev, m := server("web", 0, running(80)), s.memory("uid-web")
+	s.g.Eventually(func() []string {
+		got := []string{}
+		for _, u := range s.urls(dev, m, 1) {
+			got = append(got, u.String())
+		}
+		s.tick()
+		return got
+	}, long, time.Millisecond).Should(Equal(want))
+}
+
+func TestOutputOfEarlierIncarnationsIsPassedOver(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("http://localhost:1000/old/\n")
+	s.prepare(server("web", 0))
+	s.backend.log.append("http://localhost:2000/new/\nhttp://localhost:2000/later/\n")
+	s.finds("http://localhost:2000/new/")
+}
+
+func TestOutputWhoseBeginningIsNotKnown(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("http://localhost:1000/old/\nhttp://localhost:1000/new/\n")
+	s.finds("http://localhost:1000/new/")
+}
+
+func TestOutputThatComesLater(t *testing.T) {
+	s := newStage(t)
+	s.prepare(server("web", 0))
+	s.finds([]string{}...)
+	s.backend.mu.Lock()
+	s.backend.log = newLog("starting\n")
+	s.backend.mu.Unlock()
+	s.finds([]string{}...)
+	s.backend.log.append("http://localhost:10")
+	s.backend.log.append("00/app")
+	s.finds("http://localhost:1000/app")
+}
+
+func TestOutputWhoseBeginningIsGone(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("")
+	s.prepare(server("web", 0))
+	gone := "http://localhost:1000/gone/\n"
+	s.backend.log.append(gone + "http://localhost:2000/\n")
+	s.backend.log.punch(int64(len(gone)))
+	s.finds("http://localhost:2000/")
+}
+
+func TestOutputIsSearchedUpToALimit(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("http://localhost:1000/\n" + strings.Repeat("x", textLimit) + "\nhttp://localhost:2000/\n")
+	s.prepare(server("web", 0))
+	s.memory("uid-web").logEnd = 0
+	s.finds("http://localhost:1000/")
+	s.g.Consistently(func() int { return len(s.urls(server("web", 0), s.memory("uid-web"), 1)) }, "300ms").Should(Equal(1))
+}
