@@ -118,6 +118,13 @@ func (r *Runtime) Count(uid types.UID, verb Verb) int {
 	return n
 }
 
+// Looks says how often a UID was looked at with Observe.
+func (r *Runtime) Looks(uid types.UID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.looks[uid]
+}
+
 // Violations gives what must never be and was: two live incarnations of one UID.
 func (r *Runtime) Violations() []string {
 	r.mu.Lock()

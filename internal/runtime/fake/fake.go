@@ -36,6 +36,7 @@ type Runtime struct {
 	wake       chan struct{}
 	programs   map[string]Program
 	unguarded  bool
+	looks      map[types.UID]int
 }
 
 // workload is all that is known of one UID.
@@ -74,6 +75,7 @@ func New(ctx context.Context, c clock.PassiveClock) *Runtime {
 		workloads: map[types.UID]*workload{},
 		wake:      make(chan struct{}, 1),
 		programs:  map[string]Program{},
+		looks:     map[types.UID]int{},
 	}
 	go r.deliver(ctx)
 	return r
@@ -206,6 +208,7 @@ func (r *Runtime) alive(uid types.UID, number int64) *incarnation {
 func (r *Runtime) Observe(_ context.Context, uid types.UID) (found []runtime.Incarnation, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.looks[uid]++
 	err = r.call(Call{Verb: Observe, UID: uid}, func() error {
 		if w := r.workloads[uid]; w != nil {
 			found = w.list()

@@ -1,0 +1,237 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// newInstance gives an Instance that runs the command. Its failures are mended at once, unless the change says otherwise.
+func newInstance(namespace, name string, command ...string) *v1alpha1.Instance {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	instance.Spec.Process.Command = command
+	return instance
+}
+
+// get reads the object anew.
+func get(ctx context.Context, g Gomega, object process.Object) {
+	g.ExpectWithOffset(1, k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+}
+
+// change changes the object as a user would, whatever the manager writes meanwhile.
+func change(ctx context.Context, object process.Object, do func()) {
+	EventuallyWithOffset(1, func(g Gomega) {
+		get(ctx, g, object)
+		do()
+		g.Expect(k8s.Update(ctx, object)).To(Succeed())
+	}).Should(Succeed())
+}
+
+// reads waits until a condition of the object has that status and reason, and speaks of the newest spec; it leaves the object as read then.
+func reads(ctx context.Context, object process.Object, conditionType string, is metav1.ConditionStatus, reason string) metav1.Condition {
+	var found metav1.Condition
+	EventuallyWithOffset(1, func(g Gomega) {
+		get(ctx, g, object)
+		condition := meta.FindStatusCondition(object.GetProcessStatus().Conditions, conditionType)
+		g.Expect(condition).NotTo(BeNil(), "%s is not set", conditionType)
+		g.Expect(condition.ObservedGeneration).To(Equal(object.GetGeneration()))
+		g.Expect(condition.Status).To(Equal(is), "%s: %s %s", conditionType, condition.Reason, condition.Message)
+		if reason != "" {
+			g.Expect(condition.Reason).To(Equal(reason))
+		}
+		found = *condition
+	}).Should(Succeed())
+	return found
+}
+
+// becomesReady waits until the object is ready, and checks that it is at rest as it should be.
+func becomesReady(ctx context.Context, object process.Object) {
+	GinkgoHelper()
+	reads(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning)
+	restsAs(object, status.CurrentStatus)
+}
+
+// stalls waits until the object is Stalled for that reason, and gives the message.
+func stalls(ctx context.Context, object process.Object, reason string) string {
+	GinkgoHelper()
+	condition := reads(ctx, object, v1alpha1.ConditionStalled, metav1.ConditionTrue, reason)
+	restsAs(object, status.FailedStatus)
+	return condition.Message
+}
+
+// restsAs checks that exactly one of Ready, Reconciling and Stalled is True, and what tools make of it.
+func restsAs(object process.Object, want status.Status) {
+	GinkgoHelper()
+	var are []string
+	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		if meta.IsStatusConditionTrue(object.GetProcessStatus().Conditions, conditionType) {
+			are = append(are, conditionType)
+		}
+	}
+	Expect(are).To(HaveLen(1), "exactly one is True")
+	content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(object)
+	Expect(err).NotTo(HaveOccurred())
+	result, err := status.Compute(&unstructured.Unstructured{Object: content})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(result.Status).To(Equal(want), result.Message)
+}
+
+// isGone waits until the object and every trace of its process are gone.
+func isGone(ctx context.Context, object process.Object) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		err := k8s.Get(ctx, client.ObjectKeyFromObject(object), object.DeepCopyObject().(process.Object))
+		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		g.Expect(rt.Known()).NotTo(ContainElement(object.GetUID()))
+	}).Should(Succeed())
+}
+
+// cleanUp deletes what a spec has left, whatever its processes do.
+func cleanUp(ctx context.Context, namespace string) {
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}} {
+		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
+	}
+	Eventually(func(g Gomega) {
+		var instances v1alpha1.InstanceList
+		var devServers v1alpha1.DevServerList
+		g.Expect(k8s.List(ctx, &instances, client.InNamespace(namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &devServers, client.InNamespace(namespace))).To(Succeed())
+		for i := range instances.Items {
+			_ = rt.Kill(ctx, instances.Items[i].UID, instances.Items[i].Status.Incarnation)
+		}
+		for i := range devServers.Items {
+			_ = rt.Kill(ctx, devServers.Items[i].UID, devServers.Items[i].Status.Incarnation)
+		}
+		g.Expect(instances.Items).To(BeEmpty())
+		g.Expect(devServers.Items).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+// staysUnwritten has the object looked at several times and checks that nothing was written.
+func staysUnwritten(ctx context.Context, object process.Object) {
+	GinkgoHelper()
+	get(ctx, Default, object)
+	version := object.GetResourceVersion()
+	for range 3 {
+		looks := rt.Looks(object.GetUID())
+		rt.Announce(object.GetUID())
+		Eventually(func() int { return rt.Looks(object.GetUID()) }).Should(BeNumerically(">", looks))
+	}
+	Consistently(func(g Gomega) {
+		get(ctx, g, object)
+		g.Expect(object.GetResourceVersion()).To(Equal(version))
+	}).Should(Succeed())
+}
+
+// history is everything that a client could see of one object.
+type history struct {
+	mu      sync.Mutex
+	states  []process.Object
+	missing bool
+	stop    func()
+}
+
+// follow watches and polls an object until the spec ends or stop is called.
+func follow(ctx context.Context, object process.Object, list client.ObjectList) *history {
+	GinkgoHelper()
+	h := &history{}
+	watching, err := k8s.Watch(ctx, list, client.InNamespace(object.GetNamespace()),
+		client.MatchingFields{"metadata.name": object.GetName()})
+	Expect(err).NotTo(HaveOccurred())
+	done, ended := make(chan struct{}), sync.WaitGroup{}
+	ended.Go(func() {
+		for event := range watching.ResultChan() {
+			h.note(event)
+		}
+	})
+	key, empty := client.ObjectKeyFromObject(object), object.DeepCopyObject().(process.Object)
+	ended.Go(func() {
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				if err := k8s.Get(ctx, key, empty); apierrors.IsNotFound(err) {
+					h.note(watch.Event{Type: watch.Deleted})
+				}
+			}
+		}
+	})
+	h.stop = sync.OnceFunc(func() {
+		close(done)
+		watching.Stop()
+		ended.Wait()
+	})
+	DeferCleanup(h.stop)
+	return h
+}
+
+func (h *history) note(event watch.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if event.Type == watch.Deleted {
+		h.missing = true
+	}
+	if object, ok := event.Object.(process.Object); ok {
+		h.states = append(h.states, object)
+	}
+}
+
+// wasMissing says whether a client ever was told that the object is not there.
+func (h *history) wasMissing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.missing
+}
+
+// saw says whether the condition was True in any state that a client saw, of that incarnation.
+func (h *history) saw(conditionType string, incarnation int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, state := range h.states {
+		if state.GetProcessStatus().Incarnation == incarnation && meta.IsStatusConditionTrue(state.GetProcessStatus().Conditions, conditionType) {
+			return true
+		}
+	}
+	return false
+}
+
+// always says whether the condition was True in every state that a client saw.
+func (h *history) always(conditionType string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, state := range h.states {
+		if !meta.IsStatusConditionTrue(state.GetProcessStatus().Conditions, conditionType) {
+			return false
+		}
+	}
+	return true
+}
+
+// live gives the incarnations that live of an object.
+func live(object client.Object) func() []int64 {
+	uid := object.GetUID()
+	return func() []int64 { return rt.Live(uid) }
+}
+
+func uidOf(object client.Object) types.UID { return object.GetUID() }

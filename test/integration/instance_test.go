@@ -1,0 +1,223 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+var _ = Describe("an Instance", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	It("runs, says so, and is left alone", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude", "--resume")
+		instance.Spec.Session = "pr-1"
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+
+		Expect(instance.Finalizers).To(ContainElement(v1alpha1.FinalizerProcess))
+		Expect(instance.Labels).To(HaveKeyWithValue(v1alpha1.LabelSession, "pr-1"))
+		Expect(instance.Status.AttachCommand).To(Equal("berth attach instance/claude -n " + namespace))
+		Expect(instance.Status.Incarnation).To(BeEquivalentTo(1))
+		Expect(instance.Status.Process.PID).NotTo(BeZero())
+		Expect(instance.Status.Process.Node).To(Equal(fake.Node))
+		Expect(instance.Status.ObservedGeneration).To(Equal(instance.Generation))
+		for _, conditionType := range lifecycle.Conditions {
+			Expect(instance.Status.Conditions).To(ContainElement(HaveField("Type", conditionType)))
+		}
+		process, started := rt.Process(instance.UID)
+		Expect(started).To(BeTrue())
+		Expect(process.Command).To(Equal([]string{"claude", "--resume"}))
+		Expect(process.Terminal).To(Equal(&runtime.Terminal{Columns: 120, Rows: 40}))
+
+		By("telling what a user may notice")
+		Eventually(func(g Gomega) {
+			var events eventsv1.EventList
+			g.Expect(k8s.List(ctx, &events, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(events.Items).To(ContainElement(And(
+				HaveField("Regarding.UID", uidOf(instance)), HaveField("Reason", v1alpha1.ReasonRunning))))
+		}).Should(Succeed())
+		staysUnwritten(ctx, instance)
+	})
+
+	It("is never missing while it restarts, and starts once for each request", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+
+		seen := follow(ctx, instance, &v1alpha1.InstanceList{})
+		for n, token := range []string{"first", "second"} {
+			change(ctx, instance, func() { instance.Spec.RestartToken = token })
+			becomesReady(ctx, instance)
+			Expect(instance.Status.Incarnation).To(BeEquivalentTo(n + 2))
+			Expect(instance.Status.ObservedRestartToken).To(Equal(token))
+		}
+		staysUnwritten(ctx, instance)
+		Eventually(seen.saw).WithArguments(v1alpha1.ConditionReady, int64(3)).Should(BeTrue())
+		seen.stop()
+		Expect(seen.wasMissing()).To(BeFalse())
+		Expect(seen.saw(v1alpha1.ConditionRestarting, 1)).To(BeTrue(), "Restarting is said before anything is ended")
+		Expect(instance.Status.RestartCount).To(BeEquivalentTo(2))
+		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(3))
+		Expect(rt.Count(instance.UID, fake.Stop)).To(Equal(2))
+		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "an end that was asked for is no crash")
+	})
+
+	It("makes one restart of all requests that come before the new incarnation", func(ctx context.Context) {
+		rt.Program("stubborn", fake.Program{IgnoreStop: true})
+		instance := newInstance(namespace, "claude", "stubborn")
+		instance.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](3600)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		for _, token := range []string{"a", "b", "c"} {
+			change(ctx, instance, func() { instance.Spec.RestartToken = token })
+			reads(ctx, instance, v1alpha1.ConditionRestarting, metav1.ConditionTrue, v1alpha1.ReasonRequested)
+		}
+		Expect(instance.Status.Stopping.Incarnation).To(BeEquivalentTo(1))
+		rt.Exit(instance.UID, runtime.Exit{Known: true, Signal: "SIGTERM"})
+		becomesReady(ctx, instance)
+		staysUnwritten(ctx, instance)
+		Expect(instance.Status.ObservedRestartToken).To(Equal("c"))
+		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(2))
+		Expect(rt.Count(instance.UID, fake.Stop)).To(Equal(1), "it is asked to end once")
+	})
+
+	It("stops and starts as its spec says", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		change(ctx, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
+		stalls(ctx, instance, v1alpha1.ReasonStopped)
+		Expect(rt.Live(instance.UID)).To(BeEmpty())
+		Expect(instance.Status.Process).To(BeNil())
+		staysUnwritten(ctx, instance)
+		change(ctx, instance, func() { instance.Spec.State = v1alpha1.StateRunning })
+		becomesReady(ctx, instance)
+		Expect(rt.Live(instance.UID)).To(Equal([]int64{2}))
+	})
+
+	It("never starts what was created to be stopped", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude")
+		instance.Spec.State = v1alpha1.StateStopped
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		stalls(ctx, instance, v1alpha1.ReasonStopped)
+		staysUnwritten(ctx, instance)
+		Expect(rt.Count(instance.UID, fake.Start)).To(BeZero())
+	})
+
+	It("comes back after a crash", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude")
+		instance.Spec.Backoff.InitialSeconds = ptr.To[int32](2)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		rt.Exit(instance.UID, runtime.Exit{Known: true, Code: 37})
+		reads(ctx, instance, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackOff)
+		restsAs(instance, status.InProgressStatus)
+		Expect(instance.Status.NextRestartTime).NotTo(BeNil())
+		Expect(instance.Status.LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
+		becomesReady(ctx, instance)
+		Expect(instance.Status.Incarnation).To(BeEquivalentTo(2))
+		Expect(instance.Status.Failures).To(BeEquivalentTo(1))
+	})
+
+	It("kills what ignores its end when the grace period is over", func(ctx context.Context) {
+		rt.Program("stubborn", fake.Program{IgnoreStop: true})
+		instance := newInstance(namespace, "claude", "stubborn")
+		instance.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		Expect(k8s.Delete(ctx, instance)).To(Succeed())
+		isGone(ctx, instance)
+		Expect(rt.Count(instance.UID, fake.Stop)).To(Equal(1))
+		Expect(rt.Count(instance.UID, fake.Kill)).To(Equal(1))
+	})
+
+	It("gives a new object of the same name a process of its own", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		Expect(k8s.Delete(ctx, instance)).To(Succeed())
+		again := newInstance(namespace, "claude", "claude")
+		Eventually(func() error { return k8s.Create(ctx, again) }).Should(Succeed())
+		becomesReady(ctx, again)
+		isNew := again.UID != instance.UID
+		Expect(isNew).To(BeTrue())
+		Expect(rt.Known()).To(And(ContainElement(again.UID), Not(ContainElement(instance.UID))))
+		Expect(again.Status.Incarnation).To(BeEquivalentTo(1))
+	})
+
+	It("is restarted by a new spec, or shows the difference until its next restart", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		change(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude", "--new"} })
+		becomesReady(ctx, instance)
+		Expect(instance.Status.Incarnation).To(BeEquivalentTo(2))
+
+		change(ctx, instance, func() { instance.Spec.UpdatePolicy = v1alpha1.UpdateOnRestart })
+		change(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude", "--newer"} })
+		reads(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonDrifted)
+		Expect(instance.Status.Incarnation).To(BeEquivalentTo(2))
+		change(ctx, instance, func() { instance.Spec.RestartToken = "now" })
+		reads(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+		becomesReady(ctx, instance)
+		process, _ := rt.Process(instance.UID)
+		Expect(process.Command).To(Equal([]string{"claude", "--newer"}))
+	})
+
+	It("is deleted after its time when it rests, and not when it runs again", func(ctx context.Context) {
+		rt.Program("short", fake.Program{Exit: &runtime.Exit{Known: true}})
+		instance := newInstance(namespace, "done", "short")
+		instance.Spec.RestartPolicy = v1alpha1.RestartNever
+		instance.Spec.TTLSecondsAfterStopped = ptr.To[int32](2)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		stalls(ctx, instance, v1alpha1.ReasonCompleted)
+		isGone(ctx, instance)
+
+		kept := newInstance(namespace, "kept", "claude")
+		kept.Spec.TTLSecondsAfterStopped = ptr.To[int32](0)
+		Expect(k8s.Create(ctx, kept)).To(Succeed())
+		becomesReady(ctx, kept)
+		Consistently(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(kept), kept) }).Should(Succeed())
+		Expect(kept.DeletionTimestamp).To(BeNil())
+	})
+
+	It("reads its environment from Secrets and ConfigMaps, and waits for those that are not there", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude", "--port=$(PORT)")
+		instance.Spec.Process.Env = []v1alpha1.EnvVar{
+			{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: "keys", Key: "token"}}},
+			{Name: "PORT", ValueFrom: &v1alpha1.EnvVarSource{ConfigMapKeyRef: &v1alpha1.KeyRef{Name: "settings", Key: "port"}}},
+		}
+		Expect(k8s.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "settings"}, Data: map[string]string{"port": "8080"},
+		})).To(Succeed())
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		message := stalls(ctx, instance, v1alpha1.ReasonInvalidEnvironment)
+		Expect(message).To(And(ContainSubstring("TOKEN"), ContainSubstring("Secret keys does not exist in namespace "+namespace)))
+		Expect(rt.Count(instance.UID, fake.Start)).To(BeZero())
+
+		Expect(k8s.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keys"}, StringData: map[string]string{"token": "s3cret"},
+		})).To(Succeed())
+		becomesReady(ctx, instance)
+		process, _ := rt.Process(instance.UID)
+		Expect(process.Env).To(ContainElements("TOKEN=s3cret", "PORT=8080"))
+		Expect(process.Command).To(Equal([]string{"claude", "--port=8080"}))
+	})
+})

@@ -1,0 +1,138 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package integration tells the stories of a user, with the real manager on a real API server and processes in memory.
+package integration
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// The patience of the suite. Machines are slow at times; nothing here waits that long on a good one.
+const (
+	patience = 90 * time.Second
+	interval = 50 * time.Millisecond
+	// calm is how long something has to stay as it is.
+	calm = 500 * time.Millisecond
+)
+
+var (
+	// config and k8s reach the API server; k8s reads and writes without a cache.
+	config *rest.Config
+	k8s    client.WithWatch
+	// rt is where the processes run. It outlives a manager, as the processes of a host do.
+	rt *fake.Sockets
+
+	environment *envtest.Environment
+	stopRuntime context.CancelFunc
+	stopManager func()
+)
+
+func TestIntegration(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(interval)
+	SetDefaultConsistentlyDuration(calm)
+	SetDefaultConsistentlyPollingInterval(interval)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "Integration")
+	noLeak(t, before)
+}
+
+// noLeak fails when the manager has left a goroutine behind. Idle connections to the API server and logging end by themselves or never.
+func noLeak(t *testing.T, before goleak.Option) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Eventually(func() error {
+		return goleak.Find(before,
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
+			goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
+			goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+			goleak.IgnoreAnyFunction("os/signal.loop"),
+			goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),
+		)
+	}).WithTimeout(patience).Should(Succeed())
+}
+
+var _ = BeforeSuite(func() {
+	ctrl.SetLogger(logr.Discard())
+	environment = &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory = filepath.Join("..", "..", "bin")
+	}
+	var err error
+	config, err = environment.Start()
+	Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	config.QPS, config.Burst = 500, 1000
+	k8s, err = client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	Expect(err).NotTo(HaveOccurred())
+
+	var ctx context.Context
+	ctx, stopRuntime = context.WithCancel(context.Background())
+	rt = fake.WithSockets(fake.New(ctx, clock.RealClock{}))
+	stopManager = startManager()
+})
+
+var _ = AfterSuite(func() {
+	if stopManager != nil {
+		stopManager()
+	}
+	if stopRuntime != nil {
+		stopRuntime()
+	}
+	Expect(environment.Stop()).To(Succeed())
+	if rt != nil {
+		Expect(rt.Violations()).To(BeEmpty(), "two incarnations of one object lived at once")
+	}
+})
+
+// startManager runs a manager until the function that it gives is called.
+func startManager() (stop func()) {
+	mgr, err := manager.New(config, manager.Options{
+		Runtime: rt, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		defer GinkgoRecover()
+		ended <- mgr.Start(ctx)
+	}()
+	return func() {
+		cancel()
+		Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
+	}
+}
+
+// newNamespace gives a namespace of its own to a spec, and deletes what is in it afterwards.
+func newNamespace(ctx context.Context) string {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-"}}
+	ExpectWithOffset(1, k8s.Create(ctx, namespace)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) { cleanUp(ctx, namespace.Name) })
+	return namespace.Name
+}
