@@ -1,0 +1,205 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const namespace = "default"
+
+var inNamespace = client.InNamespace(namespace)
+
+// houseMark is the variable by which every process that berth started is known: all of them inherit it.
+const houseMark = "E2E_HOUSE"
+
+// berth is a `berth up` with a state folder of its own, and the commands that talk to it.
+type berth struct {
+	root, assets, state string
+	mark                string
+	cgroupsBefore       map[string]bool
+
+	output *output
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	err    error
+
+	client client.WithWatch
+}
+
+func newBerth(root, assets, state string) *berth {
+	return &berth{
+		root: root, assets: assets, state: state,
+		mark:          fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()),
+		cgroupsBefore: cgroups(),
+		output:        &output{},
+	}
+}
+
+func (b *berth) program() string    { return filepath.Join(b.root, "bin", "berth") }
+func (b *berth) kubeconfig() string { return filepath.Join(b.state, "kubeconfig") }
+
+// environment is that of the tests, with berth's programs in PATH and the mark.
+func (b *berth) environment() []string {
+	return append(os.Environ(),
+		"PATH="+filepath.Join(b.root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"KUBEBUILDER_ASSETS="+b.assets,
+		"KUBECONFIG="+b.kubeconfig(),
+		"NEXT_TELEMETRY_DISABLED=1",
+		houseMark+"="+b.mark,
+	)
+}
+
+// up starts `berth up` and waits until its API server answers with our kinds and its manager can be asked for logs.
+func (b *berth) up(ctx context.Context, args ...string) {
+	GinkgoHelper()
+	Expect(b.running()).To(BeFalse(), "berth is up already")
+	b.cmd = exec.Command(b.program(), append([]string{"up", "--state-dir", b.state}, args...)...)
+	b.cmd.Env = b.environment()
+	b.cmd.Stdout, b.cmd.Stderr = b.output, b.output
+	// A group of its own, so that a Ctrl-C at the tests does not reach it before they say so.
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	Expect(b.cmd.Start()).To(Succeed())
+	b.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		b.err = cmd.Wait()
+		close(ended)
+	}(b.cmd, b.ended)
+
+	Eventually(func(g Gomega) {
+		g.Expect(b.running()).To(BeTrue(), "berth up ended: %v\n%s", b.err, b.output)
+		g.Expect(b.connect()).To(Succeed())
+		var servers v1alpha1.DevServerList
+		g.Expect(b.client.List(ctx, &servers)).To(Succeed())
+	}).WithTimeout(startTimeout).Should(Succeed(), "%s", b.output)
+}
+
+func (b *berth) connect() error {
+	config, err := clientcmd.BuildConfigFromFlags("", b.kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = 100, 200
+	if err := v1alpha1.AddToScheme(clientgoscheme.Scheme); err != nil {
+		return err
+	}
+	b.client, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
+	return err
+}
+
+func (b *berth) running() bool {
+	if b.ended == nil {
+		return false
+	}
+	select {
+	case <-b.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// interrupt is Ctrl-C.
+func (b *berth) interrupt(ctx context.Context) {
+	GinkgoHelper()
+	Expect(b.cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	Eventually(ctx, b.ended).WithTimeout(startTimeout).Should(BeClosed(), "berth up did not end on Ctrl-C\n%s", b.output)
+	Expect(b.err).NotTo(HaveOccurred(), "berth up failed at its end\n%s", b.output)
+}
+
+// kill is kill -9.
+func (b *berth) kill(ctx context.Context) {
+	GinkgoHelper()
+	Expect(b.cmd.Process.Kill()).To(Succeed())
+	Eventually(ctx, b.ended).Should(BeClosed())
+}
+
+// run runs a command of berth and gives its output; the command must succeed.
+func (b *berth) run(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	return b.execute(ctx, b.program(), args...)
+}
+
+// kubectl runs kubectl against the API server of this berth.
+func (b *berth) kubectl(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	return b.execute(ctx, filepath.Join(b.assets, "kubectl"), args...)
+}
+
+func (b *berth) execute(ctx context.Context, program string, args ...string) string {
+	GinkgoHelper()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = b.environment()
+	text, err := cmd.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s %s:\n%s", filepath.Base(program), strings.Join(args, " "), text)
+	return string(text)
+}
+
+// sockets gives the sockets that are left in the state folder.
+func (b *berth) sockets() ([]string, error) {
+	var found []string
+	err := filepath.WalkDir(b.state, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type()&fs.ModeSocket != 0 {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// explain shows what there is to say about a failure.
+func (b *berth) explain() {
+	fmt.Fprintf(GinkgoWriter, "\n--- berth up:\n%s\n", b.output)
+	if !b.running() {
+		return
+	}
+	cmd := exec.Command(filepath.Join(b.assets, "kubectl"), "get", "berth", "-A", "-o", "yaml")
+	cmd.Env = b.environment()
+	text, _ := cmd.CombinedOutput()
+	fmt.Fprintf(GinkgoWriter, "\n--- objects:\n%s\n", text)
+}
+
+// output keeps the end of what a program writes, safely while it writes.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+var _ io.Writer = &output{}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.text.Len() > 1<<20 {
+		o.text.Next(o.text.Len() / 2)
+	}
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}

@@ -1,0 +1,113 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// exits37 ends with exit code 37 on SIGUSR1, and not before.
+const exits37 = `
+import signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(37))
+print("waiting", flush=True)
+while True:
+    signal.pause()
+`
+
+var _ = Describe("berth up", Serial, func() {
+	It("is killed and started again: same processes, Ready never lost, true exit codes", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
+		shell := instance("shell", "/bin/sh")
+		shell.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
+		shell.create(ctx).ready(ctx)
+		during, after := oneShot("during").create(ctx).ready(ctx), oneShot("after").create(ctx).ready(ctx)
+		waitingFor(ctx, during, after)
+		pids := []int64{pidOf(web), pidOf(shell), pidOf(after)}
+		witnesses := []*witness{web.watch(ctx), shell.watch(ctx), after.watch(ctx)}
+
+		house.kill(ctx)
+		signalTo(pidOf(during), during.mark, syscall.SIGUSR1)
+		Eventually(func() []int64 { return tree(during.mark) }).Should(BeEmpty())
+		house.up(ctx)
+
+		By("telling the exit code of what ended meanwhile")
+		during.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
+		Expect(during.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
+
+		By("having all others as they were")
+		for _, s := range []*subject{web, shell, after} {
+			s.ready(ctx)
+			Expect(s.status().Incarnation).To(BeEquivalentTo(1))
+		}
+		Expect([]int64{pidOf(web), pidOf(shell), pidOf(after)}).To(Equal(pids))
+		web.answers("Hello")
+		for _, w := range witnesses {
+			missing, notReady, _ := w.testify()
+			Expect(missing).To(BeZero(), "a client saw an object missing")
+			Expect(notReady).To(BeZero(), "Ready was lost")
+		}
+
+		By("knowing the exit code of a process that it has not started itself")
+		signalTo(pidOf(after), after.mark, syscall.SIGUSR1)
+		after.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
+		Expect(after.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
+
+		By("still restarting what it has adopted")
+		house.run(ctx, "restart", web.path())
+		web.incarnation(ctx, 2)
+	})
+
+	It("ends the processes on Ctrl-C, and starts them again without counting a failure", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
+		house.interrupt(ctx)
+		Expect(tree(web.mark)).To(BeEmpty())
+		Expect(listens(web.server().Status.Port)).To(BeFalse())
+
+		house.up(ctx)
+		web.incarnation(ctx, 2)
+		web.answers("Hello")
+		Expect(web.status().Failures).To(BeZero())
+	})
+
+	It("leaves the processes alone with --keep", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
+		house.interrupt(ctx)
+		house.up(ctx, "--keep")
+		web.incarnation(ctx, 2)
+		pid := pidOf(web)
+		house.interrupt(ctx)
+		Expect(tree(web.mark)).To(ConsistOf(pid))
+
+		house.up(ctx)
+		web.ready(ctx)
+		Expect(pidOf(web)).To(Equal(pid))
+	})
+})
+
+func oneShot(name string) *subject {
+	s := instance(name, "python3", "-u", "-c", exits37)
+	s.GetProcessSpec().RestartPolicy = v1alpha1.RestartNever
+	return s
+}
+
+// waitingFor waits until the programs have set up their signal handler: to run is not enough for that.
+func waitingFor(ctx context.Context, subjects ...*subject) {
+	GinkgoHelper()
+	for _, s := range subjects {
+		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waiting"))
+	}
+}
+
+func pidOf(s *subject) int64 {
+	GinkgoHelper()
+	Expect(s.status().Process).NotTo(BeNil())
+	return s.status().Process.PID
+}

@@ -1,0 +1,260 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// object is an object of a process kind.
+type object interface {
+	client.Object
+	GetProcessSpec() *v1alpha1.ProcessSpec
+	GetProcessStatus() *v1alpha1.ProcessStatus
+}
+
+// subject is one object in a story, and the mark of its processes.
+type subject struct {
+	object
+	resource string // as the command line has it, such as devserver
+	mark     string
+}
+
+var serial atomic.Int64
+
+// newSubject gives the object a name and a mark of its own.
+func newSubject(o object, resource, name string) *subject {
+	unique := fmt.Sprintf("%s-%d", name, serial.Add(1))
+	o.SetName(unique)
+	o.SetNamespace(namespace)
+	s := &subject{object: o, resource: resource, mark: house.mark + "-" + unique}
+	template := &o.GetProcessSpec().Process
+	template.Env = append(template.Env, v1alpha1.EnvVar{Name: objectMark, Value: s.mark})
+	return s
+}
+
+func devServer(name, dir string, command ...string) *subject {
+	return newSubject(&v1alpha1.DevServer{Spec: v1alpha1.DevServerSpec{ProcessSpec: processSpec(dir, command)}}, "devserver", name)
+}
+
+func instance(name string, command ...string) *subject {
+	return newSubject(&v1alpha1.Instance{Spec: v1alpha1.InstanceSpec{ProcessSpec: processSpec("", command)}}, "instance", name)
+}
+
+func processSpec(dir string, command []string) v1alpha1.ProcessSpec {
+	return v1alpha1.ProcessSpec{Process: v1alpha1.ProcessTemplate{
+		Command: command, WorkingDir: dir,
+		Stop: v1alpha1.StopPolicy{GracePeriodSeconds: ptr.To[int32](5)},
+	}}
+}
+
+func (s *subject) path() string                        { return s.resource + "/" + s.GetName() }
+func (s *subject) server() *v1alpha1.DevServer         { return s.object.(*v1alpha1.DevServer) }
+func (s *subject) status() *v1alpha1.ProcessStatus     { return s.GetProcessStatus() }
+func (s *subject) condition(t string) metav1.Condition { return conditionOf(s.object, t) }
+
+func conditionOf(o object, conditionType string) metav1.Condition {
+	if found := meta.FindStatusCondition(o.GetProcessStatus().Conditions, conditionType); found != nil {
+		return *found
+	}
+	return metav1.Condition{Type: conditionType, Status: metav1.ConditionUnknown}
+}
+
+// create creates the object; whatever becomes of the spec, it is deleted at its end, and none of its processes may be left.
+func (s *subject) create(ctx context.Context) *subject {
+	GinkgoHelper()
+	Expect(house.client.Create(ctx, s.object)).To(Succeed())
+	DeferCleanup(s.delete)
+	return s
+}
+
+func (s *subject) delete(ctx context.Context) {
+	GinkgoHelper()
+	Expect(client.IgnoreNotFound(house.client.Delete(ctx, s.object))).To(Succeed())
+	s.gone(ctx)
+}
+
+// gone waits until the object is, and sees that its processes went before it.
+func (s *subject) gone(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func() bool { return apierrors.IsNotFound(s.read(ctx)) }).Should(BeTrue(), "%s is still there", s.path())
+	Expect(tree(s.mark)).To(BeEmpty(), "processes of %s are left", s.path())
+}
+
+// read reads the object into a new one: what is not there any more must not stay from before.
+func (s *subject) read(ctx context.Context) error {
+	fresh := s.fresh()
+	if err := house.client.Get(ctx, client.ObjectKeyFromObject(s.object), fresh); err != nil {
+		return err
+	}
+	s.object = fresh
+	return nil
+}
+
+func (s *subject) fresh() object {
+	if s.resource == "instance" {
+		return &v1alpha1.Instance{}
+	}
+	return &v1alpha1.DevServer{}
+}
+
+// change patches the spec.
+func (s *subject) change(ctx context.Context, mutate func()) {
+	GinkgoHelper()
+	before := s.DeepCopyObject().(client.Object)
+	mutate()
+	Expect(house.client.Patch(ctx, s.object, client.MergeFrom(before))).To(Succeed())
+}
+
+// ready waits until the object is Ready, for its spec as it is now.
+func (s *subject) ready(ctx context.Context) *subject {
+	GinkgoHelper()
+	s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	return s
+}
+
+// becomes waits until the condition is True with that reason, for the spec as it is now.
+func (s *subject) becomes(ctx context.Context, conditionType, reason string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(s.read(ctx)).To(Succeed())
+		is := s.condition(conditionType)
+		g.Expect(is.ObservedGeneration).To(Equal(s.GetGeneration()))
+		g.Expect(string(is.Status)+" "+is.Reason).To(Equal("True "+reason), "conditions: %+v", s.status().Conditions)
+	}).WithTimeout(startTimeout).Should(Succeed())
+}
+
+// incarnation waits until exactly that incarnation is Ready.
+func (s *subject) incarnation(ctx context.Context, n int64) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(s.read(ctx)).To(Succeed())
+		g.Expect(s.status().Incarnation).To(Equal(n))
+		g.Expect(s.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
+	}).WithTimeout(startTimeout).Should(Succeed())
+}
+
+// answers waits until the server answers at its URL with the words.
+func (s *subject) answers(words string) {
+	GinkgoHelper()
+	url := s.server().Status.URL
+	Expect(url).NotTo(BeEmpty())
+	Eventually(func() (string, error) { return fetch(url) }).WithTimeout(startTimeout).Should(ContainSubstring(words), url)
+}
+
+var httpClient = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func fetch(url string) (string, error) {
+	response, err := httpClient.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return string(body), err
+}
+
+// witness sees all that becomes of an object until it is asked: by polling, as a client would, and by a watch, which misses nothing.
+type witness struct {
+	mu       sync.Mutex
+	missing  int
+	notReady int
+	seen     map[string]bool // condition types that were True
+	stop     func()
+}
+
+// watch begins to look at the object.
+func (s *subject) watch(ctx context.Context) *witness {
+	GinkgoHelper()
+	ctx, cancel := context.WithCancel(ctx)
+	w := &witness{seen: map[string]bool{}}
+	list := client.ObjectList(&v1alpha1.DevServerList{})
+	if s.resource == "instance" {
+		list = &v1alpha1.InstanceList{}
+	}
+	revisions, err := house.client.Watch(ctx, list, inNamespace,
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", s.GetName())})
+	Expect(err).NotTo(HaveOccurred())
+	var done sync.WaitGroup
+	done.Go(func() { w.follow(revisions) })
+	reader, key := house.client, client.ObjectKeyFromObject(s.object)
+	done.Go(func() {
+		w.poll(ctx, func() (object, error) {
+			o := s.fresh()
+			return o, reader.Get(ctx, key, o)
+		})
+	})
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		revisions.Stop()
+		done.Wait()
+	})
+	DeferCleanup(w.stop)
+	return w
+}
+
+func (w *witness) follow(revisions watch.Interface) {
+	for event := range revisions.ResultChan() {
+		o, ok := event.Object.(object)
+		if !ok {
+			continue
+		}
+		w.mu.Lock()
+		if event.Type == watch.Deleted {
+			w.missing++
+		}
+		for _, condition := range o.GetProcessStatus().Conditions {
+			if condition.Status == metav1.ConditionTrue {
+				w.seen[condition.Type] = true
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// poll counts what a client sees. That the API server cannot be reached, while berth is killed, says nothing about the object.
+func (w *witness) poll(ctx context.Context, read func() (object, error)) {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		o, err := read()
+		w.mu.Lock()
+		switch {
+		case apierrors.IsNotFound(err):
+			w.missing++
+		case err == nil && conditionOf(o, v1alpha1.ConditionReady).Status != metav1.ConditionTrue:
+			w.notReady++
+		}
+		w.mu.Unlock()
+	}
+}
+
+// testify stops looking and says what was seen.
+func (w *witness) testify() (missing, notReady int, seen map[string]bool) {
+	w.stop()
+	return w.missing, w.notReady, w.seen
+}

@@ -1,0 +1,168 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// objectMark is the variable by which the processes of one object are known, wherever they went: children inherit it.
+const objectMark = "E2E_OBJECT"
+
+// marked gives the processes that have NAME=value in their environment, as "PID command line". Those that have ended already are not among them.
+func marked(name, value string) []string {
+	entries, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var found []string
+	for _, path := range entries {
+		if !hasVariable(path, name, value) {
+			continue
+		}
+		dir := filepath.Dir(path)
+		words, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || len(words) == 0 {
+			continue
+		}
+		found = append(found, filepath.Base(dir)+" "+string(bytes.ReplaceAll(bytes.TrimRight(words, "\x00"), []byte{0}, []byte{' '})))
+	}
+	return found
+}
+
+func hasVariable(path, name, value string) bool {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false // it has ended, or is somebody else's
+	}
+	return slices.Contains(strings.Split(string(text), "\x00"), name+"="+value)
+}
+
+// tree gives the PIDs of all processes of an object.
+func tree(mark string) []int64 {
+	var pids []int64
+	for _, process := range marked(objectMark, mark) {
+		pid, _, _ := strings.Cut(process, " ")
+		if n, err := strconv.ParseInt(pid, 10, 64); err == nil {
+			pids = append(pids, n)
+		}
+	}
+	return pids
+}
+
+// signalTo sends a signal from outside, to a process that is seen to be one of the object's.
+func signalTo(pid int64, mark string, signal syscall.Signal) {
+	GinkgoHelper()
+	Expect(tree(mark)).To(ContainElement(pid), "process %d is not one of %s", pid, mark)
+	Expect(syscall.Kill(int(pid), signal)).To(Succeed())
+}
+
+// listens says whether anybody accepts connections on the port.
+func listens(port int32) bool {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, fmt.Sprint(port)), time.Second)
+		if err == nil {
+			_ = conn.Close()
+			return true
+		}
+	}
+	return false
+}
+
+// cgroups gives all cgroup folders with a name of berth's.
+func cgroups() map[string]bool {
+	found := map[string]bool{}
+	// What vanishes meanwhile is not of interest.
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.Contains(path, "/berth-") {
+			found[path] = true
+		}
+		return nil
+	})
+	return found
+}
+
+// cgroupsBelow gives those cgroups that were not there before and are more than the empty root of an install.
+func cgroupsBelow(before map[string]bool) []string {
+	var found []string
+	for path := range cgroups() {
+		processes, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		isRoot := strings.HasPrefix(filepath.Base(path), "berth-")
+		if !before[path] && (!isRoot || err == nil && len(processes) > 0) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// residentOf gives the memory of a process in bytes.
+func residentOf(pid int) int64 {
+	GinkgoHelper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	Expect(err).NotTo(HaveOccurred())
+	fields := strings.Fields(string(text))
+	Expect(len(fields)).To(BeNumerically(">", 1))
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	Expect(err).NotTo(HaveOccurred())
+	return pages * int64(os.Getpagesize())
+}
+
+// parentOf gives the parent of a process.
+func parentOf(pid int64) int64 {
+	GinkgoHelper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	Expect(err).NotTo(HaveOccurred())
+	// The name, in parentheses, may hold spaces; state and parent follow it.
+	_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')'):]), " ")
+	fields := strings.Fields(rest)
+	Expect(len(fields)).To(BeNumerically(">", 1))
+	parent, err := strconv.ParseInt(fields[1], 10, 64)
+	Expect(err).NotTo(HaveOccurred())
+	return parent
+}
+
+// commandOf gives the command line of a process; nothing when it has ended.
+func commandOf(pid int64) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	return string(bytes.ReplaceAll(text, []byte{0}, []byte{' '}))
+}
+
+func containsBytes(text []byte, words string) bool { return bytes.Contains(text, []byte(words)) }
+
+// listenSomewhere takes a free port of this machine.
+func listenSomewhere() net.Listener {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	return listener
+}
+
+func portOf(listener net.Listener) *int32 {
+	port := int32(listener.Addr().(*net.TCPAddr).Port)
+	return &port
+}
+
+// freePort gives a port that nobody listens on.
+func freePort() string {
+	GinkgoHelper()
+	listener := listenSomewhere()
+	defer func() { Expect(listener.Close()).To(Succeed()) }()
+	return fmt.Sprint(*portOf(listener))
+}

@@ -1,0 +1,173 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = Describe("Trouble", func() {
+	DescribeTable("stalls with a message instead of a crash loop",
+		func(ctx context.Context, reason, words string, make func() *subject) {
+			s := make().create(ctx)
+			s.becomes(ctx, v1alpha1.ConditionStalled, reason)
+			Expect(s.condition(v1alpha1.ConditionStalled).Message).To(ContainSubstring(words))
+			Expect(s.status().Incarnation).To(BeNumerically("<=", 1))
+			Expect(s.status().RestartCount).To(BeZero())
+			Expect(tree(s.mark)).To(BeEmpty())
+		},
+		Entry("command not found", NodeTimeout(timeout), v1alpha1.ReasonCommandNotFound, "no-such-program", func() *subject {
+			return devServer("notfound", "", "no-such-program")
+		}),
+		Entry("no permission", NodeTimeout(timeout), v1alpha1.ReasonPermissionDenied, "README.md", func() *subject {
+			return devServer("denied", "", filepath.Join(house.root, "README.md"))
+		}),
+		Entry("missing directory", NodeTimeout(timeout), v1alpha1.ReasonWorkingDirMissing, "/no/such/dir", func() *subject {
+			return devServer("nodir", "/no/such/dir", "gohello")
+		}),
+	)
+
+	It("heals by itself when the secret that was missing comes", NodeTimeout(startTimeout), func(ctx context.Context) {
+		s := devServer("secret", "", "gohello")
+		name := s.GetName()
+		s.GetProcessSpec().Process.Env = append(s.GetProcessSpec().Process.Env, v1alpha1.EnvVar{
+			Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: name, Key: "token"}},
+		})
+		s.create(ctx)
+		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonInvalidEnvironment)
+		Expect(s.condition(v1alpha1.ConditionStalled).Message).To(ContainSubstring(name))
+
+		secret := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+			StringData: map[string]string{"token": "hush-hush"},
+		}
+		Expect(house.client.Create(ctx, secret)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(house.client.Delete(ctx, secret)).To(Succeed()) })
+		s.ready(ctx)
+		Expect(marked("TOKEN", "hush-hush")).To(HaveLen(1), "the secret is the server's alone")
+		Expect(house.kubectl(ctx, "get", s.path(), "-o", "yaml")).NotTo(ContainSubstring("hush-hush"))
+		Expect(filesWith(house.state, "hush-hush", "etcd")).To(BeEmpty(), "the secret is on disk")
+	})
+
+	It("opens the breaker, and a new spec brings it back", NodeTimeout(startTimeout), func(ctx context.Context) {
+		s := devServer("loop", "", "false")
+		spec := s.GetProcessSpec()
+		spec.Backoff = v1alpha1.BackoffPolicy{InitialSeconds: ptr.To[int32](0), MaxSeconds: ptr.To[int32](0)}
+		spec.Breaker.FailureThreshold = ptr.To[int32](3)
+		s.create(ctx)
+		s.becomes(ctx, v1alpha1.ConditionCircuitOpen, v1alpha1.ReasonCircuitOpen)
+		Expect(s.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonCircuitOpen))
+		Expect(s.status().Incarnation).To(BeEquivalentTo(3))
+
+		s.change(ctx, func() { s.GetProcessSpec().Process.Command = []string{"gohello"} })
+		s.ready(ctx)
+		s.answers("Hello")
+	})
+
+	DescribeTable("is ended whole",
+		func(ctx context.Context, processes int, script string) {
+			s := instance("stubborn", "/bin/sh", "-c", script)
+			s.GetProcessSpec().Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
+			s.create(ctx).ready(ctx)
+			Eventually(func() []int64 { return tree(s.mark) }).Should(HaveLen(processes))
+			house.run(ctx, "stop", s.path())
+			s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+			Expect(tree(s.mark)).To(BeEmpty())
+		},
+		Entry("ignored SIGTERM", NodeTimeout(startTimeout), 1, `trap "" TERM HUP INT; while :; do read -r line; done`),
+		Entry("a child that ignores SIGTERM", NodeTimeout(startTimeout), 2, `(trap "" TERM; exec sleep 1000) & wait`),
+		Entry("setsid", NodeTimeout(startTimeout), 2, `setsid sleep 1000 & wait`),
+		Entry("a double fork", NodeTimeout(startTimeout), 2, `(setsid sleep 1000 &); exec sleep 1000`),
+		Entry("a closed output", NodeTimeout(startTimeout), 1, `exec >&- 2>&-; exec sleep 1000`),
+		Entry("a stopped process", NodeTimeout(startTimeout), 1, `kill -STOP $$`),
+	)
+
+	It("keeps a flood without newlines within bounds, and nothing else is slowed", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		flood := devServer("flood", "", "python3", "-c", `
+import os
+block = b"x" * 65536
+while True:
+    os.write(1, block)
+`).create(ctx)
+		Eventually(func(g Gomega) {
+			g.Expect(flood.read(ctx)).To(Succeed())
+			g.Expect(flood.status().Process).NotTo(BeNil())
+		}).Should(Succeed())
+		By("serving another object meanwhile")
+		calm := devServer("calm", "", "gohello").create(ctx).ready(ctx)
+		for n := int64(2); n <= 4; n++ {
+			house.run(ctx, "restart", calm.path())
+			calm.incarnation(ctx, n)
+		}
+		By("keeping disk and memory within bounds")
+		Expect(allocated(house.state, "etcd")).To(BeNumerically("<", 512<<20))
+		Expect(residentOf(house.cmd.Process.Pid)).To(BeNumerically("<", 512<<20))
+		Expect(len(house.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<", 64<<20))
+		flood.delete(ctx)
+	})
+
+	It("survives a kill -9 of the shim", NodeTimeout(startTimeout), func(ctx context.Context) {
+		s := devServer("orphan", "", "gohello").create(ctx).ready(ctx)
+		pid := pidOf(s)
+		shim := parentOf(pid)
+		Expect(commandOf(shim)).To(ContainSubstring("berth-shim"))
+		Expect(syscall.Kill(int(shim), syscall.SIGKILL)).To(Succeed())
+		Eventually(func() string { return commandOf(shim) }).Should(BeEmpty())
+
+		By("leaving the server as it is")
+		s.answers("Hello")
+		Expect(tree(s.mark)).To(ConsistOf(pid))
+		By("still ending it")
+		house.run(ctx, "stop", s.path())
+		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+		Expect(tree(s.mark)).To(BeEmpty())
+	})
+})
+
+// allocated gives the bytes of disk that a folder takes, one of its folders left out.
+func allocated(dir, except string) int64 {
+	var sum int64
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == filepath.Join(dir, except) {
+			return fs.SkipDir
+		}
+		if info, err := entry.Info(); err == nil {
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+				sum += stat.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return sum
+}
+
+// filesWith gives the small files of a folder that hold the words, one of its folders left out.
+func filesWith(dir, words, except string) []string {
+	var found []string
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == filepath.Join(dir, except) {
+			return fs.SkipDir
+		}
+		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() && info.Size() < 8<<20 {
+			if text, err := os.ReadFile(path); err == nil && containsBytes(text, words) {
+				found = append(found, path)
+			}
+		}
+		return nil
+	})
+	return found
+}
