@@ -28,6 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -74,6 +75,7 @@ const (
 
 // setups register the controllers, one per kind.
 var setups = []func(ctrl.Manager, process.Dependencies) error{
+	devserver.Setup,
 	instance.Setup,
 }
 
