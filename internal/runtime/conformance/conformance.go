@@ -1,0 +1,199 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance is what every runtime backend has to pass. A backend's test calls Run with a function that makes a fresh Harness.
+package conformance
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Timeout is how long anything may take on a busy machine.
+const Timeout = 60 * time.Second
+
+// Features say what of the suite applies to a backend.
+type Features struct {
+	// Processes: programs really run on this machine, so that their PIDs can be looked at.
+	Processes bool
+	// Terminal: runtime.Attacher is implemented.
+	Terminal bool
+	// Logs: runtime.Logger is implemented.
+	Logs bool
+	// LogLimit is the disk that a log takes, in bytes; 0 when it is not bounded.
+	LogLimit int64
+	// Sockets: runtime.Inspector is implemented.
+	Sockets bool
+}
+
+// Harness is one backend, empty, with which one test is done. What has to be cleaned up is registered with t.Cleanup by whoever makes it.
+type Harness struct {
+	Features
+	Runtime runtime.Runtime
+	// Program is the path of the workload program (see Workload). A backend without processes imitates what follows it in the command:
+	// "sleep" and "ignore" (SIGTERM) stay, "exit N" and "signal N" end at once.
+	Program string
+	// Reopen loses the manager without a word to what it runs, and gives a new one over the same state. Nil when the backend keeps nothing.
+	Reopen func(t *testing.T) runtime.Runtime
+	// Usage is the disk in bytes that the log of a UID takes; needed with LogLimit.
+	Usage func(t *testing.T, uid types.UID) int64
+}
+
+var workload = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "berth-workload-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "workload")
+	cmd := exec.Command("go", "build", "-o", path, "github.com/berth-dev/berth/internal/runtime/conformance/workload")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", &exec.Error{Name: "go build: " + string(out), Err: err}
+	}
+	return path, nil
+})
+
+// Workload builds the workload program once per test binary, and gives its path. Call RemoveWorkload from TestMain.
+func Workload(t testing.TB) string {
+	t.Helper()
+	path, err := workload()
+	if err != nil {
+		t.Fatalf("build the workload: %v", err)
+	}
+	return path
+}
+
+// RemoveWorkload removes what Workload has built.
+func RemoveWorkload() {
+	if path, err := workload(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+}
+
+// Run runs the whole suite, each test with a Harness of its own.
+func Run(t *testing.T, harness func(t *testing.T) Harness) {
+	for _, test := range []struct {
+		name  string
+		needs func(Harness) bool
+		run   func(*suite)
+	}{
+		{"starts once, however often it is asked", nil, startTwice},
+		{"starts one process when many ask at once", nil, startConcurrently},
+		{"refuses older incarnations, and newer ones beside an older", nil, staleAndAlive},
+		{"tells exit codes and signals", nil, exits},
+		{"keeps the exit for whoever looks later", nil, exitBeforeObserve},
+		{"stops and kills, however often", nil, stopTwice},
+		{"acts on the named incarnation alone", nil, otherIncarnation},
+		{"does not lose a stop while it is starting", nil, stopWhileStarting},
+		{"ends what ignores the stop signal with a kill", nil, kill},
+		{"forgets only what is dead, and then everything", nil, forget},
+		{"lists everything", nil, list},
+		{"knows nothing of the unknown", nil, unknown},
+		{"goes on after a lost manager", canReopen, reopen},
+		{"learns what happened while there was no manager", canReopen, endWithoutManager},
+		{"keeps incarnations apart over a lost manager", canReopen, idempotentOverManagers},
+		{"explains what cannot be executed", processes, failures},
+		{"kills the whole tree", processes, killTree},
+		{"ends what a program leaves behind", processes, leftBehind},
+		{"ends what is stopped", processes, stopped},
+		{"sets up environment, directory and stdin", logs, surroundings},
+		{"keeps the log over incarnations, with cursors that stay valid", logs, cursors},
+		{"waits for output", logs, waits},
+		{"bounds the log of a flood", flooded, flood},
+		{"finds the sockets of a tree", sockets, listeners},
+		{"attaches to terminals", terminals, attach},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := harness(t)
+			if test.needs != nil && !test.needs(h) {
+				return // not a feature of this backend
+			}
+			test.run(&suite{T: t, Harness: h, WithT: NewWithT(t), ctx: t.Context()})
+		})
+	}
+}
+
+func canReopen(h Harness) bool { return h.Reopen != nil }
+func processes(h Harness) bool { return h.Processes }
+func logs(h Harness) bool      { return h.Processes && h.Logs }
+func flooded(h Harness) bool   { return h.Processes && h.Logs && h.LogLimit > 0 }
+func sockets(h Harness) bool   { return h.Processes && h.Sockets }
+func terminals(h Harness) bool { return h.Processes && h.Terminal }
+
+type suite struct {
+	*testing.T
+	Harness
+	*WithT
+	ctx context.Context
+}
+
+func newUID() types.UID { return uuid.NewUUID() }
+
+func (s *suite) process(uid types.UID, incarnation int64, mode ...string) runtime.Process {
+	return runtime.Process{
+		UID: uid, Incarnation: incarnation, Name: "tests/" + strings.ReplaceAll(s.Name(), " ", "-"),
+		Command: append([]string{s.Program}, mode...), Dir: os.TempDir(), StopSignal: "SIGTERM",
+	}
+}
+
+// start starts a new UID and gives it.
+func (s *suite) start(mode ...string) types.UID {
+	s.Helper()
+	uid := newUID()
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, mode...))).To(Succeed())
+	return uid
+}
+
+// observe gives the only incarnation of a UID, or one without a phase when there is none.
+func (s *suite) observe(uid types.UID) runtime.Incarnation {
+	s.Helper()
+	found, err := s.Runtime.Observe(s.ctx, uid)
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(len(found)).To(BeNumerically("<=", 1), "more than one incarnation: %v", found)
+	if len(found) == 0 {
+		return runtime.Incarnation{}
+	}
+	return found[0]
+}
+
+// await waits until an incarnation is as it should be, woken by events alone: one that gets lost fails the test.
+func (s *suite) await(uid types.UID, what string, is func(runtime.Incarnation) bool) runtime.Incarnation {
+	s.Helper()
+	timeout := time.After(Timeout)
+	for {
+		now := s.observe(uid)
+		if is(now) {
+			return now
+		}
+		select {
+		case <-s.Runtime.Events():
+		case <-timeout:
+			s.Fatalf("%s never was %s, but %s (%+v)", uid, what, now.Phase, now)
+		}
+	}
+}
+
+func (s *suite) awaitPhase(uid types.UID, phase runtime.Phase) runtime.Incarnation {
+	s.Helper()
+	return s.await(uid, string(phase), func(i runtime.Incarnation) bool { return i.Phase == phase })
+}
+
+// end kills what there is of a UID and waits for its end.
+func (s *suite) end(uid types.UID) runtime.Incarnation {
+	s.Helper()
+	s.Expect(s.Runtime.Kill(s.ctx, uid, s.observe(uid).Number)).To(Succeed())
+	return s.await(uid, "ended", func(i runtime.Incarnation) bool { return !i.Alive() })
+}

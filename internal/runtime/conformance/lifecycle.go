@@ -1,0 +1,222 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func startTwice(s *suite) {
+	uid := newUID()
+	p := s.process(uid, 1, "sleep")
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	first := s.awaitPhase(uid, runtime.Running)
+	s.Expect(first.Number).To(BeEquivalentTo(1))
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	s.Expect(s.observe(uid).PID).To(Equal(first.PID))
+	s.Expect(s.observe(uid).StartTicks).To(Equal(first.StartTicks))
+	s.end(uid)
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	s.Expect(s.observe(uid).Phase).To(Equal(runtime.Exited), "an incarnation that has ended is not started again")
+}
+
+func startConcurrently(s *suite) {
+	uid := newUID()
+	var all sync.WaitGroup
+	var failed atomic.Int32
+	for range 20 {
+		all.Go(func() {
+			if s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep")) != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	s.Expect(failed.Load()).To(BeZero())
+	first := s.awaitPhase(uid, runtime.Running)
+	if s.Processes {
+		s.Expect(alive(first.PID)).To(BeTrue())
+	}
+	s.end(uid)
+}
+
+func staleAndAlive(s *suite) {
+	uid := newUID()
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+	s.awaitPhase(uid, runtime.Running)
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+	s.end(uid)
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(Succeed())
+	now := s.awaitPhase(uid, runtime.Running)
+	s.Expect(now.Number).To(BeEquivalentTo(3))
+	s.Expect(now.Exit).To(BeNil())
+	s.end(uid)
+}
+
+func exits(s *suite) {
+	for _, code := range []int{0, 1, 37, 255} {
+		ended := s.awaitPhase(s.start("exit", fmt.Sprint(code)), runtime.Exited)
+		s.Expect(ended.Exit).NotTo(BeNil())
+		s.Expect(ended.Exit.Known).To(BeTrue(), ended.Exit.Message)
+		s.Expect(ended.Exit.Code).To(BeEquivalentTo(code))
+		s.Expect(ended.Exit.Signal).To(BeEmpty())
+		s.Expect(ended.Exit.FinishedAt.IsZero()).To(BeFalse())
+	}
+	for signal, name := range map[syscall.Signal]string{syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT"} {
+		ended := s.awaitPhase(s.start("signal", fmt.Sprint(int(signal))), runtime.Exited)
+		s.Expect(ended.Exit.Known).To(BeTrue())
+		s.Expect(ended.Exit.Signal).To(Equal(name))
+	}
+}
+
+func exitBeforeObserve(s *suite) {
+	uid := s.start("exit", "37")
+	// Only events are looked at until another process, started later, was seen to end.
+	s.awaitPhase(s.start("exit", "0"), runtime.Exited)
+	first := s.awaitPhase(uid, runtime.Exited)
+	s.Expect(first.Exit.Code).To(BeEquivalentTo(37))
+	s.Expect(s.observe(uid)).To(Equal(first), "it stays as it was")
+}
+
+func stopTwice(s *suite) {
+	uid := s.start("sleep")
+	s.awaitPhase(uid, runtime.Running)
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	ended := s.awaitPhase(uid, runtime.Exited)
+	s.Expect(ended.Exit.Signal).To(Equal("SIGTERM"))
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.observe(uid)).To(Equal(ended))
+}
+
+func otherIncarnation(s *suite) {
+	uid := newUID()
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 5, "sleep"))).To(Succeed())
+	before := s.awaitPhase(uid, runtime.Running)
+	for _, other := range []int64{0, 4, 6} {
+		s.Expect(s.Runtime.Stop(s.ctx, uid, other)).To(Succeed())
+		s.Expect(s.Runtime.Kill(s.ctx, uid, other)).To(Succeed())
+	}
+	s.Consistently(func() runtime.Incarnation { return s.observe(uid) }, "300ms", "50ms").Should(Equal(before))
+	s.end(uid)
+}
+
+func stopWhileStarting(s *suite) {
+	for range 10 {
+		uid := s.start("sleep")
+		s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+		s.awaitPhase(uid, runtime.Exited)
+	}
+	for range 10 {
+		uid := s.start("ignore")
+		s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
+		s.awaitPhase(uid, runtime.Exited)
+	}
+}
+
+func kill(s *suite) {
+	uid := s.start("ignore")
+	running := s.awaitPhase(uid, runtime.Running)
+	if s.Logs {
+		s.awaitOutput(uid, "ready") // from now on it ignores the signal
+	}
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Consistently(func() runtime.Phase { return s.observe(uid).Phase }, "300ms", "50ms").Should(Equal(runtime.Running))
+	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
+	ended := s.awaitPhase(uid, runtime.Exited)
+	s.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
+	if s.Processes {
+		s.Expect(alive(running.PID)).To(BeFalse())
+	}
+}
+
+func forget(s *suite) {
+	uid := s.start("sleep")
+	s.awaitPhase(uid, runtime.Running)
+	s.Expect(s.Runtime.Forget(s.ctx, uid)).NotTo(Succeed(), "it lives")
+	s.Expect(s.observe(uid).Phase).To(Equal(runtime.Running))
+	s.end(uid)
+	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
+	s.Expect(s.Runtime.Observe(s.ctx, uid)).To(BeEmpty())
+	s.Expect(s.Runtime.List(s.ctx)).To(BeEmpty())
+	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed(), "again")
+	if logger, ok := s.Runtime.(runtime.Logger); ok && s.Logs {
+		_, err := logger.OpenLog(s.ctx, uid)
+		s.Expect(err).To(MatchError(runtime.ErrNotFound))
+	}
+	// The UID is new again.
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "exit", "3"))).To(Succeed())
+	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Code).To(BeEquivalentTo(3))
+}
+
+func list(s *suite) {
+	living, ended := s.start("sleep"), s.start("exit", "4")
+	s.awaitPhase(living, runtime.Running)
+	s.awaitPhase(ended, runtime.Exited)
+	all, err := s.Runtime.List(s.ctx)
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(all).To(ConsistOf(s.observe(living), s.observe(ended)))
+	s.end(living)
+}
+
+func unknown(s *suite) {
+	uid := newUID()
+	s.Expect(s.Runtime.Observe(s.ctx, uid)).To(BeEmpty())
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
+	s.Expect(s.Runtime.List(s.ctx)).To(BeEmpty())
+}
+
+func reopen(s *suite) {
+	uid := s.start("sleep")
+	before := s.awaitPhase(uid, runtime.Running)
+	s.Runtime = s.Reopen(s.T)
+	s.Expect(s.observe(uid)).To(Equal(before), "found again as it was, without waiting")
+	s.Eventually(s.Runtime.Events()).WithTimeout(Timeout).Should(Receive(Equal(uid)), "what was adopted is told")
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+}
+
+func endWithoutManager(s *suite) {
+	ended, living := s.start("exit", "37"), s.start("sleep")
+	s.awaitPhase(living, runtime.Running)
+	s.Runtime = s.Reopen(s.T)
+	s.Expect(s.awaitPhase(ended, runtime.Exited).Exit.Code).To(BeEquivalentTo(37))
+	s.Runtime = s.Reopen(s.T)
+	s.Expect(s.observe(ended).Exit.Code).To(BeEquivalentTo(37))
+	s.Expect(s.observe(living).Phase).To(Equal(runtime.Running))
+	s.end(living)
+}
+
+func idempotentOverManagers(s *suite) {
+	uid := s.start("sleep")
+	// Lost at once: the process may not even run yet.
+	s.Runtime = s.Reopen(s.T)
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(Succeed())
+	first := s.awaitPhase(uid, runtime.Running)
+	s.Runtime = s.Reopen(s.T)
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(Succeed())
+	s.Expect(s.observe(uid)).To(Equal(first))
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+	s.end(uid)
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
+	s.awaitPhase(uid, runtime.Running)
+	s.Runtime = s.Reopen(s.T)
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
+	s.end(uid)
+}

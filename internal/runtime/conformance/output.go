@@ -1,0 +1,312 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func (s *suite) openLog(uid types.UID) runtime.Log {
+	s.Helper()
+	log, err := s.Runtime.(runtime.Logger).OpenLog(s.ctx, uid)
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Cleanup(func() { _ = log.Close() })
+	return log
+}
+
+// output gives all that is there of a log.
+func (s *suite) output(log runtime.Log) string {
+	s.Helper()
+	first, end, err := log.Bounds()
+	s.Expect(err).NotTo(HaveOccurred())
+	data := make([]byte, end-first)
+	_, err = log.ReadAt(data, first)
+	s.Expect(err).To(Or(BeNil(), MatchError(io.EOF)))
+	return string(data)
+}
+
+func (s *suite) awaitOutput(uid types.UID, text string) string {
+	s.Helper()
+	s.awaitPhaseNot(uid, runtime.Starting)
+	log := s.openLog(uid)
+	ctx, cancel := context.WithTimeout(s.ctx, Timeout)
+	defer cancel()
+	for {
+		out := s.output(log)
+		if strings.Contains(out, text) {
+			return out
+		}
+		_, end, err := log.Bounds()
+		s.Expect(err).NotTo(HaveOccurred())
+		s.Expect(log.Wait(ctx, end)).To(Succeed(), "waiting for %q after %q", text, out)
+	}
+}
+
+func (s *suite) awaitPhaseNot(uid types.UID, phase runtime.Phase) {
+	s.Helper()
+	s.await(uid, "other than "+string(phase), func(i runtime.Incarnation) bool { return i.Phase != phase })
+}
+
+func surroundings(s *suite) {
+	s.Setenv("BERTH_SECRET_OF_THE_MANAGER", "hidden")
+	s.Setenv("INHERITED", "yes")
+	for name, want := range map[string]string{"BERTH_SECRET_OF_THE_MANAGER": "", "INHERITED": "yes", "GIVEN": "last", "GOMAXPROCS": os.Getenv("GOMAXPROCS")} {
+		uid := newUID()
+		p := s.process(uid, 1, "env", name)
+		p.Env = []string{"GIVEN=first", "GIVEN=last"}
+		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+		s.awaitPhase(uid, runtime.Exited)
+		s.Expect(s.output(s.openLog(uid))).To(Equal(name + "=" + want + "\n"))
+	}
+
+	dir, err := filepath.EvalSymlinks(s.TempDir())
+	s.Expect(err).NotTo(HaveOccurred())
+	uid := newUID()
+	p := s.process(uid, 1, "where")
+	p.Dir = dir
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	s.awaitPhase(uid, runtime.Exited)
+	s.Expect(s.output(s.openLog(uid))).To(Equal(dir + "\n"))
+
+	uid = s.start("stdin")
+	s.awaitPhase(uid, runtime.Exited)
+	s.Expect(s.output(s.openLog(uid))).To(Equal("stdin open\n"))
+}
+
+func cursors(s *suite) {
+	uid := newUID()
+	_, err := s.Runtime.(runtime.Logger).OpenLog(s.ctx, uid)
+	s.Expect(err).To(MatchError(runtime.ErrNotFound))
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "env", "ONE"))).To(Succeed())
+	s.awaitPhase(uid, runtime.Exited)
+	log := s.openLog(uid)
+	_, cursor, err := log.Bounds()
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "env", "TWO"))).To(Succeed())
+	s.awaitPhase(uid, runtime.Exited)
+	rest := make([]byte, 100)
+	n, err := log.ReadAt(rest, cursor)
+	s.Expect(err).To(MatchError(io.EOF))
+	s.Expect(string(rest[:n])).To(Equal("TWO=\n"), "a cursor goes on in the next incarnation")
+	s.Expect(s.output(log)).To(Equal("ONE=\nTWO=\n"))
+
+	// Two readers don't disturb each other.
+	other := s.openLog(uid)
+	var all sync.WaitGroup
+	results := make([]string, 2)
+	for i, l := range []runtime.Log{log, other} {
+		all.Go(func() {
+			p := make([]byte, 10)
+			_, _ = l.ReadAt(p, 0)
+			results[i] = string(p)
+		})
+	}
+	all.Wait()
+	s.Expect(results).To(HaveEach("ONE=\nTWO=\n"))
+}
+
+func waits(s *suite) {
+	uid := s.start("sleep")
+	s.awaitOutput(uid, "ready")
+	log := s.openLog(uid)
+	_, end, err := log.Bounds()
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(log.Wait(s.ctx, 0)).To(Succeed())
+	ctx, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)
+	defer cancel()
+	s.Expect(log.Wait(ctx, end)).To(MatchError(context.DeadlineExceeded))
+
+	waiting := make(chan error, 1)
+	go func() { waiting <- log.Wait(context.Background(), end) }()
+	s.Consistently(waiting, "200ms").ShouldNot(Receive())
+	s.Expect(log.Close()).To(Succeed())
+	s.Eventually(waiting).WithTimeout(Timeout).Should(Receive(MatchError(runtime.ErrNotFound)))
+
+	s.end(uid)
+	log = s.openLog(uid)
+	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
+	s.Expect(log.Wait(s.ctx, end)).To(MatchError(runtime.ErrNotFound), "a log that is gone")
+}
+
+func flood(s *suite) {
+	// What was written in order is there in order, up to the end and back to where the head was cut off.
+	const lines = 400_000
+	uid := s.start("count", strconv.Itoa(lines))
+	log := s.openLogEventually(uid)
+	last := fmt.Sprintf("line %09d\nready\n", lines-1)
+	tail := make([]byte, len(last))
+	s.Eventually(func(g Gomega) {
+		_, end, err := log.Bounds()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(end).To(BeEquivalentTo(lines*15 + len("ready\n")))
+		_, err = log.ReadAt(tail, end-int64(len(last)))
+		g.Expect(err).To(Or(BeNil(), MatchError(io.EOF)))
+	}).WithTimeout(Timeout).Should(Succeed())
+	s.Expect(string(tail)).To(Equal(last))
+	s.Eventually(func() int64 { return s.Usage(s.T, uid) }).WithTimeout(Timeout).Should(BeNumerically("<=", s.LogLimit))
+	first, end, err := log.Bounds()
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(first).To(BeNumerically(">", 0), "the head was cut off")
+	_, err = log.ReadAt(tail, 0)
+	s.Expect(err).To(MatchError(io.ErrUnexpectedEOF), "what is gone does not read as zeros")
+	rest := s.output(log)
+	s.Expect(rest).To(HaveLen(int(end - first)))
+	s.Expect(rest).NotTo(ContainSubstring("\x00"))
+	next := (first + 14) / 15 // the first whole line
+	s.Expect(rest[next*15-first:]).To(HavePrefix(fmt.Sprintf("line %09d\n", next)), "offsets are those of the first day")
+	s.end(uid)
+
+	// A flood without newlines stays within bounds while it lasts. What a fast writer adds between two checks comes on top.
+	uid = s.start("flood")
+	log = s.openLogEventually(uid)
+	s.Eventually(func(g Gomega) {
+		_, end, err := log.Bounds()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(end).To(BeNumerically(">", 100*s.LogLimit))
+	}).WithTimeout(Timeout).Should(Succeed())
+	s.Expect(s.Usage(s.T, uid)).To(BeNumerically("<", 64*s.LogLimit+(64<<20)))
+	s.end(uid)
+	s.Eventually(func() int64 { return s.Usage(s.T, uid) }).WithTimeout(Timeout).Should(BeNumerically("<=", 64*s.LogLimit+(64<<20)))
+}
+
+func (s *suite) openLogEventually(uid types.UID) runtime.Log {
+	s.Helper()
+	s.awaitPhaseNot(uid, runtime.Starting)
+	return s.openLog(uid)
+}
+
+var listening = regexp.MustCompile(`listening on (127\.0\.0\.1):(\d+)`)
+
+func listeners(s *suite) {
+	inspector := s.Runtime.(runtime.Inspector)
+	uid := s.start("listen")
+	out := s.awaitOutput(uid, "listening")
+	port, err := strconv.Atoi(listening.FindStringSubmatch(out)[2])
+	s.Expect(err).NotTo(HaveOccurred())
+	pid := s.observe(uid).PID
+	s.Expect(inspector.Listeners(s.ctx, uid)).To(ConsistOf(runtime.Listener{Address: "127.0.0.1", Port: int32(port), PID: pid}))
+	owner, err := inspector.PortOwner(s.ctx, int32(port))
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(owner.PID).To(Equal(pid))
+	s.Expect(owner.UID).To(Equal(uid))
+	s.Expect(owner.Command).To(ContainSubstring("listen"))
+	s.end(uid)
+	s.Expect(inspector.Listeners(s.ctx, uid)).To(BeEmpty())
+
+	foreign, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		foreign, err = net.Listen("tcp4", "127.0.0.1:0")
+	}
+	s.Expect(err).NotTo(HaveOccurred())
+	number := int32(foreign.Addr().(*net.TCPAddr).Port)
+	owner, err = inspector.PortOwner(s.ctx, number)
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(owner.PID).To(BeEquivalentTo(os.Getpid()))
+	s.Expect(owner.UID).To(BeEmpty())
+	s.Expect(foreign.Close()).To(Succeed())
+	s.Expect(inspector.PortOwner(s.ctx, number)).To(BeNil())
+}
+
+// screen is what somebody who is attached sees.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (v *screen) Write(p []byte) (int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.text.Write(p)
+}
+
+func (v *screen) String() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.text.String()
+}
+
+// stuck is a client that takes what it is sent once and then never again.
+type stuck struct{ ctx context.Context }
+
+func (v stuck) Write([]byte) (int, error) {
+	<-v.ctx.Done()
+	return 0, errors.New("ended")
+}
+
+func attach(s *suite) {
+	attacher := s.Runtime.(runtime.Attacher)
+	plain := s.start("sleep")
+	s.awaitPhase(plain, runtime.Running)
+	s.Expect(attacher.Attach(s.ctx, plain, strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNoTerminal))
+	s.end(plain)
+	s.Expect(attacher.Attach(s.ctx, plain, strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNotFound))
+	s.Expect(attacher.Attach(s.ctx, newUID(), strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNotFound))
+
+	uid := newUID()
+	p := s.process(uid, 1, "terminal")
+	p.Terminal = &runtime.Terminal{Columns: 91, Rows: 31}
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	s.Expect(s.awaitOutput(uid, "ready")).To(ContainSubstring("size 91x31"))
+
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	idle, idleIn := io.Pipe()
+	defer func() { _ = idleIn.Close() }()
+	slow := make(chan error, 1)
+	go func() { slow <- attacher.Attach(ctx, uid, idle, stuck{ctx}, nil) }()
+
+	in, keys := io.Pipe()
+	defer func() { _ = keys.Close() }()
+	view, resize, ended := &screen{}, make(chan runtime.Terminal), make(chan error, 1)
+	go func() { ended <- attacher.Attach(ctx, uid, in, view, resize) }()
+	see := func(text string) {
+		s.Helper()
+		s.Eventually(view.String).WithTimeout(Timeout).Should(ContainSubstring(text))
+	}
+	see("ready") // what was said before is shown again
+	resize <- runtime.Terminal{Columns: 120, Rows: 40}
+	see("size 120x40")
+	_, err := io.WriteString(keys, "hello\n")
+	s.Expect(err).NotTo(HaveOccurred())
+	see("got <hello>")
+	// One that doesn't read holds up nobody.
+	for i := range 100 {
+		_, err := io.WriteString(keys, strings.Repeat("x", 1000)+strconv.Itoa(i)+"\n")
+		s.Expect(err).NotTo(HaveOccurred())
+	}
+	see("x99>")
+	cancelled, stop := context.WithCancel(s.ctx)
+	third := &screen{}
+	gone := make(chan error, 1)
+	go func() { gone <- attacher.Attach(cancelled, uid, idle, third, nil) }()
+	s.Eventually(third.String).WithTimeout(Timeout).Should(ContainSubstring("x99>"))
+	stop()
+	s.Eventually(gone).WithTimeout(Timeout).Should(Receive(BeNil()))
+
+	_, err = io.WriteString(keys, "bye\n")
+	s.Expect(err).NotTo(HaveOccurred())
+	see("farewell")
+	s.Eventually(ended).WithTimeout(Timeout).Should(Receive(BeNil()))
+	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Code).To(BeEquivalentTo(5))
+	cancel()
+	s.Eventually(slow).WithTimeout(Timeout).Should(Receive())
+	s.Expect(s.output(s.openLog(uid))).To(ContainSubstring("farewell"))
+}

@@ -1,0 +1,140 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// alive says whether a process lives; a zombie doesn't.
+func alive(pid int64) bool {
+	if syscall.Kill(int(pid), 0) != nil {
+		return false
+	}
+	data, err := os.ReadFile("/proc/" + strconv.FormatInt(pid, 10) + "/stat")
+	if err != nil {
+		return !os.IsNotExist(err)
+	}
+	_, after, _ := strings.Cut(string(data), ") ")
+	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+}
+
+// branches waits for the processes that "tree" and "leave" start, and gives their PIDs.
+func (s *suite) branches(dir string) []int64 {
+	s.Helper()
+	var pids []int64
+	s.Eventually(func() int {
+		found, _ := filepath.Glob(filepath.Join(dir, "pid-*"))
+		pids = nil
+		for _, name := range found {
+			_, number, _ := strings.Cut(filepath.Base(name), "-")
+			pid, _ := strconv.ParseInt(number, 10, 64)
+			pids = append(pids, pid)
+		}
+		return len(pids)
+	}).WithTimeout(Timeout).Should(Equal(3))
+	return pids
+}
+
+func (s *suite) expectDead(pids ...int64) {
+	s.Helper()
+	for _, pid := range pids {
+		s.Expect(alive(pid)).To(BeFalse(), "process %d was left over", pid)
+	}
+}
+
+func killTree(s *suite) {
+	dir := s.TempDir()
+	uid := s.start("tree", dir)
+	leader := s.awaitPhase(uid, runtime.Running)
+	pids := s.branches(dir)
+	s.Expect(alive(pids[0])).To(BeTrue())
+	s.end(uid)
+	s.expectDead(append(pids, leader.PID)...)
+	s.Expect(s.observe(uid).Exit.Signal).To(Equal("SIGKILL"))
+
+	// Asked kindly the program ends, and the rest, which ignores that, soon after.
+	dir = s.TempDir()
+	uid = s.start("tree", dir)
+	s.awaitPhase(uid, runtime.Running)
+	pids = s.branches(dir)
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	s.expectDead(pids...)
+}
+
+func leftBehind(s *suite) {
+	dir := s.TempDir()
+	uid := s.start("leave", dir, "7")
+	pids := s.branches(dir)
+	s.await(uid, "left by its program", func(i runtime.Incarnation) bool { return i.LeaderExit != nil || i.Phase == runtime.Exited })
+	ended := s.awaitPhase(uid, runtime.Exited)
+	s.Expect(ended.Exit.Known).To(BeTrue())
+	s.Expect(ended.Exit.Code).To(BeEquivalentTo(7), "the exit code is the program's, not that of what it left")
+	s.Expect(ended.LeaderExit).To(BeNil())
+	s.expectDead(pids...)
+
+	// A kill doesn't wait for the grace period of the rest.
+	dir = s.TempDir()
+	uid = s.start("leave", dir, "0")
+	pids = s.branches(dir)
+	s.end(uid)
+	s.expectDead(pids...)
+}
+
+func stopped(s *suite) {
+	uid := s.start("stopped")
+	s.awaitPhase(uid, runtime.Running)
+	if s.Logs {
+		s.awaitOutput(uid, "ready")
+	}
+	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+}
+
+func failures(s *suite) {
+	dir := s.TempDir()
+	plain := filepath.Join(dir, "plain")
+	s.Expect(os.WriteFile(plain, []byte("not a program"), 0o600)).To(Succeed())
+	orphaned := filepath.Join(dir, "script")
+	s.Expect(os.WriteFile(orphaned, []byte("#!/no/such/interpreter\n"), 0o700)).To(Succeed())
+	for name, test := range map[string]struct {
+		reason string
+		with   func(p *runtime.Process)
+		says   string
+	}{
+		"no such program":      {v1alpha1.ReasonCommandNotFound, func(p *runtime.Process) { p.Command = []string{"no-such-program"} }, "no-such-program"},
+		"no such path":         {v1alpha1.ReasonCommandNotFound, func(p *runtime.Process) { p.Command = []string{"/no/such/program"} }, "/no/such/program"},
+		"not in PATH of child": {v1alpha1.ReasonCommandNotFound, func(p *runtime.Process) { p.Command, p.Env = []string{"ls"}, []string{"PATH=" + dir} }, dir},
+		"no interpreter":       {v1alpha1.ReasonCommandNotFound, func(p *runtime.Process) { p.Command = []string{orphaned} }, "interpreter"},
+		"not executable":       {v1alpha1.ReasonPermissionDenied, func(p *runtime.Process) { p.Command = []string{plain} }, plain},
+		"a directory":          {v1alpha1.ReasonPermissionDenied, func(p *runtime.Process) { p.Command = []string{dir} }, dir},
+		"no directory":         {v1alpha1.ReasonWorkingDirMissing, func(p *runtime.Process) { p.Dir = dir + "/missing" }, "missing"},
+		"file as directory":    {v1alpha1.ReasonWorkingDirMissing, func(p *runtime.Process) { p.Dir = plain }, plain},
+		"preloaded":            {v1alpha1.ReasonStartFailed, func(p *runtime.Process) { p.Env = []string{"LD_PRELOAD=/evil.so"} }, "LD_PRELOAD"},
+	} {
+		uid := newUID()
+		p := s.process(uid, 1, "sleep")
+		test.with(&p)
+		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), name)
+		failed := s.awaitPhase(uid, runtime.Failed)
+		s.Expect(failed.StartError).NotTo(BeNil(), name)
+		s.Expect(failed.StartError.Reason).To(Equal(test.reason), "%s: %s", name, failed.StartError.Message)
+		s.Expect(failed.StartError.Message).To(ContainSubstring(test.says), name)
+		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), "again")
+		s.Expect(s.observe(uid)).To(Equal(failed), name)
+		// The next incarnation is free to do better.
+		s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "exit", "0"))).To(Succeed(), name)
+		s.awaitPhase(uid, runtime.Exited)
+	}
+}

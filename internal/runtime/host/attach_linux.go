@@ -1,0 +1,125 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// Attach implements runtime.Attacher. It returns nil when the process ends, when in does, and when the context ends. A reader that ignores
+// the end of the context keeps one goroutine until its Read returns.
+func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
+	client, err := h.attach(uid)
+	if err != nil {
+		return fmt.Errorf("attach to %s: %w", uid, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Closing the connection is what ends everything else.
+	stop := context.AfterFunc(ctx, func() { _ = client.Conn.Close() })
+	defer func() {
+		stop()
+		_ = client.Conn.Close()
+	}()
+	writer := make(chan func() error)
+	go feed(ctx, in, client, writer, cancel)
+	go forward(ctx, client, writer, resize)
+
+	_, err = io.Copy(out, client.Conn)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, io.EOF) {
+		return fmt.Errorf("attach to %s: %w", uid, cause)
+	}
+	var broken *net.OpError
+	if err != nil && !errors.As(err, &broken) {
+		return fmt.Errorf("attach to %s: write the output: %w", uid, err)
+	}
+	return nil
+}
+
+func (h *Host) attach(uid types.UID) (*shim.Client, error) {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return nil, err
+	}
+	f := h.look(e)
+	h.release(e, f.exists || f.recorded)
+	switch {
+	case !f.recorded || f.incarnation.Phase != runtime.Running || f.incarnation.LeaderExit != nil:
+		return nil, fmt.Errorf("nothing runs: %w", runtime.ErrNotFound)
+	case !f.record.Terminal:
+		return nil, runtime.ErrNoTerminal
+	case !f.held:
+		return nil, fmt.Errorf("the shim that held the terminal was killed: %w", runtime.ErrNotFound)
+	}
+	client, err := h.dial(uid, f.record.Token)
+	if err != nil {
+		return nil, err
+	}
+	// The size is told by the first resize; until then it stays as it is.
+	if err := client.Attach(0, 0); err != nil {
+		_ = client.Conn.Close()
+		if errors.Is(err, shim.ErrNoTerminal) {
+			err = runtime.ErrNoTerminal
+		}
+		return nil, err
+	}
+	return client, nil
+}
+
+// feed reads the input. Writes go through one goroutine, so that input and sizes don't mix.
+func feed(ctx context.Context, in io.Reader, client *shim.Client, writer chan<- func() error, cancel context.CancelCauseFunc) {
+	buf := make([]byte, 8<<10)
+	done := make(chan struct{})
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			write := func() error {
+				defer func() { done <- struct{}{} }()
+				_, err := client.Write(buf[:n])
+				return err
+			}
+			select {
+			case writer <- write:
+				<-done
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err != nil {
+			cancel(err)
+			return
+		}
+	}
+}
+
+// forward writes input and sizes to the shim until the attachment ends.
+func forward(ctx context.Context, client *shim.Client, writer <-chan func() error, resize <-chan runtime.Terminal) {
+	for {
+		var err error
+		select {
+		case write := <-writer:
+			err = write()
+		case size, ok := <-resize:
+			if !ok {
+				resize = nil
+				continue
+			}
+			err = client.Resize(size.Columns, size.Rows)
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// contain gives our subtree of the cgroups, or nothing when the tree can only be held by subreapers.
+func contain(options Options) (string, error) {
+	switch options.Containment {
+	case shim.Subreaper:
+		return "", nil
+	case "", shim.Cgroup:
+	default:
+		return "", fmt.Errorf("containment %q is neither %s nor %s", options.Containment, shim.Cgroup, shim.Subreaper)
+	}
+	parents := []string{options.CgroupRoot}
+	if options.CgroupRoot == "" {
+		parents = cgroupParents()
+	}
+	err := errors.New("there is no cgroup2 file system")
+	for _, parent := range parents {
+		root := filepath.Join(parent, options.install())
+		if err = usable(root, options.ShimPath); err == nil {
+			return root, nil
+		}
+	}
+	if options.Containment == shim.Cgroup || options.CgroupRoot != "" {
+		return "", fmt.Errorf("processes cannot be held in cgroups: %w", err)
+	}
+	options.Logger.Info("Processes are held by subreapers, as cgroups cannot be used", "reason", err.Error())
+	return "", nil
+}
+
+// cgroupParents gives the directories to try: the highest first, as what is made there outlives a login session.
+func cgroupParents() []string {
+	mount, root := cgroupMount()
+	if mount == "" {
+		return nil
+	}
+	parents := []string{mount}
+	own := strings.TrimPrefix(ownCgroup(), strings.TrimSuffix(root, "/"))
+	dir := mount
+	for name := range strings.SplitSeq(strings.Trim(own, "/"), "/") {
+		if name == "" || name == ".." {
+			break
+		}
+		dir = filepath.Join(dir, name)
+		parents = append(parents, dir)
+	}
+	return parents
+}
+
+// cgroupMount gives where the cgroup2 file system is mounted, and which of its directories.
+func cgroupMount() (mount, root string) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return "", ""
+	}
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(before)
+		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 {
+			return fields[4], fields[3]
+		}
+	}
+	return "", ""
+}
+
+func ownCgroup() string {
+	data, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(data)) {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			return strings.TrimSpace(path)
+		}
+	}
+	return "/"
+}
+
+// usable makes the subtree and starts a process in it, which is the only proof that it can be done.
+func usable(root, shimPath string) (err error) {
+	_, before := os.Stat(root)
+	if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	trial := filepath.Join(root, ".probe") // no UID begins with a dot
+	defer func() {
+		_ = os.Remove(trial)
+		if err != nil && before != nil {
+			_ = os.Remove(root)
+		}
+	}()
+	if err := os.Mkdir(trial, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(trial, "cgroup.events")); err != nil {
+		return fmt.Errorf("%s is not a cgroup: %w", trial, err)
+	}
+	fd, err := unix.Open(trial, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	pid, err := syscall.ForkExec(shimPath, []string{"berth-shim", shim.Probe}, &syscall.ProcAttr{
+		Env: []string{}, Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd},
+	})
+	if err != nil {
+		return fmt.Errorf("start a process in cgroup %s: %w", trial, err)
+	}
+	return await(pid)
+}
+
+// await waits for a child that ends by itself at once.
+func await(pid int) error {
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(pid, &status, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err == nil && status != 0 {
+			err = fmt.Errorf("berth-shim could not be tried out: wait status %#x", uint32(status))
+		}
+		return err
+	}
+}

@@ -1,0 +1,218 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/gofrs/flock"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+var (
+	_ runtime.Runtime   = (*Host)(nil)
+	_ runtime.Inspector = (*Host)(nil)
+	_ runtime.Logger    = (*Host)(nil)
+	_ runtime.Attacher  = (*Host)(nil)
+)
+
+// Host holds processes of this machine. Make one with New.
+type Host struct {
+	options Options
+	log     logr.Logger
+	node    string
+	boot    string
+	cgroup  string // our subtree; empty in the tier Subreaper
+
+	single  *flock.Flock
+	events  *notifier
+	watcher *watcher
+	socket  *net.UnixConn
+	tender  *tender
+	closed  chan struct{}
+	once    sync.Once
+	loops   sync.WaitGroup
+
+	mu      sync.Mutex
+	entries map[types.UID]*entry
+}
+
+// entry is what is kept in memory of a UID. Its lock makes calls for one UID one after another.
+type entry struct {
+	mu   sync.Mutex
+	uid  types.UID
+	gone bool // forgotten; get another one
+
+	// The rest belongs to the start with this token and is dropped with it.
+	token   string
+	spawned bool // by this manager
+	watched bool // the shim's end will be told
+	leader  int  // pidfd of the program, or -1
+	orphan  orphan
+	// distrust is why whoever holds the lock is not taken for the shim.
+	distrust error
+
+	seen seen
+}
+
+// New takes the state directory, adopts what lives, and says an event for everything it finds.
+func New(options Options) (*Host, error) {
+	if err := options.complete(); err != nil {
+		return nil, err
+	}
+	h := &Host{
+		options: options, log: options.Logger, events: newNotifier(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
+		single: flock.New(filepath.Join(options.StateDir, "manager.lock"), flock.SetPermissions(0o600)),
+	}
+	held, err := h.single.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock the state directory: %w", err)
+	}
+	if !held {
+		_ = h.single.Close()
+		return nil, fmt.Errorf("another berth manager uses the state directory %s; stop it, or give this one a directory of its own", options.StateDir)
+	}
+	if err := h.open(); err != nil {
+		_ = h.Close()
+		return nil, err
+	}
+	h.adopt()
+	return h, nil
+}
+
+func (h *Host) open() error {
+	var err error
+	if h.boot, err = shim.BootID(); err != nil {
+		return fmt.Errorf("tell this boot from others: %w", err)
+	}
+	h.node, _ = os.Hostname()
+	if err := os.MkdirAll(h.runDir(), 0o700); err != nil {
+		return fmt.Errorf("create the state directory: %w", err)
+	}
+	if h.cgroup, err = contain(h.options); err != nil {
+		return err
+	}
+	if h.watcher, err = newWatcher(h.ended); err != nil {
+		return err
+	}
+	// From here on whatever a shim changes is told; what it changed before is found by adopt.
+	if h.socket, err = listenEvents(h.options.StateDir); err != nil {
+		return err
+	}
+	h.tender = newTender()
+	h.loops.Go(func() { h.events.run(h.closed) })
+	h.loops.Go(h.watcher.run)
+	h.loops.Go(h.receive)
+	h.loops.Go(h.tend)
+	return nil
+}
+
+// Run waits for the end of the context. Close afterwards: calls are still answered until then, so that workloads can be ended.
+func (h *Host) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-h.closed:
+	}
+	return nil
+}
+
+// Close lets go of everything and leaves the workloads alone.
+func (h *Host) Close() error {
+	var err error
+	h.once.Do(func() {
+		close(h.closed)
+		if h.watcher != nil {
+			h.watcher.stop()
+		}
+		if h.socket != nil {
+			err = h.socket.Close()
+			_ = os.Remove(filepath.Join(h.options.StateDir, eventsName))
+		}
+		h.loops.Wait()
+		if h.watcher != nil {
+			h.watcher.close()
+		}
+		h.mu.Lock()
+		entries := h.entries
+		h.entries = map[types.UID]*entry{}
+		h.mu.Unlock()
+		for _, e := range entries {
+			e.mu.Lock()
+			e.reset("")
+			e.gone = true
+			e.mu.Unlock()
+		}
+		if h.cgroup != "" {
+			_ = os.Remove(h.cgroup) // works when nothing is in it
+		}
+		err = errors.Join(err, h.single.Close())
+	})
+	return err
+}
+
+// Containment is the tier in force for new incarnations.
+func (h *Host) Containment() string {
+	if h.cgroup != "" {
+		return shim.Cgroup
+	}
+	return shim.Subreaper
+}
+
+// Events implements runtime.Runtime.
+func (h *Host) Events() <-chan types.UID { return h.events.out }
+
+func (h *Host) runDir() string               { return filepath.Join(h.options.StateDir, "run") }
+func (h *Host) dir(uid types.UID) string     { return filepath.Join(h.runDir(), string(uid)) }
+func (h *Host) group(uid types.UID) string   { return filepath.Join(h.cgroup, string(uid)) }
+func (h *Host) shimDir(uid types.UID) string { return filepath.Join(h.group(uid), "shim") }
+
+// acquire gives the locked entry of a UID.
+func (h *Host) acquire(uid types.UID) (*entry, error) {
+	if !shim.ValidUID(string(uid)) {
+		return nil, fmt.Errorf("%q cannot be the UID of a process: letters, digits, dots, dashes and underscores only", uid)
+	}
+	for {
+		select {
+		case <-h.closed:
+			return nil, errors.New("the host runtime is closed")
+		default:
+		}
+		h.mu.Lock()
+		e := h.entries[uid]
+		if e == nil {
+			e = &entry{uid: uid, leader: -1}
+			h.entries[uid] = e
+		}
+		h.mu.Unlock()
+		e.mu.Lock()
+		if !e.gone {
+			return e, nil
+		}
+		e.mu.Unlock()
+	}
+}
+
+// release unlocks an entry, and drops it when nothing is known of its UID.
+func (h *Host) release(e *entry, keep bool) {
+	if !keep {
+		h.mu.Lock()
+		if h.entries[e.uid] == e {
+			delete(h.entries, e.uid)
+		}
+		h.mu.Unlock()
+		e.gone = true
+		e.reset("")
+	}
+	e.mu.Unlock()
+}

@@ -1,0 +1,152 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// commandLength bounds the command line of a foreign process in a message, in bytes.
+const commandLength = 200
+
+// running gives what there is of a UID, or nil when no process of it runs.
+func (h *Host) running(uid types.UID) (*found, error) {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return nil, err
+	}
+	f := h.look(e)
+	h.release(e, f.exists || f.recorded)
+	if !f.exists || f.incarnation.Phase != runtime.Running {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// Listeners implements runtime.Inspector.
+func (h *Host) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
+	f, err := h.running(uid)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	members, err := f.tree.Members()
+	if err != nil || len(members) == 0 {
+		return nil, err
+	}
+	sockets, err := listening()
+	if err != nil || len(sockets) == 0 {
+		return nil, err
+	}
+	var found []runtime.Listener
+	seen := map[uint64]bool{}
+	for _, member := range members {
+		open := inodes(member.PID)
+		for _, s := range sockets {
+			// A socket that was inherited is reported once.
+			if open[s.inode] && !seen[s.inode] {
+				seen[s.inode] = true
+				found = append(found, runtime.Listener{Address: s.address.String(), Port: int32(s.port), PID: int64(member.PID)})
+			}
+		}
+	}
+	return found, nil
+}
+
+// PortOwner implements runtime.Inspector. It reads the open files of all processes that may be seen, so it is for the moment of a conflict, not for a loop.
+func (h *Host) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
+	sockets, err := listening()
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[uint64]bool{}
+	for _, s := range sockets {
+		if int32(s.port) == port {
+			wanted[s.inode] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	owner := &runtime.PortOwner{}
+	if owner.PID, err = holder(wanted); err != nil || owner.PID == 0 {
+		return owner, err
+	}
+	owner.Command = commandLine(owner.PID)
+	owner.UID, err = h.owner(int(owner.PID))
+	return owner, err
+}
+
+// holder finds a process that has one of the sockets open; 0 when it cannot be seen.
+func holder(wanted map[uint64]bool) (int64, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, fmt.Errorf("list processes: %w", err)
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		for inode := range inodes(pid) {
+			if wanted[inode] {
+				return int64(pid), nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+func commandLine(pid int64) string {
+	data, err := os.ReadFile("/proc/" + strconv.FormatInt(pid, 10) + "/cmdline")
+	if err != nil {
+		return ""
+	}
+	line := strings.TrimSpace(strings.ReplaceAll(string(data), "\x00", " "))
+	if len(line) > commandLength {
+		line = strings.ToValidUTF8(line[:commandLength], "") + "…"
+	}
+	return line
+}
+
+// owner gives the object that a process belongs to, if it is one of ours.
+func (h *Host) owner(pid int) (types.UID, error) {
+	uids, err := h.known()
+	if err != nil {
+		return "", err
+	}
+	ancestors := shim.Ancestors(pid)
+	for _, uid := range uids {
+		f, err := h.running(uid)
+		if err != nil {
+			return "", err
+		}
+		if f == nil {
+			continue
+		}
+		if f.tree.Ancestor != 0 {
+			if slices.Contains(ancestors, f.tree.Ancestor) {
+				return uid, nil
+			}
+			continue
+		}
+		members, err := f.tree.Members()
+		if err != nil {
+			return "", err
+		}
+		if slices.ContainsFunc(members, func(p shim.Process) bool { return p.PID == pid }) {
+			return uid, nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,282 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// found is what there is of a UID.
+type found struct {
+	exists     bool // there is a record, or processes without one
+	record     shim.Record
+	recorded   bool
+	identity   shim.Identity
+	identified bool
+	end        *shim.End
+	held       bool // the shim lives
+	orphaned   bool // the shim is gone and the workload is not
+	leaderGone bool
+	err        error // why it cannot be told
+
+	incarnation runtime.Incarnation
+	tree        shim.Tree
+}
+
+// started says whether the record led to a shim at all: when not, the same incarnation may be started again.
+func (f *found) started() bool {
+	return f.recorded && (f.held || f.identified || f.end != nil || f.err != nil)
+}
+
+func (f *found) unknown(err error) *found {
+	f.err, f.exists = err, true
+	f.incarnation.Phase, f.incarnation.Message = runtime.Unknown, err.Error()
+	return f
+}
+
+// reset drops what is kept of a start, and expects another.
+func (e *entry) reset(token string) {
+	if e.leader >= 0 {
+		_ = unix.Close(e.leader)
+	}
+	e.token, e.spawned, e.watched, e.leader, e.orphan, e.distrust = token, false, false, -1, orphan{}, nil
+}
+
+// look finds out what is there of a UID. The caller holds the entry.
+func (h *Host) look(e *entry) *found {
+	// A shim may end between two of the questions; then the answers don't fit together and have to be asked for again.
+	for range 3 {
+		if f, settled := h.lookOnce(e); settled {
+			return f
+		}
+	}
+	f := &found{incarnation: runtime.Incarnation{UID: e.uid, Node: h.node}}
+	return f.unknown(errors.New("the process changes faster than it can be looked at"))
+}
+
+func (h *Host) lookOnce(e *entry) (*found, bool) {
+	f := &found{incarnation: runtime.Incarnation{UID: e.uid, Node: h.node}}
+	// The lock comes first: once it is free the shim has written all that it ever will.
+	var err error
+	if f.held, err = lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); err != nil {
+		return f.unknown(fmt.Errorf("the lock of the shim cannot be read: %w", err)), true
+	}
+	if err := h.read(e, f); err != nil {
+		return f.unknown(fmt.Errorf("the records of the process cannot be read: %w", err)), true
+	}
+	if !f.recorded {
+		h.leftover(f)
+		return f, true
+	}
+	f.exists = true
+	if e.token != f.record.Token {
+		e.reset(f.record.Token)
+	}
+	h.describe(f)
+	return f, h.judge(e, f)
+}
+
+// read reads the files of a UID; those of another start count as missing.
+func (h *Host) read(e *entry, f *found) (err error) {
+	path := func(name string) string { return filepath.Join(h.dir(e.uid), name) }
+	if f.recorded, err = shim.ReadFile(path(shim.RecordFile), &f.record); err != nil {
+		if !f.held && beforeBoot(path(shim.RecordFile)) {
+			return nil // damaged by a power failure: nothing of it can live
+		}
+		return err
+	}
+	if !f.recorded {
+		return nil
+	}
+	if f.identified, err = shim.ReadFile(path(shim.IdentityFile), &f.identity); err != nil && f.record.BootID == h.boot {
+		return err
+	}
+	f.identified = f.identified && f.identity.Token == f.record.Token
+	var end shim.End
+	present, err := shim.ReadFile(path(shim.EndFile), &end)
+	if err != nil && f.record.BootID == h.boot {
+		return err
+	}
+	if present && end.Token == f.record.Token {
+		f.end = &end
+	}
+	return nil
+}
+
+func beforeBoot(path string) bool {
+	info, err := os.Stat(path)
+	var up unix.Sysinfo_t
+	return err == nil && unix.Sysinfo(&up) == nil && info.ModTime().Before(time.Now().Add(-time.Duration(up.Uptime)*time.Second))
+}
+
+// describe fills in what doesn't depend on who lives.
+func (h *Host) describe(f *found) {
+	i := &f.incarnation
+	i.Number, i.Name, i.BootID, i.Containment = f.record.Incarnation, f.record.Name, f.record.BootID, f.record.Containment
+	f.tree = shim.Tree{Cgroup: f.record.Cgroup, Mark: shim.Mark(f.record.Token)}
+	if f.identified {
+		i.PID, i.StartTicks, i.StartedAt = int64(f.identity.Child.PID), int64(f.identity.Child.Ticks), f.identity.StartedAt
+		i.LeaderExit = exitOf(f.identity.LeaderExit)
+		f.tree.Leader = f.identity.Child
+	}
+}
+
+// judge decides on the phase; false when the answers don't fit together.
+func (h *Host) judge(e *entry, f *found) bool {
+	sameBoot := f.record.BootID == h.boot
+	switch {
+	case f.end != nil && (!f.held || !sameBoot):
+		f.finish()
+	case !sameBoot:
+		h.settle(e, f, shim.End{Exit: &shim.Exit{FinishedAt: time.Now(), Message: "the machine was restarted while it ran"}})
+	case f.held:
+		return h.judgeHeld(e, f)
+	case f.identified:
+		h.judgeOrphan(e, f)
+	case e.spawned:
+		h.settle(e, f, shim.End{Failure: &shim.Failure{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(
+			"berth-shim ended before it could start the program; what it said is in %s", filepath.Join(h.dir(e.uid), shim.DiagnosticsFile))}})
+	default:
+		f.exists = false // an intent that led to nothing: to be started again
+	}
+	return true
+}
+
+// judgeHeld is for an incarnation whose shim lives, which will tell us about the rest.
+func (h *Host) judgeHeld(e *entry, f *found) bool {
+	f.incarnation.Phase = runtime.Running
+	if !f.identified || (f.identity.Child.PID == 0 && f.end == nil) {
+		f.incarnation.Phase = runtime.Starting
+	}
+	if e.distrust != nil {
+		f.unknown(e.distrust)
+		return true
+	}
+	if !f.identified {
+		if !e.watched {
+			h.tender.add(e.uid) // its shim was started by an earlier manager and has not said who it is yet
+		}
+		return true
+	}
+	if !e.watched {
+		fd, err := shim.Open(f.identity.Shim)
+		if errors.Is(err, shim.ErrGone) {
+			if held, _ := lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); !held {
+				return false
+			}
+			err = errors.New("its lock is held, but not by the shim that was recorded")
+		}
+		if err == nil {
+			err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
+		}
+		if err != nil {
+			f.unknown(fmt.Errorf("the shim of the process cannot be verified, so nothing is touched: %w", err))
+			return true
+		}
+		e.watched = true
+	}
+	if f.tree.Cgroup == "" {
+		f.tree.Ancestor = f.identity.Shim.PID
+	}
+	h.openLeader(e, f)
+	if f.end != nil {
+		f.incarnation.LeaderExit = exitOf(f.end.Exit) // all is gone but the shim, which is about to end
+	}
+	return true
+}
+
+// openLeader keeps a pidfd of the program, as only one that was opened in its lifetime can tell its exit code should the shim be killed.
+func (h *Host) openLeader(e *entry, f *found) {
+	if e.leader >= 0 || f.identity.Child.PID == 0 {
+		return
+	}
+	fd, err := shim.Open(f.identity.Child)
+	switch {
+	case err == nil:
+		e.leader = fd
+	case errors.Is(err, shim.ErrGone):
+		f.leaderGone = true
+	default:
+		f.err = err
+	}
+}
+
+// finish turns the last word into the incarnation.
+func (f *found) finish() {
+	i := &f.incarnation
+	i.LeaderExit = nil
+	if f.end.Failure != nil {
+		i.Phase = runtime.Failed
+		i.StartError = &runtime.StartError{Reason: f.end.Failure.Reason, Message: f.end.Failure.Message}
+		return
+	}
+	i.Phase = runtime.Exited
+	i.Exit = exitOf(f.end.Exit)
+}
+
+// settle writes the last word where no shim can, so that it is the same ever after.
+func (h *Host) settle(e *entry, f *found, end shim.End) {
+	end.Version, end.Incarnation, end.Token = shim.Version, f.record.Incarnation, f.record.Token
+	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.EndFile), &end, true); err != nil {
+		h.log.Error(err, "The end of a process could not be written down", "uid", e.uid)
+	}
+	f.end = &end
+	f.finish()
+}
+
+// leftover finds processes in our cgroups that no record speaks of.
+func (h *Host) leftover(f *found) {
+	if f.held {
+		f.unknown(errors.New("a shim lives, but its record is gone"))
+		return
+	}
+	if h.cgroup == "" {
+		return
+	}
+	group := h.group(f.incarnation.UID)
+	populated, err := shim.Populated(group)
+	if err != nil {
+		f.unknown(fmt.Errorf("the cgroup of the process cannot be read: %w", err))
+		return
+	}
+	if populated {
+		f.exists, f.tree = true, shim.Tree{Cgroup: group}
+		f.incarnation.Phase, f.incarnation.Containment = runtime.Running, shim.Cgroup
+		f.incarnation.Message = "processes live in the cgroup " + group + ", but the record of their start is gone; they can only be killed"
+	}
+}
+
+func exitOf(exit *shim.Exit) *runtime.Exit {
+	if exit == nil {
+		return nil
+	}
+	return &runtime.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt, Message: exit.Message}
+}
+
+// seen is what a look amounts to, to notice changes that nobody tells.
+type seen struct {
+	phase  runtime.Phase
+	number int64
+	leader bool
+}
+
+func (f *found) summary() seen {
+	return seen{phase: f.incarnation.Phase, number: f.incarnation.Number, leader: f.incarnation.LeaderExit != nil}
+}
+
+func (f *found) list() []runtime.Incarnation {
+	if !f.exists {
+		return nil
+	}
+	return []runtime.Incarnation{f.incarnation}
+}

@@ -1,0 +1,69 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// notifier passes UIDs on in order of their first mention. However slow the reader, nothing is lost and nobody who tells waits.
+type notifier struct {
+	out  chan types.UID
+	wake chan struct{}
+
+	mu    sync.Mutex
+	known map[types.UID]bool
+	queue []types.UID
+}
+
+func newNotifier() *notifier {
+	return &notifier{out: make(chan types.UID), wake: make(chan struct{}, 1), known: map[types.UID]bool{}}
+}
+
+func (n *notifier) tell(uid types.UID) {
+	n.mu.Lock()
+	if !n.known[uid] {
+		n.known[uid] = true
+		n.queue = append(n.queue, uid)
+	}
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *notifier) next() (types.UID, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.queue) == 0 {
+		return "", false
+	}
+	uid := n.queue[0]
+	n.queue = n.queue[1:]
+	// From here on a new event is told again: the reader may look before it happened.
+	delete(n.known, uid)
+	return uid, true
+}
+
+func (n *notifier) run(closed <-chan struct{}) {
+	for {
+		uid, ok := n.next()
+		if !ok {
+			select {
+			case <-n.wake:
+				continue
+			case <-closed:
+				return
+			}
+		}
+		select {
+		case n.out <- uid:
+		case <-closed:
+			return
+		}
+	}
+}

@@ -1,0 +1,141 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const (
+	// adopters bounds how many are adopted at once, and helloTimeout how long one shim can hold up one of them.
+	adopters     = 32
+	helloTimeout = 2 * time.Second
+)
+
+// Observe implements runtime.Runtime.
+func (h *Host) Observe(_ context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return nil, err
+	}
+	f := h.look(e)
+	e.seen = f.summary()
+	h.release(e, f.exists || f.recorded)
+	return f.list(), nil
+}
+
+// List implements runtime.Runtime.
+func (h *Host) List(ctx context.Context) ([]runtime.Incarnation, error) {
+	uids, err := h.known()
+	if err != nil {
+		return nil, err
+	}
+	var all []runtime.Incarnation
+	for _, uid := range uids {
+		found, err := h.Observe(ctx, uid)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, ctx.Err()
+}
+
+// known gives the UIDs that have a directory or a cgroup.
+func (h *Host) known() ([]types.UID, error) {
+	var uids []types.UID
+	for _, dir := range []string{h.runDir(), h.cgroup} {
+		if dir == "" {
+			continue
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("list what is there: %w", err)
+		}
+		for _, entry := range entries {
+			if entry.IsDir() && shim.ValidUID(entry.Name()) {
+				uids = append(uids, types.UID(entry.Name()))
+			}
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+// adopt looks at all that is there, before anything is decided about it.
+func (h *Host) adopt() {
+	uids, err := h.known()
+	if err != nil {
+		h.log.Error(err, "What earlier managers started could not be listed")
+	}
+	slots := make(chan struct{}, adopters)
+	var all sync.WaitGroup
+	for _, uid := range uids {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			h.adoptOne(uid)
+		})
+	}
+	all.Wait()
+}
+
+func (h *Host) adoptOne(uid types.UID) {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return
+	}
+	f := h.look(e)
+	e.seen = f.summary()
+	switch {
+	case f.held && f.identified:
+		if err := h.hello(uid, f.record.Token); err != nil {
+			h.log.Error(err, "A shim does not answer as it should", "uid", uid, "name", f.record.Name)
+			// One that is silent may be stopped or busy, and its process is verified by itself. One that answers wrongly is not ours.
+			if errors.Is(err, shim.ErrImpostor) {
+				e.distrust = err
+			}
+		}
+	case !f.exists && !f.recorded && h.cgroup != "":
+		_ = shim.RemoveCgroup(h.group(uid)) // empty, of a UID that is forgotten
+	}
+	h.release(e, f.exists || f.recorded)
+	if f.exists {
+		h.events.tell(uid)
+	}
+}
+
+// hello makes sure that the shim answers, and with the token of the record.
+func (h *Host) hello(uid types.UID, token string) error {
+	client, err := h.dial(uid, token)
+	if err != nil {
+		return err
+	}
+	return client.Conn.Close()
+}
+
+func (h *Host) dial(uid types.UID, token string) (*shim.Client, error) {
+	var conn net.Conn
+	err := inDirectory(h.dir(uid), shim.SocketFile, func(address *net.UnixAddr) (err error) {
+		conn, err = net.DialTimeout("unix", address.Name, helloTimeout)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the shim at %s: %w", filepath.Join(h.dir(uid), shim.SocketFile), err)
+	}
+	return shim.NewClient(conn, token, helloTimeout)
+}

@@ -1,0 +1,212 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const (
+	// tendEvery is how often incarnations without a shim are looked at; all others tell by themselves.
+	tendEvery = 100 * time.Millisecond
+	// orphanGrace is how long what a program leaves behind has between SIGTERM and SIGKILL, as with a shim.
+	orphanGrace = 2 * time.Second
+	// reapGrace is how long an ended program may stay unreaped before its exit code is given up.
+	reapGrace = 2 * time.Second
+)
+
+// orphan is what is kept of an incarnation whose shim was killed. The manager does then what the shim would have done.
+type orphan struct {
+	puncher    *shim.Puncher
+	punchAfter time.Time
+	endedAt    time.Time
+	exit       *shim.Exit
+	asked      time.Time // when the rest was asked to end
+}
+
+// judgeOrphan is for an incarnation whose shim was killed before it wrote how it ended.
+func (h *Host) judgeOrphan(e *entry, f *found) {
+	h.openLeader(e, f)
+	if f.err != nil {
+		f.unknown(f.err)
+		return
+	}
+	leaderLives := false
+	if e.leader >= 0 {
+		leaderLives = !e.orphan.finished(e.leader)
+	}
+	empty := false
+	if !leaderLives {
+		var err error
+		if empty, err = f.tree.Empty(); err != nil {
+			f.unknown(err)
+			return
+		}
+	}
+	switch {
+	case leaderLives, !empty, e.leader >= 0 && e.orphan.exit == nil:
+		f.incarnation.Phase, f.orphaned, f.leaderGone = runtime.Running, true, !leaderLives
+		if f.leaderGone {
+			f.incarnation.LeaderExit = exitOf(e.orphan.lastWord())
+		}
+		f.incarnation.Message = "the shim of the process was killed; the manager looks after it"
+		h.tender.add(e.uid)
+	default:
+		h.settle(e, f, shim.End{Exit: e.orphan.lastWord()})
+	}
+}
+
+// finished says whether the program has ended, and learns how when that can be learned.
+func (o *orphan) finished(leader int) bool {
+	ended, reaped := shim.Ended(leader)
+	if !ended {
+		return false
+	}
+	if o.endedAt.IsZero() {
+		o.endedAt = time.Now()
+	}
+	if o.exit != nil {
+		return true
+	}
+	if status, ok := shim.ExitStatus(leader); ok {
+		o.exit = shim.ExitOf(status, o.endedAt)
+	} else if reaped || time.Since(o.endedAt) > reapGrace {
+		o.exit = o.lastWord()
+	}
+	return true
+}
+
+func (o *orphan) lastWord() *shim.Exit {
+	if o.exit != nil {
+		return o.exit
+	}
+	at := o.endedAt
+	if at.IsZero() {
+		at = time.Now()
+	}
+	return &shim.Exit{FinishedAt: at, Message: "its shim was killed, so nobody saw how it ended"}
+}
+
+// tender remembers which UIDs have to be looked at although nobody tells.
+type tender struct {
+	wake chan struct{}
+	mu   sync.Mutex
+	uids map[types.UID]bool
+}
+
+func newTender() *tender {
+	return &tender{wake: make(chan struct{}, 1), uids: map[types.UID]bool{}}
+}
+
+func (t *tender) add(uid types.UID) {
+	t.mu.Lock()
+	t.uids[uid] = true
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *tender) take() []types.UID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	uids := make([]types.UID, 0, len(t.uids))
+	for uid := range t.uids {
+		uids = append(uids, uid)
+	}
+	clear(t.uids)
+	return uids
+}
+
+// tend looks after orphans. While there are none it sleeps.
+func (h *Host) tend() {
+	for {
+		select {
+		case <-h.tender.wake:
+		case <-h.closed:
+			return
+		}
+		select {
+		case <-time.After(tendEvery):
+		case <-h.closed:
+			return
+		}
+		for _, uid := range h.tender.take() {
+			h.tendOne(uid)
+		}
+	}
+}
+
+func (h *Host) tendOne(uid types.UID) {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return
+	}
+	f := h.look(e)
+	if f.orphaned {
+		h.nurse(e, f)
+	} else if f.held && !e.watched && f.err == nil {
+		h.tender.add(uid) // just started, not identified yet
+	}
+	changed := e.seen != f.summary()
+	e.seen = f.summary()
+	h.release(e, f.exists)
+	if changed {
+		h.events.tell(uid)
+	}
+}
+
+// nurse does for an orphan what its shim can't any more: bound its log, and end what its program leaves behind.
+func (h *Host) nurse(e *entry, f *found) {
+	o := &e.orphan
+	now := time.Now()
+	if o.puncher == nil || now.After(o.punchAfter) {
+		o.punchAfter = now.Add(h.punch(e))
+	}
+	if !f.leaderGone {
+		return
+	}
+	var request shim.Request
+	found, _ := shim.ReadFile(filepath.Join(h.dir(e.uid), shim.RequestFile), &request)
+	kill := found && request.Incarnation == f.record.Incarnation && request.Kill
+	var err error
+	switch {
+	case kill || (!o.asked.IsZero() && now.Sub(o.asked) > orphanGrace):
+		err = f.tree.Kill()
+	case o.asked.IsZero():
+		o.asked = now
+		err = f.tree.Signal(unix.SIGTERM)
+	}
+	if err != nil {
+		h.log.Error(err, "What a program left behind could not be ended", "uid", e.uid)
+	}
+}
+
+// punch bounds the log of an orphan; the file is opened for it each time, as orphans are rare and files are not free.
+func (h *Host) punch(e *entry) time.Duration {
+	file, err := os.OpenFile(filepath.Join(h.dir(e.uid), shim.LogFile), os.O_RDWR, 0)
+	if err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			h.log.Error(err, "A log could not be bounded", "uid", e.uid)
+		}
+		return time.Second
+	}
+	defer func() { _ = file.Close() }()
+	if e.orphan.puncher == nil {
+		e.orphan.puncher = &shim.Puncher{Limit: h.options.LogLimit}
+	}
+	e.orphan.puncher.File = file
+	return e.orphan.puncher.Check(time.Now())
+}

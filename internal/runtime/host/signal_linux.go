@@ -1,0 +1,104 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// Stop implements runtime.Runtime.
+func (h *Host) Stop(_ context.Context, uid types.UID, incarnation int64) error {
+	return h.ask(uid, incarnation, false)
+}
+
+// Kill implements runtime.Runtime.
+func (h *Host) Kill(_ context.Context, uid types.UID, incarnation int64) error {
+	return h.ask(uid, incarnation, true)
+}
+
+func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return err
+	}
+	f := h.look(e)
+	if f.exists && f.incarnation.Number == incarnation {
+		err = h.end(e, f, kill)
+		f.exists = true
+	}
+	h.release(e, f.exists)
+	if err != nil {
+		return fmt.Errorf("end incarnation %d of %s: %w", incarnation, uid, err)
+	}
+	return nil
+}
+
+func (h *Host) end(e *entry, f *found, kill bool) error {
+	switch f.incarnation.Phase {
+	case runtime.Exited, runtime.Failed:
+		return nil
+	case runtime.Unknown:
+		return errors.New(f.incarnation.Message)
+	}
+	if !f.recorded {
+		return endLeftover(f, kill)
+	}
+	// The request is written down first and looked for by the shim after it recorded the program. So whoever comes first, one of both signals.
+	if err := h.request(e, f, kill); err != nil {
+		return err
+	}
+	if f = h.look(e); f.incarnation.Phase != runtime.Running {
+		return nil
+	}
+	if kill {
+		h.wakeShim(f)
+		return f.tree.Kill()
+	}
+	signal, ok := shim.SignalNumber(f.record.StopSignal)
+	if !ok {
+		signal = unix.SIGTERM
+	}
+	return f.tree.Signal(signal)
+}
+
+// request writes down what is asked for; a kill is never taken back by a later stop.
+func (h *Host) request(e *entry, f *found, kill bool) error {
+	path := filepath.Join(h.dir(e.uid), shim.RequestFile)
+	var before shim.Request
+	known, err := shim.ReadFile(path, &before)
+	if known && err == nil && before.Incarnation == f.record.Incarnation && (before.Kill || !kill) {
+		return nil
+	}
+	if err := shim.WriteFile(path, shim.Request{Incarnation: f.record.Incarnation, Kill: kill}, false); err != nil {
+		return fmt.Errorf("record the request: %w", err)
+	}
+	return nil
+}
+
+// wakeShim continues a shim that somebody has stopped, as it has to see the tree end.
+func (h *Host) wakeShim(f *found) {
+	if !f.held {
+		return
+	}
+	if fd, err := shim.Open(f.identity.Shim); err == nil {
+		_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
+		_ = unix.Close(fd)
+	}
+}
+
+func endLeftover(f *found, kill bool) error {
+	if kill {
+		return f.tree.Kill()
+	}
+	return f.tree.Signal(unix.SIGTERM)
+}

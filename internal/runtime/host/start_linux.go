@@ -1,0 +1,253 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// Start implements runtime.Runtime.
+func (h *Host) Start(ctx context.Context, p runtime.Process) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.Incarnation <= 0 || len(p.Command) == 0 {
+		return fmt.Errorf("start %s: an incarnation above 0 and a command are needed", p.Name)
+	}
+	e, err := h.acquire(p.UID)
+	if err != nil {
+		return err
+	}
+	f := h.look(e)
+	started, err := mayStart(f, p)
+	if err == nil && !started {
+		err = h.spawn(e, p)
+	}
+	h.release(e, true)
+	if err != nil {
+		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
+	}
+	return nil
+}
+
+// mayStart says whether it was started already, or why it must not be.
+func mayStart(f *found, p runtime.Process) (started bool, err error) {
+	switch {
+	case f.recorded && f.record.Incarnation > p.Incarnation:
+		return false, fmt.Errorf("%w: %d", runtime.ErrStale, f.record.Incarnation)
+	case f.recorded && f.record.Incarnation == p.Incarnation && f.started():
+		return true, nil
+	case f.exists && f.incarnation.Alive():
+		return false, fmt.Errorf("%w: %d is %s; end it first", runtime.ErrOldAlive, f.incarnation.Number, f.incarnation.Phase)
+	}
+	return false, nil
+}
+
+// spawn starts a shim. The lock is taken here and handed down, so that from this moment on nobody can start another.
+func (h *Host) spawn(e *entry, p runtime.Process) error {
+	dir := h.dir(p.UID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	lock, err := takeLock(filepath.Join(dir, shim.LockFile))
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	if lock == nil {
+		return fmt.Errorf("%w: its shim still lives", runtime.ErrOldAlive)
+	}
+	defer func() { _ = lock.Close() }()
+
+	record := h.record(p)
+	if err := h.prepareCgroup(p.UID); err != nil {
+		return err
+	}
+	launch, err := launchMemory(h.launch(p, record))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = launch.Close() }()
+	if err := shim.WriteFile(filepath.Join(dir, shim.RecordFile), &record, false); err != nil {
+		return fmt.Errorf("record the start: %w", err)
+	}
+	e.reset(record.Token)
+	pid, pidfd, err := h.fork(p, record.Token, lock, launch)
+	if err != nil {
+		return fmt.Errorf("start berth-shim: %w", err)
+	}
+	e.spawned = true
+	if err := h.watcher.watch(pidfd, p.UID, pid); err != nil {
+		h.tender.add(p.UID) // it runs; find another way to follow it
+		return nil
+	}
+	e.watched = true
+	return nil
+}
+
+func (h *Host) record(p runtime.Process) shim.Record {
+	record := shim.Record{
+		Version: shim.Version, UID: string(p.UID), Name: p.Name, Incarnation: p.Incarnation, Token: shim.NewToken(), BootID: h.boot,
+		Containment: h.Containment(), StopSignal: p.StopSignal, Terminal: p.Terminal != nil, CreatedAt: time.Now(),
+	}
+	if h.cgroup != "" {
+		record.Cgroup = filepath.Join(h.group(p.UID), "run")
+	}
+	return record
+}
+
+func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
+	launch := shim.Launch{
+		Record: record, Command: p.Command, Dir: p.Dir, Inherited: os.Environ(), Env: p.Env, LogLimit: h.options.LogLimit,
+	}
+	if p.Terminal != nil {
+		launch.Columns, launch.Rows = p.Terminal.Columns, p.Terminal.Rows
+	}
+	return launch
+}
+
+// prepareCgroup makes the cgroups of a UID: one for the workload, and one for the shim, which must outlive the kill of the other.
+func (h *Host) prepareCgroup(uid types.UID) error {
+	if h.cgroup == "" {
+		return nil
+	}
+	run := filepath.Join(h.group(uid), "run")
+	for _, dir := range []string{run, h.shimDir(uid)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	populated, err := shim.Populated(run)
+	if err != nil {
+		return fmt.Errorf("look into the cgroup: %w", err)
+	}
+	if populated {
+		return fmt.Errorf("%w: processes live in its cgroup %s", runtime.ErrOldAlive, run)
+	}
+	return nil
+}
+
+// launchMemory puts what to start into memory that only the shim gets: an environment can hold secrets, which belong on no disk.
+func launchMemory(launch shim.Launch) (*os.File, error) {
+	data, err := json.Marshal(launch)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("berth-launch", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memory for the shim: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "berth-launch")
+	_, err = file.Write(data)
+	if err == nil {
+		_, err = file.Seek(0, 0)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("memory for the shim: %w", err)
+	}
+	return file, nil
+}
+
+// fork starts the shim in a session of its own, and gives its PID and pidfd.
+func (h *Host) fork(p runtime.Process, token string, lock, launch *os.File) (pid, pidfd int, err error) {
+	dir := h.dir(p.UID)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, -1, err
+	}
+	defer func() { _ = null.Close() }()
+	said, err := os.OpenFile(filepath.Join(dir, shim.DiagnosticsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, -1, err
+	}
+	defer func() { _ = said.Close() }()
+	pidfd = -1
+	attributes := &syscall.ProcAttr{
+		Dir: dir,
+		// The rest of the environment is for the workload. The mark is there for the moment between fork and exec.
+		Env:   []string{"GOMAXPROCS=1", "GOGC=40", "GOTRACEBACK=single", shim.MarkVariable + "=" + shim.Mark(token)},
+		Files: []uintptr{null.Fd(), null.Fd(), said.Fd(), lock.Fd(), launch.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	}
+	if h.cgroup != "" {
+		fd, err := unix.Open(h.shimDir(p.UID), unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, -1, err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		attributes.Sys.UseCgroupFD, attributes.Sys.CgroupFD = true, fd
+	}
+	pid, err = syscall.ForkExec(h.options.ShimPath, []string{"berth-shim", p.Name}, attributes)
+	if err != nil {
+		return 0, -1, err
+	}
+	if pidfd < 0 {
+		// It is our child and not reaped, so its PID is its own.
+		pidfd, err = unix.PidfdOpen(pid, 0)
+	}
+	return pid, pidfd, err
+}
+
+// Forget implements runtime.Runtime.
+func (h *Host) Forget(_ context.Context, uid types.UID) error {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return err
+	}
+	f := h.look(e)
+	if f.exists && f.incarnation.Alive() {
+		h.release(e, true)
+		return fmt.Errorf("forget %s: something of it lives: incarnation %d is %s", uid, f.incarnation.Number, f.incarnation.Phase)
+	}
+	err = h.remove(uid, f)
+	h.release(e, err != nil)
+	if err != nil {
+		return fmt.Errorf("forget %s: %w", uid, err)
+	}
+	return nil
+}
+
+// remove takes away all traces; the record goes last, so that what is interrupted can be repeated.
+func (h *Host) remove(uid types.UID, f *found) error {
+	groups := []string{}
+	if f.record.Cgroup != "" {
+		groups = append(groups, filepath.Dir(f.record.Cgroup))
+	}
+	if h.cgroup != "" {
+		groups = append(groups, h.group(uid))
+	}
+	for _, group := range groups {
+		if err := shim.RemoveCgroup(group); err != nil {
+			return fmt.Errorf("remove the cgroup: %w", err)
+		}
+	}
+	entries, err := os.ReadDir(h.dir(uid))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() != shim.RecordFile {
+			if err := os.RemoveAll(filepath.Join(h.dir(uid), entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.RemoveAll(h.dir(uid))
+}

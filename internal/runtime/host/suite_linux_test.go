@@ -1,0 +1,238 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const testLogLimit = 1 << 20
+
+var shimPath string
+
+func TestMain(m *testing.M) {
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "berth-host-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	defer conformance.RemoveWorkload()
+	shimPath = filepath.Join(dir, "berth-shim")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", shimPath, "github.com/berth-dev/berth/cmd/berth-shim")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build berth-shim: %v\n%s", err, out)
+		return 1
+	}
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// tiers are those that can be tested here: with cgroups only where they can be written.
+func tiers(t *testing.T) []string {
+	root, err := contain(Options{StateDir: t.TempDir(), ShimPath: shimPath})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if root == "" {
+		t.Log("there is no cgroup that can be written, so only the tier Subreaper is tested")
+		return []string{shim.Subreaper}
+	}
+	_ = os.Remove(root)
+	return []string{shim.Cgroup, shim.Subreaper}
+}
+
+// forTiers runs a test in all tiers.
+func forTiers(t *testing.T, run func(*bench)) {
+	for _, tier := range tiers(t) {
+		t.Run(tier, func(t *testing.T) { run(newBench(t, tier)) })
+	}
+}
+
+// bench is a Host with a state directory of its own, which leaves nothing behind.
+type bench struct {
+	*testing.T
+	*WithT
+	*Host
+	options Options
+	ctx     context.Context
+}
+
+func newBench(t *testing.T, tier string) *bench {
+	t.Helper()
+	// Longer than the path of a socket may be.
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	b := &bench{T: t, WithT: NewWithT(t), ctx: context.Background(), options: Options{StateDir: dir, ShimPath: shimPath, Containment: tier, LogLimit: testLogLimit}}
+	b.open()
+	t.Cleanup(b.clean)
+	return b
+}
+
+func (b *bench) open() {
+	b.Helper()
+	var err error
+	b.Host, err = New(b.options)
+	b.Expect(err).NotTo(HaveOccurred())
+}
+
+func (b *bench) reopen() {
+	b.Helper()
+	b.Expect(b.Close()).To(Succeed())
+	b.open()
+}
+
+// clean ends and forgets everything, and looks that nothing is left.
+func (b *bench) clean() {
+	b.Helper()
+	all, err := b.List(b.ctx)
+	b.Expect(err).NotTo(HaveOccurred())
+	for _, i := range all {
+		b.Expect(b.Kill(b.ctx, i.UID, i.Number)).To(Succeed())
+	}
+	for _, i := range all {
+		b.Eventually(func() error { return b.Forget(b.ctx, i.UID) }).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
+	}
+	b.Expect(os.ReadDir(b.runDir())).To(BeEmpty())
+	cgroup := b.cgroup
+	b.Expect(b.Close()).To(Succeed())
+	b.Expect(b.Close()).To(Succeed(), "again")
+	if cgroup != "" {
+		b.Expect(cgroup).NotTo(BeADirectory(), "a cgroup was left over")
+	}
+	b.Eventually(func() []string { return processesWith(b.options.StateDir) }).WithTimeout(conformance.Timeout).Should(BeEmpty(), "a shim was left over")
+}
+
+// processesWith gives the processes that have a directory as theirs or below.
+func processesWith(dir string) []string {
+	var found []string
+	entries, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, entry := range entries {
+		if target, err := os.Readlink(entry); err == nil && strings.HasPrefix(target, dir) {
+			found = append(found, entry+" → "+target)
+		}
+	}
+	return found
+}
+
+func (b *bench) process(uid types.UID, incarnation int64, mode ...string) runtime.Process {
+	return runtime.Process{
+		UID: uid, Incarnation: incarnation, Name: "tests/default/" + string(uid), Dir: "/", StopSignal: "SIGTERM",
+		Command: append([]string{conformance.Workload(b.T)}, mode...),
+	}
+}
+
+func (b *bench) start(uid types.UID, mode ...string) {
+	b.Helper()
+	b.Expect(b.Start(b.ctx, b.process(uid, 1, mode...))).To(Succeed())
+}
+
+func (b *bench) observe(uid types.UID) runtime.Incarnation {
+	b.Helper()
+	found, err := b.Observe(b.ctx, uid)
+	b.Expect(err).NotTo(HaveOccurred())
+	if len(found) == 0 {
+		return runtime.Incarnation{}
+	}
+	return found[0]
+}
+
+// await waits for a phase, woken by events alone.
+func (b *bench) await(uid types.UID, phase runtime.Phase) runtime.Incarnation {
+	b.Helper()
+	timeout := time.After(conformance.Timeout)
+	for {
+		now := b.observe(uid)
+		if now.Phase == phase {
+			return now
+		}
+		select {
+		case <-b.Events():
+		case <-timeout:
+			b.Fatalf("%s never was %s: %+v", uid, phase, now)
+		}
+	}
+}
+
+// identity reads what the shim wrote of itself.
+func (b *bench) identity(uid types.UID) shim.Identity {
+	b.Helper()
+	var identity shim.Identity
+	found, err := shim.ReadFile(filepath.Join(b.dir(uid), shim.IdentityFile), &identity)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(found).To(BeTrue())
+	return identity
+}
+
+// killShim ends the shim alone, the way nobody should.
+func (b *bench) killShim(uid types.UID) {
+	b.Helper()
+	fd, err := shim.Open(b.identity(uid).Shim)
+	b.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = unix.Close(fd) }()
+	b.Expect(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)).To(Succeed())
+	b.Eventually(func() (bool, error) { return lockHeld(filepath.Join(b.dir(uid), shim.LockFile)) }).WithTimeout(conformance.Timeout).Should(BeFalse())
+}
+
+func lives(p shim.Process) bool {
+	fd, err := shim.Open(p)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	ended, _ := shim.Ended(fd)
+	return !ended
+}
+
+func TestConformance(t *testing.T) {
+	for _, tier := range tiers(t) {
+		t.Run(tier, func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) conformance.Harness {
+				b := newBench(t, tier)
+				return conformance.Harness{
+					Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Sockets: true},
+					Runtime:  b.Host,
+					Program:  conformance.Workload(t),
+					Reopen: func(t *testing.T) runtime.Runtime {
+						t.Helper()
+						b.reopen()
+						return b.Host
+					},
+					Usage: func(t *testing.T, uid types.UID) int64 {
+						t.Helper()
+						var st unix.Stat_t
+						b.Expect(unix.Stat(filepath.Join(b.dir(uid), shim.LogFile), &st)).To(Succeed())
+						return st.Blocks * 512
+					},
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,101 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// absent says that the cgroup itself is gone: reading a file of one that was just removed gives ENODEV.
+func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
+
+// cgroupMembers gives the PIDs in a cgroup and in those below it.
+func cgroupMembers(dir string) ([]int, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if absent(err) {
+		return nil, nil
+	}
+	// A threaded cgroup cannot be read; its processes are listed by the one above it.
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, err
+	}
+	var pids []int
+	for line := range bytes.SplitSeq(data, []byte{'\n'}) {
+		if pid, err := strconv.Atoi(string(line)); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	below, err := subdirectories(dir)
+	for _, name := range below {
+		more, err := cgroupMembers(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, more...)
+	}
+	return pids, err
+}
+
+// subdirectories gives the names of the cgroups right below one; none when it is gone.
+func subdirectories(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if absent(err) {
+		return nil, nil
+	}
+	var names []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, err
+}
+
+// Populated says whether a process lives in a cgroup or below it; false when there is no such cgroup.
+func Populated(dir string) (bool, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	if absent(err) {
+		return false, nil
+	}
+	return !bytes.Contains(data, []byte("populated 0")), err
+}
+
+// KillCgroup ends all processes of a cgroup and of those below it at once.
+func KillCgroup(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, "cgroup.kill"), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString("1")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		if _, gone := os.Stat(dir); absent(gone) {
+			return nil
+		}
+	}
+	return err
+}
+
+// RemoveCgroup removes an empty cgroup and those below it.
+func RemoveCgroup(dir string) error {
+	below, err := subdirectories(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range below {
+		if err := RemoveCgroup(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(dir); err != nil && !absent(err) {
+		return err
+	}
+	return nil
+}

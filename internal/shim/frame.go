@@ -1,0 +1,105 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Version is the protocol spoken over the socket; a shim and a manager also accept the one before, so that either may be updated first.
+const (
+	Version         = 1
+	PreviousVersion = Version - 1
+)
+
+// Verbs of the protocol. Hello comes first on every connection; Attach turns the connection into a stream.
+const (
+	VerbHello    = "Hello"
+	VerbStatus   = "Status"
+	VerbSignal   = "Signal"
+	VerbAttach   = "Attach"
+	VerbShutdown = "Shutdown"
+)
+
+// maxFrame bounds what a peer can make the other side hold, in bytes.
+const maxFrame = 64 << 10
+
+// Call is one request.
+type Call struct {
+	Version int    `json:"version"`
+	Verb    string `json:"verb"`
+	Signal  string `json:"signal,omitempty"`
+	Columns int32  `json:"columns,omitempty"`
+	Rows    int32  `json:"rows,omitempty"`
+}
+
+// Answer is the answer to one Call. Token proves that the shim is the one that was started for the record.
+type Answer struct {
+	Version     int       `json:"version"`
+	Error       string    `json:"error,omitempty"`
+	NoTerminal  bool      `json:"noTerminal,omitempty"`
+	Token       string    `json:"token,omitempty"`
+	Incarnation int64     `json:"incarnation,omitempty"`
+	Identity    *Identity `json:"identity,omitempty"`
+}
+
+func writeFrame(w io.Writer, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, len(data)+4), uint32(len(data)))
+	_, err = w.Write(append(frame, data...))
+	return err
+}
+
+func readFrame(r io.Reader, value any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > maxFrame {
+		return fmt.Errorf("a message of %d bytes is longer than the %d allowed", size, maxFrame)
+	}
+	data := make([]byte, size)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, value)
+}
+
+// Kinds of what a client sends after Attach: a byte for the kind, four for the length, then the payload. The other direction is the raw output.
+const (
+	inputData   = 0
+	inputResize = 1
+)
+
+func writeInput(w io.Writer, kind byte, payload []byte) error {
+	frame := append(make([]byte, 0, len(payload)+5), kind)
+	frame = binary.BigEndian.AppendUint32(frame, uint32(len(payload)))
+	_, err := w.Write(append(frame, payload...))
+	return err
+}
+
+// readInput reads one piece of input into buf, which it grows up to maxFrame.
+func readInput(r io.Reader, buf []byte) (kind byte, payload []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.BigEndian.Uint32(head[1:])
+	if size > maxFrame {
+		return 0, nil, fmt.Errorf("input of %d bytes is longer than the %d allowed", size, maxFrame)
+	}
+	if int(size) > cap(buf) {
+		buf = make([]byte, size)
+	}
+	buf = buf[:size]
+	_, err = io.ReadFull(r, buf)
+	return head[0], buf, err
+}

@@ -1,0 +1,17 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package shim
+
+import (
+	"fmt"
+	"os"
+)
+
+// Main says that there is no shim for this system yet.
+func Main([]string) int {
+	fmt.Fprintln(os.Stderr, "berth-shim needs Linux: adoption and true exit codes rest on its pidfds and subreapers")
+	return 1
+}

@@ -1,0 +1,148 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Reasons of a Failure; the same words as the condition reasons of the API, which the shim doesn't import.
+const (
+	ReasonCommandNotFound   = "CommandNotFound"
+	ReasonPermissionDenied  = "PermissionDenied"
+	ReasonWorkingDirMissing = "WorkingDirMissing"
+	ReasonStartFailed       = "StartFailed"
+)
+
+// refused change how every program is loaded. The API refuses them as well.
+var refused = map[string]bool{
+	"LD_PRELOAD": true, "LD_AUDIT": true, "LD_LIBRARY_PATH": true,
+	"DYLD_INSERT_LIBRARIES": true, "DYLD_LIBRARY_PATH": true, "DYLD_FRAMEWORK_PATH": true,
+}
+
+func failure(reason, format string, args ...any) *Failure {
+	return &Failure{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// environment merges what is inherited with what is asked for: later entries win, nothing of Berth's own is handed down.
+func (l *Launch) environment() ([]string, *Failure) {
+	values := map[string]string{}
+	var order []string
+	set := func(name, value string) {
+		if _, known := values[name]; !known {
+			order = append(order, name)
+		}
+		values[name] = value
+	}
+	for _, entry := range l.Inherited {
+		if name, value, ok := strings.Cut(entry, "="); ok && name != "" && !strings.HasPrefix(name, "BERTH_") {
+			set(name, value)
+		}
+	}
+	if l.Record.Terminal {
+		set("TERM", "xterm-256color")
+	}
+	for _, entry := range l.Env {
+		name, value, ok := strings.Cut(entry, "=")
+		if !ok || name == "" || strings.ContainsRune(entry, 0) {
+			return nil, failure(ReasonStartFailed, "the environment has an entry that is not NAME=value; correct spec.process.env")
+		}
+		if refused[name] {
+			return nil, failure(ReasonStartFailed, "the variable %s changes how every program is loaded and is refused; remove it from spec.process.env", name)
+		}
+		set(name, value)
+	}
+	set(MarkVariable, Mark(l.Record.Token))
+	env := make([]string, 0, len(order))
+	for _, name := range order {
+		env = append(env, name+"="+values[name])
+	}
+	return env, nil
+}
+
+func lookup(env []string, name string) string {
+	for _, entry := range env {
+		if n, value, ok := strings.Cut(entry, "="); ok && n == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// directory gives the working directory, which exists and may be entered.
+func (l *Launch) directory(env []string) (string, *Failure) {
+	dir := l.Dir
+	if dir == "" {
+		dir = lookup(env, "HOME")
+	}
+	if dir == "" {
+		dir = "/"
+	}
+	if !filepath.IsAbs(dir) {
+		return "", failure(ReasonWorkingDirMissing, "the working directory %q is not absolute; give its full path", dir)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case os.IsPermission(err):
+		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, os.Geteuid())
+	case err != nil || !info.IsDir():
+		return "", failure(ReasonWorkingDirMissing, "the working directory %s is not there or is no directory; create it or correct spec.process.workingDir", dir)
+	case !mayExecute(dir):
+		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, os.Geteuid())
+	}
+	return dir, nil
+}
+
+// program finds the file to execute, as execvp would do it in the working directory with the environment of the child.
+func program(command string, env []string, dir string) (string, *Failure) {
+	if command == "" {
+		return "", failure(ReasonCommandNotFound, "the first word of the command is empty; name a program in spec.process.command")
+	}
+	if strings.Contains(command, "/") {
+		return executable(absolute(command, dir), command)
+	}
+	var denied *Failure
+	path := lookup(env, "PATH")
+	for _, entry := range filepath.SplitList(path) {
+		if entry == "" {
+			continue
+		}
+		file, failed := executable(filepath.Join(absolute(entry, dir), command), command)
+		if failed == nil {
+			return file, nil
+		}
+		if failed.Reason == ReasonPermissionDenied && denied == nil {
+			denied = failed
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", failure(ReasonCommandNotFound, "the program %q is in none of the directories of PATH (%s); install it, or give its full path in spec.process.command", command, path)
+}
+
+func executable(file, command string) (string, *Failure) {
+	info, err := os.Stat(file)
+	switch {
+	case os.IsPermission(err):
+		return "", failure(ReasonPermissionDenied, "the program %s (of command %q) may not be reached by user %d; change the permissions on its path", file, command, os.Geteuid())
+	case err != nil:
+		return "", failure(ReasonCommandNotFound, "the program %s (of command %q) is not there; install it or correct spec.process.command", file, command)
+	case info.IsDir():
+		return "", failure(ReasonPermissionDenied, "%s (of command %q) is a directory, not a program; correct spec.process.command", file, command)
+	case !mayExecute(file):
+		return "", failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; set its x bit (chmod +x) or correct spec.process.command", file, os.Geteuid())
+	}
+	return file, nil
+}
+
+func absolute(path, dir string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}

@@ -1,0 +1,165 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// connections bounds how many can be open at once, so that nobody can make the shim grow.
+	connections = 64
+	callTimeout = 30 * time.Second
+)
+
+func (s *shim) listen() error {
+	_ = os.Remove(SocketFile)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: SocketFile, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.listener = listener
+	return os.Chmod(SocketFile, 0o600)
+}
+
+func (s *shim) serve() {
+	slots := make(chan struct{}, connections)
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+			go func() {
+				defer func() { <-slots }()
+				defer func() { _ = conn.Close() }()
+				if allowed(conn) {
+					s.converse(conn)
+				}
+			}()
+		default:
+			_ = conn.Close()
+		}
+	}
+}
+
+// allowed lets in our own user and root.
+func allowed(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return err == nil && failed == nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid())
+}
+
+// converse answers the calls of one connection. The first has to be Hello.
+func (s *shim) converse(conn net.Conn) {
+	version := -1
+	for {
+		_ = conn.SetDeadline(time.Now().Add(callTimeout))
+		var call Call
+		if err := readFrame(conn, &call); err != nil {
+			return
+		}
+		if version < 0 {
+			answer := s.hello(call)
+			if err := writeFrame(conn, answer); err != nil || answer.Error != "" {
+				return
+			}
+			version = answer.Version
+			continue
+		}
+		answer := s.answer(call)
+		answer.Version = version
+		if err := writeFrame(conn, answer); err != nil {
+			return
+		}
+		if call.Verb == VerbAttach && answer.Error == "" && !answer.NoTerminal {
+			_ = conn.SetDeadline(time.Time{})
+			s.attached(conn)
+			return
+		}
+	}
+}
+
+// hello agrees on the older of both versions, and refuses what is older than the previous one.
+func (s *shim) hello(call Call) Answer {
+	version := min(call.Version, Version)
+	if call.Verb != VerbHello {
+		return Answer{Version: Version, Error: "say Hello first"}
+	}
+	if version < PreviousVersion {
+		return Answer{Version: Version, Error: fmt.Sprintf("version %d of the protocol is too old; the shim speaks %d and %d", call.Version, PreviousVersion, Version)}
+	}
+	return Answer{Version: version, Token: s.identity.Token, Incarnation: s.identity.Incarnation}
+}
+
+func (s *shim) answer(call Call) Answer {
+	var err error
+	switch call.Verb {
+	case VerbStatus:
+		return Answer{Identity: s.snapshot()}
+	case VerbSignal:
+		number, ok := SignalNumber(call.Signal)
+		if !ok {
+			return Answer{Error: fmt.Sprintf("there is no signal %q", call.Signal)}
+		}
+		err = s.tree.Signal(number)
+	case VerbShutdown:
+		err = s.shutdown()
+	case VerbAttach:
+		if s.terminal == nil {
+			return Answer{NoTerminal: true}
+		}
+		s.terminal.resize(call.Columns, call.Rows)
+	default:
+		return Answer{Error: fmt.Sprintf("the shim does not know %q; it speaks version %d of the protocol", call.Verb, Version)}
+	}
+	if err != nil {
+		return Answer{Error: err.Error()}
+	}
+	return Answer{}
+}
+
+// shutdown leaves the request behind as well, so that what appears after this kill is ended without grace.
+func (s *shim) shutdown() error {
+	if err := WriteFile(RequestFile, Request{Incarnation: s.identity.Incarnation, Kill: true}, false); err != nil {
+		return err
+	}
+	return s.tree.Kill()
+}
+
+// attached copies between a client and the terminal until either ends.
+func (s *shim) attached(conn net.Conn) {
+	view := s.terminal.join(conn)
+	defer s.terminal.leave(view)
+	reader := bufio.NewReaderSize(conn, 4<<10)
+	buf := make([]byte, 4<<10)
+	for {
+		kind, payload, err := readInput(reader, buf)
+		if err != nil {
+			return
+		}
+		buf = payload[:cap(payload)]
+		switch {
+		case kind == inputResize && len(payload) == 4:
+			s.terminal.resize(int32(binary.BigEndian.Uint16(payload)), int32(binary.BigEndian.Uint16(payload[2:])))
+		case kind == inputData:
+			if _, err := s.terminal.master.Write(payload); err != nil {
+				return
+			}
+		}
+	}
+}

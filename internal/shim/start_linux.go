@@ -1,0 +1,125 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// start executes the program.
+func (s *shim) start() *Failure {
+	env, failed := s.launch.environment()
+	if failed != nil {
+		return failed
+	}
+	dir, failed := s.launch.directory(env)
+	if failed != nil {
+		return failed
+	}
+	if len(s.launch.Command) == 0 {
+		return failure(ReasonCommandNotFound, "the command is empty; name a program in spec.process.command")
+	}
+	file, failed := program(s.launch.Command[0], env, dir)
+	if failed != nil {
+		return failed
+	}
+	var err error
+	if s.log, err = os.OpenFile(LogFile, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return failure(ReasonStartFailed, "the log could not be opened: %v", err)
+	}
+	attributes := &syscall.ProcAttr{Dir: dir, Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	streams, err := s.streams(attributes)
+	if err != nil {
+		return failure(ReasonStartFailed, "input and output could not be set up: %v", err)
+	}
+	defer closeAll(streams)
+	for _, f := range streams {
+		attributes.Files = append(attributes.Files, f.Fd())
+	}
+	return s.execute(file, attributes)
+}
+
+// streams gives stdin, stdout and stderr of the program: a terminal, or a pipe that stays open and the log.
+func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
+	if s.launch.Record.Terminal {
+		master, slave, err := pty.Open()
+		if err != nil {
+			return nil, fmt.Errorf("open a terminal: %w", err)
+		}
+		attributes.Sys.Setctty = true // of descriptor 0
+		s.terminal = newTerminal(master, s.log)
+		if s.launch.Columns > 0 && s.launch.Rows > 0 {
+			s.terminal.resize(s.launch.Columns, s.launch.Rows)
+		}
+		return []*os.File{slave, slave, slave}, nil
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	// Tools that watch their stdin end when it is closed, so somebody has to hold it.
+	s.stdin = write
+	return []*os.File{read, s.log, s.log}, nil
+}
+
+func closeAll(streams []*os.File) {
+	_ = streams[0].Close() // the others are the same one, or the log, which stays open
+}
+
+// execute forks and executes, in the cgroup from the first instruction on.
+func (s *shim) execute(file string, attributes *syscall.ProcAttr) *Failure {
+	if cgroup := s.launch.Record.Cgroup; cgroup != "" {
+		fd, err := unix.Open(cgroup, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return failure(ReasonStartFailed, "the cgroup %s could not be opened: %v", cgroup, err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		attributes.Sys.UseCgroupFD, attributes.Sys.CgroupFD = true, fd
+	}
+	var pid int
+	var err error
+	for try := range 10 {
+		pid, err = syscall.ForkExec(file, s.launch.Command, attributes)
+		// No process or memory just now, or a program that is still being written.
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ETXTBSY) {
+			break
+		}
+		time.Sleep(time.Duration(10*(try+1)) * time.Millisecond)
+	}
+	if err != nil {
+		return explain(file, err)
+	}
+	// Not reaped yet, so the PID is its own even if it has ended.
+	child, err := Identify(pid)
+	if err != nil {
+		child = Process{PID: pid}
+	}
+	s.mu.Lock()
+	s.identity.Child, s.identity.StartedAt = child, time.Now()
+	s.mu.Unlock()
+	if s.terminal != nil {
+		go s.terminal.copy()
+	}
+	return nil
+}
+
+// explain turns the error of execve into words.
+func explain(file string, err error) *Failure {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return failure(ReasonCommandNotFound, "the program %s is there, but the interpreter that its first line (or its ELF header) names is not; install the interpreter", file)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; its permissions, or those of its interpreter or file system (noexec), forbid it", file, os.Geteuid())
+	case errors.Is(err, unix.ENOEXEC):
+		return failure(ReasonStartFailed, "%s is no program for this machine; a script needs a first line such as #!/bin/sh", file)
+	}
+	return failure(ReasonStartFailed, "the program %s could not be executed: %v", file, err)
+}

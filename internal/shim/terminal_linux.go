@@ -1,0 +1,169 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+const (
+	// ringSize is how much of the last output a client gets when it attaches, in bytes.
+	ringSize = 64 << 10
+	// backlog is how much output may wait for a slow client before it is dropped, in bytes.
+	backlog = 256 << 10
+	// farewell is how long the last output may take to reach the log and the clients.
+	farewell = time.Second
+)
+
+// terminal copies the output of a PTY to the log and to whoever is attached.
+type terminal struct {
+	master *os.File
+	log    *os.File
+	done   chan struct{} // closed when the output has ended
+
+	mu    sync.Mutex
+	ring  []byte
+	views map[*view]bool
+	ended bool
+	gone  sync.WaitGroup // writers to clients
+}
+
+// view is one client.
+type view struct {
+	conn  net.Conn
+	ready chan struct{} // something waits, or the view is closed
+
+	pending []byte
+	closed  bool
+}
+
+func newTerminal(master, log *os.File) *terminal {
+	return &terminal{master: master, log: log, done: make(chan struct{}), views: map[*view]bool{}}
+}
+
+func (t *terminal) resize(columns, rows int32) {
+	if columns > 0 && rows > 0 && columns <= 0xFFFF && rows <= 0xFFFF {
+		_ = pty.Setsize(t.master, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)})
+	}
+}
+
+// copy runs until no process has the terminal open any more.
+func (t *terminal) copy() {
+	defer close(t.done)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := t.master.Read(buf)
+		if n > 0 {
+			// A full disk must not stop the program: what does not fit is lost.
+			_, _ = t.log.Write(buf[:n])
+			t.publish(buf[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *terminal) publish(p []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ring = append(t.ring, p...)
+	if len(t.ring) > 2*ringSize {
+		t.ring = append(t.ring[:0], t.ring[len(t.ring)-ringSize:]...)
+	}
+	for v := range t.views {
+		if len(v.pending)+len(p) > backlog {
+			t.drop(v)
+			_ = v.conn.Close()
+			continue
+		}
+		v.pending = append(v.pending, p...)
+		v.wake()
+	}
+}
+
+func (v *view) wake() {
+	select {
+	case v.ready <- struct{}{}:
+	default:
+	}
+}
+
+// drop ends a view; its writer still sends what waits. The caller holds mu.
+func (t *terminal) drop(v *view) {
+	if !v.closed {
+		v.closed = true
+		delete(t.views, v)
+		v.wake()
+	}
+}
+
+// join adds a client, which first gets the last output.
+func (t *terminal) join(conn net.Conn) *view {
+	v := &view{conn: conn, ready: make(chan struct{}, 1)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		v.closed = true
+		_ = conn.Close()
+		return v
+	}
+	v.pending = append(v.pending, t.ring[max(0, len(t.ring)-ringSize):]...)
+	v.wake()
+	t.views[v] = true
+	t.gone.Go(func() { t.write(v) })
+	return v
+}
+
+func (t *terminal) leave(v *view) {
+	t.mu.Lock()
+	t.drop(v)
+	t.mu.Unlock()
+}
+
+// write sends to one client what waits for it, and closes the connection at the end.
+func (t *terminal) write(v *view) {
+	defer func() { _ = v.conn.Close() }()
+	for range v.ready {
+		t.mu.Lock()
+		p, closed := v.pending, v.closed
+		v.pending = nil
+		t.mu.Unlock()
+		if len(p) > 0 {
+			_ = v.conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
+			if _, err := v.conn.Write(p); err != nil {
+				t.leave(v)
+				return
+			}
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// finish is called when nothing of the tree is left: it waits for the last output, within bounds.
+func (t *terminal) finish() {
+	select {
+	case <-t.done:
+	case <-time.After(farewell):
+	}
+	t.mu.Lock()
+	t.ended = true
+	for v := range t.views {
+		t.drop(v)
+	}
+	t.mu.Unlock()
+	flushed := make(chan struct{})
+	go func() { t.gone.Wait(); close(flushed) }()
+	select {
+	case <-flushed:
+	case <-time.After(farewell):
+	}
+}

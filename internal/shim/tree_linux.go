@@ -1,0 +1,227 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tree is how the processes of one incarnation are found. With a cgroup membership is certain; without, they are the descendants of the
+// subreaper, and when that is gone, the leader, its session, whoever carries the mark, and the descendants of these.
+type Tree struct {
+	Cgroup   string  // directory of the workload's cgroup
+	Ancestor int     // PID of the living shim, which itself is not of the tree; its identity is the caller's to check
+	Leader   Process // the program
+	Mark     string  // value of MarkVariable
+}
+
+// Members gives the processes that live now.
+func (t Tree) Members() ([]Process, error) {
+	var members []Process
+	if t.Cgroup != "" {
+		var err error
+		if members, err = identified(t.Cgroup); err != nil || t.Ancestor == 0 {
+			return members, err
+		}
+	}
+	found, err := t.scan()
+	return append(members, found...), err
+}
+
+// identified gives the members of a cgroup with their identity. Whoever is still listed after it was identified had that PID all the time, or
+// has a newer start time and is refused by Open: nobody outside can be taken for a member.
+func identified(cgroup string) ([]Process, error) {
+	pids, err := cgroupMembers(cgroup)
+	if err != nil || len(pids) == 0 {
+		return nil, err
+	}
+	found := map[int]Process{}
+	for _, pid := range pids {
+		if s, err := readStat(pid); err == nil && !s.dead() {
+			found[pid] = s.Process
+		}
+	}
+	if pids, err = cgroupMembers(cgroup); err != nil {
+		return nil, err
+	}
+	var members []Process
+	for _, pid := range pids {
+		if p, ok := found[pid]; ok {
+			members = append(members, p)
+		}
+	}
+	return members, nil
+}
+
+// Empty says whether nothing of the tree lives.
+func (t Tree) Empty() (bool, error) {
+	if t.Cgroup != "" && t.Ancestor == 0 {
+		populated, err := Populated(t.Cgroup)
+		return !populated, err
+	}
+	members, err := t.Members()
+	return len(members) == 0, err
+}
+
+// scan looks through the process table.
+func (t Tree) scan() ([]Process, error) {
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	member := map[int]bool{}
+	if t.Ancestor != 0 {
+		member[t.Ancestor] = true
+	} else {
+		t.seed(all, member)
+	}
+	// Parents may come after their children in the table: repeat until nothing is added.
+	for grown := true; grown; {
+		grown = false
+		for _, s := range all {
+			if !member[s.PID] && member[s.parent] {
+				member[s.PID], grown = true, true
+			}
+		}
+	}
+	var members []Process
+	for _, s := range all {
+		if member[s.PID] && s.PID != t.Ancestor && !s.dead() {
+			members = append(members, s.Process)
+		}
+	}
+	return members, nil
+}
+
+// seed marks what is known to be of the tree when its shim is gone.
+func (t Tree) seed(all []stat, member map[int]bool) {
+	leader := false
+	for _, s := range all {
+		if s.Process == t.Leader && t.Leader.PID != 0 {
+			member[s.PID], leader = true, true
+		}
+	}
+	want := []byte(MarkVariable + "=" + t.Mark)
+	for _, s := range all {
+		// While the leader is there nobody else can have a session of its number.
+		if leader && s.session == t.Leader.PID {
+			member[s.PID] = true
+			continue
+		}
+		if t.Mark == "" || s.dead() || s.PID == os.Getpid() {
+			continue
+		}
+		environ, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID) + "/environ")
+		if err != nil {
+			continue // another user's, or gone
+		}
+		for entry := range bytes.SplitSeq(environ, []byte{0}) {
+			if bytes.Equal(entry, want) {
+				member[s.PID] = true
+				break
+			}
+		}
+	}
+}
+
+// Ancestors gives the parents of a process, the nearest first.
+func Ancestors(pid int) []int {
+	var all []int
+	for range 1000 { // a chain that changes while it is read must not be followed for ever
+		s, err := readStat(pid)
+		if err != nil || s.parent == 0 {
+			break
+		}
+		pid = s.parent
+		all = append(all, pid)
+	}
+	return all
+}
+
+func processes() ([]stat, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	_ = dir.Close()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]stat, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, err := readStat(pid); err == nil {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// rounds bounds how often new members are looked for: a tree that forks faster than it is signalled needs Kill, which is repeated until it is empty.
+const rounds = 10
+
+// Signal sends a signal to every member once, also to those that appear meanwhile, and continues those that are stopped, so that they can act on it.
+func (t Tree) Signal(signal unix.Signal) error {
+	done := map[Process]bool{}
+	var failed error
+	for range rounds {
+		members, err := t.Members()
+		if err != nil {
+			return err
+		}
+		fresh := false
+		for _, p := range members {
+			if done[p] {
+				continue
+			}
+			done[p], fresh = true, true
+			if err := send(p, signal); err != nil {
+				failed = err
+			}
+		}
+		if !fresh {
+			break
+		}
+	}
+	return failed
+}
+
+func send(p Process, signal unix.Signal) error {
+	fd, err := Open(p)
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	err = unix.PidfdSendSignal(fd, signal, nil, 0)
+	if err == nil && signal != unix.SIGKILL && signal != unix.SIGSTOP && signal != unix.SIGCONT {
+		err = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// Kill ends every member with SIGKILL. It does not wait for their end.
+func (t Tree) Kill() error {
+	if t.Cgroup != "" {
+		err := KillCgroup(t.Cgroup)
+		if err == nil && t.Ancestor == 0 {
+			return nil
+		}
+	}
+	return t.Signal(unix.SIGKILL)
+}
