@@ -1,0 +1,323 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/devserver"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// newServer gives a DevServer that is told its port.
+func newServer(namespace, name string) *v1alpha1.DevServer {
+	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	dev.Spec.Process.Command = []string{"serve", "--port", "$(PORT)"}
+	return dev
+}
+
+// always makes a server ready as soon as it runs: for stories that are not about its sockets.
+func always(dev *v1alpha1.DevServer) *v1alpha1.DevServer {
+	dev.Spec.Readiness = &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}
+	return dev
+}
+
+func onPort(dev *v1alpha1.DevServer, port int32) *v1alpha1.DevServer {
+	dev.Spec.Port = ptr.To(port)
+	return dev
+}
+
+// serve answers on a port of this machine until the spec ends; port 0 is any. The processes of the fake runtime have no sockets of their own.
+func serve(port int32) int32 {
+	GinkgoHelper()
+	var listener net.Listener
+	Eventually(func() (err error) {
+		listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+		return err
+	}).Should(Succeed())
+	server := &http.Server{Handler: http.NotFoundHandler()}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	DeferCleanup(func() {
+		Expect(server.Close()).To(Succeed())
+		Eventually(ended).Should(Receive(MatchError(http.ErrServerClosed)))
+	})
+	return int32(listener.Addr().(*net.TCPAddr).Port)
+}
+
+// unused gives a port that nobody listens on, and that no other spec is given.
+func unused() int32 {
+	GinkgoHelper()
+	return 31000 + int32(GinkgoParallelProcess())*100 + nextPort()
+}
+
+var portsGiven int32
+
+func nextPort() int32 {
+	portsGiven++
+	return portsGiven
+}
+
+func on(port int32) runtime.Listener {
+	return runtime.Listener{Address: "127.0.0.1", Port: port, PID: 1}
+}
+
+// isGivenPort waits until a server runs and gives the port that it was told.
+func isGivenPort(ctx context.Context, dev *v1alpha1.DevServer) int32 {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		get(ctx, g, dev)
+		g.Expect(dev.Status.Process).NotTo(BeNil())
+		g.Expect(dev.Status.Port).NotTo(BeZero())
+	}).Should(Succeed())
+	return dev.Status.Port
+}
+
+var _ = Describe("a DevServer", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	It("is given a port, is found there, and keeps its address while it restarts", func(ctx context.Context) {
+		dev := newServer(namespace, "web")
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		port := isGivenPort(ctx, dev)
+		Expect(port).To(And(BeNumerically(">=", devserver.DefaultRange.First), BeNumerically("<=", devserver.DefaultRange.Last)))
+		started, _ := rt.Process(dev.UID)
+		Expect(started.Command).To(Equal([]string{"serve", "--port", strconv.Itoa(int(port))}))
+		Expect(started.Env).To(ContainElements("PORT="+strconv.Itoa(int(port)), "BROWSER=none", "PYTHONUNBUFFERED=1"))
+		reads(ctx, dev, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotReady)
+		reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionFalse, v1alpha1.ReasonNotListening)
+		Expect(dev.Status.URL).To(BeEmpty())
+
+		serve(port)
+		rt.Listen(dev.UID, on(port))
+		becomesReady(ctx, dev)
+		address := fmt.Sprintf("http://127.0.0.1:%d/", port)
+		Expect(dev.Status.URL).To(Equal(address))
+		Expect(dev.Status.ObservedPorts).To(Equal([]int32{port}))
+		reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionTrue, v1alpha1.ReasonListening)
+		staysUnwritten(ctx, dev)
+
+		seen := follow(ctx, dev, &v1alpha1.DevServerList{})
+		change(ctx, dev, func() { dev.Spec.RestartToken = "again" })
+		becomesReady(ctx, dev)
+		Eventually(seen.saw).WithArguments(v1alpha1.ConditionReady, int64(2)).Should(BeTrue())
+		seen.stop()
+		Expect(seen.wasMissing()).To(BeFalse())
+		Expect(seen.saw(v1alpha1.ConditionRestarting, 1)).To(BeTrue())
+		for _, state := range seen.states {
+			Expect(state.(*v1alpha1.DevServer).Status.URL).To(Equal(address))
+		}
+		Expect(dev.Status.Port).To(Equal(port))
+		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(2))
+		staysUnwritten(ctx, dev)
+	})
+
+	It("stays as it is when the manager is replaced", func(ctx context.Context) {
+		dev := onPort(newServer(namespace, "web"), serve(0))
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		isGivenPort(ctx, dev)
+		rt.Listen(dev.UID, on(dev.Status.Port))
+		becomesReady(ctx, dev)
+		version := dev.ResourceVersion
+		stopManager()
+		looks := rt.Looks(dev.UID)
+		stopManager = startManager()
+		Eventually(func() int { return rt.Looks(dev.UID) }).Should(BeNumerically(">", looks))
+		staysUnwritten(ctx, dev)
+		Expect(dev.ResourceVersion).To(Equal(version))
+		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
+	})
+
+	It("does not start on the port of another one, and does when that is gone", func(ctx context.Context) {
+		port := unused()
+		owner, loser := always(onPort(newServer(namespace, "owner"), port)), always(onPort(newServer(namespace, "loser"), port))
+		Expect(k8s.Create(ctx, owner)).To(Succeed())
+		becomesReady(ctx, owner)
+		Expect(k8s.Create(ctx, loser)).To(Succeed())
+		Expect(stalls(ctx, loser, v1alpha1.ReasonPortClaimed)).To(ContainSubstring(
+			"port %d belongs to DevServer %s/owner, which claimed it first", port, namespace))
+		reads(ctx, loser, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
+		staysUnwritten(ctx, loser)
+		Expect(rt.Count(loser.UID, fake.Start)).To(BeZero())
+
+		By("keeping the port for its owner while that restarts")
+		change(ctx, owner, func() { owner.Spec.RestartToken = "again" })
+		becomesReady(ctx, owner)
+		Expect(rt.Count(loser.UID, fake.Start)).To(BeZero())
+
+		Expect(k8s.Delete(ctx, owner)).To(Succeed())
+		isGone(ctx, owner)
+		becomesReady(ctx, loser)
+		reads(ctx, loser, v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
+		Expect(loser.Status.RestartCount).To(BeZero())
+	})
+
+	It("has one owner of a port that many claim at once", func(ctx context.Context) {
+		port := unused()
+		var all []*v1alpha1.DevServer
+		for n := range 6 {
+			dev := always(onPort(newServer(namespace, fmt.Sprintf("web-%d", n)), port))
+			Expect(k8s.Create(ctx, dev)).To(Succeed())
+			all = append(all, dev)
+		}
+		Eventually(func(g Gomega) {
+			ready, conflicts := 0, 0
+			for _, dev := range all {
+				get(ctx, g, dev)
+				if meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady) {
+					ready++
+				}
+				if meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionConflict) {
+					conflicts++
+				}
+			}
+			g.Expect(ready).To(Equal(1))
+			g.Expect(conflicts).To(Equal(len(all) - 1))
+		}).Should(Succeed())
+		starts := 0
+		for _, dev := range all {
+			starts += rt.Count(dev.UID, fake.Start)
+		}
+		Expect(starts).To(Equal(1), "the losers start nothing")
+	})
+
+	It("gives every one of many a port of its own", func(ctx context.Context) {
+		taken := map[int32]string{}
+		var all []*v1alpha1.DevServer
+		for n := range 12 {
+			dev := always(newServer(namespace, fmt.Sprintf("web-%d", n)))
+			Expect(k8s.Create(ctx, dev)).To(Succeed())
+			all = append(all, dev)
+		}
+		for _, dev := range all {
+			becomesReady(ctx, dev)
+			Expect(taken).NotTo(HaveKey(dev.Status.Port))
+			taken[dev.Status.Port] = dev.Name
+		}
+	})
+
+	It("is allocated another port when an older one claims the one that it was to have", func(ctx context.Context) {
+		older := always(onPort(newServer(namespace, "older"), 20123))
+		Expect(k8s.Create(ctx, older)).To(Succeed())
+		becomesReady(ctx, older)
+		stopManager()
+		younger := always(newServer(namespace, "younger"))
+		Expect(k8s.Create(ctx, younger)).To(Succeed())
+		younger.Status.Port = 20123
+		Expect(k8s.Status().Update(ctx, younger)).To(Succeed())
+		stopManager = startManager()
+		becomesReady(ctx, younger)
+		Expect(younger.Status.Port).NotTo(BeEquivalentTo(20123))
+	})
+
+	It("names who else holds its port, and waits for it", func(ctx context.Context) {
+		port := unused()
+		rt.Occupy(port, &runtime.PortOwner{PID: 1234, Command: "python3 -m http.server"})
+		DeferCleanup(func() { rt.Occupy(port, nil) })
+		dev := always(onPort(newServer(namespace, "web"), port))
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		Expect(stalls(ctx, dev, v1alpha1.ReasonPortInUse)).To(Equal(
+			fmt.Sprintf("port %d is held by pid 1234 (python3 -m http.server); end it or set another spec.port", port)))
+		reads(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortInUse)
+		staysUnwritten(ctx, dev)
+		rt.Occupy(port, nil)
+		becomesReady(ctx, dev)
+		Expect(dev.Status.RestartCount).To(BeZero(), "waiting burns no restart")
+		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
+	})
+
+	It("is found where it went, and says so", func(ctx context.Context) {
+		dev := onPort(newServer(namespace, "web"), unused())
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		isGivenPort(ctx, dev)
+		other := serve(0)
+		rt.Listen(dev.UID, on(other))
+		becomesReady(ctx, dev)
+		condition := reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionFalse, v1alpha1.ReasonOtherPort)
+		Expect(condition.Message).To(ContainSubstring("listens on %d instead of %d", other, *dev.Spec.Port))
+		Expect(dev.Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", other)))
+		Expect(dev.Status.ObservedPorts).To(Equal([]int32{other}))
+	})
+
+	It("goes on with its old port while its new one belongs to another", func(ctx context.Context) {
+		first, second := unused(), unused()
+		owner, dev := always(onPort(newServer(namespace, "owner"), second)), always(onPort(newServer(namespace, "web"), first))
+		for _, object := range []process.Object{owner, dev} {
+			Expect(k8s.Create(ctx, object)).To(Succeed())
+			becomesReady(ctx, object)
+		}
+		change(ctx, dev, func() { dev.Spec.Port = ptr.To(second) })
+		reads(ctx, dev, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
+		Expect(dev.Status.Port).To(Equal(first))
+		Expect(rt.Count(dev.UID, fake.Stop)).To(BeZero())
+		change(ctx, owner, func() { owner.Spec.State = v1alpha1.StateStopped })
+		Eventually(func(g Gomega) {
+			get(ctx, g, dev)
+			g.Expect(dev.Status.Port).To(Equal(second))
+		}).Should(Succeed())
+		becomesReady(ctx, dev)
+		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(2))
+	})
+
+	It("belongs to its Instance", func(ctx context.Context) {
+		dev := always(newServer(namespace, "web"))
+		dev.Spec.InstanceRef = &v1alpha1.LocalReference{Name: "agent"}
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		Expect(stalls(ctx, dev, v1alpha1.ReasonInstanceMissing)).To(ContainSubstring("Instance agent does not exist"))
+		Expect(rt.Count(dev.UID, fake.Start)).To(BeZero())
+
+		instance := newInstance(namespace, "agent", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, dev)
+		Expect(dev.OwnerReferences).To(ConsistOf(metav1.OwnerReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Instance", Name: "agent", UID: instance.UID,
+			Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
+		}))
+		staysUnwritten(ctx, dev)
+	})
+
+	It("is restarted when its liveness probe fails", func(ctx context.Context) {
+		port := serve(0)
+		dev := always(newServer(namespace, "web"))
+		dev.Spec.Liveness = &v1alpha1.Probe{
+			TCPSocket:     &v1alpha1.TCPSocketProbe{Port: ptr.To(port)},
+			PeriodSeconds: ptr.To[int32](1), FailureThreshold: ptr.To[int32](1),
+		}
+		dev.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		becomesReady(ctx, dev)
+		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
+		closed := unused()
+		change(ctx, dev, func() { dev.Spec.Liveness.TCPSocket.Port = ptr.To(closed) })
+		Eventually(func(g Gomega) {
+			get(ctx, g, dev)
+			g.Expect(dev.Status.LastExit).To(HaveValue(HaveField("Reason", v1alpha1.ReasonUnhealthy)))
+		}).Should(Succeed())
+		change(ctx, dev, func() { dev.Spec.Liveness = nil })
+		becomesReady(ctx, dev)
+	})
+
+	It("leaves nothing behind when it is deleted", func(ctx context.Context) {
+		dev := always(newServer(namespace, "web"))
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		becomesReady(ctx, dev)
+		Expect(k8s.Delete(ctx, dev, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+		isGone(ctx, dev)
+	})
+})
