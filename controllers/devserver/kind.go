@@ -116,5 +116,5 @@ func (k *Kind) enter(uid types.UID, m *memory, incarnation int64) {
 }
 
 func devServer(object process.Object) *v1alpha1.DevServer {
-	return object.(*v1alpha1.DevServer) //nolint:forcetypeassert,errcheck // New gives nothing else
+	return object.(*v1alpha1.DevServer) // New gives nothing else
 }
