@@ -1,0 +1,13 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command berth keeps the processes that coding agents need, as Kubernetes resources. It is also kubectl berth.
+package main
+
+import (
+	"os"
+
+	"github.com/berth-dev/berth/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args)) }

@@ -1,0 +1,263 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/config/crd"
+)
+
+const (
+	// applyOwner owns what berth up applies.
+	applyOwner = "berth-up"
+
+	establishTimeout = time.Minute
+)
+
+// installCRDs applies the definitions of the kinds and waits until they are served.
+func installCRDs(ctx context.Context, config *rest.Config) error {
+	scheme := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("install the kinds: %w", err)
+	}
+	api, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("install the kinds: %w", err)
+	}
+	files, err := fs.Glob(crd.Bases, "bases/*.yaml")
+	if err != nil {
+		return fmt.Errorf("install the kinds: %w", err)
+	}
+	var installed []string
+	for _, file := range files {
+		data, err := crd.Bases.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("install the kinds: %w", err)
+		}
+		definition := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(data, &definition.Object); err != nil {
+			return fmt.Errorf("install the kinds: %s: %w", file, err)
+		}
+		if err := serverSideApply(ctx, api, definition); err != nil {
+			return fmt.Errorf("install the kinds: %s: %w", file, err)
+		}
+		installed = append(installed, definition.GetName())
+	}
+	return awaitEstablished(ctx, api, config, installed)
+}
+
+func awaitEstablished(ctx context.Context, api client.Client, config *rest.Config, installed []string) error {
+	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
+	defer cancel()
+	for _, name := range installed {
+		err := poll(ctx, func() error {
+			definition := &apiextensionsv1.CustomResourceDefinition{}
+			if err := api.Get(ctx, client.ObjectKey{Name: name}, definition); err != nil {
+				return err
+			}
+			for _, condition := range definition.Status.Conditions {
+				if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s is not established", name)
+		})
+		if err != nil {
+			return fmt.Errorf("install the kinds: %w", err)
+		}
+	}
+	// Established is said a moment before every kind is served.
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("install the kinds: %w", err)
+	}
+	return poll(ctx, func() error {
+		fresh, err := client.New(config, client.Options{Scheme: scheme})
+		if err != nil {
+			return err
+		}
+		for _, kind := range kinds {
+			if err := fresh.List(ctx, kind.list(), client.Limit(1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// poll tries until it succeeds or the context ends; then the error is the last one.
+func poll(ctx context.Context, try func() error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
+
+func serverSideApply(ctx context.Context, api client.Client, object *unstructured.Unstructured) error {
+	return api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(applyOwner), client.ForceOwnership)
+}
+
+// manifest is one object of a file.
+type manifest struct {
+	source string // file and which object in it, for messages
+	object *unstructured.Unstructured
+}
+
+// readManifests reads the YAML and JSON files of a folder, or one file. A file may hold several objects and lists.
+func readManifests(path string) ([]manifest, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	files := []string{path}
+	if info.IsDir() {
+		files = nil
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, fmt.Errorf("read manifests: %w", err)
+		}
+		for _, entry := range entries {
+			if !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
+				files = append(files, filepath.Join(path, entry.Name()))
+			}
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("%s holds no .yaml, .yml or .json file", path)
+		}
+	}
+	var all []manifest
+	for _, file := range files {
+		found, err := readManifestFile(file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	// Namespaces and definitions first: the others may need them.
+	slices.SortStableFunc(all, func(a, b manifest) int { return rank(a) - rank(b) })
+	return all, nil
+}
+
+func rank(m manifest) int {
+	switch m.object.GetKind() {
+	case "Namespace", "CustomResourceDefinition":
+		return 0
+	default:
+		return 1
+	}
+}
+
+func readManifestFile(file string) ([]manifest, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	var found []manifest
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for number := 1; ; number++ {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		source := fmt.Sprintf("%s, object %d", file, number)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict(document, &object.Object); err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+		if len(object.Object) == 0 {
+			continue // comments alone
+		}
+		if object.IsList() {
+			err = object.EachListItem(func(item runtime.Object) error {
+				found = append(found, manifest{source, item.(*unstructured.Unstructured)})
+				return nil
+			})
+		} else {
+			found = append(found, manifest{source, object})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+		for _, m := range found {
+			if m.object.GetKind() == "" || m.object.GetAPIVersion() == "" || m.object.GetName() == "" {
+				return nil, fmt.Errorf("%s: apiVersion, kind and metadata.name are needed", m.source)
+			}
+		}
+	}
+}
+
+// applyManifests applies all, whatever becomes of the others, and says what it did.
+func applyManifests(ctx context.Context, api client.Client, manifests []manifest, say func(string, ...any)) error {
+	var errs []error
+	for _, m := range manifests {
+		object := m.object.DeepCopy()
+		name := strings.ToLower(object.GetKind()) + "/" + object.GetName()
+		namespaced, err := api.IsObjectNamespaced(object)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", m.source, name, err))
+			continue
+		}
+		if namespaced && object.GetNamespace() == "" {
+			object.SetNamespace(corev1.NamespaceDefault)
+		}
+		if err := serverSideApply(ctx, api, object); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", m.source, name, err))
+			continue
+		}
+		say("applied %s", name)
+	}
+	return errors.Join(errs...)
+}
+
+// awaitNamespace waits for a namespace that the API server makes by itself after it is ready.
+func awaitNamespace(ctx context.Context, api client.Reader, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
+	defer cancel()
+	err := poll(ctx, func() error {
+		err := api.Get(ctx, client.ObjectKey{Name: name}, &corev1.Namespace{})
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			return fmt.Errorf("read namespace %s: %w", name, err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for namespace %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// fieldOwner is the name under which the commands change specs.
+const fieldOwner = "berth-cli"
+
+const pollEvery = 200 * time.Millisecond
+
+func (a *app) restartCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var wait bool
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "restart KIND/NAME...",
+		Short: "Restart processes; the objects stay",
+		Long: "Restart asks for one new incarnation of each process, by changing spec.restartToken. Requests made before the new one starts are one restart.\n" +
+			"With --wait it returns when the new incarnation is ready, and fails when that will not happen.",
+		Args:              needs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeReferences(flags),
+		RunE: func(command *cobra.Command, args []string) error {
+			return a.restart(command.Context(), flags, args, wait, timeout)
+		},
+	}
+	flags.add(command)
+	command.Flags().BoolVar(&wait, "wait", false, "wait until the new incarnation is ready")
+	command.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
+	return command
+}
+
+func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string, wait bool, timeout time.Duration) error {
+	references, err := parseReferences(args)
+	if err != nil {
+		return err
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return err
+	}
+	token, err := newToken(a.clock.Now())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, ref := range references {
+		object, err := to.change(ctx, ref, map[string]any{"restartToken": token})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if object.GetProcessSpec().State == v1alpha1.StateStopped {
+			errs = append(errs, fmt.Errorf("%s is stopped, so nothing is restarted: run berth start %s", ref, ref))
+			continue
+		}
+		if !wait {
+			_, _ = fmt.Fprintf(a.out, "%s restart requested\n", ref)
+			continue
+		}
+		if err := a.awaitReady(ctx, to, ref, object.GetGeneration(), token, timeout); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_, _ = fmt.Fprintf(a.out, "%s restarted\n", ref)
+	}
+	return errors.Join(errs...)
+}
+
+// newToken is unlike every other one, and tells people when it was made.
+func newToken(now time.Time) (string, error) {
+	random := make([]byte, 4)
+	if _, err := rand.Read(random); err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	return now.UTC().Format(time.RFC3339Nano) + "-" + hex.EncodeToString(random), nil
+}
+
+// awaitReady looks until the incarnation that answers the token, or a later one, is ready, or it is clear that it won't be.
+func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, generation int64, token string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	tick := a.clock.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		object, err := to.get(ctx, ref)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil {
+			switch done, err := answered(object, generation, token); {
+			case err != nil:
+				return fmt.Errorf("%s: %w", ref, err)
+			case done:
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%s was not ready after %s: see berth status %s and berth logs %s", ref, timeout, ref, ref)
+			}
+			return ctx.Err()
+		case <-tick.C():
+		}
+	}
+}
+
+// answered says whether the new incarnation is ready; the error is why it never will be. A newer request by somebody else answers this one too.
+func answered(object process.Object, generation int64, token string) (bool, error) {
+	status := object.GetProcessStatus()
+	if status.ObservedGeneration < generation {
+		return false, nil
+	}
+	if stalled := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
+		return false, fmt.Errorf("%s: %s", stalled.Reason, stalled.Message)
+	}
+	newer := object.GetProcessSpec().RestartToken
+	if status.ObservedRestartToken != token && status.ObservedRestartToken != newer {
+		return false, nil
+	}
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
+		!meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionRestarting), nil
+}
+
+func (a *app) stopCommand() *cobra.Command {
+	return a.stateCommand("stop", "Stop processes; the objects stay", v1alpha1.StateStopped, "is to be stopped")
+}
+
+func (a *app) startCommand() *cobra.Command {
+	return a.stateCommand("start", "Start processes that were stopped", v1alpha1.StateRunning, "is to run")
+}
+
+func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said string) *cobra.Command {
+	flags := &connectionFlags{}
+	command := &cobra.Command{
+		Use:               name + " KIND/NAME...",
+		Short:             short,
+		Long:              short + ", by setting spec.state to " + string(state) + ". What is so already stays as it is.",
+		Args:              needs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeReferences(flags),
+		RunE: func(command *cobra.Command, args []string) error {
+			references, err := parseReferences(args)
+			if err != nil {
+				return err
+			}
+			to, err := a.connect(flags)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, ref := range references {
+				if _, err := to.change(command.Context(), ref, map[string]any{"state": state}); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				_, _ = fmt.Fprintf(a.out, "%s %s\n", ref, said)
+			}
+			return errors.Join(errs...)
+		},
+	}
+	flags.add(command)
+	return command
+}
+
+// change patches fields of the spec, which needs no knowledge of what they were, and gives the object as it then is.
+func (c *connection) change(ctx context.Context, ref reference, fields map[string]any) (process.Object, error) {
+	patch, err := json.Marshal(map[string]any{"spec": fields})
+	if err != nil {
+		return nil, fmt.Errorf("change %s: %w", ref, err)
+	}
+	object := ref.kind.object()
+	object.SetNamespace(c.namespace)
+	object.SetName(ref.name)
+	err = c.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("change %s: %w", ref, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s does not exist in namespace %q: berth status -A shows what there is", ref, c.namespace)
+	}
+	return object, nil
+}

@@ -1,0 +1,141 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the command line of Berth.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// app is what all commands share; tests give their own streams, clock, connection and runtime.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	clock    clock.WithTicker
+	// connect reaches an API server as the flags say.
+	connect func(*connectionFlags) (*connection, error)
+	// newRuntime makes the runtime of berth up and berth manager.
+	newRuntime func(runtimeOptions) (hostRuntime, error)
+}
+
+// hostRuntime is a runtime that this program opens and closes; what runs outlives it.
+type hostRuntime interface {
+	runtime.Runtime
+	Close() error
+}
+
+// Main runs the command line and gives the exit code: 0, 1 for a failure, 2 for words that were not understood, 130 after a signal.
+func Main(args []string) int {
+	ctx, stop := signals()
+	defer stop()
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, clock: clock.RealClock{}, connect: connect, newRuntime: newHostRuntime}
+	return a.run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.command(filepath.Base(args[0]))
+	root.SetArgs(args[1:])
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return 130
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(a.err, "error: %v\n\n%s", err, usage.help)
+		return 2
+	default:
+		_, _ = fmt.Fprintf(a.err, "error: %v\n", explain(err))
+		return 1
+	}
+}
+
+// usageError is a command line that was not understood.
+type usageError struct {
+	error
+	help string
+}
+
+func (e *usageError) Unwrap() error { return e.error }
+
+func (a *app) command(name string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "berth",
+		Short: "Keep sessions and dev servers running, as Kubernetes resources",
+		Long: "Berth keeps the processes that coding agents need: sessions (Instance) and dev servers (DevServer).\n" +
+			"Each is a Kubernetes resource: kubectl apply says what should be there, and Berth makes it so.\n\n" +
+			"KIND is devserver (devservers, dsv) or instance (instances, inst).",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	if plugin, ok := strings.CutPrefix(name, "kubectl-"); ok {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl " + plugin}
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
+	root.AddCommand(
+		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(),
+		a.restartCommand(), a.stopCommand(), a.startCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+// needs wraps a check of arguments, so that a mistake shows how the command is used.
+func needs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if err := check(command, args); err != nil {
+			return &usageError{err, command.UsageString()}
+		}
+		return nil
+	}
+}
+
+// signals gives a context that ends with the first SIGINT, SIGTERM or SIGHUP; the second ends the program at once.
+func signals() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	caught := make(chan os.Signal, 2)
+	watched := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		watched = append(watched, syscall.SIGHUP)
+	}
+	signal.Notify(caught, watched...)
+	done := make(chan struct{})
+	go func() {
+		for count := 0; ; count++ {
+			select {
+			case <-done:
+				return
+			case <-caught:
+				if count > 0 {
+					os.Exit(130)
+				}
+				cancel()
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(caught)
+		close(done)
+		cancel()
+	}
+}
+
+func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format+"\n", args...) }

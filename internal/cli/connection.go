@@ -1,0 +1,117 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/internal/controlplane"
+	"github.com/berth-dev/berth/internal/manager"
+)
+
+// connectionFlags are those of kubectl.
+type connectionFlags struct {
+	kubeconfig, context, namespace string
+	allNamespaces                  bool
+}
+
+func (f *connectionFlags) add(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config, then the one of berth up")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace to look in; default: that of the context")
+}
+
+// connection is an API server that can be asked.
+type connection struct {
+	config    *rest.Config
+	client    client.WithWatch
+	namespace string
+}
+
+// connect finds a kubeconfig as kubectl does; without any, that of berth up.
+func connect(flags *connectionFlags) (*connection, error) {
+	config, namespace, err := loadConfig(flags)
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+	}
+	return &connection{config: config, client: api, namespace: namespace}, nil
+}
+
+func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = flags.kubeconfig
+	if flags.kubeconfig == "" && !anyExists(rules.Precedence) {
+		own := controlplane.KubeconfigPath(defaultStateDir())
+		if _, err := os.Stat(own); err != nil {
+			return nil, "", errors.New("no kubeconfig was found: start a control plane with berth up, or name a kubeconfig with --kubeconfig or KUBECONFIG")
+		}
+		rules.ExplicitPath = own
+	}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: flags.context}
+	overrides.Context.Namespace = flags.namespace
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	config.UserAgent = "berth"
+	return config, namespace, nil
+}
+
+func anyExists(paths []string) bool {
+	for _, path := range paths {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// defaultStateDir is $XDG_STATE_HOME/berth, else ~/.local/state/berth.
+func defaultStateDir() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "berth")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ".berth"
+	}
+	return filepath.Join(home, ".local", "state", "berth")
+}
+
+// explain adds to an error what somebody at a terminal can do about it.
+func explain(err error) error {
+	var dial *net.OpError
+	switch {
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("the API server does not know the kinds of berth.dev: is it the right one? berth up prints the KUBECONFIG of its own; "+
+			"elsewhere install the kinds first (%w)", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server does not accept these credentials: check KUBECONFIG (%w)", err)
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("%w: is it running? berth up starts a control plane on this machine", err)
+	default:
+		return err
+	}
+}

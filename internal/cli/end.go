@@ -1,0 +1,152 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// endGrace is the longest that a process has to end by itself when berth up ends.
+	endGrace = 10 * time.Second
+	// killPatience is how long to wait for what was killed.
+	killPatience = 10 * time.Second
+
+	endPoll = 50 * time.Millisecond
+	// endReason stands in status.stopping.
+	endReason = v1alpha1.ReasonStopped
+)
+
+// ender ends everything that runs, when no manager does any more.
+type ender struct {
+	api   client.Client
+	on    runtime.Runtime
+	clock clock.WithTicker
+	say   func(string, ...any)
+}
+
+// endAll ends every process of the runtime, side by side. The end is recorded as asked for first, so that the next manager starts them again
+// and counts no failure.
+func (e *ender) endAll(ctx context.Context) error {
+	found, err := e.on.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list what runs: %w", err)
+	}
+	found = slices.DeleteFunc(found, func(i runtime.Incarnation) bool { return !i.Alive() })
+	if len(found) == 0 {
+		return nil
+	}
+	e.say("ending %d processes", len(found))
+	objects, err := e.objects(ctx)
+	if err != nil {
+		// They are ended all the same; the next manager will take it for a crash.
+		e.say("%v", err)
+	}
+	errs := make([]error, len(found))
+	var all sync.WaitGroup
+	for i, incarnation := range found {
+		all.Go(func() { errs[i] = e.end(ctx, incarnation, objects[incarnation.UID]) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (e *ender) objects(ctx context.Context) (map[types.UID]process.Object, error) {
+	byUID := map[types.UID]process.Object{}
+	for _, kind := range kinds {
+		objects, err := listAll(ctx, e.api, kind, "")
+		if err != nil {
+			return byUID, err
+		}
+		for _, object := range objects {
+			byUID[object.GetUID()] = object
+		}
+	}
+	return byUID, nil
+}
+
+func (e *ender) end(ctx context.Context, incarnation runtime.Incarnation, object process.Object) error {
+	grace := endGrace
+	if object != nil {
+		if seconds := object.GetProcessSpec().Process.Stop.GracePeriodSeconds; seconds != nil {
+			grace = min(grace, time.Duration(*seconds)*time.Second)
+		}
+		if err := e.record(ctx, object, incarnation.Number, grace); err != nil {
+			e.say("%s: its end could not be recorded, so it will count as a crash: %v", incarnation.Name, err)
+		}
+	}
+	if err := e.on.Stop(ctx, incarnation.UID, incarnation.Number); err != nil {
+		e.say("%s: %v; killing it", incarnation.Name, err)
+		grace = 0
+	}
+	if grace > 0 && e.gone(ctx, incarnation, grace) {
+		return nil
+	}
+	if err := e.on.Kill(ctx, incarnation.UID, incarnation.Number); err != nil {
+		return fmt.Errorf("end %s: %w", incarnation.Name, err)
+	}
+	if !e.gone(ctx, incarnation, killPatience) {
+		return fmt.Errorf("end %s (process %d): it is still there; the next berth up goes on with it", incarnation.Name, incarnation.PID)
+	}
+	return nil
+}
+
+// record writes that the end was asked for, and that the object is not ready any more. The manager has ended, so nobody else writes status.
+func (e *ender) record(ctx context.Context, object process.Object, number int64, grace time.Duration) error {
+	before := object.DeepCopyObject().(client.Object)
+	status := object.GetProcessStatus()
+	if status.Incarnation != number {
+		return nil // an older one, which the next manager would end anyway
+	}
+	if status.Stopping == nil || status.Stopping.Incarnation != number {
+		status.Stopping = &v1alpha1.StopRequest{
+			Incarnation: number, Reason: endReason, Deadline: metav1.NewMicroTime(e.clock.Now().Add(grace)),
+		}
+	}
+	const message = "berth up was ended; the next one starts the process again."
+	for kind, value := range map[string]metav1.ConditionStatus{
+		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionReconciling: metav1.ConditionTrue, v1alpha1.ConditionStalled: metav1.ConditionFalse,
+	} {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: kind, Status: value, Reason: v1alpha1.ReasonStopping, Message: message, ObservedGeneration: status.ObservedGeneration,
+		})
+	}
+	return e.api.Status().Patch(ctx, object, client.MergeFrom(before), client.FieldOwner(fieldOwner))
+}
+
+// gone waits until nothing of the incarnation lives.
+func (e *ender) gone(ctx context.Context, incarnation runtime.Incarnation, patience time.Duration) bool {
+	deadline := e.clock.NewTimer(patience)
+	defer deadline.Stop()
+	tick := e.clock.NewTicker(endPoll)
+	defer tick.Stop()
+	for {
+		found, err := e.on.Observe(ctx, incarnation.UID)
+		if err == nil && !slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() }) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-deadline.C():
+			return false
+		case <-tick.C():
+		}
+	}
+}

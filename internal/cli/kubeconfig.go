@@ -1,0 +1,68 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// writeKubeconfig adds the ways in of data to the file and makes them the current ones. What else the file holds stays.
+func writeKubeconfig(path string, data []byte) error {
+	ours, err := clientcmd.Load(data)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	merged, err := clientcmd.LoadFromFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		merged = ours
+	case err != nil:
+		return fmt.Errorf("add to the kubeconfig %s: %w", path, err)
+	default:
+		for name, cluster := range ours.Clusters {
+			merged.Clusters[name] = cluster
+		}
+		for name, user := range ours.AuthInfos {
+			merged.AuthInfos[name] = user
+		}
+		for name, context := range ours.Contexts {
+			merged.Contexts[name] = context
+		}
+		merged.CurrentContext = ours.CurrentContext
+	}
+	out, err := clientcmd.Write(*merged)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, out) {
+		return nil
+	}
+	return replaceFile(path, out)
+}
+
+// replaceFile writes a file at once, for its owner alone.
+func replaceFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".kubeconfig-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(file.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime/host"
+)
+
+// runtimeOptions say where the processes of this machine are kept.
+type runtimeOptions struct {
+	stateDir, shim string
+	log            logr.Logger
+}
+
+func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
+	opened, err := host.New(host.Options{
+		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return opened, nil
+}
+
+// managerFlags are those of berth manager.
+type managerFlags struct {
+	connection                connectionFlags
+	stateDir, shim            string
+	metrics, probes, endpoint string
+	endpointCert, endpointKey string
+	leaderElect               bool
+	leaderElectNamespace      string
+	verbose                   bool
+}
+
+func (a *app) managerCommand() *cobra.Command {
+	f := &managerFlags{}
+	command := &cobra.Command{
+		Use:   "manager",
+		Short: "Run the controllers against any API server",
+		Long: "Manager runs the controllers of Berth against the API server of the kubeconfig, and processes on this machine.\n" +
+			"The kinds must be installed there. When it ends, the processes go on; the next manager with the same --state-dir finds them.",
+		Args: needs(cobra.NoArgs),
+		RunE: func(command *cobra.Command, _ []string) error { return a.manager(command.Context(), f) },
+	}
+	flags := command.Flags()
+	flags.StringVar(&f.connection.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config, then the one of berth up")
+	flags.StringVar(&f.connection.context, "context", "", "context of the kubeconfig to use")
+	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "where the processes of this machine are recorded")
+	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
+	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "where to serve metrics, such as 127.0.0.1:8080; 0 for nowhere")
+	flags.StringVar(&f.probes, "health-probe-bind-address", "0", "where to serve /healthz and /readyz, such as :8081; 0 for nowhere")
+	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "where to serve logs and terminals; beyond loopback it needs a certificate; 0 for nowhere")
+	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate to serve logs and terminals with")
+	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "key of that certificate")
+	flags.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several managers act")
+	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "where the lease is")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
+	return command
+}
+
+func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
+	config, _, err := loadConfig(&f.connection)
+	if errors.Is(err, rest.ErrNotInCluster) || (err != nil && f.connection.kubeconfig == "") {
+		inside, insideErr := rest.InClusterConfig()
+		if insideErr != nil {
+			return err
+		}
+		config = inside
+	} else if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	log := useLogger(a.err, level)
+	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	if f.leaderElect {
+		if err := ensureNamespace(ctx, config, f.leaderElectNamespace); err != nil {
+			return err
+		}
+	}
+	mgr, err := assemble(config, opened, log, manager.Options{
+		Metrics: metricsserver.Options{BindAddress: f.metrics}, HealthProbeBindAddress: f.probes,
+		LeaderElection: f.leaderElect, LeaderElectionNamespace: f.leaderElectNamespace,
+	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey})
+	if err != nil {
+		return err
+	}
+	return mgr.start(ctx)
+}
+
+// assembled is a manager with its endpoint.
+type assembled struct {
+	ctrl.Manager
+	served *endpoint.Server
+}
+
+// assemble puts a manager and its endpoint together. An endpoint address of 0 leaves that away.
+func assemble(config *rest.Config, on hostRuntime, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
+	opts.Runtime, opts.Logger = on, log
+	mgr, err := manager.New(config, opts)
+	if err != nil {
+		return nil, err
+	}
+	if serve.Address == "0" {
+		return &assembled{Manager: mgr}, nil
+	}
+	serve.Client, serve.Reader, serve.Runtime, serve.Log = mgr.GetClient(), mgr.GetAPIReader(), on, log.WithName("endpoint")
+	served, err := endpoint.New(serve)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(served); err != nil {
+		return nil, errors.Join(fmt.Errorf("add the endpoint: %w", err), served.Close())
+	}
+	return &assembled{mgr, served}, nil
+}
+
+// start runs until the context ends.
+func (m *assembled) start(ctx context.Context) error {
+	err := m.Start(ctx)
+	if m.served != nil {
+		_ = m.served.Close() // it may never have been started
+	}
+	return err
+}
+
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;create
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;update
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+func ensureNamespace(ctx context.Context, config *rest.Config, name string) error {
+	api, err := client.New(config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("make namespace %s: %w", name, err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := api.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read namespace %s: %w", name, err)
+	} else if err == nil {
+		return nil
+	}
+	namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := client.IgnoreAlreadyExists(api.Create(ctx, namespace)); err != nil {
+		return fmt.Errorf("make namespace %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/endpoint"
+)
+
+// kind is a kind that the commands know.
+type kind struct {
+	singular, plural, short string
+	object                  func() process.Object
+	list                    func() client.ObjectList
+	// address is where or how a user reaches the object.
+	address func(process.Object) string
+}
+
+var kinds = []*kind{
+	{
+		singular: "devserver", plural: "devservers", short: "dsv",
+		object:  func() process.Object { return &v1alpha1.DevServer{} },
+		list:    func() client.ObjectList { return &v1alpha1.DevServerList{} },
+		address: func(object process.Object) string { return object.(*v1alpha1.DevServer).Status.URL },
+	},
+	{
+		singular: "instance", plural: "instances", short: "inst",
+		object:  func() process.Object { return &v1alpha1.Instance{} },
+		list:    func() client.ObjectList { return &v1alpha1.InstanceList{} },
+		address: func(object process.Object) string { return object.(*v1alpha1.Instance).Status.AttachCommand },
+	},
+}
+
+func findKind(word string) (*kind, error) {
+	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group)
+	for _, kind := range kinds {
+		if word == kind.singular || word == kind.plural || word == kind.short {
+			return kind, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no kind %q: use devserver or instance", word)
+}
+
+// reference is KIND/NAME; an empty name stands for all of the kind.
+type reference struct {
+	kind *kind
+	name string
+}
+
+func (r reference) String() string { return r.kind.singular + "/" + r.name }
+
+// parseReference reads KIND/NAME.
+func parseReference(word string) (reference, error) {
+	kindWord, name, ok := strings.Cut(word, "/")
+	if !ok || name == "" || kindWord == "" || strings.Contains(name, "/") {
+		return reference{}, fmt.Errorf("%q is not KIND/NAME: write for example devserver/web", word)
+	}
+	kind, err := findKind(kindWord)
+	return reference{kind, name}, err
+}
+
+func parseReferences(words []string) ([]reference, error) {
+	references := make([]reference, 0, len(words))
+	for _, word := range words {
+		parsed, err := parseReference(word)
+		if err != nil {
+			return nil, err
+		}
+		references = append(references, parsed)
+	}
+	return references, nil
+}
+
+// get reads the object from the API server. An object that is not there is named, with where it was looked for.
+func (c *connection) get(ctx context.Context, ref reference) (process.Object, error) {
+	object := ref.kind.object()
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%s does not exist in namespace %q: berth status -A shows what there is", ref, c.namespace)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", ref, err)
+	}
+	return object, nil
+}
+
+// listAll reads all objects of a kind, in one namespace or, when that is empty, in all.
+func listAll(ctx context.Context, reader client.Reader, kind *kind, namespace string, opts ...client.ListOption) ([]process.Object, error) {
+	list := kind.list()
+	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind.plural, err)
+	}
+	var objects []process.Object
+	err := meta.EachListItem(list, func(item runtime.Object) error {
+		objects = append(objects, item.(process.Object))
+		return nil
+	})
+	return objects, err
+}
+
+func (c *connection) endpointObject(ref reference) endpoint.Object {
+	return endpoint.Object{Namespace: c.namespace, Resource: ref.kind.plural, Name: ref.name}
+}
+
+// completeReferences offers KIND/NAME of what is there.
+func (a *app) completeReferences(flags *connectionFlags) cobra.CompletionFunc {
+	return func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		to, err := a.connect(flags)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var words []cobra.Completion
+		for _, kind := range kinds {
+			objects, err := listAll(command.Context(), to.client, kind, to.namespace)
+			if err != nil {
+				continue
+			}
+			for _, object := range objects {
+				words = append(words, kind.singular+"/"+object.GetName())
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}

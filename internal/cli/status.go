@@ -1,0 +1,162 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// watchEvery is how often status -w looks. It reads from the memory of the API server, so it costs little.
+const watchEvery = time.Second
+
+func (a *app) statusCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var watch bool
+	command := &cobra.Command{
+		Use:               "status [KIND[/NAME]...]",
+		Short:             "Show processes, where they answer and why they are not ready",
+		ValidArgsFunction: a.completeReferences(flags),
+		RunE: func(command *cobra.Command, args []string) error {
+			return a.status(command.Context(), flags, args, watch)
+		},
+	}
+	flags.add(command)
+	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "look in all namespaces")
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what changes")
+	return command
+}
+
+func (a *app) status(ctx context.Context, flags *connectionFlags, args []string, watch bool) error {
+	wanted, err := parseWanted(args)
+	if err != nil {
+		return err
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return err
+	}
+	if flags.allNamespaces {
+		to.namespace = ""
+		if named := namedOnly(wanted); named != "" {
+			return fmt.Errorf("%s names one object, which is in one namespace: leave out -A, or the name", named)
+		}
+	}
+	if !watch {
+		return a.statusOnce(ctx, to, wanted)
+	}
+	board := newBoard(a.out, flags.allNamespaces)
+	tick := a.clock.NewTicker(watchEvery)
+	defer tick.Stop()
+	for failed := false; ; {
+		rows, err := to.rows(ctx, wanted, true)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && len(board.said) == 0 && board.drawn == 0:
+			return err // it was never right
+		case err != nil && !failed:
+			failed = true
+			a.say("%v; trying again", explain(err))
+		case err == nil:
+			failed = false
+			board.show(rows, a.clock.Now())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C():
+		}
+	}
+}
+
+func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference) error {
+	rows, err := to.rows(ctx, wanted, false)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		where := "namespace " + to.namespace
+		if to.namespace == "" {
+			where = "any namespace"
+		}
+		a.say("nothing is declared in %s", where)
+		return nil
+	}
+	sortRows(rows)
+	for _, line := range lines(rows, a.clock.Now(), to.namespace == "") {
+		if _, err := fmt.Fprintln(a.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseWanted reads KIND or KIND/NAME; nothing stands for all kinds.
+func parseWanted(args []string) ([]reference, error) {
+	var wanted []reference
+	for _, word := range args {
+		if strings.Contains(word, "/") {
+			parsed, err := parseReference(word)
+			if err != nil {
+				return nil, err
+			}
+			wanted = append(wanted, parsed)
+			continue
+		}
+		kind, err := findKind(word)
+		if err != nil {
+			return nil, err
+		}
+		wanted = append(wanted, reference{kind: kind})
+	}
+	if len(args) == 0 {
+		for _, kind := range kinds {
+			wanted = append(wanted, reference{kind: kind})
+		}
+	}
+	return wanted, nil
+}
+
+func namedOnly(wanted []reference) string {
+	for _, ref := range wanted {
+		if ref.name != "" {
+			return ref.String()
+		}
+	}
+	return ""
+}
+
+// rows reads what is wanted. cheap allows answers that are a moment old.
+func (c *connection) rows(ctx context.Context, wanted []reference, cheap bool) ([]row, error) {
+	var rows []row
+	for _, ref := range wanted {
+		if ref.name != "" {
+			object, err := c.get(ctx, ref)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, makeRow(ref.kind, object))
+			continue
+		}
+		var opts []client.ListOption
+		if cheap {
+			opts = append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
+		}
+		objects, err := listAll(ctx, c.client, ref.kind, c.namespace, opts...)
+		if err != nil {
+			return nil, err
+		}
+		for _, object := range objects {
+			rows = append(rows, makeRow(ref.kind, object))
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,219 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// row is what people are shown of one object.
+type row struct {
+	namespace, name                       string
+	ready, reason, address, restarts, pid string
+	created                               time.Time
+	message                               string // why it is not ready
+}
+
+func makeRow(kind *kind, object process.Object) row {
+	status := object.GetProcessStatus()
+	r := row{
+		namespace: object.GetNamespace(), name: kind.singular + "/" + object.GetName(),
+		ready: "Unknown", reason: v1alpha1.ReasonPending, address: clean(kind.address(object)),
+		restarts: strconv.FormatInt(status.RestartCount, 10), created: object.GetCreationTimestamp().Time,
+	}
+	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); condition != nil {
+		r.ready, r.reason = string(condition.Status), clean(condition.Reason)
+		if condition.Status != metav1.ConditionTrue {
+			r.message = clean(condition.Message)
+		}
+	}
+	if object.GetDeletionTimestamp() != nil {
+		r.reason = v1alpha1.ReasonDeleting
+	}
+	if status.Process != nil && status.Process.PID > 0 {
+		r.pid = strconv.FormatInt(status.Process.PID, 10)
+	}
+	return r
+}
+
+// clean keeps what a program printed from doing things to the terminal.
+func clean(text string) string {
+	return strings.Map(func(char rune) rune {
+		if unicode.IsControl(char) {
+			return ' '
+		}
+		return char
+	}, ansi.Strip(text))
+}
+
+func sortRows(rows []row) {
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+}
+
+// lines lays the rows out as a table, with why they are not ready below.
+func lines(rows []row, now time.Time, namespaces bool) []string {
+	if len(rows) == 0 {
+		return nil
+	}
+	cells := [][]string{{"NAME", "READY", "REASON", "ADDRESS", "RESTARTS", "PID", "AGE"}}
+	for _, r := range rows {
+		age := "<unknown>"
+		if !r.created.IsZero() {
+			age = duration.HumanDuration(max(0, now.Sub(r.created)))
+		}
+		cells = append(cells, []string{r.name, r.ready, r.reason, r.address, r.restarts, r.pid, age})
+	}
+	if namespaces {
+		cells[0] = append([]string{"NAMESPACE"}, cells[0]...)
+		for i, r := range rows {
+			cells[i+1] = append([]string{r.namespace}, cells[i+1]...)
+		}
+	}
+	laid := align(cells)
+	for _, r := range rows {
+		if r.message != "" {
+			laid = append(laid, "  "+r.name+": "+r.message)
+		}
+	}
+	return laid
+}
+
+func align(cells [][]string) []string {
+	widths := make([]int, len(cells[0]))
+	for _, line := range cells {
+		for i, cell := range line {
+			widths[i] = max(widths[i], ansi.StringWidth(cell))
+		}
+	}
+	laid := make([]string, 0, len(cells))
+	for _, line := range cells {
+		var text strings.Builder
+		for i, cell := range line {
+			text.WriteString(cell)
+			if i < len(line)-1 {
+				text.WriteString(strings.Repeat(" ", widths[i]-ansi.StringWidth(cell)+3))
+			}
+		}
+		laid = append(laid, strings.TrimRight(text.String(), " "))
+	}
+	return laid
+}
+
+// board shows rows again and again: in place on a terminal, else a line for each row that has changed.
+type board struct {
+	out        io.Writer
+	namespaces bool
+	// size gives width and height of the terminal; nil when it is none.
+	size  func() (int, int)
+	drawn int // lines on the terminal
+	last  string
+	said  map[string]string
+}
+
+func newBoard(out io.Writer, namespaces bool) *board {
+	b := &board{out: out, namespaces: namespaces, said: map[string]string{}}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		b.size = func() (int, int) {
+			width, height, err := term.GetSize(int(file.Fd()))
+			if err != nil || width <= 0 || height <= 0 {
+				return 80, 24
+			}
+			return width, height
+		}
+	}
+	return b
+}
+
+func (b *board) show(rows []row, now time.Time) {
+	sortRows(rows)
+	if b.size != nil {
+		b.draw(lines(rows, now, b.namespaces))
+		return
+	}
+	b.tell(rows, now)
+}
+
+// draw replaces the table on the terminal. Lines are cut to its width, and the table to its height: what has scrolled away can't be replaced.
+func (b *board) draw(table []string) {
+	width, height := b.size()
+	if len(table) == 0 {
+		table = []string{"nothing is declared yet"}
+	}
+	if room := max(height-1, 2); len(table) > room {
+		more := len(table) - room + 1
+		table = append(slices.Clone(table[:room-1]), fmt.Sprintf("… and %d more lines; see berth status", more))
+	}
+	var text strings.Builder
+	for _, line := range table {
+		text.WriteString(ansi.Truncate(line, width-1, "…") + "\x1b[K\n")
+	}
+	if text.String() == b.last {
+		return
+	}
+	b.last = text.String()
+	up := ""
+	if b.drawn > 0 {
+		up = fmt.Sprintf("\x1b[%dA", b.drawn)
+	}
+	b.drawn = len(table)
+	_, _ = io.WriteString(b.out, up+b.last+"\x1b[J")
+}
+
+func (b *board) tell(rows []row, now time.Time) {
+	seen := map[string]bool{}
+	for _, r := range rows {
+		key := r.namespace + "/" + r.name
+		seen[key] = true
+		words := []string{r.name, "Ready=" + r.ready, r.reason}
+		if b.namespaces {
+			words = append([]string{r.namespace}, words...)
+		}
+		if r.pid != "" {
+			words = append(words, "pid="+r.pid)
+		}
+		if r.restarts != "0" {
+			words = append(words, "restarts="+r.restarts)
+		}
+		if r.address != "" {
+			words = append(words, r.address)
+		}
+		if r.message != "" {
+			words = append(words, "("+r.message+")")
+		}
+		b.line(key, strings.Join(words, " "), now)
+	}
+	for key := range b.said {
+		if !seen[key] {
+			delete(b.said, key)
+			_, _ = fmt.Fprintf(b.out, "%s %s deleted\n", now.Format(time.TimeOnly), key)
+		}
+	}
+}
+
+func (b *board) line(key, text string, now time.Time) {
+	if b.said[key] == text {
+		return
+	}
+	b.said[key] = text
+	_, _ = fmt.Fprintf(b.out, "%s %s\n", now.Format(time.TimeOnly), text)
+}

@@ -1,0 +1,231 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/internal/controlplane"
+	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/manager"
+)
+
+// showEvery is how often the table of berth up is looked at anew; it is read from memory.
+const showEvery = 250 * time.Millisecond
+
+// upFlags are those of berth up.
+type upFlags struct {
+	manifests, stateDir, kubeconfig, assets, shim string
+	keep                                          bool
+}
+
+func (a *app) upCommand() *cobra.Command {
+	f := &upFlags{}
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Run a Kubernetes API and the controllers on this machine, until Ctrl-C",
+		Long: "Up runs etcd, kube-apiserver and kube-controller-manager on loopback, installs the kinds of Berth and runs their controllers.\n" +
+			"Ctrl-C ends all of it. The objects stay and their processes are started again by the next berth up; with --keep the processes go on,\n" +
+			"and the next berth up finds them. A second Ctrl-C quits at once.",
+		Args: needs(cobra.NoArgs),
+		RunE: func(command *cobra.Command, _ []string) error { return a.up(command.Context(), f) },
+	}
+	flags := command.Flags()
+	flags.StringVarP(&f.manifests, "filename", "f", "", "apply the manifests of this folder, or this file")
+	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "where everything is kept: data, keys, records of processes")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "add the way in to this kubeconfig; default: the file kubeconfig in the state directory")
+	flags.BoolVar(&f.keep, "keep", false, "leave the processes running at the end")
+	flags.StringVar(&f.assets, "assets", "", "where etcd, kube-apiserver and kube-controller-manager are; default: KUBEBUILDER_ASSETS, beside this program, or bin")
+	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
+	return command
+}
+
+func (a *app) up(ctx context.Context, f *upFlags) (err error) {
+	var manifests []manifest
+	if f.manifests != "" {
+		// Mistakes in files are told before anything is started.
+		if manifests, err = readManifests(f.manifests); err != nil {
+			return err
+		}
+	}
+	plane, err := controlplane.Start(ctx, controlplane.Options{
+		StateDir: f.stateDir, Assets: f.assets, Progress: func(line string) { a.say("%s", line) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		a.say("ending the control plane")
+		err = errors.Join(err, plane.Stop())
+	}()
+	config := plane.Config()
+	config.UserAgent = "berth"
+	config.QPS, config.Burst = -1, 0 // the API server is ours alone and has its own fairness
+	kubeconfig, err := a.prepare(ctx, f, plane, config, manifests)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	logs, err := openLogFile(filepath.Join(f.stateDir, "logs", "manager.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, logs.Close()) }()
+	log := useLogger(logs, slog.LevelInfo)
+	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	mgr, err := assemble(config, opened, log, manager.Options{}, endpoint.Options{})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(a.out, "export KUBECONFIG=%s\n", quote(kubeconfig))
+	failure := a.supervise(ctx, mgr, plane)
+	switch {
+	case f.keep:
+		a.say("the processes go on; berth up with the same state directory finds them")
+	case failure != nil:
+		// Nobody asked for this end, and without the API it can't be recorded: what runs is for the next start to find.
+		a.say("the processes are left as they are; berth up with the same state directory finds them")
+	default:
+		return a.endWorkloads(ctx, config, opened)
+	}
+	return failure
+}
+
+// ended makes an end that was asked for no error.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// prepare brings the kinds, the kubeconfig and the manifests to where they belong, before the controllers run.
+func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.ControlPlane, config *rest.Config, manifests []manifest) (string, error) {
+	if err := installCRDs(ctx, config); err != nil {
+		return "", err
+	}
+	path := controlplane.KubeconfigPath(f.stateDir)
+	if f.kubeconfig != "" {
+		path = f.kubeconfig
+		if err := writeKubeconfig(path, plane.Kubeconfig()); err != nil {
+			return "", err
+		}
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	if len(manifests) == 0 {
+		return path, nil
+	}
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		return "", fmt.Errorf("apply manifests: %w", err)
+	}
+	if err := awaitNamespace(ctx, api, corev1.NamespaceDefault); err != nil {
+		return "", err
+	}
+	if err := applyManifests(ctx, api, manifests, a.say); err != nil {
+		return "", fmt.Errorf("not everything could be applied:\n%w", err)
+	}
+	return path, nil
+}
+
+// supervise runs the manager and shows what it does, until the context ends or something breaks, which is the error.
+func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane.ControlPlane) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	finished := make(chan error, 1)
+	go func() { finished <- mgr.start(running) }()
+	shown, hide := context.WithCancel(ctx)
+	defer hide()
+	showing := make(chan struct{})
+	go func() {
+		defer close(showing)
+		a.showTable(shown, mgr)
+	}()
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-plane.Failed():
+	case failure = <-finished:
+		if failure == nil {
+			failure = errors.New("the manager ended by itself")
+		}
+		finished <- nil
+	}
+	hide()
+	<-showing
+	if failure == nil {
+		a.say("ending; again Ctrl-C quits at once")
+	}
+	stop()
+	if err := <-finished; err != nil && failure == nil {
+		// A part that did not end in time is no reason to leave the rest as it is.
+		a.say("the manager: %v", err)
+	}
+	return failure
+}
+
+func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened hostRuntime) error {
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		return fmt.Errorf("end the processes: %w", err)
+	}
+	// The signal has ended ctx; how long this takes is bounded by the grace periods.
+	return (&ender{api, opened, a.clock, a.say}).endAll(context.WithoutCancel(ctx))
+}
+
+// showTable shows what the manager has in its memory, until the context ends.
+func (a *app) showTable(ctx context.Context, mgr *assembled) {
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		return
+	}
+	board := newBoard(a.out, true)
+	tick := a.clock.NewTicker(showEvery)
+	defer tick.Stop()
+	for {
+		var rows []row
+		var failed error
+		for _, kind := range kinds {
+			objects, err := listAll(ctx, mgr.GetClient(), kind, "")
+			failed = errors.Join(failed, err)
+			for _, object := range objects {
+				rows = append(rows, makeRow(kind, object))
+			}
+		}
+		if failed == nil {
+			board.show(rows, a.clock.Now())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+		}
+	}
+}
+
+// quote makes a word that a shell reads as it is.
+func quote(word string) string {
+	if strings.IndexFunc(word, func(char rune) bool {
+		return !(char >= 'a' && char <= 'z' || char >= 'A' && char <= 'Z' || char >= '0' && char <= '9' || strings.ContainsRune("/._-+:@%", char))
+	}) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
