@@ -134,7 +134,9 @@ func kill(s *suite) {
 	if s.Logs {
 		s.awaitOutput(uid, "ready") // from now on it ignores the signal
 	}
+	s.Expect(running.StopSent).To(BeFalse())
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.Expect(s.observe(uid).StopSent).To(BeTrue(), "so that it isn't asked twice")
 	s.Consistently(func() runtime.Phase { return s.observe(uid).Phase }, "300ms", "50ms").Should(Equal(runtime.Running))
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
 	ended := s.awaitPhase(uid, runtime.Exited)

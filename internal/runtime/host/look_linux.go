@@ -129,6 +129,9 @@ func (h *Host) describe(f *found) {
 		i.LeaderExit = exitOf(f.identity.LeaderExit)
 		f.tree.Leader = f.identity.Child
 	}
+	var request shim.Request
+	asked, _ := shim.ReadFile(filepath.Join(h.dir(i.UID), shim.RequestFile), &request)
+	i.StopSent = asked && request.Incarnation == i.Number
 }
 
 // judge decides on the phase; false when the answers don't fit together.
