@@ -11,6 +11,8 @@ TOOL := go tool -modfile=$(ROOT)/hack/tools/go.mod
 
 # Where etcd and kube-apiserver are; with binaries of your own nothing is built.
 export KUBEBUILDER_ASSETS ?= $(BIN)
+# Everything but tests with -race is compiled in one way, so that it is compiled once.
+PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # How long the tests of one package may take.
 TIMEOUT ?= 15m
 # What to test: make test PACKAGES=./internal/lifecycle/...
@@ -29,7 +31,7 @@ run: build controlplane ## Bring up a control plane, the manager and the samples
 
 .PHONY: install
 install: ## Install berth, kubectl-berth and berth-shim to where go install puts them.
-	@CGO_ENABLED=0 go install -trimpath ./cmd/...
+	@$(PLAIN) go install ./cmd/...
 	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; echo "installed into $$bin"
 
 ##@ Build
@@ -37,7 +39,7 @@ install: ## Install berth, kubectl-berth and berth-shim to where go install puts
 build: ## Build berth, kubectl-berth, berth-shim and the program of the Go sample into bin/.
 	@echo "building berth and berth-shim" >&2
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/ ./cmd/... ./samples/gohello
+	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello
 	@ln -sf berth $(BIN)/kubectl-berth
 
 .PHONY: controlplane
@@ -73,7 +75,7 @@ test-faults: ## Test the controllers with a crash, a lost answer or a stale read
 
 .PHONY: test-e2e
 test-e2e: build controlplane ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
-	@go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v
+	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code.
@@ -82,14 +84,14 @@ fmt: $(BIN)/golangci-lint ## Format the code.
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Lint the code.
 	@echo "linting" >&2
-	@$(BIN)/golangci-lint run --timeout 20m ./...
+	@$(PLAIN) $(BIN)/golangci-lint run --timeout 20m ./...
 
 $(BIN)/golangci-lint: hack/tools/go.mod
 	@echo "building golangci-lint (minutes, the first time)" >&2
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 go build -modfile=hack/tools/go.mod -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@$(PLAIN) go build -modfile=hack/tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: verify
 verify: controlplane $(BIN)/golangci-lint ## Check that nothing is stale, unformatted or unportable, and lint.
-	@hack/verify.sh
+	@$(PLAIN) hack/verify.sh
 	@$(MAKE) --no-print-directory lint

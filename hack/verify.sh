@@ -40,7 +40,7 @@ headers() {
     -exec grep -L -m1 'SPDX-License-Identifier: Apache-2.0' {} +
 }
 no_replace() { empty awk '$1 == "replace" || /=>/' go.mod; }
-builds() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -o /dev/null ./... ; }
+builds() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -o /dev/null ./... ; }
 static_shim() {
   CGO_ENABLED=0 go build -trimpath -o "$temp/berth-shim" ./cmd/berth-shim
   empty awk '/^k8s.io|^sigs.k8s.io/' <(go list -deps ./cmd/berth-shim)
