@@ -34,6 +34,7 @@ type stat struct {
 	parent  int
 	session int
 	threads int
+	status  int // of a zombie, to those who may know it
 }
 
 // dead says that only the entry in the process table is left.
@@ -53,10 +54,14 @@ func readStat(pid int) (stat, error) {
 		return stat{}, fmt.Errorf("/proc/%d/stat is shorter than expected", pid)
 	}
 	number := func(i int) uint64 { n, _ := strconv.ParseUint(string(fields[i]), 10, 64); return n }
-	return stat{
+	s := stat{
 		Process: Process{PID: pid, Ticks: number(19)},
 		state:   fields[0][0], parent: int(number(1)), session: int(number(3)), threads: int(number(17)),
-	}, nil
+	}
+	if len(fields) > 49 {
+		s.status = int(number(49))
+	}
+	return s, nil
 }
 
 // Identify gives the identity of the process that has this PID now.
@@ -124,9 +129,23 @@ func ExitStatus(pidfd int) (unix.WaitStatus, bool) {
 	return unix.WaitStatus(info.exitCode), true
 }
 
+// ZombieStatus gives the status of a process that has ended and that its parent has not taken note of yet.
+func ZombieStatus(p Process) (unix.WaitStatus, bool) {
+	dir := "/proc/" + strconv.Itoa(p.PID)
+	// The kernel shows 0 as the status to those who may not know it. They may not read this file either, which says so.
+	if _, err := os.ReadFile(dir + "/io"); err != nil {
+		return 0, false
+	}
+	s, err := readStat(p.PID)
+	if err != nil || s.Process != p || s.state != 'Z' || s.threads > 1 {
+		return 0, false
+	}
+	return unix.WaitStatus(s.status), true
+}
+
 // ExitOf turns a wait status into an Exit.
 func ExitOf(status unix.WaitStatus, at time.Time) *Exit {
-	exit := &Exit{Known: true, FinishedAt: at}
+	exit := &Exit{Known: true, FinishedAt: at.UTC().Round(0)}
 	if status.Signaled() {
 		exit.Signal = unix.SignalName(status.Signal())
 		if exit.Signal == "" {

@@ -28,6 +28,8 @@ const (
 	EndFile = "exit.json"
 	// RequestFile is written by the manager before it signals, so that a request made before the program runs is not lost.
 	RequestFile = "stop.json"
+	// StoppedFile is written by the manager when the stop signal was sent, or is the shim's to send once the program runs.
+	StoppedFile = "stopped.json"
 	// SocketFile is where the shim listens.
 	SocketFile = "sock"
 	// LogFile is the output of all incarnations.

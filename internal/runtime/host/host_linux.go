@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/gofrs/flock"
@@ -26,6 +27,9 @@ var (
 	_ runtime.Logger    = (*Host)(nil)
 	_ runtime.Attacher  = (*Host)(nil)
 )
+
+// lockPatience is how long the lock of the state directory is tried to get.
+const lockPatience = time.Second
 
 // Host holds processes of this machine. Make one with New.
 type Host struct {
@@ -75,8 +79,11 @@ func New(options Options) (*Host, error) {
 		options: options, log: options.Logger, events: newNotifier(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
 		single: flock.New(filepath.Join(options.StateDir, "manager.lock"), flock.SetPermissions(0o600)),
 	}
-	held, err := h.single.TryLock()
-	if err != nil {
+	// A manager that was killed while it forked leaves the lock to a child that has not executed yet: for a moment.
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	held, err := h.single.TryLockContext(ctx, 10*time.Millisecond)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
 	if !held {

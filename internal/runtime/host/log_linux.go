@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,7 @@ func (h *Host) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 type logFile struct {
 	file   *os.File
 	closed chan struct{}
+	once   sync.Once
 }
 
 // Bounds implements runtime.Log.
@@ -71,11 +73,17 @@ func (l *logFile) first() (int64, error) {
 	return offset, l.explain(errors.Join(err, failed))
 }
 
+// explain says of whatever failed because the log was closed that it was.
 func (l *logFile) explain(err error) error {
-	if err != nil && errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("the log is closed: %w", runtime.ErrNotFound)
+	if err == nil {
+		return nil
 	}
-	return err
+	select {
+	case <-l.closed:
+		return fmt.Errorf("the log is closed: %w", runtime.ErrNotFound)
+	default:
+		return err
+	}
 }
 
 // ReadAt implements runtime.Log.
@@ -88,6 +96,9 @@ func (l *logFile) ReadAt(p []byte, offset int64) (int, error) {
 	}
 	if offset < first && n > 0 {
 		return 0, fmt.Errorf("the output before byte %d is gone: %w", first, io.ErrUnexpectedEOF)
+	}
+	if errors.Is(err, io.EOF) {
+		return n, err
 	}
 	return n, l.explain(err)
 }
@@ -129,9 +140,6 @@ func (l *logFile) stat(st *unix.Stat_t) error {
 
 // Close implements runtime.Log.
 func (l *logFile) Close() error {
-	err := l.file.Close()
-	if err == nil {
-		close(l.closed)
-	}
-	return l.explain(err)
+	l.once.Do(func() { close(l.closed) })
+	return l.explain(l.file.Close())
 }

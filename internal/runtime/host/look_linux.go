@@ -129,9 +129,10 @@ func (h *Host) describe(f *found) {
 		i.LeaderExit = exitOf(f.identity.LeaderExit)
 		f.tree.Leader = f.identity.Child
 	}
-	var request shim.Request
-	asked, _ := shim.ReadFile(filepath.Join(h.dir(i.UID), shim.RequestFile), &request)
-	i.StopSent = asked && request.Incarnation == i.Number
+	// Not the request itself: a manager that was lost between request and signal has to be followed by one that sends it.
+	var stopped shim.Request
+	sent, _ := shim.ReadFile(filepath.Join(h.dir(i.UID), shim.StoppedFile), &stopped)
+	i.StopSent = sent && stopped.Incarnation == i.Number
 }
 
 // judge decides on the phase; false when the answers don't fit together.
@@ -230,6 +231,9 @@ func (f *found) finish() {
 // settle writes the last word where no shim can, so that it is the same ever after.
 func (h *Host) settle(e *entry, f *found, end shim.End) {
 	end.Version, end.Incarnation, end.Token = shim.Version, f.record.Incarnation, f.record.Token
+	if end.Exit != nil {
+		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // as it will be read
+	}
 	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.EndFile), &end, true); err != nil {
 		h.log.Error(err, "The end of a process could not be written down", "uid", e.uid)
 	}

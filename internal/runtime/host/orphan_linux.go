@@ -23,7 +23,7 @@ const (
 	// orphanGrace is how long what a program leaves behind has between SIGTERM and SIGKILL, as with a shim.
 	orphanGrace = 2 * time.Second
 	// reapGrace is how long an ended program may stay unreaped before its exit code is given up.
-	reapGrace = 2 * time.Second
+	reapGrace = 10 * time.Second
 )
 
 // orphan is what is kept of an incarnation whose shim was killed. The manager does then what the shim would have done.
@@ -44,7 +44,7 @@ func (h *Host) judgeOrphan(e *entry, f *found) {
 	}
 	leaderLives := false
 	if e.leader >= 0 {
-		leaderLives = !e.orphan.finished(e.leader)
+		leaderLives = !e.orphan.finished(e.leader, f.identity.Child)
 	}
 	empty := false
 	if !leaderLives {
@@ -68,7 +68,7 @@ func (h *Host) judgeOrphan(e *entry, f *found) {
 }
 
 // finished says whether the program has ended, and learns how when that can be learned.
-func (o *orphan) finished(leader int) bool {
+func (o *orphan) finished(leader int, program shim.Process) bool {
 	ended, reaped := shim.Ended(leader)
 	if !ended {
 		return false
@@ -79,7 +79,11 @@ func (o *orphan) finished(leader int) bool {
 	if o.exit != nil {
 		return true
 	}
-	if status, ok := shim.ExitStatus(leader); ok {
+	status, ok := shim.ExitStatus(leader)
+	if !ok {
+		status, ok = shim.ZombieStatus(program)
+	}
+	if ok {
 		o.exit = shim.ExitOf(status, o.endedAt)
 	} else if reaped || time.Since(o.endedAt) > reapGrace {
 		o.exit = o.lastWord()
@@ -95,7 +99,7 @@ func (o *orphan) lastWord() *shim.Exit {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	return &shim.Exit{FinishedAt: at, Message: "its shim was killed, so nobody saw how it ended"}
+	return &shim.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so nobody saw how it ended"}
 }
 
 // tender remembers which UIDs have to be looked at although nobody tells.

@@ -57,18 +57,31 @@ func (h *Host) end(e *entry, f *found, kill bool) error {
 	if err := h.request(e, f, kill); err != nil {
 		return err
 	}
-	if f = h.look(e); f.incarnation.Phase != runtime.Running {
-		return nil
-	}
+	f = h.look(e)
+	running := f.incarnation.Phase == runtime.Running
 	if kill {
+		if !running {
+			return nil
+		}
 		h.wakeShim(f)
 		return f.tree.Kill()
 	}
-	signal, ok := shim.SignalNumber(f.record.StopSignal)
-	if !ok {
-		signal = unix.SIGTERM
+	if running {
+		signal, ok := shim.SignalNumber(f.record.StopSignal)
+		if !ok {
+			signal = unix.SIGTERM
+		}
+		if err := f.tree.Signal(signal); err != nil {
+			return err
+		}
 	}
-	return f.tree.Signal(signal)
+	if !running && f.incarnation.Phase != runtime.Starting {
+		return nil
+	}
+	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.StoppedFile), shim.Request{Incarnation: f.record.Incarnation}, false); err != nil {
+		return fmt.Errorf("record that the signal was sent: %w", err)
+	}
+	return nil
 }
 
 // request writes down what is asked for; a kill is never taken back by a later stop.

@@ -1,0 +1,69 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestFrames(t *testing.T) {
+	g := NewWithT(t)
+	var buf bytes.Buffer
+	g.Expect(writeFrame(&buf, Call{Version: 3, Verb: VerbSignal, Signal: "SIGHUP"})).To(Succeed())
+	cut := bytes.NewReader(buf.Bytes()[:buf.Len()-1])
+	var call Call
+	g.Expect(readFrame(&buf, &call)).To(Succeed())
+	g.Expect(call).To(Equal(Call{Version: 3, Verb: VerbSignal, Signal: "SIGHUP"}))
+	g.Expect(readFrame(cut, &call)).NotTo(Succeed(), "cut off")
+	g.Expect(readFrame(strings.NewReader("\xff\xff\xff\xff"), &call)).To(MatchError(ContainSubstring("longer")), "nobody makes us hold 4 GiB")
+	g.Expect(readFrame(strings.NewReader("\x00\x00\x00\x01{"), &call)).NotTo(Succeed(), "no JSON")
+}
+
+func TestInput(t *testing.T) {
+	g := NewWithT(t)
+	var buf bytes.Buffer
+	g.Expect(writeInput(&buf, inputData, []byte("hello"))).To(Succeed())
+	g.Expect(writeInput(&buf, inputResize, sizePayload(80, 24))).To(Succeed())
+	kind, payload, err := readInput(&buf, make([]byte, 2))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(kind).To(BeEquivalentTo(inputData))
+	g.Expect(string(payload)).To(Equal("hello"))
+	kind, payload, err = readInput(&buf, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(kind).To(BeEquivalentTo(inputResize))
+	g.Expect(payload).To(Equal([]byte{0, 80, 0, 24}))
+	_, _, err = readInput(strings.NewReader("\x00\xff\xff\xff\xff"), nil)
+	g.Expect(err).To(MatchError(ContainSubstring("longer")))
+}
+
+func TestUIDs(t *testing.T) {
+	g := NewWithT(t)
+	for _, good := range []string{"a", "0b8a2d3e-7c1e-4a52-9c55-0d1f2a3b4c5d", "A_b.c"} {
+		g.Expect(ValidUID(good)).To(BeTrue(), good)
+	}
+	for _, bad := range []string{"", ".", "..", ".hidden", "a/b", "a b", "a\x00", strings.Repeat("a", 129)} {
+		g.Expect(ValidUID(bad)).To(BeFalse(), bad)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	g := NewWithT(t)
+	launch := Launch{Record: Record{Token: "token", Terminal: true},
+		Inherited: []string{"PATH=/bin", "BERTH_SECRET=x", "KUBECONFIG=/k", "TERM=dumb"}, Env: []string{"A=1", "A=2=3", "PATH=/usr/bin"}}
+	env, failed := launch.environment()
+	g.Expect(failed).To(BeNil())
+	g.Expect(env).To(ConsistOf("PATH=/usr/bin", "KUBECONFIG=/k", "TERM=xterm-256color", "A=2=3", MarkVariable+"="+Mark("token")))
+	g.Expect(Mark("token")).NotTo(ContainSubstring("token"))
+
+	for _, bad := range []string{"LD_PRELOAD=x", "LD_AUDIT=x", "LD_LIBRARY_PATH=x", "DYLD_INSERT_LIBRARIES=x", "no equals sign", "=x"} {
+		launch.Env = []string{bad}
+		_, failed := launch.environment()
+		g.Expect(failed).NotTo(BeNil(), bad)
+		g.Expect(failed.Reason).To(Equal(ReasonStartFailed))
+	}
+}

@@ -1,0 +1,172 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+)
+
+// conversation gives the client's end of a connection to a shim that holds nothing.
+func conversation(t *testing.T) net.Conn {
+	t.Helper()
+	s := &shim{identity: Identity{Token: "secret", Incarnation: 7, Child: Process{PID: 1, Ticks: 2}}}
+	client, server := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = server.Close() }()
+		s.converse(server)
+	}()
+	t.Cleanup(func() {
+		_ = client.Close()
+		<-done
+	})
+	return client
+}
+
+func TestVersions(t *testing.T) {
+	for name, test := range map[string]struct {
+		says, agreed int
+		refused      bool
+	}{
+		"the same":     {says: Version, agreed: Version},
+		"the previous": {says: PreviousVersion, agreed: PreviousVersion},
+		"a newer":      {says: Version + 5, agreed: Version},
+		"too old":      {says: PreviousVersion - 1, agreed: Version, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			conn := conversation(t)
+			g.Expect(writeFrame(conn, Call{Version: test.says, Verb: VerbHello})).To(Succeed())
+			var answer Answer
+			g.Expect(readFrame(conn, &answer)).To(Succeed())
+			g.Expect(answer.Version).To(Equal(test.agreed))
+			if test.refused {
+				g.Expect(answer.Error).To(ContainSubstring("too old"))
+				g.Expect(answer.Token).To(BeEmpty())
+				return
+			}
+			g.Expect(answer.Token).To(Equal("secret"))
+			g.Expect(writeFrame(conn, Call{Version: test.agreed, Verb: VerbStatus})).To(Succeed())
+			g.Expect(readFrame(conn, &answer)).To(Succeed())
+			g.Expect(answer.Version).To(Equal(test.agreed), "it is answered in the version that was agreed on")
+			g.Expect(answer.Identity.Child.PID).To(Equal(1))
+		})
+	}
+}
+
+// A manager speaks to a shim of the previous version, and to none that is older or answers with a version that it can't know.
+func TestClientVersions(t *testing.T) {
+	for version, good := range map[int]bool{Version: true, PreviousVersion: true, PreviousVersion - 1: false, Version + 1: false} {
+		g := NewWithT(t)
+		client, server := net.Pipe()
+		go func() {
+			defer func() { _ = server.Close() }()
+			var call Call
+			if readFrame(server, &call) == nil {
+				_ = writeFrame(server, Answer{Version: version, Token: "secret"})
+			}
+		}()
+		c, err := NewClient(client, "secret", 10*time.Second)
+		if good {
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(c.version).To(Equal(version))
+			g.Expect(c.Conn.Close()).To(Succeed())
+		} else {
+			g.Expect(err).To(MatchError(ContainSubstring("version")))
+		}
+	}
+}
+
+func TestImpostorsAndBadCalls(t *testing.T) {
+	g := NewWithT(t)
+	_, err := NewClient(conversation(t), "another", 10*time.Second)
+	g.Expect(err).To(MatchError(ErrImpostor))
+
+	conn := conversation(t)
+	g.Expect(writeFrame(conn, Call{Version: Version, Verb: VerbShutdown})).To(Succeed())
+	var answer Answer
+	g.Expect(readFrame(conn, &answer)).To(Succeed())
+	g.Expect(answer.Error).To(ContainSubstring("Hello"))
+
+	c, err := NewClient(conversation(t), "secret", 10*time.Second)
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = c.call(Call{Verb: "Dance"})
+	g.Expect(err).To(MatchError(ContainSubstring("Dance")))
+	g.Expect(c.Attach(80, 24)).To(MatchError(ErrNoTerminal))
+}
+
+func TestIdentity(t *testing.T) {
+	g := NewWithT(t)
+	self, err := Identify(os.Getpid())
+	g.Expect(err).NotTo(HaveOccurred())
+	fd, err := Open(self)
+	g.Expect(err).NotTo(HaveOccurred())
+	ended, _ := Ended(fd)
+	g.Expect(ended).To(BeFalse())
+	g.Expect(unix.Close(fd)).To(Succeed())
+	for _, other := range []Process{{}, {PID: self.PID}, {PID: self.PID, Ticks: self.Ticks + 1}, {PID: 1 << 30, Ticks: 1}} {
+		_, err := Open(other)
+		g.Expect(err).To(MatchError(ErrGone))
+	}
+	g.Expect(Ancestors(self.PID)).To(ContainElement(os.Getppid()))
+}
+
+func TestExitStatus(t *testing.T) {
+	g := NewWithT(t)
+	child := exec.Command("sleep", "600")
+	g.Expect(child.Start()).To(Succeed())
+	identity, err := Identify(child.Process.Pid)
+	g.Expect(err).NotTo(HaveOccurred())
+	fd, err := Open(identity)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = unix.Close(fd) }()
+	g.Expect(send(identity, unix.SIGTERM)).To(Succeed())
+	g.Eventually(func() bool { ended, _ := Ended(fd); return ended }).WithTimeout(time.Minute).Should(BeTrue())
+	if status, ok := ZombieStatus(identity); ok {
+		g.Expect(ExitOf(status, time.Now()).Signal).To(Equal("SIGTERM"))
+	}
+	g.Expect(child.Wait()).NotTo(Succeed())
+	if status, ok := ExitStatus(fd); ok {
+		g.Expect(ExitOf(status, time.Now()).Signal).To(Equal("SIGTERM"))
+	}
+	_, ok := ZombieStatus(identity)
+	g.Expect(ok).To(BeFalse(), "it is gone")
+	g.Expect(send(identity, unix.SIGTERM)).To(Succeed(), "nobody is there any more")
+}
+
+func TestPuncher(t *testing.T) {
+	g := NewWithT(t)
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = file.Close() }()
+	const limit = 256 << 10
+	p := Puncher{File: file, Limit: limit}
+	now := time.Now()
+	var st unix.Stat_t
+	for i := range 100 {
+		_, err := file.Write(make([]byte, 50_000))
+		g.Expect(err).NotTo(HaveOccurred())
+		now = now.Add(time.Millisecond)
+		next := p.Check(now)
+		if i > 0 {
+			g.Expect(next).To(Equal(fastCheck), "a flood is looked at often")
+		}
+		g.Expect(unix.Fstat(int(file.Fd()), &st)).To(Succeed())
+		g.Expect(st.Blocks * 512).To(BeNumerically("<=", limit))
+	}
+	g.Expect(st.Size).To(BeEquivalentTo(5_000_000), "offsets stay")
+	for range 20 {
+		now = now.Add(p.Check(now))
+	}
+	g.Expect(p.Check(now)).To(Equal(slowCheck), "silence is looked at seldom")
+}
