@@ -120,22 +120,27 @@ func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
 }
 
 // prepareCgroup makes the cgroups of a UID: one for the workload, and one for the shim, which must outlive the kill of the other.
+// They are made anew for every incarnation: since 6.14 Linux kills whatever is cloned into a cgroup that was ever killed.
 func (h *Host) prepareCgroup(uid types.UID) error {
 	if h.cgroup == "" {
 		return nil
 	}
 	run := filepath.Join(h.group(uid), "run")
-	for _, dir := range []string{run, h.shimDir(uid)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("make a cgroup: %w", err)
-		}
-	}
 	populated, err := shim.Populated(run)
 	if err != nil {
 		return fmt.Errorf("look into the cgroup: %w", err)
 	}
 	if populated {
 		return fmt.Errorf("%w: processes live in its cgroup %s", runtime.ErrOldAlive, run)
+	}
+	if err := shim.RemoveCgroup(run); err != nil {
+		return fmt.Errorf("remove the cgroup of the incarnation before: %w", err)
+	}
+	_ = shim.RemoveCgroup(h.shimDir(uid)) // the shim before may be on its way out of it still; it is killed with leftovers only
+	for _, dir := range []string{run, h.shimDir(uid)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make a cgroup: %w", err)
+		}
 	}
 	return nil
 }
