@@ -72,8 +72,8 @@ var _ = Describe("DevServer", func() {
 })
 
 // serverStory is the life of one server: started, found, restarted, killed from outside, stopped, started again and deleted.
-func serverStory(ctx context.Context, words string, make func(context.Context) *subject) {
-	s := make(ctx).create(ctx)
+func serverStory(ctx context.Context, words string, prepare func(context.Context) *subject) {
+	s := prepare(ctx).create(ctx)
 
 	By("being ready, and answering at its URL")
 	s.ready(ctx).answers(words)

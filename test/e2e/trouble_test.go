@@ -22,8 +22,8 @@ import (
 
 var _ = Describe("Trouble", func() {
 	DescribeTable("stalls with a message instead of a crash loop",
-		func(ctx context.Context, reason, words string, make func() *subject) {
-			s := make().create(ctx)
+		func(ctx context.Context, reason, words string, prepare func() *subject) {
+			s := prepare().create(ctx)
 			s.becomes(ctx, v1alpha1.ConditionStalled, reason)
 			Expect(s.condition(v1alpha1.ConditionStalled).Message).To(ContainSubstring(words))
 			Expect(s.status().Incarnation).To(BeNumerically("<=", 1))
