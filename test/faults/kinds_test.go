@@ -1,0 +1,104 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package faults crashes a manager at every write and every act, shows it every old state that a cache can have, and sets two leaders on
+// one object. Whatever happens, the end is that of the undisturbed run, with as many processes started, and never two at once.
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/devserver"
+	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// servedPort is where something answers for every DevServer of these tests.
+var servedPort int32
+
+func TestMain(m *testing.M) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	var port int
+	if _, err := fmt.Sscanf(server.URL, "http://127.0.0.1:%d", &port); err != nil {
+		fmt.Fprintln(os.Stderr, "find the port of the test server:", err)
+		os.Exit(1)
+	}
+	servedPort = int32(port)
+	code := m.Run()
+	server.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// parts is what a kind's adapter is made with.
+type parts struct {
+	client  client.Client
+	reader  client.Reader
+	runtime runtime.Runtime
+	clock   clock.PassiveClock
+	wake    func(types.UID)
+}
+
+// subject is a kind that is put through all of this. A new kind joins with a few lines.
+type subject struct {
+	name string
+	// object gives an object of the kind.
+	object func() process.Object
+	// kind makes the adapter; whatever runs beside it ends with the context.
+	kind func(t *testing.T, ctx context.Context, p parts) process.Kind
+	// asynchronous says that the kind learns things beside reconciles, and has it looked at again.
+	asynchronous bool
+}
+
+var subjects = []subject{
+	{
+		name:   "Instance",
+		object: func() process.Object { return &v1alpha1.Instance{} },
+		kind:   func(*testing.T, context.Context, parts) process.Kind { return instance.Kind{} },
+	},
+	{
+		name: "DevServer",
+		object: func() process.Object {
+			return &v1alpha1.DevServer{Spec: v1alpha1.DevServerSpec{Port: ptr.To(servedPort)}}
+		},
+		kind: func(t *testing.T, ctx context.Context, p parts) process.Kind {
+			kind, err := devserver.New(p.client, p.reader, p.runtime, p.clock, devserver.Options{}, p.wake)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(ctx)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = kind.Probes().Start(ctx)
+			}()
+			t.Cleanup(func() {
+				cancel()
+				<-ended
+			})
+			return kind
+		},
+		asynchronous: true,
+	},
+}
+
+// patience bounds what takes milliseconds on a good machine.
+const patience = 2 * time.Minute

@@ -1,0 +1,173 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// chapter is one thing that happens, after which everything comes to rest.
+type chapter struct {
+	name string
+	do   func(*world)
+}
+
+// story is the life of one object.
+var story = []chapter{
+	{"create", (*world).create},
+	{"restart", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "one" }) }},
+	{"crash", func(w *world) { w.rt.Exit(uid, runtime.Exit{Known: true, Code: 3}) }},
+	{"change", func(w *world) {
+		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"serve", "--more"} })
+	}},
+	{"stop", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateStopped }) }},
+	{"start", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateRunning }) }},
+	{"cannot be executed", func(w *world) {
+		w.rt.Program("broken", fake.Program{StartError: &runtime.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
+		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"broken"} })
+	}},
+	{"corrected, and stubborn from now on", func(w *world) {
+		w.rt.Program("stubborn", fake.Program{IgnoreStop: true})
+		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"stubborn"} })
+	}},
+	{"two requests at once", func(w *world) {
+		w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "two" })
+		w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "three" })
+	}},
+	{"delete", func(w *world) { w.Expect(w.api.Delete(w.ctx, w.read())).To(Succeed()); w.remember() }},
+}
+
+// outcome is what must be the same whatever was disturbed.
+type outcome struct {
+	Chapter string
+	// Status is what is left of the status without times and PIDs.
+	Status string
+	Starts int
+	Live   []int64
+}
+
+// tell runs the whole story with one leader, who dies of every fault and is followed by another without a memory.
+func (w *world) tell() []outcome {
+	w.t.Helper()
+	// The reconciler alone has to keep the order: the runtime would not stop it.
+	w.rt.Unguarded()
+	reconciler := w.leader(0)
+	outcomes := make([]outcome, 0, len(story))
+	for _, chapter := range story {
+		chapter.do(w)
+		reconciler = w.toRest(chapter.name, reconciler)
+		outcomes = append(outcomes, w.outcome(chapter.name))
+		w.writesNothing(chapter.name)
+	}
+	w.Expect(w.rt.Violations()).To(BeEmpty())
+	w.Expect(w.rt.Known()).To(BeEmpty(), "nothing is left outside")
+	return outcomes
+}
+
+// toRest reconciles until nothing more is to come, and gives the leader of that moment.
+func (w *world) toRest(chapter string, reconciler *process.Reconciler) *process.Reconciler {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		writes, acts := w.writes, w.acts
+		result, err := reconciler.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+		switch {
+		case err != nil:
+			w.Expect(err).To(MatchError(errFault), chapter)
+			reconciler = w.leader(0)
+		case w.writes != writes || w.acts != acts:
+			// Something happened: it is looked at again, as an event would have it.
+		case w.lagged:
+			// The cache catches up, and tells.
+		case atRest(w.read()):
+			return reconciler
+		default:
+			w.passTime(result)
+		}
+		if w.faults.forgetful && !w.subject.asynchronous {
+			// The probes of a kind live in its adapter: a leader that is new each time would never hear their answers.
+			reconciler = w.leader(0)
+		}
+	}
+	w.t.Fatalf("%s: does not come to rest: %s", chapter, describe(w.read()))
+	return nil
+}
+
+// writesNothing checks that another leader, with all the knowledge that there is, finds nothing to write.
+func (w *world) writesNothing(chapter string) {
+	w.t.Helper()
+	undisturbed := w.faults
+	w.faults = faults{}
+	defer func() { w.faults = undisturbed }()
+	writes, acts := w.writes, w.acts
+	for range 2 {
+		_, err := w.leader(0).Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+		w.Expect(err).NotTo(HaveOccurred(), chapter)
+	}
+	w.Expect(w.acts).To(Equal(acts), "%s: a second reconcile does nothing", chapter)
+	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile writes nothing", chapter)
+	// What this one has counted is no part of the run that is disturbed.
+	w.writes, w.acts = writes, acts
+}
+
+func (w *world) outcome(chapter string) outcome {
+	return outcome{Chapter: chapter, Status: describe(w.read()), Starts: w.rt.Count(uid, fake.Start), Live: w.rt.Live(uid)}
+}
+
+// describe gives what is to be the same after every disturbance.
+func describe(object process.Object) string {
+	if object == nil {
+		return "gone"
+	}
+	s := object.GetProcessStatus()
+	text := fmt.Sprintf("generation %d of %d, incarnation %d, restarts %d, tokens %q %q, failures %d, finalizers %v, session %s",
+		s.ObservedGeneration, object.GetGeneration(), s.Incarnation, s.RestartCount, s.ObservedRestartToken, s.ObservedResetToken,
+		s.Failures, object.GetFinalizers(), object.GetLabels()[v1alpha1.LabelSession])
+	if s.LastExit != nil {
+		text += fmt.Sprintf("; last exit %d %s", s.LastExit.Incarnation, s.LastExit.Reason)
+	}
+	if s.Stopping != nil {
+		text += fmt.Sprintf("; stopping %d", s.Stopping.Incarnation)
+	}
+	if s.Process != nil {
+		text += fmt.Sprintf("; process %d", s.Process.Incarnation)
+	}
+	for _, condition := range s.Conditions {
+		text += fmt.Sprintf("\n%s=%s %s", condition.Type, condition.Status, condition.Reason)
+	}
+	return text
+}
+
+// reference is the undisturbed run: what it came to, and how many calls of each kind it took.
+type reference struct {
+	outcomes            []outcome
+	writes, acts, reads int
+}
+
+func undisturbed(t *testing.T, s subject) reference {
+	t.Helper()
+	w := newWorld(t, s, faults{lag: func(int) int { return 0 }})
+	r := reference{outcomes: w.tell()}
+	r.writes, r.acts, r.reads = w.writes, w.acts, w.reads
+	w.Expect(r.writes).To(BeNumerically(">", 20), "the story is told")
+	w.Expect(r.outcomes[len(r.outcomes)-1].Starts).To(Equal(8))
+	return r
+}
+
+func (r reference) compare(t *testing.T, got []outcome) {
+	t.Helper()
+	if diff := cmp.Diff(r.outcomes, got); diff != "" {
+		t.Errorf("differs from the undisturbed run (-undisturbed +disturbed):\n%s", diff)
+	}
+}

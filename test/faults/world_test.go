@@ -1,0 +1,294 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// errFault is what a call gives that was disturbed: the manager dies of it.
+var errFault = errors.New("the manager was killed here")
+
+var key = types.NamespacedName{Namespace: "default", Name: "one"}
+
+const uid = types.UID("11111111-2222-3333-4444-555555555555")
+
+// faults are the disturbances of one run. Calls are counted from 1 over the whole run; a nil function disturbs nothing.
+type faults struct {
+	// write is asked before and after a write reaches the API.
+	write func(n int, applied bool) error
+	// act is asked before and after a call that changes something outside.
+	act func(n int, done bool) error
+	// lag says how many writes ago a read of the cache shows the object.
+	lag func(n int) int
+	// forgetful puts a new leader in place for every reconcile, who does not know what the one before has written.
+	forgetful bool
+	// turn is called before every call to the API, by the leader with that number.
+	turn func(leader int)
+}
+
+// world is an API server, a runtime and a clock, and what was counted in them.
+type world struct {
+	*WithT
+	t       *testing.T
+	subject subject
+	faults  faults
+	ctx     context.Context
+	clock   *clocktesting.FakePassiveClock
+	rt      *fake.Runtime
+	api     client.WithWatch
+	woken   chan struct{}
+
+	writes, acts, reads int
+	// lagged says that the last read of the cache was old.
+	lagged bool
+	// past are the states of the object, oldest first; nil stands for none.
+	past []process.Object
+}
+
+// scheme holds what is needed and no more: the fake client goes through all of it at every patch.
+var scheme = func() *apiruntime.Scheme {
+	scheme := apiruntime.NewScheme()
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}()
+
+func newWorld(t *testing.T, s subject, f faults) *world {
+	t.Helper()
+	w := &world{WithT: NewWithT(t), t: t, subject: s, faults: f, woken: make(chan struct{}, 1)}
+	var cancel context.CancelFunc
+	w.ctx, cancel = context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	w.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	w.rt = fake.New(w.ctx, w.clock)
+	w.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.object()).Build()
+	return w
+}
+
+// silent tells nobody.
+type silent struct{}
+
+func (silent) Eventf(_, _ apiruntime.Object, _, _, _, _ string, _ ...any) {}
+
+// leader gives a reconciler without any memory, as a manager that has just come has it.
+func (w *world) leader(number int) *process.Reconciler {
+	cached, live := w.client(number, true), w.client(number, false)
+	rt := &disturbed{Runtime: w.rt, world: w}
+	return &process.Reconciler{
+		Client: cached, Reader: live, Runtime: rt, Recorder: silent{}, Clock: w.clock,
+		Kind: w.subject.kind(w.t, w.ctx, parts{client: cached, reader: live, runtime: rt, clock: w.clock, wake: w.wake}),
+	}
+}
+
+func (w *world) wake(types.UID) {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// client gives a client that is disturbed; reads of the cache may be old.
+func (w *world) client(leader int, cache bool) client.Client {
+	turn := func() {
+		if w.faults.turn != nil {
+			w.faults.turn(leader)
+		}
+	}
+	return interceptor.NewClient(w.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			turn()
+			if target, ours := o.(process.Object); ours && cache && w.faults.lag != nil {
+				w.reads++
+				lag := w.faults.lag(w.reads)
+				w.lagged = lag > 0
+				return w.old(lag, target)
+			}
+			return c.Get(ctx, k, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			turn()
+			return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			turn()
+			return w.write(func() error { return c.Delete(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			turn()
+			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
+	})
+}
+
+func (w *world) write(do func() error) error {
+	w.writes++
+	n := w.writes
+	if w.faults.write != nil {
+		if err := w.faults.write(n, false); err != nil {
+			return err
+		}
+	}
+	err := do()
+	w.remember()
+	if err == nil && w.faults.write != nil {
+		return w.faults.write(n, true)
+	}
+	return err
+}
+
+// remember keeps the object as it is now, for caches that are behind.
+func (w *world) remember() {
+	object := w.subject.object()
+	if err := w.api.Get(w.ctx, key, object); err != nil {
+		object = nil
+	}
+	last := len(w.past) - 1
+	if object != nil && last >= 0 && w.past[last] != nil && w.past[last].GetResourceVersion() == object.GetResourceVersion() {
+		return
+	}
+	w.past = append(w.past, object)
+}
+
+// old gives the object as it was some writes ago.
+func (w *world) old(lag int, target process.Object) error {
+	at := max(0, len(w.past)-1-lag)
+	if w.past[at] == nil {
+		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("objects").GroupResource(), key.Name)
+	}
+	switch target := target.(type) {
+	case *v1alpha1.Instance:
+		w.past[at].(*v1alpha1.Instance).DeepCopyInto(target)
+	case *v1alpha1.DevServer:
+		w.past[at].(*v1alpha1.DevServer).DeepCopyInto(target)
+	}
+	return nil
+}
+
+// disturbed is a runtime whose calls fail.
+type disturbed struct {
+	*fake.Runtime
+	world *world
+}
+
+func (d *disturbed) act(do func() error) error {
+	w := d.world
+	w.acts++
+	n := w.acts
+	if w.faults.act != nil {
+		if err := w.faults.act(n, false); err != nil {
+			return err
+		}
+	}
+	err := do()
+	if err == nil && w.faults.act != nil {
+		return w.faults.act(n, true)
+	}
+	return err
+}
+
+func (d *disturbed) Start(ctx context.Context, p runtime.Process) error {
+	return d.act(func() error { return d.Runtime.Start(ctx, p) })
+}
+
+func (d *disturbed) Stop(ctx context.Context, uid types.UID, n int64) error {
+	return d.act(func() error { return d.Runtime.Stop(ctx, uid, n) })
+}
+
+func (d *disturbed) Kill(ctx context.Context, uid types.UID, n int64) error {
+	return d.act(func() error { return d.Runtime.Kill(ctx, uid, n) })
+}
+
+func (d *disturbed) Forget(ctx context.Context, uid types.UID) error {
+	return d.act(func() error { return d.Runtime.Forget(ctx, uid) })
+}
+
+// create creates the object of the story.
+func (w *world) create() {
+	object := w.subject.object()
+	object.SetNamespace(key.Namespace)
+	object.SetName(key.Name)
+	object.SetUID(uid)
+	object.SetGeneration(1)
+	spec := object.GetProcessSpec()
+	spec.Session = "pr-1"
+	spec.Process.Command = []string{"serve"}
+	spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](5)
+	w.Expect(w.api.Create(w.ctx, object)).To(Succeed())
+	w.remember()
+}
+
+// change changes the spec as a user would.
+func (w *world) change(do func(*v1alpha1.ProcessSpec)) {
+	object := w.read()
+	do(object.GetProcessSpec())
+	object.SetGeneration(object.GetGeneration() + 1)
+	w.Expect(w.api.Update(w.ctx, object)).To(Succeed())
+	w.remember()
+}
+
+// read gives the object as it is now, or nil.
+func (w *world) read() process.Object {
+	object := w.subject.object()
+	err := w.api.Get(w.ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.Expect(err).NotTo(HaveOccurred())
+	return object
+}
+
+// atRest says whether nothing more is to come by itself.
+func atRest(object process.Object) bool {
+	if object == nil {
+		return true
+	}
+	status := object.GetProcessStatus()
+	settled := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) ||
+		meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)
+	return settled && status.ObservedGeneration == object.GetGeneration() && object.GetDeletionTimestamp().IsZero()
+}
+
+// passTime lets the time pass that a reconcile asked to wait, or waits for what the kind learns beside reconciles.
+func (w *world) passTime(result ctrl.Result) {
+	if w.subject.asynchronous && waitsForProbe(w.read()) {
+		timer := time.NewTimer(50 * time.Millisecond)
+		defer timer.Stop()
+		select {
+		case <-w.woken:
+		case <-timer.C:
+		}
+		return
+	}
+	w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+}
+
+func waitsForProbe(object process.Object) bool {
+	if object == nil {
+		return false
+	}
+	ready := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Status != metav1.ConditionTrue && ready.Reason == v1alpha1.ReasonNotReady
+}
