@@ -17,6 +17,8 @@ PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 TIMEOUT ?= 15m
 # What to test: make test PACKAGES=./internal/lifecycle/...
 PACKAGES ?= $(shell go list ./... | grep -v /test/e2e)
+# How many cycles of chaos: make chaos CYCLES=2000 SEED=7
+CYCLES ?= 200
 # Further words for berth up: make run UP="--keep"
 UP ?=
 
@@ -72,6 +74,10 @@ test-integration: controlplane ## Test the controllers on a real API server, ove
 .PHONY: test-faults
 test-faults: ## Test the controllers with a crash, a lost answer or a stale read at every step.
 	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/faults/...
+
+.PHONY: chaos
+chaos: controlplane ## Kill everything at random while clients do random things: CYCLES=200, and SEED= to draw the same again.
+	@CYCLES=$(CYCLES) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
 
 .PHONY: test-e2e
 test-e2e: build controlplane ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.

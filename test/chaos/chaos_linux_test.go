@@ -1,0 +1,226 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+const (
+	// defaultCycles is for a test among others; make chaos runs more.
+	defaultCycles = 3
+	reportEvery   = 10
+)
+
+func TestChaos(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	cycles, seed := number(t, "CYCLES", defaultCycles), number(t, "SEED", time.Now().UnixNano()%1_000_000)
+	fmt.Printf("chaos: %d cycles, SEED=%d\n", cycles, seed)
+	// Not t.TempDir: its name would be too long for nothing, and after a failure the logs may be wanted.
+	root, err := os.MkdirTemp("", "berth-chaos-")
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	w, err := newWorld(t.Context(), root)
+	t.Cleanup(func() {
+		err := w.discard()
+		if t.Failed() && os.Getenv("CHAOS_KEEP") != "" {
+			fmt.Printf("chaos: kept %s\n", root)
+		} else {
+			err = errors.Join(err, os.RemoveAll(root))
+		}
+		if err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("chaos: started after %.1f s\n", time.Since(began).Seconds())
+	began = time.Now()
+	var slowest, calm time.Duration
+	for cycle := 1; cycle <= int(cycles); cycle++ {
+		w.journal.note("cycle", "%d", cycle)
+		rest, err := w.cycle(t.Context(), cycle, uint64(seed))
+		if err != nil {
+			t.Fatalf("cycle %d of SEED=%d: %v\n%s", cycle, seed, err, w.report())
+		}
+		slowest, calm = max(slowest, rest), calm+rest
+		if cycle%reportEvery == 0 || cycle == int(cycles) {
+			fmt.Printf("chaos: cycle %d, %.1f s, %d starts; slowest way to rest %.1f s\n", cycle, time.Since(began).Seconds(), w.starts(), slowest.Seconds())
+		}
+	}
+	if err := w.end(t.Context()); err != nil {
+		t.Fatalf("at the end, SEED=%d: %v\n%s", seed, err, w.report())
+	}
+	fmt.Printf("chaos: %d cycles in %.1f s: nothing lost, nothing double, nothing left; %d starts of programs, %d of the manager; to rest %.2f s on average\n",
+		cycles, time.Since(began).Seconds(), w.starts(), w.manager.starts, calm.Seconds()/float64(cycles))
+	fmt.Printf("chaos: %s\n", w.journal.summary())
+}
+
+func number(t *testing.T, name string, otherwise int64) int64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s is not a number above 0", name, text)
+	}
+	return n
+}
+
+// cycle lets the clients and the faults loose, and waits until the world is at rest. It says how long that took.
+func (w *world) cycle(ctx context.Context, cycle int, seed uint64) (rest time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*patience)
+	defer cancel()
+	dice := func(stream int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(cycle*100+stream))) }
+	var all sync.WaitGroup
+	failures := make(chan error, 100)
+	try := func(do func() error) {
+		all.Go(func() {
+			if err := do(); err != nil {
+				failures <- err
+			}
+		})
+	}
+	for i := range clients {
+		try(func() error { return w.work(ctx, fmt.Sprintf("c%d.%d", cycle, i), dice(i)) })
+	}
+	struck := planeFaults(cycle)
+	if len(struck) > 0 {
+		try(func() error { return w.strikePlane(ctx, dice(50), struck) })
+	}
+	random := dice(51)
+	for i := range 1 + random.IntN(3) {
+		f, own := w.draw(random), dice(60+i)
+		try(func() error {
+			pause(ctx, time.Duration(own.IntN(250))*time.Millisecond)
+			if err := f.strike(ctx, w, own); err != nil {
+				return fmt.Errorf("fault %s: %w", f.name, err)
+			}
+			return nil
+		})
+	}
+	all.Wait()
+	close(failures)
+	for failure := range failures {
+		err = errors.Join(err, failure)
+	}
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err = w.calm(ctx, len(struck) > 0)
+	return time.Since(began), err
+}
+
+// work is one client in one cycle.
+func (w *world) work(ctx context.Context, name string, random *rand.Rand) error {
+	u := &user{api: w.api, ledger: w.ledger, journal: w.journal, program: w.workload, dir: w.dir, random: random, name: name}
+	for range opsPerClient {
+		if err := u.act(ctx); err != nil {
+			return fmt.Errorf("client %s: %w", name, err)
+		}
+		pause(ctx, time.Duration(random.IntN(60))*time.Millisecond)
+	}
+	return nil
+}
+
+// calm waits for rest, keeping alive what the user of a machine keeps alive: the control plane and the manager.
+func (w *world) calm(ctx context.Context, struck bool) error {
+	if err := w.plane.recover(ctx); err != nil {
+		return err
+	}
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	unexpected := make(chan error, 1)
+	all.Go(func() {
+		for pause(watch, 50*time.Millisecond) {
+			ended, err := w.manager.revive()
+			if ended {
+				w.journal.note("manager-ended", "")
+				// It may give up when it starts while nobody answers, and when the lock of its predecessor is not free yet.
+				if !struck && !w.excused() {
+					err = errors.Join(err, errors.New("the manager ended although nothing was wrong"))
+				}
+			}
+			if err != nil {
+				unexpected <- err
+				stop()
+				return
+			}
+		}
+	})
+	err := w.settled(watch, patience)
+	stop()
+	all.Wait()
+	select {
+	case failure := <-unexpected:
+		err = errors.Join(failure, err)
+	default:
+	}
+	return errors.Join(err, w.manager.sane())
+}
+
+// excuses are why a manager may end at its start, in cycles without a fault of the control plane.
+var excuses = []string{"another berth manager uses the state directory", "no space left on device"}
+
+func (w *world) excused() bool {
+	end := tail(w.manager.log, 2)
+	return slices.ContainsFunc(excuses, func(excuse string) bool { return strings.Contains(end, excuse) })
+}
+
+// report is what there is to say when something has failed.
+func (w *world) report() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "--- what was done last:\n%s\n", w.journal.recent())
+	found, err := processesOf(w.workload, w.shim)
+	fmt.Fprintf(&text, "--- processes (%v):\n", err)
+	for _, p := range found {
+		fmt.Fprintf(&text, "%s\n", p)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	objects, err := w.objects(ctx)
+	fmt.Fprintf(&text, "--- objects (%v):\n", err)
+	for uid, object := range objects {
+		fmt.Fprintf(&text, "%s uid %s life %s\n%s", object.GetName(), uid, lifeOf(object), written(object))
+	}
+	fmt.Fprintf(&text, "--- the end of the log of the manager (clock %s):\n%s\n", w.manager.offset, tail(w.manager.log, 60))
+	fmt.Fprintf(&text, "--- parts of the control plane that ended by themselves: %v\n", w.plane.revived)
+	return text.String()
+}
+
+// tail gives the last lines of a file.
+func tail(path string, lines int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

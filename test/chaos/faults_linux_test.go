@@ -1,0 +1,184 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fault is something that goes wrong while the clients work. It ends what it has begun: whatever it stops it continues, whatever it fills it empties.
+type fault struct {
+	name   string
+	weight int
+	strike func(ctx context.Context, w *world, random *rand.Rand) error
+}
+
+// faults are drawn in every cycle; those that cost seconds have cycles of their own.
+var faults = []fault{
+	{"kill-manager", 8, func(_ context.Context, w *world, _ *rand.Rand) error {
+		w.journal.note("kill-manager", "")
+		return w.manager.crash(func(offset time.Duration) time.Duration { return offset })
+	}},
+	{"clock-jump", 3, func(_ context.Context, w *world, random *rand.Rand) error {
+		return w.manager.crash(func(was time.Duration) time.Duration {
+			offset := []time.Duration{-time.Hour, 0, time.Hour}[random.IntN(3)]
+			w.journal.note("clock-jump", "from %s to %s", was, offset)
+			return offset
+		})
+	}},
+	{"kill-shim", 6, func(_ context.Context, w *world, random *rand.Rand) error {
+		return w.victim(random, "kill-shim", shims, func(p osProcess) error { return p.signal(unix.SIGKILL) })
+	}},
+	{"kill-leader", 6, func(_ context.Context, w *world, random *rand.Rand) error {
+		return w.victim(random, "kill-leader", leaders, func(p osProcess) error { return p.signal(unix.SIGKILL) })
+	}},
+	{"kill-child", 2, func(_ context.Context, w *world, random *rand.Rand) error {
+		return w.victim(random, "kill-child", children, func(p osProcess) error { return p.signal(unix.SIGKILL) })
+	}},
+	{"freeze-shim", 4, func(ctx context.Context, w *world, random *rand.Rand) error {
+		return w.victim(random, "freeze-shim", shims, func(p osProcess) error { return freeze(ctx, random, p.signal) })
+	}},
+	{"freeze-leader", 3, func(ctx context.Context, w *world, random *rand.Rand) error {
+		return w.victim(random, "freeze-leader", leaders, func(p osProcess) error { return freeze(ctx, random, p.signal) })
+	}},
+	{"freeze-manager", 2, func(ctx context.Context, w *world, random *rand.Rand) error {
+		w.journal.note("freeze-manager", "")
+		return freeze(ctx, random, func(signal unix.Signal) error { return w.manager.signal(signal) })
+	}},
+	{"disk-full", 2, func(ctx context.Context, w *world, random *rand.Rand) error {
+		w.journal.note("disk-full", "")
+		return fill(ctx, random, w.state)
+	}},
+}
+
+// draw gives a fault at random, by weight.
+func (w *world) draw(random *rand.Rand) fault {
+	sum := 0
+	for _, f := range w.faults {
+		sum += f.weight
+	}
+	n := random.IntN(sum)
+	for _, f := range w.faults {
+		if n -= f.weight; n < 0 {
+			return f
+		}
+	}
+	return w.faults[0]
+}
+
+func shims(p osProcess) bool    { return p.env["CHAOS_NAME"] == "" }
+func leaders(p osProcess) bool  { return p.env["CHAOS_NAME"] != "" && p.leader() }
+func children(p osProcess) bool { return p.env["CHAOS_NAME"] != "" && !p.leader() }
+
+// victim does something to a random process.
+func (w *world) victim(random *rand.Rand, what string, which func(osProcess) bool, do func(osProcess) error) error {
+	all, err := processesOf(w.workload, w.shim)
+	if err != nil {
+		return err
+	}
+	var fit []osProcess
+	for _, p := range all {
+		if which(p) {
+			fit = append(fit, p)
+		}
+	}
+	if len(fit) == 0 {
+		return nil
+	}
+	p := fit[random.IntN(len(fit))]
+	w.journal.note(what, "%s", p)
+	return do(p)
+}
+
+// freeze stops a process for a moment. It is continued in any case.
+func freeze(ctx context.Context, random *rand.Rand, signal func(unix.Signal) error) error {
+	if err := signal(unix.SIGSTOP); err != nil {
+		return err
+	}
+	pause(ctx, time.Duration(50+random.IntN(400))*time.Millisecond)
+	return signal(unix.SIGCONT)
+}
+
+// fill takes all space of the small file system that the state is in, for a moment.
+func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
+	path := filepath.Join(dir, "ballast")
+	ballast, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("fill the disk: %w", err)
+	}
+	defer func() { err = errors.Join(err, ballast.Close(), os.Remove(path)) }()
+	chunk := make([]byte, 1<<20)
+	for size := len(chunk); size >= 512; {
+		if _, err := ballast.Write(chunk[:size]); errors.Is(err, unix.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			return fmt.Errorf("fill the disk: %w", err)
+		}
+	}
+	pause(ctx, time.Duration(50+random.IntN(400))*time.Millisecond)
+	return nil
+}
+
+// planeFaults says which parts of the control plane die in a cycle.
+func planeFaults(cycle int) []string {
+	switch cycle % 60 {
+	case 2, 22:
+		return []string{apiServer}
+	case 12, 32:
+		return []string{etcd}
+	case 42:
+		return []string{etcd, apiServer}
+	case 52:
+		return []string{controllerManager}
+	}
+	return nil
+}
+
+// strikePlane kills parts of the control plane, at a random time, and starts them again.
+func (w *world) strikePlane(ctx context.Context, random *rand.Rand, parts []string) error {
+	pause(ctx, time.Duration(random.IntN(200))*time.Millisecond)
+	for _, name := range parts {
+		w.journal.note("kill-"+name, "")
+		if err := w.plane.kill(name); err != nil {
+			return err
+		}
+	}
+	pause(ctx, time.Duration(random.IntN(300))*time.Millisecond)
+	return w.plane.recover(ctx, parts...)
+}
+
+// mount gives the state a small file system of its own, so that it can be filled. Only root can, and not everywhere.
+func (w *world) mount() {
+	err := errors.New("only root can mount")
+	if os.Geteuid() == 0 {
+		err = unix.Mount("berth-chaos", w.state, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64m,mode=0700")
+	}
+	if w.mounted = err == nil; !w.mounted {
+		fmt.Printf("chaos: the fault disk-full is not drawn: %v\n", err)
+	}
+	for _, f := range faults {
+		if f.name != "disk-full" || w.mounted {
+			w.faults = append(w.faults, f)
+		}
+	}
+}
+
+func (w *world) unmount() error {
+	if !w.mounted {
+		return nil
+	}
+	w.mounted = false
+	if err := unix.Unmount(w.state, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %s: %w", w.state, err)
+	}
+	return nil
+}

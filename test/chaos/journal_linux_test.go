@@ -1,0 +1,79 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// journal counts what was done, and remembers the last of it for a report.
+type journal struct {
+	mu     sync.Mutex
+	counts map[string]int
+	last   []string
+}
+
+const journalLength = 80
+
+func newJournal() *journal { return &journal{counts: map[string]int{}} }
+
+// note counts one operation or fault and remembers it with its details.
+func (j *journal) note(what, format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counts[what]++
+	j.last = append(j.last, time.Now().Format("15:04:05.000 ")+what+" "+fmt.Sprintf(format, args...))
+	if extra := len(j.last) - journalLength; extra > 0 {
+		j.last = slices.Delete(j.last, 0, extra)
+	}
+}
+
+func (j *journal) recent() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.last, "\n")
+}
+
+func (j *journal) summary() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	words := make([]string, 0, len(j.counts))
+	for _, what := range slices.Sorted(maps.Keys(j.counts)) {
+		words = append(words, fmt.Sprintf("%s %d", what, j.counts[what]))
+	}
+	return strings.Join(words, ", ")
+}
+
+// eventually tries until there is no error any more. The error after the patience says what was wrong to the last.
+func eventually(ctx context.Context, patience, every time.Duration, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, every) {
+			return fmt.Errorf("after %s: %w", patience, err)
+		}
+	}
+}
+
+// pause passes time; false when the context has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,142 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// managerChild is the manager as a process of its own.
+type managerChild struct {
+	program string
+	env     []string
+	log     string
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{}
+	offset time.Duration
+	starts int
+}
+
+func (m *managerChild) start() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.startLocked()
+}
+
+func (m *managerChild) startLocked() error {
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(m.program)
+	cmd.Env = append(append(os.Environ(), m.env...), "CHAOS_CLOCK_OFFSET="+m.offset.String())
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the manager: %w", err)
+	}
+	done := make(chan struct{})
+	m.cmd, m.done = cmd, done
+	m.starts++
+	go func() {
+		_ = cmd.Wait()
+		close(done)
+	}()
+	return nil
+}
+
+// crash ends the manager with SIGKILL and starts another one, whose clock is off by so much.
+func (m *managerChild) crash(offset func(time.Duration) time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill the manager: %w", err)
+	}
+	<-m.done
+	m.offset = offset(m.offset)
+	return m.startLocked()
+}
+
+func (m *managerChild) signal(signal os.Signal) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal the manager: %w", err)
+	}
+	return nil
+}
+
+func (m *managerChild) pid() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cmd.Process.Pid
+}
+
+// revive starts the manager again if it has ended by itself, which it may do when it cannot reach what it needs at its start.
+func (m *managerChild) revive() (ended bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.done:
+		return true, m.startLocked()
+	default:
+		return false, nil
+	}
+}
+
+// stop asks the manager to end and says how it did.
+func (m *managerChild) stop(patience time.Duration) error {
+	if err := m.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-m.done:
+	case <-timer.C:
+		_ = m.cmd.Process.Kill()
+		<-m.done
+		return fmt.Errorf("the manager did not end within %s of SIGTERM", patience)
+	}
+	if state := m.cmd.ProcessState; !state.Success() {
+		return fmt.Errorf("the manager, asked to end, ended with: %s", state)
+	}
+	return nil
+}
+
+// discard ends the manager whatever it does.
+func (m *managerChild) discard() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cmd != nil {
+		_ = m.cmd.Process.Kill()
+		<-m.done
+	}
+}
+
+var disaster = regexp.MustCompile(`(?m)^(panic:|fatal error:|WARNING: DATA RACE).*|Observed a panic.*`)
+
+// sane fails when the manager has panicked since the program began.
+func (m *managerChild) sane() error {
+	data, err := os.ReadFile(m.log)
+	if err != nil {
+		return err
+	}
+	if found := disaster.Find(data); found != nil {
+		return fmt.Errorf("the log of the manager says: %s", found)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// osProcess is a process of this run, known by the program that it executes: nobody else's is built where ours are.
+type osProcess struct {
+	shim.Process
+	exe  string
+	args []string
+	env  map[string]string
+}
+
+func (p osProcess) String() string {
+	text := fmt.Sprintf("%d %s", p.PID, strings.Join(p.args, " "))
+	if name := p.env["CHAOS_NAME"]; name != "" {
+		text += fmt.Sprintf(" (%s life %s revision %s)", name, p.env["CHAOS_LIFE"], p.env["CHAOS_REVISION"])
+	}
+	return text
+}
+
+func (p osProcess) leader() bool { return len(p.args) > 1 && p.args[1] == "lead" }
+
+// processesOf gives the processes that execute one of the programs. Those that have ended and wait for their parent are not among them.
+func processesOf(programs ...string) ([]osProcess, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []osProcess
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		exe, err := os.Readlink("/proc/" + entry.Name() + "/exe")
+		if err != nil {
+			continue // gone, or a thread of the kernel
+		}
+		for _, program := range programs {
+			if exe != program {
+				continue
+			}
+			if p, err := describe(pid, exe); err == nil {
+				found = append(found, p)
+			}
+		}
+	}
+	return found, nil
+}
+
+func describe(pid int, exe string) (osProcess, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	id, err := shim.Identify(pid)
+	if err != nil {
+		return osProcess{}, err
+	}
+	cmdline, err := os.ReadFile(dir + "/cmdline")
+	if err != nil {
+		return osProcess{}, err
+	}
+	environ, err := os.ReadFile(dir + "/environ")
+	if err != nil {
+		return osProcess{}, err
+	}
+	p := osProcess{Process: id, exe: exe, args: words(cmdline), env: map[string]string{}}
+	for _, entry := range words(environ) {
+		if name, value, ok := strings.Cut(entry, "="); ok && (strings.HasPrefix(name, "CHAOS_") || name == "PORT") {
+			p.env[name] = value
+		}
+	}
+	if now, err := os.Readlink(dir + "/exe"); err != nil || now != exe {
+		return osProcess{}, shim.ErrGone
+	}
+	return p, nil
+}
+
+func words(data []byte) []string {
+	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
+}
+
+// signal reaches exactly this process; one that is gone is no error.
+func (p osProcess) signal(signal unix.Signal) error {
+	fd, err := shim.Open(p.Process)
+	if errors.Is(err, shim.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// kill ends exactly this process and waits until it has.
+func (p osProcess) kill(patience time.Duration) error {
+	fd, err := shim.Open(p.Process)
+	if errors.Is(err, shim.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	}
+	for end := time.Now().Add(patience); ; {
+		if ended, _ := shim.Ended(fd); ended {
+			return nil
+		}
+		left := time.Until(end)
+		if left <= 0 {
+			return fmt.Errorf("process %d did not end of SIGKILL within %s", p.PID, patience)
+		}
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// zombiesOf gives the ended children that a process has not taken note of.
+func zombiesOf(parent int) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		data, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+		if len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(parent) {
+			found = append(found, pid)
+		}
+	}
+	return found, nil
+}

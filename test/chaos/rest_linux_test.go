@@ -1,0 +1,236 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// logBound is what the log of one object may take on disk at rest: twice the limit that the manager is given.
+const logBound = 2 << 20
+
+// settled waits until the world is at rest and equals the specs, twice in a row.
+func (w *world) settled(ctx context.Context, patience time.Duration) error {
+	good := 0
+	return eventually(ctx, patience, 50*time.Millisecond, func() error {
+		if err := w.alone(); err != nil {
+			return err // it stays in the file, so it is found at the end too
+		}
+		if err := w.compare(ctx); err != nil {
+			good = 0
+			return err
+		}
+		if good++; good < 2 {
+			return errors.New("the world was at rest for one look only")
+		}
+		return nil
+	})
+}
+
+// alone fails when a workload has seen that it is not alone.
+func (w *world) alone() error {
+	said, err := os.ReadFile(filepath.Join(w.dir, "violations"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && len(said) > 0 {
+		err = fmt.Errorf("two lived at once:\n%s", said)
+	}
+	return err
+}
+
+// objects reads all objects from the API server.
+func (w *world) objects(ctx context.Context) (map[types.UID]process.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	found := map[types.UID]process.Object{}
+	var instances v1alpha1.InstanceList
+	var devServers v1alpha1.DevServerList
+	if err := errors.Join(w.api.List(ctx, &instances), w.api.List(ctx, &devServers)); err != nil {
+		return nil, fmt.Errorf("list the objects: %w", err)
+	}
+	for i := range instances.Items {
+		found[instances.Items[i].UID] = &instances.Items[i]
+	}
+	for i := range devServers.Items {
+		found[devServers.Items[i].UID] = &devServers.Items[i]
+	}
+	return found, nil
+}
+
+// compare looks once at everything and says what is not as it should be.
+func (w *world) compare(ctx context.Context) error {
+	objects, err := w.objects(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.ledger.compare(objects); err != nil {
+		return err
+	}
+	running, err := processesOf(w.workload, w.shim)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := atRest(object, running); err != nil {
+			return fmt.Errorf("%s (UID %s): %w\nits status:\n%s", object.GetName(), object.GetUID(), err, written(object))
+		}
+	}
+	for _, p := range running {
+		if !slices.ContainsFunc(owners(objects), p.belongs) {
+			return fmt.Errorf("process %s belongs to no object that should run", p)
+		}
+	}
+	if zombies, err := zombiesOf(w.manager.pid()); err != nil || len(zombies) > 0 {
+		return fmt.Errorf("the manager has not taken note of the end of its children %v: %w", zombies, err)
+	}
+	return w.traces(objects)
+}
+
+// owners gives the objects that may have processes.
+func owners(objects map[types.UID]process.Object) []process.Object {
+	var all []process.Object
+	for _, object := range objects {
+		if wanted(object) {
+			all = append(all, object)
+		}
+	}
+	return all
+}
+
+func wanted(object process.Object) bool {
+	return object.GetProcessSpec().State != v1alpha1.StateStopped && !slices.Contains(object.GetProcessSpec().Process.Command, "exits")
+}
+
+func (p osProcess) belongs(object process.Object) bool {
+	if p.env["CHAOS_NAME"] == "" { // a shim is named after its object
+		return len(p.args) > 1 && strings.HasSuffix(p.args[1], "/"+namespace+"/"+object.GetName())
+	}
+	return p.env["CHAOS_NAME"] == object.GetName() && p.env[envLife] == lifeOf(object) && p.env[envRevision] == variable(object, envRevision)
+}
+
+// atRest says what one object lacks.
+func atRest(object process.Object, running []osProcess) error {
+	spec, is := object.GetProcessSpec(), object.GetProcessStatus()
+	if !object.GetDeletionTimestamp().IsZero() {
+		return errors.New("it is still being deleted")
+	}
+	if is.ObservedGeneration != object.GetGeneration() {
+		return fmt.Errorf("generation %d was not seen, only %d", object.GetGeneration(), is.ObservedGeneration)
+	}
+	var states []string
+	for _, state := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		if meta.IsStatusConditionTrue(is.Conditions, state) {
+			states = append(states, state)
+		}
+	}
+	if len(states) != 1 {
+		return fmt.Errorf("exactly one of Ready, Reconciling and Stalled should be True: %v are", states)
+	}
+	var leaders, shims int
+	for _, p := range running {
+		switch {
+		case !p.belongs(object):
+		case p.leader():
+			leaders++
+			if at := is.Process; at == nil || at.PID != int64(p.PID) || at.StartTicks != int64(p.Ticks) || at.Incarnation != is.Incarnation {
+				return fmt.Errorf("its process is %s, not what its status says", p)
+			}
+		case p.env["CHAOS_NAME"] == "":
+			shims++
+		}
+	}
+	want, reason, kstatus := 1, v1alpha1.ReasonRunning, status.CurrentStatus
+	if !wanted(object) {
+		want, reason, kstatus = 0, v1alpha1.ReasonCompleted, status.FailedStatus
+		if spec.State == v1alpha1.StateStopped {
+			reason = v1alpha1.ReasonStopped
+		}
+	}
+	if leaders != want || shims > want {
+		return fmt.Errorf("%d of its programs and %d of its shims live, %d should", leaders, shims, want)
+	}
+	if ready := meta.FindStatusCondition(is.Conditions, v1alpha1.ConditionReady); ready.Reason != reason {
+		return fmt.Errorf("condition Ready has reason %s instead of %s: %s", ready.Reason, reason, ready.Message)
+	}
+	if is.Stopping != nil || meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionRestarting) {
+		return errors.New("an end or a restart is under way")
+	}
+	if want == 1 && is.ObservedRestartToken != spec.RestartToken {
+		return fmt.Errorf("the restart %q was not carried out, only %q", spec.RestartToken, is.ObservedRestartToken)
+	}
+	return expectKstatus(object, kstatus)
+}
+
+// expectKstatus checks what tools make of the object.
+func expectKstatus(object process.Object, want status.Status) error {
+	content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return err
+	}
+	result, err := status.Compute(&unstructured.Unstructured{Object: content})
+	if err != nil {
+		return err
+	}
+	if result.Status != want {
+		return fmt.Errorf("kstatus says %s instead of %s: %s", result.Status, want, result.Message)
+	}
+	return nil
+}
+
+// traces says what is left of objects that are gone, and which log is too long.
+func (w *world) traces(objects map[types.UID]process.Object) error {
+	for _, dir := range w.traceDirs() {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, entry := range entries {
+			if entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") && objects[types.UID(entry.Name())] == nil {
+				return fmt.Errorf("%s is left of an object that is gone", filepath.Join(dir, entry.Name()))
+			}
+		}
+	}
+	for uid, object := range objects {
+		var st unix.Stat_t
+		path := filepath.Join(w.state, "run", string(uid), "out.log")
+		if err := unix.Stat(path, &st); err == nil && st.Blocks*512 > logBound {
+			return fmt.Errorf("the log of %s takes %d bytes on disk: %s", object.GetName(), st.Blocks*512, path)
+		}
+	}
+	return nil
+}
+
+// written gives an object's status for a report.
+func written(object process.Object) string {
+	var text strings.Builder
+	is := object.GetProcessStatus()
+	fmt.Fprintf(&text, "  spec: state %s, restartToken %q, generation %d, deletion %v, command %v\n", object.GetProcessSpec().State,
+		object.GetProcessSpec().RestartToken, object.GetGeneration(), object.GetDeletionTimestamp(), object.GetProcessSpec().Process.Command[1:])
+	fmt.Fprintf(&text, "  incarnation %d, restarts %d, failures %d, observed generation %d, observed token %q\n", is.Incarnation, is.RestartCount,
+		is.Failures, is.ObservedGeneration, is.ObservedRestartToken)
+	fmt.Fprintf(&text, "  process %+v\n  stopping %+v\n  last exit %+v\n  next restart %v\n", is.Process, is.Stopping, is.LastExit, is.NextRestartTime)
+	for _, c := range is.Conditions {
+		fmt.Fprintf(&text, "  %s=%s %s (generation %d, since %s): %s\n", c.Type, c.Status, c.Reason, c.ObservedGeneration, c.LastTransitionTime, c.Message)
+	}
+	return text.String()
+}

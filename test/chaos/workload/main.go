@@ -1,0 +1,202 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command workload is the program that the chaos runs: badly behaved, and a witness. For its whole life it holds a lock that is named after its
+// object; if it does not get it at once, an older incarnation lives beside it, and it says so in the file violations. What it starts shares a
+// second lock, so that not even a grandchild may outlive it unseen.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 || os.Getenv("CHAOS_DIR") == "" {
+		fmt.Fprintln(os.Stderr, "this program is run by the chaos test")
+		os.Exit(2)
+	}
+	habits := os.Args[2:]
+	heedSignals(slices.Contains(habits, "stubborn"))
+	switch os.Args[1] {
+	case "lead":
+		lead(habits)
+	case "kin":
+		join()
+	case "nap":
+		join()
+		time.Sleep(10 * time.Millisecond)
+		return
+	case "fork": // a child of it is an orphan at once
+		join()
+		start(true, append([]string{"kin"}, habits...)...)
+		return
+	}
+	live()
+}
+
+// heedSignals ends at a SIGTERM, or takes no notice of it. An ignored signal would be ignored by all children too, so it is caught.
+func heedSignals(stubborn bool) {
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		for range term {
+			if !stubborn {
+				os.Exit(0)
+			}
+		}
+	}()
+}
+
+// live goes on until it is killed, or until the test has cleaned up.
+func live() {
+	for {
+		time.Sleep(2 * time.Second)
+		if _, err := os.Stat(os.Getenv("CHAOS_DIR")); err != nil {
+			os.Exit(0)
+		}
+	}
+}
+
+func lead(habits []string) {
+	if held := lock("", syscall.LOCK_EX); held != nil {
+		note("starts", ".") // counted by the size of the file
+	}
+	// Nothing of an older tree may be left; those that are started from now on share this lock.
+	if tree := lock(".tree", syscall.LOCK_EX); tree != nil {
+		_ = tree.Close()
+	}
+	if port := os.Getenv("PORT"); port != "" {
+		serve(port)
+	}
+	for _, habit := range habits {
+		switch habit {
+		case "setsid":
+			start(true, "kin")
+		case "daemon":
+			if child := start(false, "fork"); child != nil {
+				_ = child.Wait()
+			}
+		case "stubbornkin":
+			start(true, "kin", "stubborn")
+		case "flood":
+			go flood()
+		case "forks":
+			go forks()
+		case "exits":
+			time.Sleep(100 * time.Millisecond)
+			os.Exit(0)
+		}
+	}
+}
+
+// join is for what the leader starts.
+func join() {
+	lock(".tree", syscall.LOCK_SH)
+}
+
+// keep refers to the files of locks for ever: a file that nobody refers to is closed some time.
+var keep []*os.File
+
+// lock takes a lock of this object, which ends with this process: the file is closed at exec. Not to get it at once is a violation.
+func lock(suffix string, how int) *os.File {
+	name := os.Getenv("CHAOS_NAME") + suffix
+	file, err := os.OpenFile(filepath.Join(os.Getenv("CHAOS_DIR"), "locks", name), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		os.Exit(0) // the test has cleaned up
+	}
+	if err == nil {
+		err = syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
+	}
+	if err != nil {
+		holder, _ := os.ReadFile(filepath.Join(os.Getenv("CHAOS_DIR"), "locks", name))
+		note("violations", fmt.Sprintf("%s %s: %s is not alone: lock %q: %v; its last holder was %s\n",
+			time.Now().Format("15:04:05.000"), me(), strings.Join(os.Args[1:], " "), name, err, holder))
+		return nil
+	}
+	if how == syscall.LOCK_EX {
+		_ = file.Truncate(0)
+		_, _ = file.WriteAt([]byte(me()), 0)
+	}
+	keep = append(keep, file)
+	return file
+}
+
+func me() string {
+	return fmt.Sprintf("%s life %s revision %s (process %d)", os.Getenv("CHAOS_NAME"), os.Getenv("CHAOS_LIFE"), os.Getenv("CHAOS_REVISION"), os.Getpid())
+}
+
+// note appends to a file in one write.
+func note(name, text string) {
+	file, err := os.OpenFile(filepath.Join(os.Getenv("CHAOS_DIR"), name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return
+	}
+	_, _ = file.WriteString(text)
+	_ = file.Close()
+}
+
+func start(session bool, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return nil
+	}
+	return cmd
+}
+
+// serve answers everybody with an empty page.
+func serve(port string) {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Printf("http://127.0.0.1:%s/\n", port)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				continue
+			}
+			go answer(conn)
+		}
+	}()
+}
+
+func answer(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := conn.Read(make([]byte, 4096)); err == nil {
+		_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
+	}
+}
+
+// flood writes without a line end: several megabytes a second, through disks that are full.
+func flood() {
+	chunk := []byte(strings.Repeat("x", 32<<10))
+	for {
+		_, _ = os.Stdout.Write(chunk)
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// forks starts short-lived children all the time.
+func forks() {
+	for {
+		if child := start(false, "nap"); child != nil {
+			go func() { _ = child.Wait() }()
+		}
+		time.Sleep(40 * time.Millisecond)
+	}
+}
