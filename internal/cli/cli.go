@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -108,7 +109,10 @@ func needs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// signals gives a context that ends with the first SIGINT, SIGTERM or SIGHUP; the second ends the program at once.
+// echo is how long after the first signal a second one is taken for the same: timeout(1) and terminals send it to a process and to its group.
+const echo = time.Second
+
+// signals gives a context that ends with the first SIGINT, SIGTERM or SIGHUP; the second, a moment later, ends the program at once.
 func signals() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 2)
@@ -119,15 +123,19 @@ func signals() (context.Context, func()) {
 	signal.Notify(caught, watched...)
 	done := make(chan struct{})
 	go func() {
-		for count := 0; ; count++ {
+		var first time.Time
+		for {
 			select {
 			case <-done:
 				return
 			case <-caught:
-				if count > 0 {
+				switch {
+				case first.IsZero():
+					first = time.Now()
+					cancel()
+				case time.Since(first) > echo:
 					os.Exit(130)
 				}
-				cancel()
 			}
 		}
 	}()
