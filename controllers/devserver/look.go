@@ -67,6 +67,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 		k.observePorts(dev, &s)
 	}
 	k.observeURL(dev, m, &s, urls)
+	k.readEnough(dev, m, current.Number, &s, urls)
 	k.aim(dev, m, &s)
 	k.readiness(dev, m, current.Number, &s, observed)
 	k.liveness(dev, m, current.Number, observed)

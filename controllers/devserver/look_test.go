@@ -289,6 +289,33 @@ func TestPathStaysDuringARestart(t *testing.T) {
 	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "this time it says nothing")
 }
 
+func TestOutputIsReadUntilTheAddressIsKnown(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("http://localhost:80/app/\n")
+	dev := server("web", 0, running(80))
+	s.backend.listen(on("127.0.0.1", 80))
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://127.0.0.1:80/app/"))
+	s.g.Expect(s.backend.log.followers()).To(Equal(1))
+	s.clock.Step(settleTime)
+	s.look(dev, 1)
+	s.g.Eventually(s.backend.log.followers, long).Should(BeZero())
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/app/"), "what was found stands")
+
+	silent := server("silent", 0, running(80))
+	s.backend.mu.Lock()
+	s.backend.log = newLog("nothing\n")
+	s.backend.mu.Unlock()
+	s.look(silent, 1)
+	s.g.Eventually(s.backend.log.followers, long).Should(Equal(1))
+	s.clock.Step(settleTime)
+	s.look(silent, 1)
+	s.g.Expect(s.backend.log.followers()).To(Equal(1))
+	s.clock.Step(textTime)
+	s.look(silent, 1)
+	s.g.Eventually(s.backend.log.followers, long).Should(BeZero())
+}
+
 func TestSocketsThatCannotBeSeen(t *testing.T) {
 	s := newStage(t)
 	dev := server("web", 0, running(80))

@@ -63,6 +63,9 @@ func (b *backend) OpenLog(context.Context, types.UID) (runtime.Log, error) {
 	if b.log == nil {
 		return nil, fmt.Errorf("open the log: %w", runtime.ErrNotFound)
 	}
+	b.log.mu.Lock()
+	defer b.log.mu.Unlock()
+	b.log.open++
 	return b.log, nil
 }
 
@@ -81,6 +84,7 @@ func on(address string, port int32) runtime.Listener {
 type memoryLog struct {
 	mu    sync.Mutex
 	first int64
+	open  int
 	data  []byte
 	more  chan struct{}
 }
@@ -137,7 +141,19 @@ func (l *memoryLog) Wait(ctx context.Context, offset int64) error {
 	}
 }
 
-func (l *memoryLog) Close() error { return nil }
+func (l *memoryLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	return nil
+}
+
+// followers says by how many the log is open.
+func (l *memoryLog) followers() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
 
 // stage is a kind over a fake API server, with the backend and the clock in the hands of the test.
 type stage struct {

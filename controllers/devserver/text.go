@@ -25,6 +25,8 @@ const (
 	output probe.Kind = "Output"
 	// textLimit is how much of the output of an incarnation is searched, in bytes: servers say where they are when they start.
 	textLimit = 256 << 10
+	// textTime is for how long a server that listens may still say where it is to be found.
+	textTime = time.Minute
 	// chunk is how much is read at a time, in bytes.
 	chunk = 32 << 10
 	// logRetry is how soon to look again for a log that is not there, or whose place is gone.
@@ -59,6 +61,14 @@ func (k *Kind) urls(dev *v1alpha1.DevServer, m *memory, incarnation int64) []fou
 		k.probes.Go(key, m.text.run)
 	}
 	return *m.text.newest.Load()
+}
+
+// readEnough ends the reading of output in which nothing more is looked for; what was found in it stays.
+func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *memory, incarnation int64, s *sight, urls []found) {
+	_, detected := match(urls, s.port)
+	if s.settled && (detected || k.clock.Since(m.listeningSince) >= textTime) {
+		k.probes.Stop(probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: output})
+	}
 }
 
 // noteLogEnd remembers where the output of the incarnation to come will begin.
