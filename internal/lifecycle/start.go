@@ -140,6 +140,12 @@ func (m *machine) circuitOpen() {
 	}
 	until := breaker.OpenedAt.Add(m.desired.Breaker.CoolDown)
 	left := until.Sub(m.now)
+	if left > m.desired.Breaker.CoolDown {
+		// It was opened in what is the future now: the clock was set back, which must not keep it open for as long.
+		opened := microTime(m.now)
+		breaker.OpenedAt, left = &opened, m.desired.Breaker.CoolDown
+		until = opened.Add(left)
+	}
 	if left <= 0 {
 		m.start()
 		return
@@ -151,6 +157,11 @@ func (m *machine) circuitOpen() {
 
 func (m *machine) startAfterBackoff() {
 	left := m.status.NextRestartTime.Sub(m.now)
+	if longest := m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation, m.status.Failures); left > longest {
+		// The clock was set back, or the spec has a shorter wait by now.
+		next := microTime(m.now.Add(longest))
+		m.status.NextRestartTime, left = &next, next.Sub(m.now)
+	}
 	if left <= 0 {
 		m.start()
 		return
