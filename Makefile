@@ -77,7 +77,7 @@ test-faults: ## Test the controllers with a crash, a lost answer or a stale read
 
 .PHONY: chaos
 chaos: controlplane ## Kill everything at random while clients do random things: CYCLES=200, and SEED= to draw the same again.
-	@CYCLES=$(CYCLES) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
+	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
 
 .PHONY: test-e2e
 test-e2e: build controlplane ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.

@@ -59,7 +59,8 @@ func newWorld(ctx context.Context, root string) (*world, error) {
 	}
 	program := filepath.Join(root, "bin", "manager")
 	for path, source := range map[string]string{w.workload: "./workload", w.shim: "../../cmd/berth-shim", program: "./manager"} {
-		build := exec.CommandContext(ctx, "go", "build", "-o", path, source)
+		// As make build does it, so that nothing is compiled twice.
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, source)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			return w, fmt.Errorf("build %s: %w\n%s", source, err, out)
