@@ -64,10 +64,16 @@ func (w *world) tell() []outcome {
 	// The reconciler alone has to keep the order: the runtime would not stop it.
 	w.rt.Unguarded()
 	reconciler := w.leader(0)
+	return w.tellWith(func(chapter string) { reconciler = w.toRest(chapter, reconciler) })
+}
+
+// tellWith runs the whole story, with whoever brings a chapter to its end.
+func (w *world) tellWith(toRest func(chapter string)) []outcome {
+	w.t.Helper()
 	outcomes := make([]outcome, 0, len(story))
 	for _, chapter := range story {
 		chapter.do(w)
-		reconciler = w.toRest(chapter.name, reconciler)
+		toRest(chapter.name)
 		outcomes = append(outcomes, w.outcome(chapter.name))
 		w.writesNothing(chapter.name)
 	}
@@ -88,7 +94,7 @@ func (w *world) toRest(chapter string, reconciler *process.Reconciler) *process.
 			reconciler = w.leader(0)
 		case w.writes != writes || w.acts != acts:
 			// Something happened: it is looked at again, as an event would have it.
-		case w.lagged:
+		case w.lagged[0]:
 			// The cache catches up, and tells.
 		case atRest(w.read()):
 			return reconciler

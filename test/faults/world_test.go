@@ -63,8 +63,8 @@ type world struct {
 	woken   chan struct{}
 
 	writes, acts, reads int
-	// lagged says that the last read of the cache was old.
-	lagged bool
+	// lagged says of a leader that its last read of the cache was old.
+	lagged map[int]bool
 	// past are the states of the object, oldest first; nil stands for none.
 	past []process.Object
 }
@@ -78,7 +78,7 @@ var scheme = func() *apiruntime.Scheme {
 
 func newWorld(t *testing.T, s subject, f faults) *world {
 	t.Helper()
-	w := &world{WithT: NewWithT(t), t: t, subject: s, faults: f, woken: make(chan struct{}, 1)}
+	w := &world{WithT: NewWithT(t), t: t, subject: s, faults: f, woken: make(chan struct{}, 1), lagged: map[int]bool{}}
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -123,7 +123,7 @@ func (w *world) client(leader int, cache bool) client.Client {
 			if target, ours := o.(process.Object); ours && cache && w.faults.lag != nil {
 				w.reads++
 				lag := w.faults.lag(w.reads)
-				w.lagged = lag > 0
+				w.lagged[leader] = lag > 0
 				return w.old(lag, target)
 			}
 			return c.Get(ctx, k, o, opts...)

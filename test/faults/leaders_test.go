@@ -1,0 +1,117 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// TestTwoLeaders sets two managers on one object, each with a cache of its own age. Before each call to the API it is drawn who goes on,
+// so that one can sleep through whole lives of the other. The seed is the name of the test.
+func TestTwoLeaders(t *testing.T) {
+	for _, s := range subjects {
+		t.Run(s.name, func(t *testing.T) {
+			want := undisturbed(t, s)
+			for seed := range uint64(16) {
+				t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+					want.compare(t, tellWithTwo(t, s, rand.New(rand.NewPCG(seed, 2))))
+				})
+			}
+		})
+	}
+}
+
+// leader is a manager that goes on only when it is told to.
+type leader struct {
+	reconciler *process.Reconciler
+	busy       bool
+	// quiet says that nothing has changed since its last reconcile began.
+	quiet   bool
+	result  ctrl.Result
+	forward chan struct{}
+	reports chan report
+}
+
+// report is what a leader says when it waits again: within a reconcile, or after it.
+type report struct {
+	done   bool
+	result ctrl.Result
+	err    error
+}
+
+// run reconciles, once each time that it is told to go forward.
+func (l *leader) run(w *world) {
+	for range l.forward {
+		result, err := l.reconciler.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+		l.reports <- report{done: true, result: result, err: err}
+	}
+}
+
+// turn is called by the leader before a call to the API.
+func (l *leader) turn() {
+	l.reports <- report{}
+	<-l.forward
+}
+
+func tellWithTwo(t *testing.T, s subject, random *rand.Rand) []outcome {
+	leaders := make([]*leader, 2)
+	for i := range leaders {
+		leaders[i] = &leader{forward: make(chan struct{}), reports: make(chan report)}
+	}
+	w := newWorld(t, s, faults{
+		turn: func(number int) { leaders[number].turn() },
+		lag:  func(int) int { return max(0, random.IntN(5)-2) },
+	})
+	for i, l := range leaders {
+		l.reconciler = w.leader(i)
+		go l.run(w)
+		t.Cleanup(func() { close(l.forward) })
+	}
+	return w.tellWith(func(chapter string) { w.interleave(chapter, leaders, random) })
+}
+
+// interleave lets the leaders go on in turns until both have found nothing to do.
+func (w *world) interleave(chapter string, leaders []*leader, random *rand.Rand) {
+	w.t.Helper()
+	for _, l := range leaders {
+		l.quiet = false
+	}
+	for range 20_000 {
+		i := random.IntN(len(leaders))
+		l := leaders[i]
+		writes, acts := w.writes, w.acts
+		if !l.busy {
+			l.busy, l.quiet = true, true
+		}
+		l.forward <- struct{}{}
+		said := <-l.reports
+		if w.writes != writes || w.acts != acts {
+			for _, other := range leaders {
+				other.quiet = false
+			}
+		}
+		if !said.done {
+			continue
+		}
+		w.Expect(said.err).NotTo(HaveOccurred(), chapter)
+		l.busy, l.result = false, said.result
+		l.quiet = l.quiet && !w.lagged[i]
+		if leaders[0].busy || leaders[1].busy || !leaders[0].quiet || !leaders[1].quiet {
+			continue
+		}
+		if atRest(w.read()) {
+			return
+		}
+		w.passTime(leaders[random.IntN(len(leaders))].result)
+		leaders[0].quiet, leaders[1].quiet = false, false
+	}
+	w.t.Fatalf("%s: does not come to rest: %s", chapter, describe(w.read()))
+}
