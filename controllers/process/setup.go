@@ -6,7 +6,9 @@ package process
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -25,6 +27,17 @@ const IndexUID = "metadata.uid"
 
 // DefaultConcurrency is how many objects of one kind are reconciled at once. A reconcile never waits for a process, so more buys nothing.
 const DefaultConcurrency = 8
+
+// After an error an object is looked at again soon, then ever more rarely. The longest wait is also how long it takes to notice that a disk has
+// room again or that the API server is back, so it is short; the default would be a quarter of an hour.
+const (
+	firstRetry   = 5 * time.Millisecond
+	longestRetry = 5 * time.Second
+)
+
+func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, longestRetry)
+}
 
 // Dependencies is what a controller of a process kind is made with.
 type Dependencies struct {
@@ -65,7 +78,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		Named(kind.Resource()).
 		For(kind.New(), builder.WithPredicates(relevant())).
 		WatchesRawSource(deps.Dispatcher.source(kind)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: deps.Concurrency})
+		WithOptions(controller.Options{MaxConcurrentReconciles: deps.Concurrency, RateLimiter: retries()})
 	for _, option := range options {
 		b = option(b)
 	}

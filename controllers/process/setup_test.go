@@ -1,0 +1,25 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// However long the API server was away, its return is noticed soon.
+func TestRetriesStayFrequent(t *testing.T) {
+	g := NewWithT(t)
+	limiter, object := retries(), ctrl.Request{}
+	var last time.Duration
+	for range 100 {
+		last = limiter.When(object)
+	}
+	g.Expect(last).To(BeNumerically("<=", 5*time.Second))
+	limiter.Forget(object)
+	g.Expect(limiter.When(object)).To(BeNumerically("<=", 10*time.Millisecond))
+}
