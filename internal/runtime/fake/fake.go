@@ -35,6 +35,7 @@ type Runtime struct {
 	pending    []types.UID
 	wake       chan struct{}
 	programs   map[string]Program
+	imitate    func(command []string) (Program, bool)
 	unguarded  bool
 	looks      map[types.UID]int
 }
@@ -88,6 +89,13 @@ func (r *Runtime) Program(command string, program Program) {
 	r.programs[command] = program
 }
 
+// Imitate sets how processes behave by all of their command, where Program has said nothing.
+func (r *Runtime) Imitate(how func(command []string) (program Program, known bool)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.imitate = how
+}
+
 // Start makes an incarnation run.
 func (r *Runtime) Start(_ context.Context, p runtime.Process) error {
 	r.mu.Lock()
@@ -112,7 +120,7 @@ func (r *Runtime) start(p runtime.Process) error {
 	}
 	maps.DeleteFunc(w.incarnations, func(_ int64, i *incarnation) bool { return !i.Alive() })
 	w.newest, w.name = p.Incarnation, p.Name
-	i := &incarnation{process: p, program: r.programs[p.Command[0]]}
+	i := &incarnation{process: p, program: r.behaviour(p.Command)}
 	i.Incarnation = runtime.Incarnation{UID: p.UID, Number: p.Incarnation, Name: p.Name, Phase: runtime.Starting, Containment: "Cgroup"}
 	w.incarnations[p.Incarnation] = i
 	r.effect(Call{Verb: Start, UID: p.UID, Incarnation: p.Incarnation})
@@ -121,6 +129,19 @@ func (r *Runtime) start(p runtime.Process) error {
 	}
 	r.happened(p.UID)
 	return nil
+}
+
+// behaviour is that of the program that was set for the command, else that of the imitation.
+func (r *Runtime) behaviour(command []string) Program {
+	if program, set := r.programs[command[0]]; set {
+		return program
+	}
+	if r.imitate != nil {
+		if program, known := r.imitate(command); known {
+			return program
+		}
+	}
+	return Program{}
 }
 
 // guard refuses what no backend lets happen, unless it is switched off to see whether the caller relies on it.
