@@ -97,7 +97,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 		return nil, errors.New("make a manager: Options.Runtime is not set")
 	}
 	opts = withDefaults(opts)
-	mgr, err := ctrl.NewManager(cfg, controllerRuntimeOptions(opts))
+	mgr, err := ctrl.NewManager(unthrottled(cfg), controllerRuntimeOptions(opts))
 	if err != nil {
 		return nil, fmt.Errorf("make a manager: %w", err)
 	}
@@ -115,6 +115,17 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("add the parts of the manager: %w", err)
 	}
 	return mgr, nil
+}
+
+// unthrottled leaves it to the API server's own fairness how much a manager may ask, unless somebody has chosen a limit. Without that client-go
+// lets five requests a second through, and an object needs three until it is ready.
+func unthrottled(cfg *rest.Config) *rest.Config {
+	if cfg.QPS != 0 || cfg.RateLimiter != nil {
+		return cfg
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	return cfg
 }
 
 func withDefaults(opts Options) Options {
