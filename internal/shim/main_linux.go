@@ -40,7 +40,8 @@ type shim struct {
 	childs   chan struct{} // closed when no child is left
 	listener *net.UnixListener
 	notices  sync.WaitGroup
-	mu       sync.Mutex // guards identity
+	answers  sync.RWMutex // held for reading while a call is answered
+	mu       sync.Mutex   // guards identity
 }
 
 // Probe is the argument with which the shim only ends well: to try out whether processes can be started in a cgroup.
@@ -123,6 +124,9 @@ func (s *shim) run() error {
 	if s.terminal != nil {
 		s.terminal.finish()
 	}
+	// What was written since the last check is bounded as well.
+	(&Puncher{File: s.log, Limit: s.launch.LogLimit}).Check(time.Now())
+	defer s.settle()
 	return s.end(End{Exit: exit})
 }
 
@@ -255,6 +259,13 @@ func (s *shim) clear(exit *Exit) {
 			time.Sleep(min(pause, 20*time.Millisecond))
 		case <-time.After(pause):
 		}
+	}
+}
+
+// settle lets a call that is being answered get its answer, though not for long.
+func (s *shim) settle() {
+	for deadline := time.Now().Add(time.Second); !s.answers.TryLock() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
 	}
 }
 

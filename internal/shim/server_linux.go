@@ -18,6 +18,8 @@ const (
 	// connections bounds how many can be open at once, so that nobody can make the shim grow.
 	connections = 64
 	callTimeout = 30 * time.Second
+	// answerTimeout is how long a client may take to read an answer.
+	answerTimeout = 5 * time.Second
 )
 
 func (s *shim) listen() error {
@@ -81,9 +83,8 @@ func (s *shim) converse(conn net.Conn) {
 			version = answer.Version
 			continue
 		}
-		answer := s.answer(call)
-		answer.Version = version
-		if err := writeFrame(conn, answer); err != nil {
+		answer, err := s.reply(conn, call, version)
+		if err != nil {
 			return
 		}
 		if call.Verb == VerbAttach && answer.Error == "" && !answer.NoTerminal {
@@ -92,6 +93,16 @@ func (s *shim) converse(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// reply carries out a call and writes the answer, before which the shim does not end.
+func (s *shim) reply(conn net.Conn, call Call, version int) (Answer, error) {
+	s.answers.RLock()
+	defer s.answers.RUnlock()
+	_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
+	answer := s.answer(call)
+	answer.Version = version
+	return answer, writeFrame(conn, answer)
 }
 
 // hello agrees on the older of both versions, and refuses what is older than the previous one.

@@ -30,8 +30,14 @@ func (t Tree) Members() ([]Process, error) {
 			return members, err
 		}
 	}
-	found, err := t.scan()
-	return append(members, found...), err
+	found, ok := t.walk()
+	if !ok {
+		var err error
+		if found, err = t.scan(); err != nil {
+			return nil, err
+		}
+	}
+	return append(members, found...), nil
 }
 
 // identified gives the members of a cgroup with their identity. Whoever is still listed after it was identified had that PID all the time, or
@@ -67,6 +73,56 @@ func (t Tree) Empty() (bool, error) {
 	}
 	members, err := t.Members()
 	return len(members) == 0, err
+}
+
+// walk follows the lists of children from the subreaper down, which costs as much as the tree is large; false where this kernel has no such lists.
+// What appears or moves meanwhile may be missed once: whoever needs all looks until there is nothing new.
+func (t Tree) walk() (members []Process, ok bool) {
+	if t.Ancestor == 0 {
+		return nil, false
+	}
+	seen := map[int]bool{t.Ancestor: true}
+	for queue := []int{t.Ancestor}; len(queue) > 0; queue = queue[1:] {
+		below, ok := children(queue[0])
+		if !ok {
+			return nil, false
+		}
+		for _, pid := range below {
+			s, err := readStat(pid)
+			if err != nil || seen[pid] || s.parent != queue[0] {
+				continue
+			}
+			seen[pid] = true
+			queue = append(queue, pid)
+			if !s.dead() {
+				members = append(members, s.Process)
+			}
+		}
+	}
+	return members, true
+}
+
+// children gives the children of all threads of a process; none when it is gone.
+func children(pid int) (pids []int, ok bool) {
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
+	entries, err := os.ReadDir(tasks)
+	if err != nil {
+		return nil, errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
+	}
+	for _, entry := range entries {
+		data, err := os.ReadFile(tasks + entry.Name() + "/children")
+		if errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(tasks + entry.Name()); err == nil {
+				return nil, false // the thread is there, the list is not
+			}
+		}
+		for field := range bytes.FieldsSeq(data) {
+			if child, err := strconv.Atoi(string(field)); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids, true
 }
 
 // scan looks through the process table.
