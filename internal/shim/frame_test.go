@@ -5,6 +5,8 @@ package shim
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,5 +67,32 @@ func TestEnvironment(t *testing.T) {
 		_, failed := launch.environment()
 		g.Expect(failed).NotTo(BeNil(), bad)
 		g.Expect(failed.Reason).To(Equal(ReasonStartFailed))
+	}
+}
+
+func TestProgram(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"good": 0o700, "plain": 0o600} {
+		g.Expect(os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode)).To(Succeed())
+	}
+	g.Expect(os.Mkdir(filepath.Join(dir, "folder"), 0o700)).To(Succeed())
+	env := []string{"PATH=/no/such/directory::" + dir}
+	file, failed := program("good", env, "/")
+	g.Expect(failed).To(BeNil())
+	g.Expect(file).To(Equal(filepath.Join(dir, "good")))
+	file, failed = program("./good", nil, dir)
+	g.Expect(failed).To(BeNil())
+	g.Expect(file).To(Equal(filepath.Join(dir, "good")), "relative to the working directory of the child")
+	file, failed = program("good", []string{"PATH=."}, dir)
+	g.Expect(failed).To(BeNil())
+	g.Expect(file).To(Equal(filepath.Join(dir, "good")))
+	for command, reason := range map[string]string{
+		"plain": ReasonPermissionDenied, "folder": ReasonCommandNotFound, "none": ReasonCommandNotFound, "": ReasonCommandNotFound,
+		"./folder": ReasonPermissionDenied, "./none": ReasonCommandNotFound, "./plain/none": ReasonCommandNotFound,
+	} {
+		_, failed := program(command, env, dir)
+		g.Expect(failed).NotTo(BeNil(), command)
+		g.Expect(failed.Reason).To(Equal(reason), "%s: %s", command, failed.Message)
 	}
 }

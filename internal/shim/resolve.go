@@ -111,11 +111,16 @@ func program(command string, env []string, dir string) (string, *Failure) {
 		if entry == "" {
 			continue
 		}
-		file, failed := executable(filepath.Join(absolute(entry, dir), command), command)
+		candidate := filepath.Join(absolute(entry, dir), command)
+		// A directory of another user's is not where it is looked for, as little as one that is not there.
+		if info, err := os.Stat(candidate); err != nil || info.IsDir() {
+			continue
+		}
+		file, failed := executable(candidate, command)
 		if failed == nil {
 			return file, nil
 		}
-		if failed.Reason == ReasonPermissionDenied && denied == nil {
+		if denied == nil {
 			denied = failed
 		}
 	}
