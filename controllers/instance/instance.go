@@ -50,7 +50,7 @@ func (Kind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 
 // Prepare gives the process its terminal. The size is no part of the fingerprint: whoever attaches changes it anyway.
 func (Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
-	instance := object.(*v1alpha1.Instance) //nolint:forcetypeassert,errcheck // New gives nothing else
+	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	plan.Process.Terminal = &runtime.Terminal{
 		Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns),
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
@@ -66,7 +66,7 @@ func (k Kind) Look(ctx context.Context, object process.Object, _ runtime.Incarna
 
 // Rest says how to attach: the same command as ever, so that it can be kept over restarts.
 func (Kind) Rest(_ context.Context, object process.Object) {
-	instance := object.(*v1alpha1.Instance) //nolint:forcetypeassert,errcheck // New gives nothing else
+	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	instance.Status.AttachCommand = attachCommand(instance)
 }
 

@@ -113,7 +113,7 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 			r.Kind.Forget(uid)
 			liveProcesses.forget(uid)
 		}
-		return nil, nil //nolint:nilnil // nothing there is no error, and the caller asks for it
+		return nil, nil // nothing there is no error, and the caller asks for it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", r.Kind.Resource(), req, err)
@@ -170,7 +170,7 @@ func name(kind Kind, object Object) string {
 }
 
 func copyOf(object Object) Object {
-	return object.DeepCopyObject().(Object) //nolint:forcetypeassert,errcheck // a copy has the type of its original
+	return object.DeepCopyObject().(Object) // a copy has the type of its original
 }
 
 // staleOr turns the refusal of a write that was based on something old into errStale.

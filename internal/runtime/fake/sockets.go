@@ -75,5 +75,5 @@ func (s *Sockets) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, 
 			return &runtime.PortOwner{PID: 1, Command: "fake", UID: uid}, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // nobody is the answer
+	return nil, nil
 }
