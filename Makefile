@@ -16,7 +16,7 @@ PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # How long the tests of one package may take.
 TIMEOUT ?= 15m
 # What to test: make test PACKAGES=./internal/lifecycle/...
-PACKAGES ?= $(shell go list ./... | grep -v /test/e2e)
+PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance$$)')
 # How many cycles of chaos: make chaos CYCLES=2000 SEED=7
 CYCLES ?= 200
 # Further words for berth up: make run UP="--keep"
@@ -78,6 +78,10 @@ test-faults: ## Test the controllers with a crash, a lost answer or a stale read
 .PHONY: chaos
 chaos: controlplane ## Kill everything at random while clients do random things: CYCLES=200, and SEED= to draw the same again.
 	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
+
+.PHONY: bench
+bench: controlplane ## Measure how fast it is and what it costs, against the floor, pm2 and the kernel: about five minutes on an idle machine.
+	@go test -count=1 -timeout 20m -v ./test/performance
 
 .PHONY: test-e2e
 test-e2e: build controlplane ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.

@@ -1,0 +1,98 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// adopted is how many processes a new manager finds.
+const adopted = 500
+
+// TestAdoption kills the manager of 500 processes and sees how long the next one needs until it has looked at all of them; and what each costs.
+func TestAdoption(t *testing.T) {
+	g := NewWithT(t)
+	state := stateDirectory(t)
+	c := startManager(t, state, 0)
+	// The last manager that is started has to see to the end of the processes; so what starts them is cleaned up last.
+	namespace := newNamespace(t)
+	inParallel(t, adopted, 16, func(i int) error {
+		return k8s.Create(t.Context(), newInstance(namespace, fmt.Sprintf("adopted-%03d", i), "sleep", "infinity"))
+	})
+	var before v1alpha1.InstanceList
+	g.Eventually(func(g Gomega) {
+		g.Expect(k8s.List(t.Context(), &before, client.InNamespace(namespace))).To(Succeed())
+		g.Expect(readyOf(&before)).To(Equal(adopted))
+	}).WithTimeout(patience).WithPolling(250 * time.Millisecond).Should(Succeed())
+	note("500 processes: memory of the manager", "%.0f MiB", c.memory())
+	atMost(t, "private memory of a shim, mean of 500", shimMemory(t, state), 1.5, 1.5, " MiB")
+
+	var sums, openings, looks []float64
+	for range rounds {
+		c.kill()
+		c = startManager(t, state, adopted)
+		g.Eventually(func() time.Duration { return c.stats().AllLooked }).WithTimeout(patience).WithPolling(20 * time.Millisecond).
+			ShouldNot(BeZero())
+		s := c.stats()
+		openings, looks = append(openings, s.Opening.Seconds()), append(looks, s.AllLooked.Seconds())
+		sums = append(sums, s.Opening.Seconds()+s.AllLooked.Seconds())
+	}
+	note("500 adopted: opening the runtime", "%.3f s", median(openings))
+	note("500 adopted: first look at all, from the cache being synced", "%.3f s", median(looks))
+	atMost(t, "500 adopted: both", median(sums), 0.5, 2, " s")
+
+	var after v1alpha1.InstanceList
+	g.Expect(k8s.List(t.Context(), &after, client.InNamespace(namespace))).To(Succeed())
+	g.Expect(readyOf(&after)).To(Equal(adopted))
+	versions := map[string]string{}
+	for i := range before.Items {
+		versions[before.Items[i].Name] = before.Items[i].ResourceVersion
+	}
+	for i := range after.Items {
+		g.Expect(after.Items[i].Status.Incarnation).To(BeEquivalentTo(1), "a new manager starts nothing that runs")
+		g.Expect(after.Items[i].ResourceVersion).To(Equal(versions[after.Items[i].Name]), "a new manager writes nothing about what is as it was")
+	}
+	empty(t, namespace) // while a manager is there
+}
+
+func readyOf(list *v1alpha1.InstanceList) (n int) {
+	for i := range list.Items {
+		if isReady(&list.Items[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// shimMemory gives the mean of the memory that is a shim's own, in MiB.
+func shimMemory(t *testing.T, state string) float64 {
+	t.Helper()
+	g := NewWithT(t)
+	identities, err := filepath.Glob(filepath.Join(state, "run", "*", shim.IdentityFile))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(identities).NotTo(BeEmpty())
+	sum := 0.0
+	for _, path := range identities {
+		var identity shim.Identity
+		found, err := shim.ReadFile(path, &identity)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(found).To(BeTrue())
+		rollup := filepath.Join("/proc", strconv.Itoa(identity.Shim.PID), "smaps_rollup")
+		_, err = os.Stat(rollup)
+		g.Expect(err).NotTo(HaveOccurred())
+		sum += float64(procField(t, rollup, "Private_Clean", "Private_Dirty", "Private_Hugetlb")) / 1024
+	}
+	return sum / float64(len(identities))
+}

@@ -1,0 +1,125 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/performance/manager/stats"
+)
+
+// child is a manager that runs in a process of its own.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	ended bool
+}
+
+// startManager starts a manager and waits until its cache has synced. An empty state directory means processes in memory.
+func startManager(t *testing.T, state string, expect int) *child {
+	t.Helper()
+	g := NewWithT(t)
+	cmd := exec.Command(managerPath, "-kubeconfig", kubeconfig, "-state", state, "-shim", shimPath, "-expect", strconv.Itoa(expect))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	out, err := cmd.StdoutPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	c := &child{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out)}
+	left.manager(cmd.Process)
+	t.Cleanup(c.stop)
+	g.Eventually(func() bool { return c.stats().Synced }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(BeTrue())
+	return c
+}
+
+// stats asks the manager how it is.
+func (c *child) stats() (s stats.Stats) {
+	c.t.Helper()
+	if _, err := fmt.Fprintln(c.in, "stats"); err != nil {
+		c.t.Fatalf("ask the manager: %v", err)
+	}
+	if !c.out.Scan() {
+		c.t.Fatalf("the manager has ended: %v", c.out.Err())
+	}
+	if err := json.Unmarshal(c.out.Bytes(), &s); err != nil {
+		c.t.Fatalf("understand the manager: %v", err)
+	}
+	return s
+}
+
+// memory is the memory of the manager that is its own and in RAM, in MiB.
+func (c *child) memory() float64 {
+	c.t.Helper()
+	return float64(statusField(c.t, c.cmd.Process.Pid, "VmRSS")) / 1024
+}
+
+// stop asks the manager to end.
+func (c *child) stop() { c.end(syscall.SIGTERM) }
+
+// kill ends the manager as a crash does.
+func (c *child) kill() { c.end(syscall.SIGKILL) }
+
+func (c *child) end(signal syscall.Signal) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	_ = c.cmd.Process.Signal(signal)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.cmd.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		_ = c.cmd.Process.Kill()
+		<-done
+		c.t.Error("the manager did not end when it was asked to")
+	}
+}
+
+// statusField reads a number from /proc/PID/status.
+func statusField(t *testing.T, pid int, name string) int64 {
+	t.Helper()
+	return procField(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
+}
+
+// procField sums up a field of a file in /proc that holds lines of "name: number unit".
+func procField(t *testing.T, path string, names ...string) (sum int64) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		name, rest, _ := strings.Cut(line, ":")
+		for _, wanted := range names {
+			if name == wanted {
+				n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += n
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,200 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// crashes is how often a process is killed in a round.
+	crashes = 30
+	// crashPause is at least between two of them: as many as would open a breaker are no crashes of a program that was any good.
+	crashPause = 40 * time.Millisecond
+)
+
+// TestCrashToRunning compares how long it takes from SIGKILL until the program runs again, as the program itself says, with pm2.
+func TestCrashToRunning(t *testing.T) {
+	g := NewWithT(t)
+	startManager(t, stateDirectory(t), 0)
+	namespace := newNamespace(t)
+	ours := listen(t)
+	instance := newInstance(namespace, "crashing", workloadPath, "report", ours.path)
+	g.Expect(k8s.Create(t.Context(), instance)).To(Succeed())
+	ourPID, _ := ours.next(t)
+
+	pm2 := installPM2(t)
+	var theirs *reports
+	theirPID := 0
+	if pm2 != nil {
+		theirs = listen(t)
+		pm2.start(t, theirs.path)
+		theirPID, _ = theirs.next(t)
+	}
+	var ratios, times, slowest, theirTimes []float64
+	for range rounds {
+		took := crash(t, ours, &ourPID)
+		times, slowest = append(times, median(took)), append(slowest, percentile(took, 99))
+		if pm2 != nil {
+			their := median(crash(t, theirs, &theirPID))
+			theirTimes, ratios = append(theirTimes, their), append(ratios, median(took)/their)
+		}
+	}
+	atMost(t, "crash to running again: p50", median(times), 10, 10, " ms")
+	note("crash to running again: slowest of a round", "%.1f ms", median(slowest))
+	if pm2 != nil {
+		note("crash to running again: p50 of pm2", "%.1f ms", median(theirTimes))
+		atMost(t, "crash to running again / pm2, p50", median(ratios), 1, 2, "×")
+	}
+	g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+	g.Expect(ptr.Deref(instance.Status.Breaker, v1alpha1.BreakerStatus{}).State).To(Equal(v1alpha1.BreakerClosed))
+	g.Expect(instance.Status.Incarnation).To(BeEquivalentTo(rounds*crashes + 1))
+}
+
+// crash kills a process again and again, and gives the times until it ran again.
+func crash(t *testing.T, from *reports, pid *int) (times []float64) {
+	t.Helper()
+	pause := time.NewTicker(crashPause)
+	defer pause.Stop()
+	for range crashes {
+		<-pause.C
+		began := time.Now()
+		if err := syscall.Kill(*pid, syscall.SIGKILL); err != nil {
+			t.Fatalf("kill %d: %v", *pid, err)
+		}
+		next, at := from.next(t)
+		*pid = next
+		times = append(times, milliseconds(at.Sub(began)))
+	}
+	return times
+}
+
+// reports is where programs say that they run.
+type reports struct {
+	path string
+	conn *net.UnixConn
+}
+
+func listen(t *testing.T) *reports {
+	t.Helper()
+	g := NewWithT(t)
+	dir, err := os.MkdirTemp("", "berth-bench-")
+	g.Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(dir, "reports")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		_ = conn.Close()
+		_ = os.RemoveAll(dir)
+	})
+	return &reports{path: path, conn: conn}
+}
+
+// next waits for a program to say that it runs.
+func (r *reports) next(t *testing.T) (pid int, at time.Time) {
+	t.Helper()
+	buf := make([]byte, 32)
+	_ = r.conn.SetReadDeadline(time.Now().Add(patience))
+	n, err := r.conn.Read(buf)
+	at = time.Now()
+	if err == nil {
+		pid, err = strconv.Atoi(string(buf[:n]))
+	}
+	if err != nil {
+		t.Fatalf("wait for the program to run: %v", err)
+	}
+	return pid, at
+}
+
+// pm2 is another supervisor, with a state directory of its own.
+type pm2 struct {
+	program, home string
+}
+
+// installPM2 puts pm2 into a cache directory, or says why there is nothing to compare with.
+func installPM2(t *testing.T) *pm2 {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	dir := filepath.Join(cache, "berth-bench", "pm2-7")
+	program := filepath.Join(dir, "node_modules", ".bin", "pm2")
+	if _, err := os.Stat(program); err != nil {
+		if err := npmInstall(t.Context(), dir, "pm2@7"); err != nil {
+			fmt.Println("    There is no pm2 to compare with:", err)
+			return nil
+		}
+	}
+	home, err := os.MkdirTemp("", "berth-bench-pm2-")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	p := &pm2{program: program, home: home}
+	t.Cleanup(func() {
+		if out, err := p.run(backgroundContext, "kill"); err != nil {
+			t.Errorf("end pm2: %v\n%s", err, out)
+		}
+		_ = os.RemoveAll(home)
+	})
+	return p
+}
+
+func npmInstall(ctx context.Context, dir, what string) error {
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return errors.New("npm is not installed")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, npm, "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts", what).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("npm install %s: %w\n%s", what, err, out)
+	}
+	return nil
+}
+
+// start has pm2 keep a program running, as often as it may end.
+func (p *pm2) start(t *testing.T, socket string) {
+	t.Helper()
+	out, err := p.run(t.Context(), "start", workloadPath, "--name", "crashing", "--interpreter", "none",
+		"--max-restarts", "1000000", "--", "report", socket)
+	if err != nil {
+		t.Fatalf("start pm2: %v\n%s", err, out)
+	}
+}
+
+func (p *pm2) run(ctx context.Context, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.program, args...)
+	cmd.Env = append(os.Environ(), "PM2_HOME="+p.home, "PM2_DISABLE_VERSION_CHECK=true")
+	// Its daemon keeps the streams that it is started with: files, so that nobody waits for their end.
+	file, err := os.CreateTemp(p.home, "out-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	cmd.Stdout, cmd.Stderr = file, file
+	err = cmd.Run()
+	out, _ := os.ReadFile(file.Name())
+	return out, err
+}

@@ -1,0 +1,72 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// figure is one line of the table in the end.
+type figure struct{ what, limit, measured string }
+
+var (
+	figuresMu sync.Mutex
+	figures   []figure
+)
+
+// note adds a figure without a limit.
+func note(what, format string, args ...any) {
+	record(figure{what: what, limit: "-", measured: fmt.Sprintf(format, args...)})
+}
+
+func record(f figure) {
+	figuresMu.Lock()
+	defer figuresMu.Unlock()
+	figures = append(figures, f)
+	fmt.Printf("    %s: %s (limit %s)\n", f.what, f.measured, f.limit)
+}
+
+// atMost adds a figure with a limit, and fails when it is missed by more than the room that noise is given.
+func atMost(t *testing.T, what string, measured, limit, room float64, unit string) {
+	t.Helper()
+	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit)})
+	if measured > limit*room {
+		t.Errorf("%s: %.3g%s is more than %.4g%s, even with room for noise (%.4g%s)", what, measured, unit, limit, unit, limit*room, unit)
+	}
+}
+
+// printFigures prints the table.
+func printFigures() {
+	out := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	defer func() { _ = out.Flush() }()
+	_, _ = fmt.Fprintln(out, "\nfigure\tlimit\tmeasured")
+	for _, f := range figures {
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\n", f.what, f.limit, f.measured)
+	}
+}
+
+// rounds is how often a ratio is measured; the median counts.
+const rounds = 3
+
+// median gives the middle of the values.
+func median(values []float64) float64 { return percentile(values, 50) }
+
+// percentile gives the value that so many percent of the values don't exceed.
+func percentile(values []float64, percent int) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	if len(sorted) == 0 {
+		return 0
+	}
+	at := (len(sorted)*percent + 99) / 100
+	return sorted[max(at, 1)-1]
+}
+
+// milliseconds gives a time as a number.
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,98 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berth-dev/berth/internal/runtime/host"
+)
+
+// left is what a run would leave behind that is ended in the middle.
+var left leavings
+
+type leavings struct {
+	mu       sync.Mutex
+	managers []*os.Process
+	states   []string
+}
+
+func (l *leavings) manager(p *os.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.managers = append(l.managers, p)
+}
+
+func (l *leavings) state(dir string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.states = append(l.states, dir)
+}
+
+// clear ends everything. A manager that has ended is not touched: its Process knows.
+func (l *leavings) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.managers {
+		_ = p.Kill()
+		_, _ = p.Wait()
+	}
+	for _, dir := range l.states {
+		if _, err := os.Stat(dir); err != nil {
+			continue
+		}
+		if err := sweep(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "what runs is left:", err)
+			continue
+		}
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// stateDirectory gives a state directory, and in the end makes sure that nothing of it lives.
+func stateDirectory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "berth-bench-state-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.state(dir)
+	t.Cleanup(func() {
+		if err := sweep(dir); err != nil {
+			t.Error(err)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return dir
+}
+
+// sweep ends what a manager has left in a state directory, because a test failed. It has nothing to do otherwise.
+func sweep(dir string) (err error) {
+	h, err := host.New(host.Options{StateDir: dir, ShimPath: shimPath})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		found, failed := h.List(context.Background())
+		if failed == nil && len(found) == 0 {
+			return nil
+		}
+		for i := range found {
+			if found[i].Alive() {
+				err = h.Kill(context.Background(), found[i].UID, found[i].Number)
+			} else {
+				err = h.Forget(context.Background(), found[i].UID)
+			}
+		}
+		pollOnce(50 * time.Millisecond)
+	}
+	return fmt.Errorf("something still lives in %s: %w", dir, err)
+}

@@ -1,0 +1,95 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/test/performance/manager/stats"
+)
+
+// census notes when every process was looked at for the first time.
+type census struct {
+	expect  int
+	opening time.Duration
+
+	mu     sync.Mutex
+	synced time.Time
+	looked map[types.UID]bool
+	all    time.Duration
+}
+
+func (c *census) sync() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.synced = time.Now()
+}
+
+func (c *census) look(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.looked == nil {
+		c.looked = map[types.UID]bool{}
+	}
+	c.looked[uid] = true
+	if c.all == 0 && c.expect > 0 && len(c.looked) >= c.expect && !c.synced.IsZero() {
+		c.all = time.Since(c.synced)
+	}
+}
+
+func (c *census) fill(s *stats.Stats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.Opening, s.Synced, s.Looked, s.AllLooked = c.opening, !c.synced.IsZero(), len(c.looked), c.all
+}
+
+// counting is the host runtime with a note of who was looked at.
+type counting struct {
+	*host.Host
+	census *census
+}
+
+// Observe implements runtime.Runtime.
+func (c *counting) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := c.Host.Observe(ctx, uid)
+	c.census.look(uid)
+	return found, err
+}
+
+// listening is a runtime in memory whose processes seem to listen on the port that they were given.
+type listening struct {
+	*fake.Runtime
+}
+
+var _ runtime.Inspector = (*listening)(nil)
+
+// Listeners implements runtime.Inspector.
+func (l *listening) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
+	process, known := l.Process(uid)
+	if !known || len(l.Live(uid)) == 0 {
+		return nil, fmt.Errorf("look at the sockets of %s: %w", uid, runtime.ErrNotFound)
+	}
+	for _, variable := range process.Env {
+		if text, found := strings.CutPrefix(variable, "PORT="); found {
+			port, err := strconv.ParseInt(text, 10, 32)
+			return []runtime.Listener{{Address: "127.0.0.1", Port: int32(port)}}, err
+		}
+	}
+	return nil, nil
+}
+
+// PortOwner implements runtime.Inspector.
+func (l *listening) PortOwner(context.Context, int32) (*runtime.PortOwner, error) {
+	return nil, nil //nolint:nilnil // nobody is the answer
+}

@@ -1,0 +1,114 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command manager is the manager of the benchmarks: the real one, in a process of its own so that its costs can be told from those of the test.
+// It answers every line on stdin with a line of JSON about itself, and ends with its stdin.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	goruntime "runtime"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/test/performance/manager/stats"
+)
+
+func main() {
+	flags := flag.NewFlagSet("manager", flag.ExitOnError)
+	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
+	state := flags.String("state", "", "state directory of the host runtime; empty means processes in memory")
+	shim := flags.String("shim", "", "the berth-shim binary")
+	expect := flags.Int("expect", 0, "how many processes are there already")
+	_ = flags.Parse(os.Args[1:]) // it ends the program itself
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := run(ctx, *kubeconfig, *state, *shim, *expect); err != nil {
+		fmt.Fprintln(os.Stderr, "manager:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, kubeconfig, state, shim string, expect int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ctrl.SetLogger(logr.Discard())
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	census := &census{expect: expect}
+	backend, closing, err := open(ctx, state, shim, census)
+	if err != nil {
+		return err
+	}
+	defer closing()
+	mgr, err := manager.New(config, manager.Options{Runtime: backend})
+	if err != nil {
+		return err
+	}
+	// It is started together with the controllers, when the cache has synced.
+	err = mgr.Add(ctrlmanager.RunnableFunc(func(context.Context) error {
+		census.sync()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("ask to be told of the sync: %w", err)
+	}
+	go func() {
+		defer cancel()
+		answer(census)
+	}()
+	return mgr.Start(ctx)
+}
+
+// open makes the runtime.
+func open(ctx context.Context, state, shim string, census *census) (runtime.Runtime, func(), error) {
+	if state == "" {
+		return &listening{Runtime: fake.New(ctx, clock.RealClock{})}, func() {}, nil
+	}
+	before := time.Now()
+	h, err := host.New(host.Options{StateDir: state, ShimPath: shim})
+	if err != nil {
+		return nil, nil, err
+	}
+	census.opening = time.Since(before)
+	return &counting{Host: h, census: census}, func() { _ = h.Close() }, nil
+}
+
+// answer says how the manager is, whenever it is asked.
+func answer(census *census) {
+	out := json.NewEncoder(os.Stdout)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		s := stats.Stats{CPU: cpu(), Goroutines: goruntime.NumGoroutine()}
+		census.fill(&s)
+		if err := out.Encode(s); err != nil {
+			return
+		}
+	}
+}
+
+// cpu is the time that this process has computed for, in user and kernel mode.
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,155 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// backgroundContext is for what has to be done after a test has ended.
+var backgroundContext = context.Background()
+
+// newNamespace gives a namespace; in the end everything in it is deleted, which needs the manager: start it before.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
+	NewWithT(t).Expect(k8s.Create(t.Context(), namespace)).To(Succeed())
+	t.Cleanup(func() { empty(t, namespace.Name) })
+	return namespace.Name
+}
+
+// empty deletes all that is in a namespace and waits until it is gone.
+func empty(t *testing.T, namespace string) {
+	t.Helper()
+	g := NewWithT(t)
+	ctx := backgroundContext
+	for _, object := range []client.Object{&v1alpha1.Instance{}, &v1alpha1.DevServer{}} {
+		g.Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
+	}
+	g.Eventually(func(g Gomega) {
+		for _, kind := range []string{"InstanceList", "DevServerList"} {
+			list := &metav1.PartialObjectMetadataList{}
+			list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+			g.Expect(k8s.List(ctx, list, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(list.Items).To(BeEmpty())
+		}
+	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Succeed())
+}
+
+// newInstance gives an Instance that is started again at once, however often it fails.
+func newInstance(namespace, name string, command ...string) *v1alpha1.Instance {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	instance.Spec.Process.Command = command
+	instance.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
+	instance.Spec.Breaker = v1alpha1.BreakerPolicy{FailureThreshold: ptr.To[int32](64), WindowSeconds: ptr.To[int32](1)}
+	return instance
+}
+
+// inParallel does something n times, a few at once, and stops the test when one fails.
+func inParallel(t *testing.T, n, width int, do func(i int) error) {
+	t.Helper()
+	jobs, failures := make(chan int), make(chan error, n)
+	var workers sync.WaitGroup
+	for range width {
+		workers.Go(func() {
+			for i := range jobs {
+				if err := do(i); err != nil {
+					failures <- err
+				}
+			}
+		})
+	}
+	for i := range n {
+		jobs <- i
+	}
+	close(jobs)
+	workers.Wait()
+	close(failures)
+	for err := range failures {
+		t.Fatal(err)
+	}
+}
+
+// isReady says that the newest spec of the object is met.
+func isReady(instance *v1alpha1.Instance) bool {
+	ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == instance.Generation
+}
+
+// follower watches the Instances of a namespace and tells when one is as somebody waits for.
+type follower struct {
+	t       *testing.T
+	mu      sync.Mutex
+	waiting map[string][]*waiter
+}
+
+type waiter struct {
+	is  func(*v1alpha1.Instance) bool
+	met chan time.Time
+}
+
+// follow watches the Instances of a namespace until the test ends.
+func follow(t *testing.T, namespace string) *follower {
+	t.Helper()
+	f := &follower{t: t, waiting: map[string][]*waiter{}}
+	watching, err := k8s.Watch(t.Context(), &v1alpha1.InstanceList{}, client.InNamespace(namespace))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range watching.ResultChan() {
+			if instance, ok := event.Object.(*v1alpha1.Instance); ok {
+				f.tell(instance, time.Now())
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		watching.Stop()
+		<-done
+	})
+	return f
+}
+
+func (f *follower) tell(instance *v1alpha1.Instance, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var still []*waiter
+	for _, w := range f.waiting[instance.Name] {
+		if w.is(instance) {
+			w.met <- at
+		} else {
+			still = append(still, w)
+		}
+	}
+	f.waiting[instance.Name] = still
+}
+
+// expect begins to wait; the function that it gives ends when it is so, and says when that was.
+func (f *follower) expect(name string, is func(*v1alpha1.Instance) bool) func() (time.Time, error) {
+	w := &waiter{is: is, met: make(chan time.Time, 1)}
+	f.mu.Lock()
+	f.waiting[name] = append(f.waiting[name], w)
+	f.mu.Unlock()
+	return func() (time.Time, error) {
+		select {
+		case at := <-w.met:
+			return at, nil
+		case <-time.After(patience):
+			return time.Time{}, fmt.Errorf("waited in vain for %s", name)
+		}
+	}
+}

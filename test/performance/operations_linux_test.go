@@ -1,0 +1,122 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	operations = 1000
+	clients    = 20
+	// thinking is the longest that a client waits before an operation.
+	thinking = 10 * time.Millisecond
+)
+
+// TestOperations has 20 clients start, stop and restart objects at random: as fast as on an API server that nobody watches? And in the end there is
+// exactly one process for each object that wants one.
+func TestOperations(t *testing.T) {
+	var few, many, bare, contended, ratios []float64
+	for range rounds {
+		bareRate := operate(t, nil, 100)
+		fewRate, manyRate := operate(t, ptr.To(stateDirectory(t)), 5), operate(t, ptr.To(stateDirectory(t)), 100)
+		bare, few, many = append(bare, bareRate), append(few, fewRate), append(many, manyRate)
+		ratios, contended = append(ratios, bareRate/manyRate), append(contended, manyRate/fewRate)
+	}
+	note("1,000 operations of 20 clients: on the bare API", "%.0f/s", median(bare))
+	note("1,000 operations of 20 clients: on 5 objects", "%.0f/s", median(few))
+	note("1,000 operations of 20 clients: on 100 objects", "%.0f/s", median(many))
+	atMost(t, "1,000 operations: bare API / 100 objects", median(ratios), 2, 1.75, "×")
+	atMost(t, "1,000 operations: 100 objects / 5 objects", median(contended), 1.1, 1.6, "×")
+}
+
+// operate carries out the operations and gives how many there were in a second. Without a state directory nobody watches the objects.
+func operate(t *testing.T, state *string, objects int) float64 {
+	t.Helper()
+	g := NewWithT(t)
+	var c *child
+	if state != nil {
+		c = startManager(t, *state, 0)
+		defer c.stop()
+	}
+	namespace := newNamespace(t)
+	name := func(i int) string { return fmt.Sprintf("%s-%03d", namespace, i) }
+	inParallel(t, objects, clients, func(i int) error {
+		instance := newInstance(namespace, name(i), workloadPath, "idle", name(i))
+		instance.Spec.State = v1alpha1.StateStopped
+		return k8s.Create(t.Context(), instance)
+	})
+	var token atomic.Int64
+	began := time.Now()
+	inParallel(t, operations, clients, func(int) error {
+		pollOnce(rand.N(thinking)) //nolint:gosec // chance is all that is wanted
+		return change(t, namespace, name(rand.IntN(objects)), token.Add(1))
+	})
+	rate := operations / time.Since(began).Seconds()
+	if state != nil {
+		g.Eventually(func(g Gomega) { asSpecified(t, g, namespace) }).WithTimeout(patience).WithPolling(250 * time.Millisecond).Should(Succeed())
+	}
+	empty(t, namespace)
+	g.Expect(processesOf(namespace)).To(BeEmpty(), "a process outlived its object")
+	return rate
+}
+
+// change starts, stops or restarts an object.
+func change(t *testing.T, namespace, name string, token int64) error {
+	patch := []string{
+		`{"spec":{"state":"Running"}}`,
+		`{"spec":{"state":"Stopped"}}`,
+		fmt.Sprintf(`{"spec":{"state":"Running","restartToken":"%d"}}`, token),
+	}[rand.IntN(3)]
+	instance := &v1alpha1.Instance{}
+	instance.Namespace, instance.Name = namespace, name
+	return k8s.Patch(t.Context(), instance, client.RawPatch(types.MergePatchType, []byte(patch)))
+}
+
+// asSpecified expects exactly one process for each object that wants one, and all at rest.
+func asSpecified(t *testing.T, g Gomega, namespace string) {
+	var list v1alpha1.InstanceList
+	g.Expect(k8s.List(t.Context(), &list, client.InNamespace(namespace))).To(Succeed())
+	want := []string{}
+	for i := range list.Items {
+		instance := &list.Items[i]
+		g.Expect(instance.Status.ObservedGeneration).To(Equal(instance.Generation))
+		g.Expect(instance.Status.ObservedRestartToken == instance.Spec.RestartToken || instance.Spec.State == v1alpha1.StateStopped).To(BeTrue())
+		if instance.Spec.State == v1alpha1.StateRunning {
+			g.Expect(isReady(instance)).To(BeTrue())
+			want = append(want, instance.Name)
+		}
+	}
+	g.Expect(processesOf(namespace)).To(ConsistOf(want))
+}
+
+// processesOf gives the objects of all processes that run for a namespace, as their command lines say.
+func processesOf(namespace string) (names []string) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		words := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+		if len(words) == 3 && words[0] == workloadPath && words[1] == "idle" && strings.HasPrefix(words[2], namespace+"-") {
+			names = append(names, words[2])
+		}
+	}
+	return names
+}

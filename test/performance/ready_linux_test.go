@@ -1,0 +1,124 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// applies is how many objects are created one after another in a round.
+const applies = 40
+
+// TestApplyToReady compares how long it takes from the creation of an object until it reads Ready with the least that any controller needs: one
+// create, of which it learns by a watch, and two status writes, of which the user learns by a watch.
+func TestApplyToReady(t *testing.T) {
+	state := stateDirectory(t)
+	var ratios, floors, times []float64
+	for range rounds {
+		floor := median(floorTimes(t))
+		c := startManager(t, state, 0)
+		took := median(readyTimes(t))
+		c.stop()
+		ratios, floors, times = append(ratios, took/floor), append(floors, floor), append(times, took)
+	}
+	note("apply to ready: floor, p50", "%.1f ms", median(floors))
+	note("apply to ready: p50", "%.1f ms", median(times))
+	atMost(t, "apply to ready / floor, p50", median(ratios), 2, 2, "×")
+}
+
+// floorTimes plays the controller by hand, with as little as possible.
+func floorTimes(t *testing.T) (times []float64) {
+	t.Helper()
+	g := NewWithT(t)
+	ctx := t.Context()
+	namespace := newNamespace(t)
+	f := follow(t, namespace)
+	for i := range applies {
+		instance := newInstance(namespace, fmt.Sprintf("floor-%d", i), "sleep", "infinity")
+		created, ready := f.expect(instance.Name, func(*v1alpha1.Instance) bool { return true }), f.expect(instance.Name, isReady)
+		began := time.Now()
+		g.Expect(k8s.Create(ctx, instance)).To(Succeed())
+		_, err := created()
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, is := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionTrue} {
+			before := instance.DeepCopy()
+			meta.SetStatusCondition(&instance.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionReady, Status: is, Reason: "Floor", ObservedGeneration: instance.Generation,
+			})
+			g.Expect(k8s.Status().Patch(ctx, instance, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))).To(Succeed())
+		}
+		at, err := ready()
+		g.Expect(err).NotTo(HaveOccurred())
+		times = append(times, milliseconds(at.Sub(began)))
+	}
+	empty(t, namespace)
+	return times
+}
+
+// readyTimes creates objects one after another for a manager that runs.
+func readyTimes(t *testing.T) (times []float64) {
+	t.Helper()
+	g := NewWithT(t)
+	namespace := newNamespace(t)
+	f := follow(t, namespace)
+	for i := range applies {
+		took, err := createAndWait(t, f, namespace, fmt.Sprintf("apply-%d", i))
+		g.Expect(err).NotTo(HaveOccurred())
+		times = append(times, milliseconds(took))
+	}
+	empty(t, namespace)
+	return times
+}
+
+func createAndWait(t *testing.T, f *follower, namespace, name string) (time.Duration, error) {
+	ready := f.expect(name, isReady)
+	began := time.Now()
+	if err := k8s.Create(t.Context(), newInstance(namespace, name, "sleep", "infinity")); err != nil {
+		return 0, err
+	}
+	at, err := ready()
+	return at.Sub(began), err
+}
+
+// TestApplyToReadyUnderLoad creates 20 objects a second, whatever becomes of those before.
+func TestApplyToReadyUnderLoad(t *testing.T) {
+	const total, perSecond = 200, 20
+	g := NewWithT(t)
+	startManager(t, stateDirectory(t), 0)
+	namespace := newNamespace(t)
+	f := follow(t, namespace)
+	var mu sync.Mutex
+	var times []float64
+	var failures []error
+	var all sync.WaitGroup
+	pace := time.NewTicker(time.Second / perSecond)
+	defer pace.Stop()
+	for i := range total {
+		<-pace.C
+		all.Go(func() {
+			took, err := createAndWait(t, f, namespace, fmt.Sprintf("load-%d", i))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failures = append(failures, err)
+				return
+			}
+			times = append(times, milliseconds(took))
+		})
+	}
+	all.Wait()
+	g.Expect(failures).To(BeEmpty())
+	note("apply to ready at 20 creates/s: p50", "%.1f ms", percentile(times, 50))
+	note("apply to ready at 20 creates/s: p99", "%.1f ms", percentile(times, 99))
+}

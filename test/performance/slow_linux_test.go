@@ -1,0 +1,96 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// others is how many objects are restarted one after another, again and again, beside those whose stop is slow.
+	others   = 10
+	restarts = 60
+	// slowStops is how many stops are slow at once: more than the manager has workers for.
+	slowStops = 12
+	slowGrace = 20
+)
+
+// TestSlowStop has programs that don't obey take their time to end, and sees whether others are restarted as fast as without.
+func TestSlowStop(t *testing.T) {
+	g := NewWithT(t)
+	startManager(t, stateDirectory(t), 0)
+	namespace := newNamespace(t)
+	f := follow(t, namespace)
+	inParallel(t, others+slowStops, 8, func(i int) error {
+		ready := f.expect(fmt.Sprintf("slow-%d", i), isReady)
+		instance := newInstance(namespace, fmt.Sprintf("slow-%d", i), workloadPath, "idle")
+		if i >= others {
+			instance.Spec.Process.Command = []string{workloadPath, "stubborn"}
+			instance.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](slowGrace)
+		}
+		if err := k8s.Create(t.Context(), instance); err != nil {
+			return err
+		}
+		_, err := ready()
+		return err
+	})
+	alone := restartTimes(t, f, namespace, "alone")
+	for i := range slowStops {
+		g.Expect(patchSpec(t, namespace, others+i, `{"spec":{"state":"Stopped"}}`)).To(Succeed())
+	}
+	beside := restartTimes(t, f, namespace, "beside")
+	g.Expect(stopping(t, namespace)).To(Equal(slowStops), "the slow stops go on all the time")
+	note("restart until ready: p50, p99", "%.1f ms, %.1f ms", median(alone), percentile(alone, 99))
+	note("restart until ready beside 12 slow stops: p50, p99", "%.1f ms, %.1f ms", median(beside), percentile(beside, 99))
+	atMost(t, "restart beside 12 slow stops / without, p50", median(beside)/median(alone), 1.1, 2, "×")
+	for i := range slowStops {
+		g.Expect(patchSpec(t, namespace, others+i, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
+	}
+}
+
+// restartTimes restarts objects one after another and gives the times until they were ready again.
+func restartTimes(t *testing.T, f *follower, namespace, token string) (times []float64) {
+	t.Helper()
+	g := NewWithT(t)
+	for i := range restarts {
+		token := fmt.Sprintf("%s-%d", token, i)
+		again := f.expect(fmt.Sprintf("slow-%d", i%others), func(instance *v1alpha1.Instance) bool {
+			return isReady(instance) && instance.Status.ObservedRestartToken == token
+		})
+		began := time.Now()
+		g.Expect(patchSpec(t, namespace, i%others, fmt.Sprintf(`{"spec":{"restartToken":%q}}`, token))).To(Succeed())
+		at, err := again()
+		g.Expect(err).NotTo(HaveOccurred())
+		times = append(times, milliseconds(at.Sub(began)))
+	}
+	return times
+}
+
+func patchSpec(t *testing.T, namespace string, i int, patch string) error {
+	instance := &v1alpha1.Instance{}
+	instance.Namespace, instance.Name = namespace, fmt.Sprintf("slow-%d", i)
+	return k8s.Patch(t.Context(), instance, client.RawPatch(types.MergePatchType, []byte(patch)))
+}
+
+// stopping counts the objects whose end was asked for and is not there.
+func stopping(t *testing.T, namespace string) (n int) {
+	t.Helper()
+	var list v1alpha1.InstanceList
+	NewWithT(t).Expect(k8s.List(t.Context(), &list, client.InNamespace(namespace))).To(Succeed())
+	for i := range list.Items {
+		if list.Items[i].Status.Stopping != nil {
+			n++
+		}
+	}
+	return n
+}

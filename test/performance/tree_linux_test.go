@@ -1,0 +1,148 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const (
+	treeSize = 100
+	// trees is how many are killed in a round.
+	trees = 5
+)
+
+// TestKillTree compares the kill of a tree of 100 processes by the runtime with writing cgroup.kill by hand.
+func TestKillTree(t *testing.T) {
+	g := NewWithT(t)
+	state := stateDirectory(t)
+	h, err := host.New(host.Options{StateDir: state, ShimPath: shimPath})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(h.Close()).To(Succeed()) }()
+	if h.Containment() != shim.Cgroup {
+		fmt.Println("    There is no writable cgroup, so there is nothing to compare the kill of a tree with.")
+		return
+	}
+	var ratios, ours, hands, exits []float64
+	for round := range rounds {
+		var killed, exited, byHand []float64
+		for i := range trees {
+			uid := types.UID(fmt.Sprintf("tree-%d-%d", round, i))
+			gone, over := killOurs(t, h, state, uid)
+			killed, exited = append(killed, milliseconds(gone)), append(exited, milliseconds(over))
+			byHand = append(byHand, milliseconds(killByHand(t, filepath.Dir(filepath.Dir(recordOf(t, state).Cgroup)))))
+			g.Expect(h.Forget(t.Context(), uid)).To(Succeed())
+		}
+		ours, hands, exits = append(ours, median(killed)), append(hands, median(byHand)), append(exits, median(exited))
+		ratios = append(ratios, median(killed)/median(byHand))
+	}
+	note("kill of 100 processes: by hand, until all are gone", "%.1f ms", median(hands))
+	note("kill of 100 processes: until all are gone", "%.1f ms", median(ours))
+	note("kill of 100 processes: until the exit is recorded", "%.1f ms", median(exits))
+	atMost(t, "kill of 100 processes / by hand", median(ratios), 1.3, 1.6, "×")
+}
+
+// recordOf gives the record of the only process of a state directory.
+func recordOf(t *testing.T, state string) (record shim.Record) {
+	t.Helper()
+	g := NewWithT(t)
+	paths, err := filepath.Glob(filepath.Join(state, "run", "*", shim.RecordFile))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(paths).To(HaveLen(1))
+	_, err = shim.ReadFile(paths[0], &record)
+	g.Expect(err).NotTo(HaveOccurred())
+	return record
+}
+
+// killOurs starts a tree and kills it: how long until all are gone, and until that is observed.
+func killOurs(t *testing.T, h *host.Host, state string, uid types.UID) (gone, over time.Duration) {
+	t.Helper()
+	g := NewWithT(t)
+	process := runtime.Process{UID: uid, Incarnation: 1, Name: string(uid), Command: []string{workloadPath, "tree", strconv.Itoa(treeSize)}}
+	g.Expect(h.Start(t.Context(), process)).To(Succeed())
+	cgroup := recordOf(t, state).Cgroup
+	g.Eventually(func() int { return members(cgroup) }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Equal(treeSize))
+	began := time.Now()
+	g.Expect(h.Kill(t.Context(), uid, 1)).To(Succeed())
+	gone = emptied(t, cgroup).Sub(began)
+	g.Eventually(func(g Gomega) {
+		found, err := h.Observe(t.Context(), uid)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(found).To(HaveLen(1))
+		g.Expect(found[0].Phase).To(Equal(runtime.Exited))
+		over = time.Since(began)
+	}).WithTimeout(patience).WithPolling(time.Millisecond).Should(Succeed())
+	return gone, over
+}
+
+func members(cgroup string) int {
+	data, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(data, []byte{'\n'})
+}
+
+// killByHand starts the same tree in a cgroup of its own, and writes cgroup.kill.
+func killByHand(t *testing.T, parent string) time.Duration {
+	t.Helper()
+	g := NewWithT(t)
+	cgroup, err := os.MkdirTemp(parent, ".by-hand-")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(os.Remove(cgroup)).To(Succeed()) }()
+	fd, err := unix.Open(cgroup, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = unix.Close(fd) }()
+	cmd := exec.Command(workloadPath, "tree", strconv.Itoa(treeSize))
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd, Setsid: true}
+	g.Expect(cmd.Start()).To(Succeed())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
+	g.Eventually(func() int { return members(cgroup) }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Equal(treeSize))
+	began := time.Now()
+	g.Expect(os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0)).To(Succeed())
+	took := emptied(t, cgroup).Sub(began)
+	<-done
+	return took
+}
+
+// emptied waits until no process is in a cgroup, and says when that was.
+func emptied(t *testing.T, cgroup string) time.Time {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		data, err := os.ReadFile(filepath.Join(cgroup, "cgroup.events"))
+		if err != nil || bytes.Contains(data, []byte("populated 0")) {
+			return time.Now()
+		}
+		pollOnce(500 * time.Microsecond)
+	}
+	t.Fatalf("processes are still in %s", cgroup)
+	return time.Time{}
+}
+
+// pollOnce waits for a moment between two looks.
+func pollOnce(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}

@@ -1,0 +1,91 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command workload is what the benchmarks run: programs that do as little as possible.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(99)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("a mode is needed")
+	}
+	switch args[0] {
+	case "idle":
+		idle()
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		idle()
+	case "report":
+		return report(args[1])
+	case "tree":
+		return tree(args[1])
+	case "serve":
+		return serve()
+	}
+	return fmt.Errorf("there is no mode %q", args[0])
+}
+
+// idle does nothing until it is ended.
+func idle() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// report sends the own PID to a socket, as the sign that the program runs.
+func report(socket string) error {
+	conn, err := net.Dial("unixgram", socket)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(strconv.Itoa(os.Getpid()))); err != nil {
+		return err
+	}
+	idle()
+	return nil
+}
+
+// tree makes the process the root of a tree of that many.
+func tree(size string) error {
+	n, err := strconv.Atoi(size)
+	if err != nil {
+		return err
+	}
+	for range n - 1 {
+		if err := exec.Command(os.Args[0], "idle").Start(); err != nil {
+			return err
+		}
+	}
+	idle()
+	return nil
+}
+
+// serve answers HTTP on the port that it was given.
+func serve() error {
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:"+os.Getenv("PORT"))
+	if err != nil {
+		return err
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute}
+	return server.Serve(listener)
+}
