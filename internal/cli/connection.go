@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/internal/controlplane"
@@ -43,6 +45,7 @@ type connection struct {
 
 // connect finds a kubeconfig as kubectl does; without any, that of berth up.
 func connect(flags *connectionFlags) (*connection, error) {
+	ctrl.SetLogger(logr.Discard()) // people get errors, not logs
 	config, namespace, err := loadConfig(flags)
 	if err != nil {
 		return nil, err

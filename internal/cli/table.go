@@ -182,7 +182,7 @@ func (b *board) draw(table []string) {
 func (b *board) tell(rows []row, now time.Time) {
 	seen := map[string]bool{}
 	for _, r := range rows {
-		key := r.namespace + "/" + r.name
+		key := r.namespace + " " + r.name
 		seen[key] = true
 		words := []string{r.name, "Ready=" + r.ready, r.reason}
 		if b.namespaces {
@@ -205,6 +205,9 @@ func (b *board) tell(rows []row, now time.Time) {
 	for key := range b.said {
 		if !seen[key] {
 			delete(b.said, key)
+			if !b.namespaces {
+				_, key, _ = strings.Cut(key, " ")
+			}
 			_, _ = fmt.Fprintf(b.out, "%s %s deleted\n", now.Format(time.TimeOnly), key)
 		}
 	}

@@ -70,6 +70,12 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		a.say("ending the control plane")
 		err = errors.Join(err, plane.Stop())
 	}()
+	logs, err := openLogFile(filepath.Join(f.stateDir, "logs", "manager.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, logs.Close()) }()
+	log := useLogger(logs, slog.LevelInfo)
 	config := plane.Config()
 	config.UserAgent = "berth"
 	config.QPS, config.Burst = -1, 0 // the API server is ours alone and has its own fairness
@@ -77,12 +83,6 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	logs, err := openLogFile(filepath.Join(f.stateDir, "logs", "manager.log"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, logs.Close()) }()
-	log := useLogger(logs, slog.LevelInfo)
 	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, log})
 	if err != nil {
 		return err

@@ -126,7 +126,7 @@ func (c *Client) do(ctx context.Context, method string, object Object, subresour
 	response, err := c.http.Do(request)
 	var refused *net.OpError
 	if errors.As(err, &refused) && refused.Op == "dial" {
-		return nil, fmt.Errorf("the manager does not answer at %s: is it running? start it with berth up or berth manager (%w)", c.base, err)
+		return nil, fmt.Errorf("the manager does not answer at %s: is it running? start it with berth up or berth manager", c.base)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the manager: %w", err)

@@ -1,0 +1,141 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+func TestCommands(t *testing.T) {
+	for name, test := range map[string]struct {
+		args     string
+		code     int
+		out, err []string
+	}{
+		"status":                   {args: "status", out: []string{"NAME", "devserver/web   True    Running   http://127.0.0.1:5173/   2          4711   5m"}},
+		"status of a kind":         {args: "status dsv", out: []string{"devserver/web"}},
+		"status of one":            {args: "status devservers/web", out: []string{"devserver/web"}},
+		"status elsewhere":         {args: "status -n other", out: []string{"instance/shell   False   CommandNotFound", "  instance/shell: sh was not found"}},
+		"status everywhere":        {args: "status -A", out: []string{"NAMESPACE", "default     devserver/web", "other       instance/shell"}},
+		"status of nothing":        {args: "status -n empty", err: []string{"nothing is declared in namespace empty"}},
+		"status, not there":        {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
+		"status, a name and -A":    {args: "status -A devserver/web", code: 1, err: []string{"leave out -A"}},
+		"status, no such kind":     {args: "status pods", code: 1, err: []string{"use devserver or instance"}},
+		"restart":                  {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
+		"restart, with the group":  {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
+		"restart, several":         {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
+		"restart, not a reference": {args: "restart web", code: 1, err: []string{"KIND/NAME"}},
+		"restart, nothing":         {args: "restart", code: 2, err: []string{"requires at least 1 arg", "Usage:", "berth restart KIND/NAME..."}},
+		"stop":                     {args: "stop dsv/web", out: []string{"devserver/web is to be stopped"}},
+		"start":                    {args: "start dsv/web", out: []string{"devserver/web is to run"}},
+		"start elsewhere":          {args: "start dsv/web -n other", code: 1, err: []string{"does not exist in namespace \"other\""}},
+		"logs without a manager":   {args: "logs devserver/web", code: 1, err: []string{"no manager", "berth up"}},
+		"attach without a manager": {args: "attach instance/shell", code: 1, err: []string{"no manager"}},
+		"logs of two":              {args: "logs devserver/web devserver/web", code: 2, err: []string{"accepts 1 arg"}},
+		"unknown flag":             {args: "status --nope", code: 2, err: []string{"unknown flag: --nope", "Usage:"}},
+		"unknown command":          {args: "nope", code: 1, err: []string{"unknown command"}},
+		"version":                  {args: "version", out: []string{"berth "}},
+		"up, no such file":         {args: "up -f /does/not/exist", code: 1, err: []string{"read manifests"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(web(), shell())
+			g.Expect(f.run(t.Context(), strings.Fields(test.args)...)).To(Equal(test.code), f.err.String())
+			for _, text := range test.out {
+				g.Expect(f.out.String()).To(ContainSubstring(text))
+			}
+			for _, text := range test.err {
+				g.Expect(f.err.String()).To(ContainSubstring(text))
+			}
+			g.Expect(f.out.String()+f.err.String()).NotTo(ContainSubstring("\x1b"), "nothing that a terminal would obey")
+		})
+	}
+}
+
+func TestAsPlugin(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture()
+	g.Expect(f.app.run(t.Context(), []string{"/usr/bin/kubectl-berth", "restart", "--help"})).To(BeZero())
+	g.Expect(f.out.String()).To(ContainSubstring("kubectl berth restart KIND/NAME"))
+}
+
+func TestChangesOfTheSpec(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(web())
+	g.Expect(f.run(t.Context(), "stop", "devserver/web")).To(BeZero())
+	g.Expect(readWeb(g, f).Spec.State).To(Equal(v1alpha1.StateStopped))
+
+	g.Expect(f.run(t.Context(), "restart", "devserver/web")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring("is stopped, so nothing is restarted: run berth start devserver/web"))
+
+	g.Expect(f.run(t.Context(), "start", "devserver/web")).To(BeZero())
+	g.Expect(readWeb(g, f).Spec.State).To(Equal(v1alpha1.StateRunning))
+
+	tokens := map[string]bool{}
+	for range 3 {
+		g.Expect(f.run(t.Context(), "restart", "devserver/web")).To(BeZero())
+		tokens[readWeb(g, f).Spec.RestartToken] = true
+	}
+	g.Expect(tokens).To(HaveLen(3), "every request is a new one")
+	g.Expect(readWeb(g, f).Spec.Process.Command).To(Equal([]string{"web"}), "the rest stays")
+}
+
+func TestRestartWaits(t *testing.T) {
+	for name, test := range map[string]struct {
+		status func(*v1alpha1.DevServer)
+		code   int
+		says   string
+	}{
+		"until it is ready": {status: func(s *v1alpha1.DevServer) { s.Status.ObservedRestartToken = s.Spec.RestartToken }, says: "devserver/web restarted"},
+		"until it is clear that it won't be": {code: 1, says: "CommandNotFound: no such program", status: func(s *v1alpha1.DevServer) {
+			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program",
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(web())
+			code := make(chan int, 1)
+			go func() { code <- f.run(t.Context(), "restart", "--wait", "devserver/web") }()
+			// The controller answers some time after the request.
+			g.Eventually(func() string { return readWeb(g, f).Spec.RestartToken }, timeout).ShouldNot(BeEmpty())
+			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "that it was ready before is no answer")
+			server := readWeb(g, f)
+			test.status(server)
+			g.Expect(f.api.Status().Update(t.Context(), server)).To(Succeed())
+			g.Eventually(code, timeout).Should(Receive(Equal(test.code)))
+			g.Expect(f.out.String() + f.err.String()).To(ContainSubstring(test.says))
+		})
+	}
+}
+
+func TestRestartGivesUp(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(web())
+	g.Expect(f.run(t.Context(), "restart", "--wait", "--timeout=300ms", "devserver/web")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring("was not ready after 300ms: see berth status devserver/web"))
+}
+
+func TestStatusWatches(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(web())
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() { code <- f.run(ctx, "status", "-w") }()
+	g.Eventually(f.out.String, timeout).Should(ContainSubstring("devserver/web Ready=True Running pid=4711 restarts=2 http://127.0.0.1:5173/"))
+	g.Expect(f.api.Delete(t.Context(), web())).To(Succeed())
+	g.Eventually(f.out.String, timeout).Should(ContainSubstring("devserver/web deleted"))
+	cancel()
+	g.Eventually(code, timeout).Should(Receive(Equal(130)))
+	g.Expect(strings.Count(f.out.String(), "\n")).To(Equal(2), "a line per change")
+}

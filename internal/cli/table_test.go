@@ -1,0 +1,50 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestBoardOnATerminal(t *testing.T) {
+	g := NewWithT(t)
+	out := &output{}
+	b := newBoard(out, false)
+	b.size = func() (int, int) { return 40, 5 }
+	now := time.Now()
+	rows := []row{{name: "devserver/b", ready: "True", created: now}, {name: "devserver/a", ready: "False", address: strings.Repeat("x", 80), created: now}}
+	b.show(rows, now)
+	first := out.String()
+	g.Expect(strings.Split(first, "\n")).To(HaveLen(4))
+	g.Expect(first).To(And(HavePrefix("NAME"), ContainSubstring("…"), MatchRegexp("(?s)devserver/a.*devserver/b")))
+
+	b.show(rows, now)
+	g.Expect(out.String()).To(Equal(first), "nothing changed, nothing written")
+
+	rows[1].ready = "False"
+	b.show(rows, now)
+	g.Expect(strings.TrimPrefix(out.String(), first)).To(HavePrefix("\x1b[3A"), "in place")
+
+	for i := range 20 {
+		rows = append(rows, row{name: fmt.Sprint("devserver/c", i), created: now})
+	}
+	b.show(rows, now)
+	g.Expect(b.drawn).To(BeNumerically("<=", 4), "never higher than the terminal")
+	g.Expect(out.String()).To(ContainSubstring("more lines"))
+}
+
+func TestClean(t *testing.T) {
+	NewWithT(t).Expect(clean("a\x1b[31mb\x1b]0;title\x07c\nd\x7f")).To(Equal("abc d "))
+}
+
+func TestQuote(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(quote("/home/ann/.local/state")).To(Equal("/home/ann/.local/state"))
+	g.Expect(quote("/home/an n's")).To(Equal(`'/home/an n'\''s'`))
+}

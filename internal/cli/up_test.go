@@ -1,0 +1,133 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// kept is a runtime whose processes outlive the program that opened it, as those of the host do.
+type kept struct{ *fake.Runtime }
+
+func (kept) Close() error { return nil }
+
+func TestEndRecordsFirstAndKillsLast(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	on := fake.New(ctx, clock.RealClock{})
+	on.Program("stubborn", fake.Program{IgnoreStop: true})
+	zero := int32(0)
+	stubborn := shell()
+	stubborn.Status.Incarnation = 1
+	stubborn.Spec.Process.Stop.GracePeriodSeconds = &zero
+	f := newFixture(web(), stubborn)
+	for _, p := range []runtime.Process{
+		{UID: "uid-web", Incarnation: 3, Name: "web", Command: []string{"web"}, StopSignal: "SIGTERM"},
+		{UID: "uid-shell", Incarnation: 1, Name: "shell", Command: []string{"stubborn"}, StopSignal: "SIGTERM"},
+		{UID: "uid-gone", Incarnation: 1, Name: "gone", Command: []string{"x"}, StopSignal: "SIGTERM"},
+	} {
+		g.Expect(on.Start(ctx, p)).To(Succeed())
+	}
+	g.Expect((&ender{f.api, on, clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
+	for _, uid := range []types.UID{"uid-web", "uid-shell", "uid-gone"} {
+		g.Expect(on.Live(uid)).To(BeEmpty())
+	}
+	g.Expect(on.Count("uid-web", fake.Kill)).To(BeZero(), "who ends when asked is not killed")
+	server := readWeb(g, f)
+	g.Expect(server.Status.Stopping).NotTo(BeNil())
+	g.Expect(server.Status.Stopping.Incarnation).To(BeEquivalentTo(3))
+	g.Expect(server.Status.Stopping.Reason).To(Equal(v1alpha1.ReasonStopped))
+}
+
+// start runs berth up until the function that it gives is called, which gives the exit code.
+func start(t *testing.T, f *fixture, args ...string) (end func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() { code <- f.run(ctx, append([]string{"up"}, args...)...) }()
+	t.Cleanup(cancel)
+	return func() int {
+		cancel()
+		var got int
+		NewWithT(t).Eventually(code, 2*time.Minute).Should(Receive(&got), f.err.String)
+		return got
+	}
+}
+
+// The whole of berth up over a real control plane, with processes in memory: Ctrl-C ends them without a failure, --keep leaves them.
+func TestUp(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	on := fake.New(ctx, clock.RealClock{})
+	state, manifests := t.TempDir(), t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(manifests, "a.yaml"), []byte(
+		"apiVersion: berth.dev/v1alpha1\nkind: Instance\nmetadata: {name: shell}\nspec: {process: {command: [sh]}}\n"), 0o600)).To(Succeed())
+	kubeconfig := filepath.Join(state, "mine")
+	args := []string{"--state-dir", state, "--kubeconfig", kubeconfig, "--assets", assets(t)}
+	up := func(more ...string) (*fixture, func() int) {
+		f := newFixture()
+		f.app.newRuntime = func(runtimeOptions) (hostRuntime, error) { return kept{on}, nil }
+		return f, start(t, f, append(args, more...)...)
+	}
+
+	f, end := up("-f", manifests)
+	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
+	g.Expect(f.out.String()).To(ContainSubstring("export KUBECONFIG=" + kubeconfig))
+	first := readShell(g, kubeconfig)
+	g.Expect(end()).To(BeZero(), f.err.String())
+	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C ends the processes")
+
+	f, end = up("--keep")
+	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
+	second := readShell(g, kubeconfig)
+	g.Expect(second.UID).To(Equal(first.UID), "the objects stay")
+	g.Expect(second.Status.Incarnation).To(Equal(first.Status.Incarnation + 1))
+	g.Expect(second.Status.Failures).To(BeZero(), "an end that was asked for is no failure")
+	g.Expect(second.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped))
+	g.Expect(end()).To(BeZero(), f.err.String())
+	g.Expect(on.Live(first.UID)).To(Equal([]int64{second.Status.Incarnation}), "--keep leaves them")
+
+	f, end = up()
+	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
+	g.Expect(readShell(g, kubeconfig).Status.Process).To(Equal(second.Status.Process), "the same process")
+	g.Expect(end()).To(BeZero(), f.err.String())
+	g.Expect(on.Violations()).To(BeEmpty())
+}
+
+func readShell(g Gomega, kubeconfig string) *v1alpha1.Instance {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	g.Expect(err).NotTo(HaveOccurred())
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell"}}
+	g.Expect(api.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+	return instance
+}
+
+func assets(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		return dir
+	}
+	dir, err := filepath.Abs("../../bin")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return dir
+}
