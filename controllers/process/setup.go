@@ -39,6 +39,9 @@ func retries() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, longestRetry)
 }
 
+// longestReconcile ends a reconcile that hangs; one that works takes milliseconds.
+const longestReconcile = 30 * time.Second
+
 // Dependencies is what a controller of a process kind is made with.
 type Dependencies struct {
 	// Runtime is where processes run.
@@ -78,7 +81,11 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		Named(kind.Resource()).
 		For(kind.New(), builder.WithPredicates(relevant())).
 		WatchesRawSource(deps.Dispatcher.source(kind)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: deps.Concurrency, RateLimiter: retries()})
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: deps.Concurrency,
+			RateLimiter:             retries(),
+			ReconciliationTimeout:   longestReconcile,
+		})
 	for _, option := range options {
 		b = option(b)
 	}
