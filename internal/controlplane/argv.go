@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -83,8 +84,12 @@ func controllerManagerFlags(dir layout) []string {
 	}
 }
 
-// fingerprint tells whether a child that runs was started as this version would start it.
+// fingerprint tells whether a child that runs was started as this version would start it, from the same binary.
 func fingerprint(argv []string) string {
-	sum := sha256.Sum256([]byte(strings.Join(argv, "\x00")))
+	words := strings.Join(argv, "\x00")
+	if info, err := os.Stat(argv[0]); err == nil {
+		words += fmt.Sprintf("\x00%d %d", info.Size(), info.ModTime().UnixNano())
+	}
+	sum := sha256.Sum256([]byte(words))
 	return hex.EncodeToString(sum[:])
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -115,10 +116,7 @@ func choosePorts(dir layout, used ports) (ports, error) {
 	}()
 	for _, port := range []*int{&used.APIServer, &used.EtcdClient, &used.EtcdPeer} {
 		// The listeners stay open until all are chosen, so that no port is chosen twice.
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(*port)))
-		if err != nil {
-			listener, err = net.Listen("tcp", "127.0.0.1:0")
-		}
+		listener, err := listenNear(*port)
 		if err != nil {
 			return ports{}, fmt.Errorf("find a free port: %w", err)
 		}
@@ -130,6 +128,22 @@ func choosePorts(dir layout, used ports) (ports, error) {
 		return ports{}, fmt.Errorf("write the ports: %w", err)
 	}
 	return used, writePrivate(dir.ports(), data)
+}
+
+// Ports are taken from below those that systems give to outgoing connections: what is free at one start is then free at the next one too.
+const lowestPort, highestPort = 10240, 19999
+
+func listenNear(wanted int) (net.Listener, error) {
+	for try := range 100 {
+		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
+		if try == 0 && wanted > 0 {
+			port = wanted
+		}
+		if listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return listener, nil
+		}
+	}
+	return net.Listen("tcp", "127.0.0.1:0")
 }
 
 // writePrivate replaces a file at once, readable by its owner alone.
