@@ -175,10 +175,20 @@ func (b *berth) explain() {
 	if !b.running() {
 		return
 	}
-	cmd := exec.Command(filepath.Join(b.assets, "kubectl"), "get", "berth", "-A", "-o", "yaml")
+	kubectl := filepath.Join(b.assets, "kubectl")
+	fmt.Fprintf(GinkgoWriter, "\n--- objects:\n%s\n", b.attempt(kubectl, "get", "berth", "-A", "-o", "yaml"))
+	for _, name := range strings.Fields(b.attempt(kubectl, "get", "berth", "-n", namespace, "-o", "name")) {
+		path := strings.Replace(name, ".berth.dev", "", 1)
+		fmt.Fprintf(GinkgoWriter, "\n--- log of %s:\n%s\n", path, b.attempt(b.program(), "logs", "--tail", "100", path))
+	}
+}
+
+// attempt runs a command for what it says, be that an error.
+func (b *berth) attempt(program string, args ...string) string {
+	cmd := exec.Command(program, args...)
 	cmd.Env = b.environment()
 	text, _ := cmd.CombinedOutput()
-	fmt.Fprintf(GinkgoWriter, "\n--- objects:\n%s\n", text)
+	return string(text)
 }
 
 // output keeps the end of what a program writes, safely while it writes.

@@ -93,7 +93,7 @@ var _ = Describe("Trouble", func() {
 		Entry("setsid", NodeTimeout(startTimeout), 2, `setsid sleep 1000 & wait`),
 		Entry("a double fork", NodeTimeout(startTimeout), 2, `(setsid sleep 1000 &); exec sleep 1000`),
 		Entry("a closed output", NodeTimeout(startTimeout), 1, `exec >&- 2>&-; exec sleep 1000`),
-		Entry("a stopped process", NodeTimeout(startTimeout), 1, `kill -STOP $$`),
+		Entry("a stopped process", NodeTimeout(startTimeout), 1, `kill -STOP $$$$`), // $$ stands for $
 	)
 
 	It("keeps a flood without newlines within bounds, and nothing else is slowed", NodeTimeout(5*time.Minute), func(ctx context.Context) {
