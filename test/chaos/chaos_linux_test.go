@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
@@ -29,6 +30,7 @@ const (
 
 func TestChaos(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	cycles, seed := number(t, "CYCLES", defaultCycles), number(t, "SEED", time.Now().UnixNano()%1_000_000)
 	fmt.Printf("chaos: %d cycles, SEED=%d\n", cycles, seed)
 	// Not t.TempDir: its name would be too long for nothing, and after a failure the logs may be wanted.

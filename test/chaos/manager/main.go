@@ -55,6 +55,7 @@ func run(log logr.Logger) (err error) {
 	config.QPS, config.Burst = 500, 1000
 	rt, err := host.New(host.Options{
 		StateDir: os.Getenv("CHAOS_STATE"), ShimPath: os.Getenv("CHAOS_SHIM"), LogLimit: logLimit, Logger: log.WithName("host"),
+		Containment: os.Getenv("CHAOS_CONTAINMENT"),
 	})
 	if err != nil {
 		return err
