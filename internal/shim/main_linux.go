@@ -45,7 +45,7 @@ type shim struct {
 }
 
 // Probe is the argument with which the shim only ends well: to try out whether processes can be started in a cgroup.
-const Probe = "probe"
+const Probe = "--probe"
 
 // Main is berth-shim. It runs in the directory of the UID with the descriptors above, and gives the exit code.
 func Main(args []string) int {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
@@ -104,6 +105,11 @@ func (h *Host) open() error {
 		return fmt.Errorf("tell this boot from others: %w", err)
 	}
 	h.node, _ = os.Hostname()
+	pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return fmt.Errorf("the host runtime needs pidfds to tell processes apart safely (Linux 5.3 or later, not forbidden by a sandbox): %w", err)
+	}
+	_ = unix.Close(pidfd)
 	if err := os.MkdirAll(h.runDir(), 0o700); err != nil {
 		return fmt.Errorf("create the state directory: %w", err)
 	}

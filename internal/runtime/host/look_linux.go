@@ -163,6 +163,7 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 		f.incarnation.Phase = runtime.Starting
 	}
 	if e.distrust != nil {
+		h.tender.add(e.uid)
 		f.unknown(e.distrust)
 		return true
 	}
@@ -184,6 +185,7 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 			err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
 		}
 		if err != nil {
+			h.tender.add(e.uid) // it may only be a moment, and nobody else would tell when it is over
 			f.unknown(fmt.Errorf("the shim of the process cannot be verified, so nothing is touched: %w", err))
 			return true
 		}

@@ -161,8 +161,6 @@ func (h *Host) tendOne(uid types.UID) {
 	f := h.look(e)
 	if f.orphaned {
 		h.nurse(e, f)
-	} else if f.held && !e.watched && f.err == nil {
-		h.tender.add(uid) // just started, not identified yet
 	}
 	changed := e.seen != f.summary()
 	e.seen = f.summary()

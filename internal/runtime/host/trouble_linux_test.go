@@ -202,7 +202,7 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 		b.Expect(lives(truth.Child)).To(BeTrue())
 
 		b.Expect(shim.WriteFile(path, truth, false)).To(Succeed())
-		b.Expect(b.observe("web")).To(Equal(before), "as soon as it can be verified all is well")
+		b.Expect(b.await("web", runtime.Running)).To(Equal(before), "as soon as it can be verified all is well, and it is told")
 
 		// The same with a shim that answers with another token.
 		b.Expect(b.Close()).To(Succeed())
