@@ -121,7 +121,7 @@ func TestAnswersBelongToTheirIncarnation(t *testing.T) {
 	manager.Keep(first.UID, 2)
 	g.Expect(manager.Result(first)).To(Equal(Result{}))
 	g.Expect(manager.Result(second)).To(Equal(Result{}))
-	manager.Ensure(second, config("http://"+nobody(t)))
+	manager.Ensure(second, config("http://"+nobody))
 	g.Eventually(func() bool { return manager.Result(second).Known }, long).Should(BeTrue())
 	g.Expect(manager.Result(second).OK).To(BeFalse())
 	manager.Forget(first.UID)
@@ -167,11 +167,11 @@ func TestGo(t *testing.T) {
 func TestNothingStartsAfterTheEnd(t *testing.T) {
 	g := NewWithT(t)
 	manager := NewManager(clock.RealClock{}, func(types.UID) {})
-	manager.Ensure(second, config("http://"+nobody(t)))
+	manager.Ensure(second, config("http://"+nobody))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	g.Expect(manager.Start(ctx)).To(Succeed())
-	manager.Ensure(first, config("http://"+nobody(t)))
+	manager.Ensure(first, config("http://"+nobody))
 	manager.Go(first, func(context.Context, func()) { t.Error("was run") })
 	g.Expect(manager.Result(first)).To(Equal(Result{}))
 }
