@@ -150,7 +150,7 @@ func (u *user) create(ctx context.Context, name string) error {
 	spec.Process.Env = []v1alpha1.EnvVar{
 		{Name: "CHAOS_DIR", Value: u.dir}, {Name: "CHAOS_NAME", Value: name}, {Name: envLife, Value: life}, {Name: envRevision, Value: life},
 	}
-	spec.Process.Stop.GracePeriodSeconds = ptr.To(int32(u.random.IntN(2)))
+	spec.Process.Stop.GracePeriodSeconds = ptr.To(int32(u.random.IntN(3) / 2))
 	spec.Backoff = v1alpha1.BackoffPolicy{InitialSeconds: ptr.To(int32(u.random.IntN(5) / 4)), MaxSeconds: ptr.To(int32(1))}
 	spec.Breaker = v1alpha1.BreakerPolicy{FailureThreshold: ptr.To(int32(64)), WindowSeconds: ptr.To(int32(1)), CoolDownSeconds: ptr.To(int32(1))}
 
