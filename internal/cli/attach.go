@@ -95,7 +95,7 @@ func (a *app) join(ctx context.Context, conn *endpoint.Conn, window window) (det
 		select {
 		case <-ctx.Done():
 			_ = conn.Close()
-			<-ended
+			_ = <-ended
 			return false, ctx.Err()
 		case err := <-ended:
 			return false, err
@@ -103,14 +103,14 @@ func (a *app) join(ctx context.Context, conn *endpoint.Conn, window window) (det
 			switch {
 			case errors.Is(err, errDetached):
 				_ = conn.Close()
-				<-ended
+				_ = <-ended
 				return true, nil
 			case errors.Is(err, io.EOF):
 				// Input that was piped in is at its end; the output of what it did may still come.
 				left = nil
 			default:
 				_ = conn.Close()
-				<-ended
+				_ = <-ended
 				return false, err
 			}
 		}

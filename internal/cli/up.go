@@ -108,10 +108,12 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 
 // ended makes an end that was asked for no error.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // prepare brings the kinds, the kubeconfig and the manifests to where they belong, before the controllers run.
@@ -222,9 +224,10 @@ func (a *app) showTable(ctx context.Context, mgr *assembled) {
 
 // quote makes a word that a shell reads as it is.
 func quote(word string) string {
-	if strings.IndexFunc(word, func(char rune) bool {
-		return !(char >= 'a' && char <= 'z' || char >= 'A' && char <= 'Z' || char >= '0' && char <= '9' || strings.ContainsRune("/._-+:@%", char))
-	}) < 0 {
+	plain := func(char rune) bool {
+		return char >= 'a' && char <= 'z' || char >= 'A' && char <= 'Z' || char >= '0' && char <= '9' || strings.ContainsRune("/._-+:@%", char)
+	}
+	if strings.TrimFunc(word, plain) == "" {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

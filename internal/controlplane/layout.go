@@ -101,7 +101,7 @@ func loadPorts(dir layout) (ports, error) {
 	}
 	if err := json.Unmarshal(data, &used); err != nil {
 		// It can be made anew; what it says is a wish only.
-		return ports{}, nil
+		return ports{}, nil //nolint:nilerr // see above
 	}
 	return used, nil
 }

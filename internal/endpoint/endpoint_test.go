@@ -120,7 +120,6 @@ type stub struct {
 	phase   runtime.Phase
 	sizes   chan runtime.Terminal
 	attach  func(ctx context.Context, in io.Reader, out io.Writer) error
-	waiting sync.WaitGroup
 }
 
 func (s *stub) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
@@ -356,7 +355,7 @@ func TestTail(t *testing.T) {
 			log := newLog(test.text)
 			log.first = test.first
 			f.stub.logs["uid-web"] = log
-			NewWithT(t).Expect(f.log(t, LogOptions{Tail: test.tail}) == test.want).To(BeTrue())
+			NewWithT(t).Expect(f.log(t, LogOptions{Tail: test.tail})).To(Equal(test.want))
 		})
 	}
 }

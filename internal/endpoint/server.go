@@ -133,7 +133,7 @@ func (s *Server) Start(ctx context.Context) error {
 			err = server.Close()
 		}
 		done()
-		<-served
+		_ = <-served // what Shutdown said is what counts
 	}
 	s.streams.Wait()
 	<-published
