@@ -23,7 +23,7 @@ func (m *machine) decideRunning(current Incarnation) {
 	}
 	m.drift()
 	if current.Phase == Starting {
-		m.reconciling(v1alpha1.ReasonStarting, fmt.Sprintf("Incarnation %d is being started.", current.Number))
+		m.reconciling(v1alpha1.ReasonStarting, startingMessage(current.Number)) // as before: there is nothing new to write
 		return
 	}
 	m.readiness(current)
@@ -106,11 +106,11 @@ func (m *machine) rewardGoodRun() {
 
 // observeProcess takes over who the process is. An identity that is recorded already is left alone, so that nothing is written twice.
 func (m *machine) observeProcess(current Incarnation) {
-	if current.Containment != "" {
-		m.set(v1alpha1.ConditionContained, true, current.Containment, "")
-	}
 	if current.Phase != Running {
 		return
+	}
+	if current.Containment != "" {
+		m.set(v1alpha1.ConditionContained, true, current.Containment, "")
 	}
 	recorded := m.status.Process
 	seen := current.Process

@@ -69,16 +69,18 @@ func (m *machine) start() {
 	}
 	m.status.Process, m.status.Stopping, m.status.NextRestartTime = nil, nil, nil
 	if again && reason != "" {
-		m.restarting(reason, fmt.Sprintf("Starting incarnation %d.", m.status.Incarnation))
+		m.restarting(reason, startingMessage(m.status.Incarnation))
 	}
 	m.startIntended()
 }
+
+func startingMessage(incarnation int64) string { return fmt.Sprintf("Starting incarnation %d.", incarnation) }
 
 // startIntended starts the incarnation that the record names, with the spec as it is now.
 func (m *machine) startIntended() {
 	m.status.SpecHash = m.desired.SpecHash
 	m.status.ObservedRestartToken = m.desired.RestartToken
-	m.reconciling(v1alpha1.ReasonStarting, fmt.Sprintf("Starting incarnation %d.", m.status.Incarnation))
+	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
 	m.act(StartProcess, m.status.Incarnation)
 }
 

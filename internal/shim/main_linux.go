@@ -148,21 +148,22 @@ func (s *shim) snapshot() *Identity {
 	return &identity
 }
 
-// end writes the last word. The manager learns of it when the shim is gone, but at once if it listens.
+// end writes the last word. The manager learns of it when the shim is gone.
 func (s *shim) end(end End) error {
 	end.Version, end.Incarnation, end.Token = Version, s.identity.Incarnation, s.identity.Token
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
 	var err error
-	// A full disk may have room again in a moment; the exit code is worth waiting for.
+	// A full disk may have room again in a moment; the exit code is worth waiting for. It is not worth waiting for a disk to sync: after a power
+	// failure everything is known to be gone anyway.
 	for range 50 {
-		if err = WriteFile(EndFile, &end, true); err == nil {
+		if err = WriteFile(EndFile, &end, false); err == nil {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	s.notify()
+	// The manager isn't told here: it watches for the end of this process, and a look before that would only see one that is about to end.
 	return err
 }
 
