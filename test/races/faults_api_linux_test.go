@@ -1,0 +1,237 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Faults between clients and the API server.
+
+// about says whether a request is about the objects of Berth, and whether it is a status that is written.
+func about(req *http.Request) (ours, status bool) {
+	ours = strings.HasPrefix(req.URL.Path, "/apis/berth.dev/")
+	return ours, ours && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
+}
+
+// body takes the JSON out of a request.
+func body(req *http.Request) (map[string]any, error) {
+	data, err := io.ReadAll(req.Body)
+	_ = req.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	content := map[string]any{}
+	return content, json.Unmarshal(data, &content)
+}
+
+// with gives the request with another body.
+func with(req *http.Request, content map[string]any) *http.Request {
+	data, err := json.Marshal(content)
+	if err != nil {
+		panic(err) // it was JSON before
+	}
+	changed := req.Clone(req.Context())
+	changed.Body, changed.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return changed
+}
+
+// live reads the object that a request is about.
+func live(next http.RoundTripper, req *http.Request) (map[string]any, error) {
+	read := req.Clone(req.Context())
+	read.Method, read.Body, read.ContentLength = http.MethodGet, nil, 0
+	read.Header.Del("Content-Type")
+	read.URL.Path, read.URL.RawQuery = strings.TrimSuffix(req.URL.Path, "/status"), ""
+	answer, err := next.RoundTrip(read)
+	if err != nil {
+		return nil, err
+	}
+	return decoded(answer)
+}
+
+// decoded gives the content of an answer, which can still be read afterwards.
+func decoded(answer *http.Response) (map[string]any, error) {
+	data, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	answer.Body = io.NopCloser(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	content := map[string]any{}
+	return content, json.Unmarshal(data, &content)
+}
+
+func part(content map[string]any, name string) map[string]any {
+	inner, ok := content[name].(map[string]any)
+	if !ok {
+		inner = map[string]any{}
+		content[name] = inner
+	}
+	return inner
+}
+
+// pause waits as a slow writer does.
+func pause(req *http.Request, d time.Duration) {
+	select {
+	case <-req.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// halves writes a status in two parts: first the facts, then what they mean.
+type halves struct{ next http.RoundTripper }
+
+func (h halves) RoundTrip(req *http.Request) (*http.Response, error) {
+	if _, status := about(req); !status {
+		return h.next.RoundTrip(req)
+	}
+	second, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	first := map[string]any{"metadata": second["metadata"], "status": map[string]any{}}
+	for name, value := range part(second, "status") {
+		if name != "conditions" {
+			part(first, "status")[name] = value
+		}
+	}
+	answer, err := h.next.RoundTrip(with(req, first))
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return answer, err
+	}
+	written, err := decoded(answer)
+	if err != nil {
+		return nil, err
+	}
+	pause(req, 20*time.Millisecond)
+	part(second, "metadata")["resourceVersion"] = part(written, "metadata")["resourceVersion"]
+	return h.next.RoundTrip(with(req, second))
+}
+
+// fights waits out every conflict under one lock, which all other requests need too.
+type fights struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+}
+
+func (f *fights) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, status := about(req)
+	if !status {
+		return f.next.RoundTrip(req)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	answer, err := f.next.RoundTrip(req)
+	if err == nil && answer.StatusCode == http.StatusConflict {
+		pause(req, 300*time.Millisecond)
+	}
+	return answer, err
+}
+
+// stampsNewest writes a status as that of the newest generation, whatever it was derived from.
+type stampsNewest struct{ next http.RoundTripper }
+
+func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
+	if _, status := about(req); !status {
+		return s.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	pause(req, 5*time.Millisecond)
+	newest, err := live(s.next, req)
+	if err != nil {
+		return nil, err
+	}
+	part(content, "status")["observedGeneration"] = part(newest, "metadata")["generation"]
+	delete(part(content, "metadata"), "resourceVersion")
+	return s.next.RoundTrip(with(req, content))
+}
+
+// remembersName fills the first status of an object with what was known under its name.
+type remembersName struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	last map[string]any
+}
+
+func (r *remembersName) RoundTrip(req *http.Request) (*http.Response, error) {
+	if _, status := about(req); !status {
+		return r.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	remembered := r.last[req.URL.Path]
+	r.mu.Unlock()
+	status := part(content, "status")
+	if status["incarnation"] == 1.0 && remembered != nil && status["lastExit"] == nil {
+		status["lastExit"] = remembered
+	}
+	answer, err := r.next.RoundTrip(with(req, content))
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return answer, err
+	}
+	written, err := decoded(answer)
+	if err != nil {
+		return nil, err
+	}
+	if exit := part(written, "status")["lastExit"]; exit != nil {
+		r.mu.Lock()
+		r.last[req.URL.Path] = exit
+		r.mu.Unlock()
+	}
+	return answer, nil
+}
+
+// lastWins writes over whatever is there now, whatever it was that the writer had read.
+type lastWins struct{ next http.RoundTripper }
+
+func (l lastWins) RoundTrip(req *http.Request) (*http.Response, error) {
+	ours, _ := about(req)
+	if !ours || req.Method != http.MethodPatch && req.Method != http.MethodPut {
+		return l.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := live(l.next, req)
+	if err != nil {
+		return nil, err
+	}
+	part(content, "metadata")["resourceVersion"] = part(newest, "metadata")["resourceVersion"]
+	return l.next.RoundTrip(with(req, content))
+}
+
+// hidesRivals answers the question which DevServers there are, past the cache, with none.
+type hidesRivals struct{ next http.RoundTripper }
+
+func (h hidesRivals) RoundTrip(req *http.Request) (*http.Response, error) {
+	answer, err := h.next.RoundTrip(req)
+	query := req.URL.Query()
+	live := !query.Has("resourceVersion") && !query.Has("watch") && !query.Has("limit") // caches set one of these
+	whole := !strings.Contains(req.Header.Get("Accept"), "PartialObjectMetadata")
+	if err != nil || req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, "/devservers") || !live || !whole {
+		return answer, err
+	}
+	content, err := decoded(answer)
+	if err != nil {
+		return nil, err
+	}
+	content["items"] = []any{}
+	data, err := json.Marshal(content)
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	answer.Header.Del("Content-Length")
+	return answer, err
+}

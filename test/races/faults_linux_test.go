@@ -1,0 +1,108 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"net/http"
+
+	"k8s.io/client-go/rest"
+)
+
+// tooth takes out the guard that a row covers. With it the row has to fail, and to say what it saw.
+type tooth struct {
+	row string
+	// without says what is taken out; sees is how the complaint of the row begins.
+	without, sees string
+
+	// wrap stands between the manager and the runtime; writes between clients and the API server: for the manager, and for users too if all is set.
+	wrap   func(backend) backend
+	writes func(http.RoundTripper) http.RoundTripper
+	all    bool
+
+	// What no wrapper can do is done by the row itself.
+	forgets bool // every manager gets a state directory of its own
+	pidOnly bool // a process is recognized by its PID
+	noQuota bool // the limit is looked at before the create, by the client
+}
+
+// teeth are all of them, one for every row.
+var teeth = []tooth{
+	{row: "R04", without: "what outlives a manager: each begins with an empty registry", sees: "another process", forgets: true},
+	{row: "R05", without: "independent keys: one lock around all of the runtime", sees: "others go on",
+		wrap: func(b backend) backend { return &oneLock{backend: b} }},
+	{row: "R07", without: "the incarnation in a stop: it hits whatever runs", sees: "the newer incarnation",
+		wrap: func(b backend) backend { return hitsNewest{b} }},
+	{row: "R08", without: "the memory of having asked: every look asks again", sees: "asked once",
+		wrap: func(b backend) backend { return forgetsStop{b} }},
+	{row: "R09", without: "one write per state: a status comes in two parts", sees: "half-done",
+		writes: func(next http.RoundTripper) http.RoundTripper { return halves{next} }},
+	{row: "R10", without: "the UID in a stop: what to end is found by namespace", sees: "created after",
+		wrap: func(b backend) backend { return stopsNamespace{b} }},
+	{row: "R11", without: "idempotent starts: asked twice, started twice", sees: "every process was alone",
+		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
+	{row: "R12", without: "independent keys: conflicts are waited out under one lock", sees: "contention",
+		writes: func(next http.RoundTripper) http.RoundTripper { return &fights{next: next} }},
+	{row: "R13", without: "a stop that returns at once: it waits for the end", sees: "held up",
+		wrap: func(b backend) backend { return waitsForEnd{b} }},
+	{row: "R16", without: "the lock of a status on the version that it was derived from", sees: "older than",
+		writes: func(next http.RoundTripper) http.RoundTripper { return stampsNewest{next} }},
+	{row: "R28", without: "the clean-up of a start that fails", sees: "left behind",
+		wrap: func(b backend) backend { return &leaves{backend: b} }},
+	{row: "S02", without: "status by UID: it is remembered by name", sees: "of the object before",
+		writes: func(next http.RoundTripper) http.RoundTripper {
+			return &remembersName{next: next, last: map[string]any{}}
+		}},
+	{row: "S03", without: "optimistic concurrency: the last writer wins", sees: "lost", all: true,
+		writes: func(next http.RoundTripper) http.RoundTripper { return lastWins{next} }},
+	{row: "S07", without: "the start time in an identity: a PID is enough", sees: "is noticed to be gone", pidOnly: true},
+	{row: "S08", without: "the limit inside of the create: clients look before they create", sees: "exactly ten", noQuota: true},
+	{row: "S09", without: "the arbiter: a port is always free", sees: "one owner",
+		wrap:   func(b backend) backend { return seesNoOwner{b} },
+		writes: func(next http.RoundTripper) http.RoundTripper { return hidesRivals{next} }},
+	{row: "S10", without: "tracking of what fails verification: it is dropped", sees: "tracked",
+		wrap: func(b backend) backend { return &dropsUnverified{backend: b, port: map[string]int32{}} }},
+	{row: "S11", without: "the look before the finalizer goes: asked is gone", sees: "gone while",
+		wrap: func(b backend) backend { return &asksIsGone{backend: b, asked: map[string]bool{}} }},
+	{row: "S12", without: "the UID as key: processes are known by their command", sees: "a process each",
+		wrap: func(b backend) backend { return &byCommand{backend: b, first: map[string]owned{}} }},
+	{row: "S13", without: "the snapshot: a list walks what is changing", sees: "every list",
+		wrap: func(b backend) backend { return walksLive{b} }},
+	{row: "S14", without: "the look after a kill: to have tried is to have done", sees: "reported stopped",
+		wrap: func(b backend) backend { return &believesKill{backend: b, killed: map[string]bool{}} }},
+	{row: "S15", without: "a cursor per reader: all move one", sees: "every line",
+		wrap: func(b backend) backend { return &oneOffset{backend: b} }},
+}
+
+func toothOf(row string) *tooth {
+	for i := range teeth {
+		if teeth[i].row == row {
+			return &teeth[i]
+		}
+	}
+	return nil
+}
+
+// runtime gives what the manager sees of the runtime.
+func (t *tooth) runtime(b backend) backend {
+	if t == nil || t.wrap == nil {
+		return b
+	}
+	return t.wrap(b)
+}
+
+// managers gives how managers reach the API server, and users how everybody else does.
+func (t *tooth) managers(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	if t != nil && t.writes != nil {
+		config.Wrap(t.writes)
+	}
+	return config
+}
+
+func (t *tooth) users(config *rest.Config) *rest.Config {
+	if t == nil || !t.all {
+		return rest.CopyConfig(config)
+	}
+	return t.managers(config)
+}

@@ -1,0 +1,328 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Faults between the manager and the runtime.
+
+func id(uid types.UID, incarnation int64) string { return fmt.Sprintf("%s/%d", uid, incarnation) }
+
+// oneLock is a registry with one lock, which is held while something is looked at.
+type oneLock struct {
+	backend
+	mu sync.Mutex
+}
+
+func (o *oneLock) Start(ctx context.Context, p runtime.Process) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.backend.Start(ctx, p)
+}
+
+func (o *oneLock) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.backend.Stop(ctx, uid, incarnation)
+}
+
+func (o *oneLock) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.backend.Observe(ctx, uid)
+}
+
+// hitsNewest ends the newest incarnation, whichever it was asked to end.
+type hitsNewest struct{ backend }
+
+func (h hitsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) int64 {
+	found, _ := h.Observe(ctx, uid)
+	for _, incarnation := range found {
+		otherwise = max(otherwise, incarnation.Number)
+	}
+	return otherwise
+}
+
+func (h hitsNewest) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	return h.backend.Stop(ctx, uid, h.newest(ctx, uid, incarnation))
+}
+
+func (h hitsNewest) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	return h.backend.Kill(ctx, uid, h.newest(ctx, uid, incarnation))
+}
+
+// forgetsStop never knows that it has asked already.
+type forgetsStop struct{ backend }
+
+func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := f.backend.Observe(ctx, uid)
+	for i := range found {
+		found[i].StopSent = false
+	}
+	return found, err
+}
+
+// stopsNamespace ends everything that runs in the namespace of what it was asked to end, as a clean-up by session does.
+type stopsNamespace struct{ backend }
+
+func (s stopsNamespace) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	everything, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range everything {
+		if err := s.backend.Stop(ctx, other.UID, other.Number); err != nil {
+			return err
+		}
+	}
+	return s.backend.Stop(ctx, uid, incarnation)
+}
+
+// startsAgain starts another process when it is asked a second time for the same incarnation.
+type startsAgain struct {
+	backend
+	mu    sync.Mutex
+	asked map[string]bool
+}
+
+func (s *startsAgain) Start(ctx context.Context, p runtime.Process) error {
+	s.mu.Lock()
+	again := s.asked[id(p.UID, p.Incarnation)]
+	s.asked[id(p.UID, p.Incarnation)] = true
+	s.mu.Unlock()
+	if again {
+		p.UID += "-again"
+	}
+	return s.backend.Start(ctx, p)
+}
+
+// waitsForEnd returns from a stop when the process has ended.
+type waitsForEnd struct{ backend }
+
+func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	if err := w.backend.Stop(ctx, uid, incarnation); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		found, err := w.Observe(ctx, uid)
+		if err != nil || !slices.ContainsFunc(found, runtime.Incarnation.Alive) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// leaves keeps open what it had opened, and does not wait for what it had started, before it knew whether the program can be executed.
+type leaves struct {
+	backend
+	mu    sync.Mutex
+	files []*os.File
+}
+
+func (l *leaves) Start(ctx context.Context, p runtime.Process) error {
+	if file, err := os.Open(os.DevNull); err == nil {
+		l.mu.Lock()
+		l.files = append(l.files, file)
+		l.mu.Unlock()
+	}
+	_ = exec.Command(filepath.Join(programs, "workload"), "-dir", y.dir, "-exit", "0").Start()
+	return l.backend.Start(ctx, p)
+}
+
+// seesNoOwner finds every port free.
+type seesNoOwner struct{ backend }
+
+func (seesNoOwner) PortOwner(context.Context, int32) (*runtime.PortOwner, error) { return nil, nil } //nolint:nilnil // nobody
+
+// dropsUnverified does not know a process any more that does not listen where it was told to.
+type dropsUnverified struct {
+	backend
+	mu   sync.Mutex
+	port map[string]int32
+}
+
+func (d *dropsUnverified) Start(ctx context.Context, p runtime.Process) error {
+	for _, variable := range p.Env {
+		if value, ok := strings.CutPrefix(variable, "PORT="); ok {
+			port, _ := strconv.Atoi(value)
+			d.mu.Lock()
+			d.port[string(p.UID)] = int32(port) //nolint:gosec // a port
+			d.mu.Unlock()
+		}
+	}
+	return d.backend.Start(ctx, p)
+}
+
+func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	d.mu.Lock()
+	port, known := d.port[string(uid)]
+	d.mu.Unlock()
+	listeners, err := d.Listeners(ctx, uid)
+	if err == nil && known && !slices.ContainsFunc(listeners, func(l runtime.Listener) bool { return l.Port == port }) {
+		return nil, nil
+	}
+	return d.backend.Observe(ctx, uid)
+}
+
+// asksIsGone takes a process that was asked to end for one that has ended.
+type asksIsGone struct {
+	backend
+	mu    sync.Mutex
+	asked map[string]bool
+}
+
+func (a *asksIsGone) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	a.mu.Lock()
+	a.asked[id(uid, incarnation)] = true
+	a.mu.Unlock()
+	return a.backend.Stop(ctx, uid, incarnation)
+}
+
+func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := a.backend.Observe(ctx, uid)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range found {
+		if a.asked[id(uid, found[i].Number)] {
+			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, FinishedAt: time.Now()}
+		}
+	}
+	return found, err
+}
+
+// Forget takes the registry's word for it as well.
+func (a *asksIsGone) Forget(ctx context.Context, uid types.UID) error {
+	_ = a.backend.Forget(ctx, uid)
+	return nil
+}
+
+// byCommand knows processes by their command: who starts the same one has the first one's.
+type byCommand struct {
+	backend
+	mu    sync.Mutex
+	first map[string]owned
+	same  map[types.UID]owned
+}
+
+// owned is a process that stands for another one, under the incarnation that was asked for.
+type owned struct {
+	uid    types.UID
+	number int64
+}
+
+func (b *byCommand) Start(ctx context.Context, p runtime.Process) error {
+	key := strings.Join(p.Command, "\x00")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if first, known := b.first[key]; known && first.uid != p.UID {
+		if b.same == nil {
+			b.same = map[types.UID]owned{}
+		}
+		b.same[p.UID] = owned{uid: first.uid, number: p.Incarnation}
+		return nil
+	}
+	b.first[key] = owned{uid: p.UID, number: p.Incarnation}
+	return b.backend.Start(ctx, p)
+}
+
+func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	b.mu.Lock()
+	same, known := b.same[uid]
+	b.mu.Unlock()
+	if !known {
+		return b.backend.Observe(ctx, uid)
+	}
+	found, err := b.backend.Observe(ctx, same.uid)
+	for i := range found {
+		found[i].UID, found[i].Number = uid, same.number
+	}
+	return found, err
+}
+
+// walksLive lists by position while what it lists changes.
+type walksLive struct{ backend }
+
+func (w walksLive) List(ctx context.Context) ([]runtime.Incarnation, error) {
+	var all []runtime.Incarnation
+	for i := 0; ; i++ {
+		now, err := w.backend.List(ctx)
+		if err != nil || i >= len(now) {
+			return all, err
+		}
+		all = append(all, now[i])
+	}
+}
+
+// believesKill takes a process that it tried to kill for dead.
+type believesKill struct {
+	backend
+	mu     sync.Mutex
+	killed map[string]bool
+}
+
+func (b *believesKill) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	err := b.backend.Kill(ctx, uid, incarnation)
+	b.mu.Lock()
+	b.killed[id(uid, incarnation)] = true
+	b.mu.Unlock()
+	return err
+}
+
+func (b *believesKill) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := b.backend.Observe(ctx, uid)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range found {
+		if b.killed[id(uid, found[i].Number)] {
+			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, Signal: "SIGKILL", FinishedAt: time.Now()}
+		}
+	}
+	return found, err
+}
+
+// oneOffset gives all readers of logs one cursor.
+type oneOffset struct {
+	backend
+	mu     sync.Mutex
+	offset int64
+}
+
+type sharedLog struct {
+	runtime.Log
+	all *oneOffset
+}
+
+func (o *oneOffset) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
+	log, err := o.backend.OpenLog(ctx, uid)
+	return sharedLog{log, o}, err
+}
+
+func (s sharedLog) ReadAt(p []byte, _ int64) (int, error) {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	n, err := s.Log.ReadAt(p, s.all.offset)
+	s.all.offset += int64(n)
+	return n, err
+}

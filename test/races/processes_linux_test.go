@@ -1,0 +1,178 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// What really runs is read from the process table, past all that the runtime says.
+
+// found is a living process of the suite.
+type found struct {
+	shim.Process
+	args []string
+}
+
+func (p found) shim() bool { return filepath.Base(p.args[0]) == "berth-shim" }
+
+// arg gives the value of a flag of the command line.
+func (p found) arg(flag string) string {
+	if i := slices.Index(p.args, flag); i >= 0 && i+1 < len(p.args) {
+		return p.args[i+1]
+	}
+	return ""
+}
+
+// ours gives the living processes whose program is one of the suite's own, shims and workloads.
+func ours() []found {
+	GinkgoHelper()
+	entries, err := os.ReadDir("/proc")
+	Expect(err).NotTo(HaveOccurred())
+	var all []found
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		program, err := os.Readlink(filepath.Join("/proc", entry.Name(), "exe"))
+		if err != nil || !strings.HasPrefix(program, programs+"/") || state(pid) == 'Z' {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		identity, failed := shim.Identify(pid)
+		if err != nil || failed != nil || len(line) == 0 {
+			continue // it has ended
+		}
+		all = append(all, found{Process: identity, args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")})
+	}
+	return all
+}
+
+// workloads gives the processes of the current row, those called name if one is given.
+func workloads(name string) []int {
+	GinkgoHelper()
+	var pids []int
+	for _, p := range ours() {
+		if !p.shim() && p.arg("-dir") == y.dir && (name == "" || p.arg("-name") == name) {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
+}
+
+// state is the letter of /proc/PID/stat; 0 when there is no such process.
+func state(pid int) byte {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	return fields[0][0]
+}
+
+// zombies gives the children of the suite that have ended and that nobody has waited for.
+func zombies() []int {
+	GinkgoHelper()
+	entries, err := os.ReadDir("/proc")
+	Expect(err).NotTo(HaveOccurred())
+	var pids []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || state(pid) != 'Z' {
+			continue
+		}
+		data, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
+		fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+		if len(fields) > 1 && string(fields[1]) == strconv.Itoa(os.Getpid()) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// end kills a process of the suite, by its identity.
+func end(p shim.Process) {
+	fd, err := shim.Open(p)
+	if errors.Is(err, shim.ErrGone) {
+		return
+	}
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = unix.Close(fd) }()
+	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}
+
+// noted is a line that a workload has written about itself.
+type noted struct {
+	name, what string
+	pid        int
+}
+
+// notes gives what workloads have written into a file of the row: of all names, or of one.
+func notes(file, name string) []noted {
+	GinkgoHelper()
+	data, err := os.ReadFile(filepath.Join(y.dir, file))
+	if !errors.Is(err, fs.ErrNotExist) {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	var all []noted
+	for line := range strings.Lines(string(data)) {
+		parts := strings.SplitN(strings.TrimRight(line, "\n"), " ", 3)
+		pid, err := strconv.Atoi(parts[1])
+		Expect(err).NotTo(HaveOccurred(), line)
+		if name == "" || parts[0] == name {
+			all = append(all, noted{name: parts[0], pid: pid, what: parts[2]})
+		}
+	}
+	return all
+}
+
+// signalsTo counts the signals that a process says it was sent.
+func signalsTo(pid int) int {
+	GinkgoHelper()
+	n := 0
+	for _, note := range notes("signals", "") {
+		if note.pid == pid {
+			n++
+		}
+	}
+	return n
+}
+
+// neverTwo fails when a workload has ever found another one of its name.
+func neverTwo() {
+	GinkgoHelper()
+	Expect(notes("violations", "")).To(BeEmpty(), "every process was alone under its name")
+}
+
+// traces gives what the host runtime has of UIDs: directories and cgroups.
+func traces(stateDir string) []string {
+	GinkgoHelper()
+	var left []string
+	for _, dir := range append(cgroups(stateDir), filepath.Join(stateDir, "run")) {
+		entries, err := os.ReadDir(dir)
+		if !errors.Is(err, fs.ErrNotExist) {
+			Expect(err).NotTo(HaveOccurred())
+		}
+		for _, entry := range entries {
+			if entry.IsDir() {
+				left = append(left, filepath.Join(dir, entry.Name()))
+			}
+		}
+	}
+	return left
+}

@@ -1,0 +1,166 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	clients    = 20
+	operations = 1000
+	// seed makes the same operations with the same delays, whatever the order in which they arrive.
+	seed = 20250117
+	// rounds is how often the load is put on few objects, and on many. They take turns, so that a machine that becomes slower is slower for both.
+	rounds = 5
+	few    = 2
+	many   = 24
+	// noise is what a median may differ by on a machine that does other things as well.
+	noise = 30 * time.Millisecond
+)
+
+var _ = row("R12", "a thousand operations with random delays from twenty clients: processes are as the specs say, and contention costs the others nothing", func(ctx context.Context) {
+	fmt.Printf("R12 seed %d\n", seed)
+	bystander := instance("bystander")
+	create(ctx, bystander)
+	runs(ctx, bystander, 1)
+	var contended, spread []time.Duration
+	for round := range rounds {
+		for _, names := range []int{few, many} {
+			times := measure(ctx, bystander, func() { load(ctx, uint64(2*round+names), names) })
+			if names == few {
+				contended = append(contended, median(times))
+			} else {
+				spread = append(spread, median(times))
+			}
+		}
+	}
+	fmt.Printf("R12 a bystander's change takes %v while %d clients use %d objects, %v while they use %d (medians of %d)\n",
+		median(contended), clients, few, median(spread), many, rounds)
+	Expect(median(contended)).To(BeNumerically("<=", median(spread)*11/10+noise), "contention on few objects costs the others: %v, and %v without", contended, spread)
+	processesAreAsTheSpecsSay(ctx)
+	Expect(notes("starts", "bystander")).To(HaveLen(1))
+})
+
+// load has all clients do their part of the operations of one half of a round.
+func load(ctx context.Context, stream uint64, names int) {
+	GinkgoHelper()
+	all(clients, func(i int) error {
+		random := rand.New(rand.NewPCG(seed, stream<<8|uint64(i))) //nolint:gosec // the same each time, as wanted
+		for range operations / clients / rounds / 2 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Duration(random.IntN(30)) * time.Millisecond):
+			}
+			name := fmt.Sprintf("x-%d-%d", names, random.IntN(names))
+			if err := operation(ctx, random, instance(name)); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// operation does one thing to an object. That it is there, or is not, is no failure: others do something to it too.
+func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) error {
+	var err error
+	switch token := strconv.Itoa(random.Int()); random.IntN(8) {
+	case 0:
+		err = k8s.Delete(ctx, i)
+	case 1, 2:
+		err = k8s.Create(ctx, i)
+	case 3:
+		err = set(ctx, i, stopped)
+	case 4:
+		err = set(ctx, i, running)
+	case 5:
+		err = set(ctx, i, `{"spec":{"process":{"env":[{"name":"TOKEN","value":%q}]}}}`, token)
+	default:
+		err = set(ctx, i, restart, token)
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// measure gives how long changes of an object take to be seen by the manager, one after another, while something is done.
+func measure(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Duration {
+	GinkgoHelper()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching, err := k8s.Watch(ctx, &v1alpha1.InstanceList{}, client.InNamespace(i.Namespace), client.MatchingFields{"metadata.name": i.Name})
+	Expect(err).NotTo(HaveOccurred())
+	defer watching.Stop()
+	done, failed := make(chan struct{}), make(chan error, 1)
+	var times []time.Duration
+	go func() {
+		defer close(failed)
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			took, err := change(ctx, i, strconv.Itoa(n)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36), watching)
+			if err != nil {
+				failed <- err
+				return
+			}
+			times = append(times, took)
+		}
+	}()
+	var once sync.Once
+	defer once.Do(func() { close(done) })
+	during()
+	once.Do(func() { close(done) })
+	Expect(<-failed).NotTo(HaveOccurred(), "a bystander's change is carried out under contention")
+	Expect(times).NotTo(BeEmpty())
+	return times
+}
+
+// change changes something that costs no start, and waits until the status says that it was seen.
+func change(ctx context.Context, i *v1alpha1.Instance, token string, watching watch.Interface) (time.Duration, error) {
+	began := time.Now()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resetToken":%q}}`, token))
+	if err := k8s.Patch(ctx, i.DeepCopy(), patch); err != nil {
+		return 0, err
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case event, open := <-watching.ResultChan():
+			if !open {
+				return 0, fmt.Errorf("the watch ended")
+			}
+			if seen, ok := event.Object.(*v1alpha1.Instance); ok && seen.Status.ObservedResetToken == token {
+				return time.Since(began), nil
+			}
+		case <-timeout.C:
+			return 0, fmt.Errorf("contention holds up others: the change was not seen in %v", patience)
+		}
+	}
+}
+
+func median(times []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[len(sorted)/2]
+}

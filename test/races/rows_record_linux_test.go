@@ -1,0 +1,257 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+var _ = row("R04", "what is saved and what is in memory are one: a new manager reaches the same state", func(ctx context.Context) {
+	steady, web, killed, halted, deleted, restarted := instance("steady"), server("web"), instance("killed"), instance("halted"), instance("deleted"), server("restarted")
+	create(ctx, steady, web, killed, halted, deleted, restarted)
+	before := map[string]int{}
+	for _, i := range []*v1alpha1.Instance{steady, killed, halted, deleted} {
+		before[i.Name] = runs(ctx, i, 1)
+	}
+	for _, s := range []*v1alpha1.DevServer{web, restarted} {
+		before[s.Name] = runs(ctx, s, 1)
+	}
+
+	y.halt()
+	for _, p := range ours() {
+		if p.PID == before["killed"] {
+			end(p.Process)
+		}
+	}
+	Expect(set(ctx, halted, stopped)).To(Succeed())
+	Expect(k8s.Delete(ctx, deleted)).To(Succeed())
+	Expect(set(ctx, restarted, restart, "while nobody was there")).To(Succeed())
+	late := instance("late")
+	create(ctx, late)
+	y.start()
+
+	rests(ctx, halted)
+	isGone(ctx, deleted)
+	Expect(runs(ctx, steady, 1)).To(Equal(before["steady"]), "another process runs than before")
+	Expect(runs(ctx, web, 1)).To(Equal(before["web"]), "another process runs than before")
+	Expect(runs(ctx, killed, 2)).NotTo(Equal(before["killed"]))
+	Expect(must(ctx, killed).Status.LastExit.Signal).To(Equal("SIGKILL"), "how it ended is known although nobody was there")
+	Expect(runs(ctx, restarted, 2)).NotTo(Equal(before["restarted"]))
+	runs(ctx, late, 1)
+	for name, starts := range map[string]int{"steady": 1, "web": 1, "killed": 2, "halted": 1, "deleted": 1, "restarted": 2, "late": 1} {
+		Expect(notes("starts", name)).To(HaveLen(starts), "another process than the one was started for %s", name)
+	}
+	processesAreAsTheSpecsSay(ctx)
+})
+
+var _ = row("R05", "nobody waits for somebody else's reconcile, and reads wait for none", func(ctx context.Context) {
+	held := instance("held")
+	create(ctx, held)
+	runs(ctx, held, 1)
+	entered, release := make(chan struct{}, 1000), make(chan struct{})
+	let := sync.OnceFunc(func() { close(release) })
+	DeferCleanup(let)
+	y.world.will(func(w *world) {
+		w.looking = func(uid types.UID) {
+			if uid == held.UID {
+				entered <- struct{}{}
+				<-release
+			}
+		}
+	})
+	Expect(set(ctx, held, restart, "1")).To(Succeed())
+	Eventually(ctx, entered).Should(Receive(), "a reconcile is held while it looks")
+
+	const clients, rounds = 8, 4
+	all(clients, func(i int) error {
+		for round := range rounds {
+			name := fmt.Sprintf("other-%d-%d", i, round)
+			if err := live3(ctx, instance(name)); err != nil {
+				return fmt.Errorf("others go on while one reconcile is held: %s: %w", name, err)
+			}
+			// Reads are answered meanwhile, those of the held one too.
+			if object, err := get(ctx, held); err != nil || object.Status.Incarnation != 1 {
+				return fmt.Errorf("read the held one: %w", err)
+			}
+			var list v1alpha1.InstanceList
+			if err := k8s.List(ctx, &list, client.InNamespace(y.namespace)); err != nil || len(list.Items) == 0 {
+				return fmt.Errorf("list while one is held: %w", err)
+			}
+		}
+		return nil
+	})
+	Expect(must(ctx, held).Status.Incarnation).To(Equal(int64(1)), "it is held still")
+	let()
+	runs(ctx, held, 2)
+	processesAreAsTheSpecsSay(ctx)
+})
+
+// live3 takes an object through its life: start, restart, stop, deletion.
+func live3(ctx context.Context, i *v1alpha1.Instance) error {
+	if err := k8s.Create(ctx, i); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		change string
+		done   func(*v1alpha1.Instance) bool
+	}{
+		{"", func(o *v1alpha1.Instance) bool { return is(o, v1alpha1.ConditionReady) }},
+		{fmt.Sprintf(restart, "again"), func(o *v1alpha1.Instance) bool { return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation == 2 }},
+		{stopped, func(o *v1alpha1.Instance) bool { return is(o, v1alpha1.ConditionStalled) }},
+	} {
+		if step.change != "" {
+			if err := k8s.Patch(ctx, i.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(step.change))); err != nil {
+				return err
+			}
+		}
+		if err := until(ctx, func() (bool, error) {
+			o, err := get(ctx, i)
+			return err == nil && upToDate(o) && step.done(o), err
+		}); err != nil {
+			return fmt.Errorf("after %q: %w", step.change, err)
+		}
+	}
+	if err := k8s.Delete(ctx, i); err != nil {
+		return err
+	}
+	return until(ctx, func() (bool, error) {
+		_, err := get(ctx, i)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
+}
+
+var _ = row("S02", "status belongs to a UID: a new object of an old name begins anew", func(ctx context.Context) {
+	const rounds = 8
+	seen := map[types.UID]bool{}
+	for round := range rounds {
+		i := instance("phoenix", "-exit", strconv.Itoa(10+round))
+		if round%2 == 1 {
+			i = instance("phoenix")
+		}
+		i.Spec.RestartPolicy = v1alpha1.RestartNever
+		create(ctx, i)
+		Expect(seen).NotTo(HaveKey(i.UID))
+		seen[i.UID] = true
+		// Everything that can be read of the new one is its own.
+		final := func(o *v1alpha1.Instance) bool {
+			return is(o, v1alpha1.ConditionReady) || is(o, v1alpha1.ConditionStalled)
+		}
+		Eventually(ctx, func(g Gomega) bool {
+			o, err := get(ctx, i)
+			g.Expect(err).NotTo(HaveOccurred())
+			if exit := o.Status.LastExit; exit != nil && (round%2 == 1 || exit.ExitCode == nil || *exit.ExitCode != int32(10+round)) {
+				StopTrying(fmt.Sprintf("the status speaks of the object before, which had this name: %s", tell(o))).Now()
+			}
+			if o.Status.Incarnation > 1 || o.Status.RestartCount > 0 {
+				StopTrying(fmt.Sprintf("the counters are those of the object before, which had this name: %s", tell(o))).Now()
+			}
+			return final(o)
+		}).Should(BeTrue())
+		Expect(k8s.Delete(ctx, i)).To(Succeed())
+		isGone(ctx, i)
+	}
+	Expect(notes("starts", "phoenix")).To(HaveLen(rounds))
+})
+
+var _ = row("S03", "many writers of one record: none is lost", func(ctx context.Context) {
+	// Nobody else can write what the runtime keeps.
+	_, err := host.New(host.Options{StateDir: y.stateDirs[0], ShimPath: y.shim})
+	Expect(err).To(MatchError(ContainSubstring("another berth manager uses the state directory")))
+
+	i := instance("shared")
+	create(ctx, i)
+	runs(ctx, i, 1)
+	const writers, each = 8, 12
+	all(writers, func(writer int) error {
+		for n := range each {
+			// Read, change, write: as everybody does, together with the status that the manager writes.
+			err := retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil }, func() error {
+				return until(ctx, func() (bool, error) {
+					o, err := get(ctx, i)
+					if err != nil {
+						return false, err
+					}
+					if o.Annotations == nil {
+						o.Annotations = map[string]string{}
+					}
+					count, _ := strconv.Atoi(o.Annotations["count"])
+					o.Annotations["count"] = strconv.Itoa(count + 1)
+					o.Spec.ResetToken = fmt.Sprintf("%d-%d", writer, n)
+					err = k8s.Update(ctx, o)
+					if apierrors.IsConflict(err) {
+						return false, nil
+					}
+					return err == nil, err
+				})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	final := comesTo(ctx, i, "has seen the last write", func(o *v1alpha1.Instance) bool { return o.Status.ObservedResetToken == o.Spec.ResetToken })
+	Expect(final.Annotations).To(HaveKeyWithValue("count", strconv.Itoa(writers*each)), "writes were lost")
+	Expect(notes("starts", "shared")).To(HaveLen(1))
+	processesAreAsTheSpecsSay(ctx)
+})
+
+var _ = row("S07", "a reused PID is not taken for the process that had it", func(ctx context.Context) {
+	stranger := exec.Command(filepath.Join(programs, "workload"), "-dir", y.dir, "-name", "stranger")
+	Expect(stranger.Start()).To(Succeed())
+	DeferCleanup(func() {
+		_ = stranger.Process.Kill()
+		_ = stranger.Wait()
+	})
+	Eventually(ctx, func() []noted { return notes("starts", "stranger") }).Should(HaveLen(1))
+
+	i := instance("victim")
+	create(ctx, i)
+	pid := runs(ctx, i, 1)
+	y.halt()
+	// Shim and process end, and nobody is there to see it; then a stranger has the PID.
+	var identity shim.Identity
+	file := filepath.Join(y.stateDir, "run", string(i.UID), shim.IdentityFile)
+	known, err := shim.ReadFile(file, &identity)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(known).To(BeTrue())
+	Expect(identity.Child.PID).To(Equal(pid))
+	end(identity.Shim)
+	end(identity.Child)
+	Eventually(ctx, func() []int { return workloads("victim") }).Should(BeEmpty())
+	strange, err := shim.Identify(stranger.Process.Pid)
+	Expect(err).NotTo(HaveOccurred())
+	identity.Child.PID = strange.PID
+	if fault != nil && fault.pidOnly {
+		identity.Child.Ticks = strange.Ticks
+	}
+	Expect(shim.WriteFile(file, &identity, true)).To(Succeed())
+	y.start()
+
+	comesTo(ctx, i, "is noticed to be gone and started anew", func(o *v1alpha1.Instance) bool { return o.Status.Incarnation == 2 })
+	runs(ctx, i, 2)
+	Expect(must(ctx, i).Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown), "nobody saw how it ended, and nothing is invented")
+	Expect(k8s.Delete(ctx, i)).To(Succeed())
+	isGone(ctx, i)
+	Expect(signalsTo(stranger.Process.Pid)).To(BeZero())
+	Expect(workloads("stranger")).To(ConsistOf(stranger.Process.Pid), "the stranger lives")
+	Expect(stranger.Process.Kill()).To(Succeed())
+	Expect(stranger.Wait()).To(HaveOccurred())
+})

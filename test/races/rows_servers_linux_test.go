@@ -1,0 +1,292 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var _ = row("R07", "start and stop of the same server: a stop ends what it was asked to end, and nothing newer", func(ctx context.Context) {
+	dev := server("web")
+	create(ctx, dev)
+	last := int64(1)
+	runs(ctx, dev, last)
+	for range 4 {
+		last++
+		Expect(set(ctx, dev, restart, strconv.FormatInt(last, 10))).To(Succeed())
+		pid := runs(ctx, dev, last)
+		// The stop of the one before arrives late, and again: a manager that was held up, a request that was repeated.
+		Expect(y.rt.Stop(ctx, dev.UID, last-1)).To(Succeed())
+		Expect(y.rt.Kill(ctx, dev.UID, last-1)).To(Succeed())
+		Expect(workloads("web")).To(Equal([]int{pid}), "the newer incarnation lives")
+		Expect(signalsTo(pid)).To(BeZero(), "the newer incarnation was not asked to end")
+	}
+	// Starts and stops at once, from many: at the end it is as the last one said.
+	all(8, func(i int) error {
+		for n := range 8 {
+			patch := []string{stopped, running, fmt.Sprintf(restart, fmt.Sprintf("%d-%d", i, n))}[(i+n)%3]
+			if err := k8s.Patch(ctx, dev.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	Expect(set(ctx, dev, running)).To(Succeed())
+	processesAreAsTheSpecsSay(ctx)
+	Expect(workloads("web")).To(HaveLen(1))
+})
+
+var _ = row("R08", "many stops of one server: one is carried out, the others succeed", func(ctx context.Context) {
+	dev := server("web", "-slow", "1s")
+	create(ctx, dev)
+	pid := runs(ctx, dev, 1)
+	var late atomic.Int32
+	all(50, func(i int) error {
+		for n := range 3 {
+			err := set(ctx, dev, `{"metadata":{"annotations":{"stop-%d":"%d"}},"spec":{"state":"Stopped"}}`, i, n)
+			if err == nil && i%2 == 1 {
+				err = k8s.Delete(ctx, dev.DeepCopy())
+			}
+			if apierrors.IsNotFound(err) {
+				late.Add(1)
+				err = nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	isGone(ctx, dev)
+	Expect(signalsTo(pid)).To(Equal(1), "the process was asked once")
+	Expect(notes("ends", "web")).To(HaveLen(1), "it ended by itself, and was not killed")
+	// Stops of what is gone are no-ops.
+	Expect(y.rt.Stop(ctx, dev.UID, 1)).To(Succeed())
+	Expect(y.rt.Kill(ctx, dev.UID, 1)).To(Succeed())
+})
+
+var _ = row("R09", "list while starting and stopping: every list is a snapshot of whole objects", func(ctx context.Context) {
+	const servers = 6
+	var devs []*v1alpha1.DevServer
+	for i := range servers {
+		devs = append(devs, server(fmt.Sprintf("web-%d", i)))
+		create(ctx, devs[i])
+	}
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	complaints := make(chan error, 4)
+	for range cap(complaints) {
+		readers.Go(func() {
+			incarnations := map[string]int64{}
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := oneList(ctx, servers, incarnations); err != nil {
+					complaints <- err
+					return
+				}
+			}
+		})
+	}
+	all(servers, func(i int) error {
+		defer GinkgoRecover()
+		for n := range 3 {
+			for _, change := range []string{fmt.Sprintf(restart, strconv.Itoa(n)), stopped, running} {
+				if err := k8s.Patch(ctx, devs[i].DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change))); err != nil {
+					return err
+				}
+				if err := until(ctx, func() (bool, error) {
+					o, err := get(ctx, devs[i])
+					return err == nil && upToDate(o) && (change == stopped) == is(o, v1alpha1.ConditionStalled) &&
+						(change == stopped || is(o, v1alpha1.ConditionReady)), err
+				}); err != nil {
+					return fmt.Errorf("after %s: %w", change, err)
+				}
+			}
+		}
+		return nil
+	})
+	close(done)
+	readers.Wait()
+	close(complaints)
+	for err := range complaints {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	processesAreAsTheSpecsSay(ctx)
+})
+
+// oneList lists and checks what came.
+func oneList(ctx context.Context, servers int, incarnations map[string]int64) error {
+	var list v1alpha1.DevServerList
+	if err := k8s.List(ctx, &list, client.InNamespace(y.namespace)); err != nil {
+		return fmt.Errorf("a list failed: %w", err)
+	}
+	names := map[string]bool{}
+	for i := range list.Items {
+		dev := &list.Items[i]
+		names[dev.Name] = true
+		status := &dev.Status
+		if status.Incarnation < incarnations[dev.Name] {
+			return fmt.Errorf("a list went back in time: %s", tell(dev))
+		}
+		incarnations[dev.Name] = status.Incarnation
+		of := 0
+		for _, c := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+			if is(dev, c) {
+				of++
+			}
+		}
+		if len(status.Conditions) > 0 && of != 1 || len(status.Conditions) == 0 && status.Incarnation > 0 {
+			return fmt.Errorf("a list shows a half-done object: %s", tell(dev))
+		}
+		if is(dev, v1alpha1.ConditionReady) && (status.Stopping != nil || status.Process == nil || status.Process.Incarnation != status.Incarnation) {
+			return fmt.Errorf("a list shows a half-done object: %s", tell(dev))
+		}
+	}
+	if len(names) != servers || len(list.Items) != servers {
+		return fmt.Errorf("a list has %d objects of %d names, and there are %d", len(list.Items), len(names), servers)
+	}
+	return nil
+}
+
+var _ = row("R10", "clean-up of a session while new servers start in it: the old ones end, the new ones live", func(ctx context.Context) {
+	const each = 6
+	session := func(dev *v1alpha1.DevServer) *v1alpha1.DevServer { dev.Spec.Session = "one"; return dev }
+	var old []*v1alpha1.DevServer
+	for i := range each {
+		old = append(old, session(server(fmt.Sprintf("old-%d", i), "-slow", "300ms")))
+		create(ctx, old[i])
+	}
+	for _, dev := range old {
+		runs(ctx, dev, 1)
+	}
+	Expect(k8s.DeleteAllOf(ctx, &v1alpha1.DevServer{}, client.InNamespace(y.namespace), client.MatchingFields{"spec.session": "one"})).To(Succeed())
+	// The old ones are still ending. New ones start beside them, and others as soon as a name is free.
+	created := make([]*v1alpha1.DevServer, 2*each)
+	all(2*each, func(i int) error {
+		created[i] = session(server(fmt.Sprintf("new-%d", i)))
+		if i >= each {
+			created[i] = session(server(fmt.Sprintf("old-%d", i-each)))
+		}
+		return until(ctx, func() (bool, error) {
+			err := k8s.Create(ctx, created[i])
+			if apierrors.IsAlreadyExists(err) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+	})
+	for _, dev := range old {
+		isGone(ctx, dev)
+	}
+	for _, dev := range created {
+		pid := runs(ctx, dev, 1)
+		Expect(signalsTo(pid)).To(BeZero(), "what was created after the clean-up began was not asked to end")
+		Expect(workloads(dev.Name)).To(Equal([]int{pid}), "what was created after the clean-up began lives")
+	}
+	processesAreAsTheSpecsSay(ctx)
+})
+
+var _ = row("R11", "a hundred starts and stops at once: processes are as the specs say", func(ctx context.Context) {
+	// Some answers are lost: it was started, and the manager does not know.
+	var starts atomic.Int32
+	y.world.will(func(w *world) {
+		w.starting = func(p runtime.Process, start func() error) error {
+			if err := start(); err != nil {
+				return err
+			}
+			if starts.Add(1)%3 == 0 {
+				return fmt.Errorf("the answer to the start of %s was lost", p.Name)
+			}
+			return nil
+		}
+	})
+	const objects = 30
+	var devs []*v1alpha1.DevServer
+	for i := range objects {
+		devs = append(devs, server(fmt.Sprintf("web-%d", i)))
+	}
+	all(objects, func(i int) error { return k8s.Create(ctx, devs[i]) })
+	all(100, func(i int) error {
+		change := stopped
+		if i%2 == 0 {
+			change = running
+		}
+		if i%5 == 0 {
+			change = fmt.Sprintf(restart, strconv.Itoa(i))
+		}
+		return k8s.Patch(ctx, devs[i*7%objects].DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change)))
+	})
+	processesAreAsTheSpecsSay(ctx)
+	neverTwo()
+})
+
+var _ = row("R13", "stops that take 65 seconds hold up nobody else", func(ctx context.Context) {
+	// More of them than there are workers.
+	const stuck = 10
+	var slow []*v1alpha1.DevServer
+	for i := range stuck {
+		slow = append(slow, server(fmt.Sprintf("slow-%d", i), "-ignore"))
+		slow[i].Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](65)
+		create(ctx, slow[i])
+	}
+	for _, dev := range slow {
+		runs(ctx, dev, 1)
+		Expect(set(ctx, dev, stopped)).To(Succeed())
+	}
+	const others = 5
+	all(others, func(i int) error {
+		dev := server(fmt.Sprintf("quick-%d", i))
+		if err := k8s.Create(ctx, dev); err != nil {
+			return err
+		}
+		for _, step := range []struct {
+			change string
+			done   func(*v1alpha1.DevServer) bool
+		}{
+			{running, func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionReady) }},
+			{fmt.Sprintf(restart, "1"), func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation == 2 }},
+			{stopped, func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionStalled) }},
+		} {
+			if err := k8s.Patch(ctx, dev.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(step.change))); err != nil {
+				return err
+			}
+			if err := until(ctx, func() (bool, error) {
+				o, err := get(ctx, dev)
+				return err == nil && upToDate(o) && step.done(o), err
+			}); err != nil {
+				return fmt.Errorf("held up by slow stops: %s after %s: %w", dev.Name, step.change, err)
+			}
+		}
+		return nil
+	})
+	for _, dev := range slow {
+		o := must(ctx, dev)
+		Expect(o.Status.Stopping).NotTo(BeNil(), "held up by slow stops: %s has ended before the others were done", dev.Name)
+		Expect(workloads(dev.Name)).To(HaveLen(1))
+		// The grace may shrink, so that nobody has to wait for it here.
+		Expect(set(ctx, dev, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
+	}
+	for _, dev := range slow {
+		rests(ctx, dev)
+	}
+	processesAreAsTheSpecsSay(ctx)
+})

@@ -1,0 +1,317 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var _ = row("R16", "reads during writes are consistent, and never older than what the reader has written", func(ctx context.Context) {
+	i := instance("read")
+	create(ctx, i)
+	runs(ctx, i, 1)
+	const writes = 150
+	for n := 1; n <= writes; n++ {
+		written := i.DeepCopy()
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resetToken":"%d"}}`, n))
+		Expect(k8s.Patch(ctx, written, patch)).To(Succeed())
+		for range 3 {
+			o := must(ctx, i)
+			Expect(o.Spec.ResetToken).To(Equal(strconv.Itoa(n)), "the spec is older than what was written")
+			Expect(o.Generation).To(BeNumerically(">=", written.Generation))
+			seen, _ := strconv.Atoi(o.Status.ObservedResetToken)
+			if upToDate(o) && seen != n {
+				Fail(fmt.Sprintf("the status says that it speaks of generation %d, and is older than that: token %d of %d", o.Generation, seen, n))
+			}
+			for _, c := range o.Status.Conditions {
+				Expect(c.ObservedGeneration).To(BeNumerically("<=", o.Status.ObservedGeneration), "a condition is not older than its status")
+			}
+		}
+	}
+	comesTo(ctx, i, "has seen the last write", func(o *v1alpha1.Instance) bool { return o.Status.ObservedResetToken == strconv.Itoa(writes) })
+	Expect(notes("starts", "read")).To(HaveLen(1))
+})
+
+// holdings is what this process and its children hold.
+type holdings struct{ files, zombies, processes, traces, routines int }
+
+func count() holdings {
+	GinkgoHelper()
+	h := holdings{zombies: len(zombies()), processes: len(ours()), traces: len(traces(y.stateDir))}
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	Expect(err).NotTo(HaveOccurred())
+	for _, descriptor := range descriptors {
+		// Connections to the API server come and go.
+		if target, err := os.Readlink("/proc/self/fd/" + descriptor.Name()); err == nil && !strings.HasPrefix(target, "socket:") {
+			h.files++
+		}
+	}
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:goruntime.Stack(stacks, true)]
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("internal/runtime/host.")) {
+			h.routines++
+		}
+	}
+	return h
+}
+
+var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx context.Context) {
+	program := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(y.dir, name)
+		Expect(os.WriteFile(path, []byte(content), mode)).To(Succeed())
+		return path
+	}
+	plain := program("plain", "#!/bin/true\n", 0o644)
+	orphan := program("orphan", "#!/does/not/exist\n", 0o755)
+	garbage := program("garbage", "\x7fno program", 0o755)
+	for _, f := range []string{orphan, garbage, plain} {
+		info, err := os.Stat(f)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Size()).To(BeNumerically(">", 0))
+	}
+	before := count()
+	for round := range 4 {
+		cases := map[string][]string{
+			v1alpha1.ReasonCommandNotFound:   {"/does/not/exist"},
+			v1alpha1.ReasonPermissionDenied:  {plain},
+			v1alpha1.ReasonWorkingDirMissing: command("x"),
+			"interpreter":                    {orphan},
+			v1alpha1.ReasonStartFailed:       {garbage},
+		}
+		var failing []*v1alpha1.Instance
+		for reason, argv := range cases {
+			i := instance(fmt.Sprintf("%s-%d", strings.ToLower(reason), round))
+			i.Spec.Process.Command = argv
+			i.Spec.Backoff.InitialSeconds, i.Spec.Backoff.MaxSeconds = ptr.To[int32](60), ptr.To[int32](60)
+			if reason == v1alpha1.ReasonWorkingDirMissing {
+				i.Spec.Process.WorkingDir = "/does/not/exist"
+			}
+			create(ctx, i)
+			failing = append(failing, i)
+			comesTo(ctx, i, "fails for its reason", func(o *v1alpha1.Instance) bool {
+				return o.Status.LastExit != nil && (o.Status.LastExit.Reason == reason || reason == "interpreter")
+			})
+		}
+		for _, i := range failing {
+			Expect(k8s.Delete(ctx, i)).To(Succeed())
+			isGone(ctx, i)
+		}
+	}
+	// Not even the shim can be started: what was prepared for it goes with the object.
+	Expect(os.Rename(y.shim, y.shim+".away")).To(Succeed())
+	shimless := instance("shimless")
+	var tries atomic.Int32
+	y.world.will(func(w *world) {
+		w.starting = func(_ runtime.Process, start func() error) error {
+			tries.Add(1)
+			return start()
+		}
+	})
+	create(ctx, shimless)
+	Eventually(ctx, tries.Load).Should(BeNumerically(">=", 3))
+	Expect(k8s.Delete(ctx, shimless)).To(Succeed())
+	isGone(ctx, shimless)
+	Expect(os.Rename(y.shim+".away", y.shim)).To(Succeed())
+	Expect(workloads("")).To(BeEmpty())
+	Eventually(ctx, func(g Gomega) {
+		now := count()
+		g.Expect(now.zombies).To(BeNumerically("<=", before.zombies), "left behind: zombies")
+		g.Expect(now.processes).To(BeNumerically("<=", before.processes), "left behind: processes")
+		g.Expect(now.traces).To(BeNumerically("<=", before.traces), "left behind: directories or cgroups")
+		g.Expect(now.routines).To(BeNumerically("<=", before.routines), "left behind: goroutines")
+		g.Expect(now.files).To(BeNumerically("<=", before.files), "left behind: open files")
+	}).Should(Succeed())
+})
+
+var _ = row("S13", "a list of what runs is a snapshot, whatever starts and ends meanwhile", func(ctx context.Context) {
+	steady := map[types.UID]string{}
+	for n := range 4 {
+		i := instance(fmt.Sprintf("steady-%d", n))
+		create(ctx, i)
+		runs(ctx, i, 1)
+		steady[i.UID] = i.Name
+	}
+	done := make(chan struct{})
+	complaints := make(chan error, 3)
+	var readers sync.WaitGroup
+	for range cap(complaints) {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := listRunning(ctx, steady); err != nil {
+					complaints <- err
+					return
+				}
+			}
+		})
+	}
+	all(6, func(n int) error {
+		for round := range 5 {
+			i := instance(fmt.Sprintf("passing-%d-%d", n, round))
+			if err := k8s.Create(ctx, i); err != nil {
+				return err
+			}
+			if err := until(ctx, func() (bool, error) {
+				o, err := get(ctx, i)
+				return err == nil && is(o, v1alpha1.ConditionReady), err
+			}); err != nil {
+				return err
+			}
+			if err := k8s.Delete(ctx, i); err != nil {
+				return err
+			}
+			if err := until(ctx, func() (bool, error) {
+				_, err := get(ctx, i)
+				return client.IgnoreNotFound(err) == nil && err != nil, nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	close(done)
+	readers.Wait()
+	close(complaints)
+	for err := range complaints {
+		Expect(err).NotTo(HaveOccurred())
+	}
+})
+
+func listRunning(ctx context.Context, steady map[types.UID]string) error {
+	list, err := y.rt.List(ctx)
+	if err != nil {
+		return fmt.Errorf("every list succeeds, and this one did not: %w", err)
+	}
+	times := map[types.UID]int{}
+	for _, incarnation := range list {
+		times[incarnation.UID]++
+	}
+	for uid, n := range times {
+		if n != 1 {
+			return fmt.Errorf("every list has each once, and this one has %s %d times", uid, n)
+		}
+	}
+	for uid, name := range steady {
+		if times[uid] != 1 {
+			return fmt.Errorf("every list has what runs all the time, and this one lacks %s", name)
+		}
+	}
+	return nil
+}
+
+var _ = row("S14", "what was not observed is not reported: a kill that failed, a probe that failed", func(ctx context.Context) {
+	i := instance("undead", "-ignore")
+	i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
+	create(ctx, i)
+	pid := runs(ctx, i, 1)
+	var kills atomic.Int32
+	y.world.will(func(w *world) {
+		w.killing = func(types.UID, func() error) error {
+			kills.Add(1)
+			return errors.New("it cannot be killed just now")
+		}
+	})
+	Expect(set(ctx, i, stopped)).To(Succeed())
+	Eventually(ctx, func(g Gomega) {
+		o := must(ctx, i)
+		if o.Status.LastExit != nil || o.Status.Process == nil || is(o, v1alpha1.ConditionStalled) {
+			StopTrying("it is reported stopped while it lives: " + tell(o)).Now()
+		}
+		g.Expect(kills.Load()).To(BeNumerically(">=", 4))
+	}).Should(Succeed())
+	Consistently(ctx, func(g Gomega) {
+		o := must(ctx, i)
+		g.Expect(o.Status.LastExit).To(BeNil(), "it is reported stopped while it lives")
+		g.Expect(o.Status.Process).NotTo(BeNil(), "it is reported stopped while it lives")
+	}).Should(Succeed())
+	Expect(workloads("undead")).To(Equal([]int{pid}))
+	y.world.calm()
+	rests(ctx, i)
+	Expect(workloads("undead")).To(BeEmpty())
+	Expect(must(ctx, i).Status.LastExit.Signal).To(Equal("SIGKILL"))
+
+	gate := filepath.Join(y.dir, "gate")
+	dev := server("gated", "-gate", gate)
+	dev.Spec.Readiness = &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/"}}
+	create(ctx, dev)
+	Eventually(ctx, func(g Gomega) {
+		if o := must(ctx, dev); is(o, v1alpha1.ConditionReady) {
+			StopTrying("it is reported ready although its probe fails: " + tell(o)).Now()
+		}
+		g.Expect(len(notes("refusals", "gated"))).To(BeNumerically(">=", 5))
+	}).Should(Succeed())
+	Expect(is(must(ctx, dev), v1alpha1.ConditionReady)).To(BeFalse())
+	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
+	runs(ctx, dev, 1)
+})
+
+var _ = row("S15", "every reader of a log has its own cursor", func(ctx context.Context) {
+	const lines = 5000
+	dev := server("talker", "-lines", strconv.Itoa(lines))
+	create(ctx, dev)
+	all(6, func(int) error { return readAll(ctx, dev.UID, lines) })
+	runs(ctx, dev, 1)
+})
+
+// readAll follows a log from its beginning until it has seen all lines, in their order.
+func readAll(ctx context.Context, uid types.UID, lines int) error {
+	var log runtime.Log
+	err := until(ctx, func() (bool, error) {
+		var err error
+		log, err = y.rt.OpenLog(ctx, uid)
+		return err == nil, err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var want, got bytes.Buffer
+	for n := range lines {
+		_, _ = fmt.Fprintf(&want, "line %06d\n", n)
+	}
+	for offset, piece := int64(0), make([]byte, 512); got.Len() < want.Len(); {
+		n, err := log.ReadAt(piece, offset)
+		offset += int64(n)
+		got.Write(piece[:n])
+		if n > 0 {
+			if !bytes.HasPrefix(want.Bytes(), got.Bytes()) {
+				return fmt.Errorf("a reader did not get every line in its order: %q", piece[:n])
+			}
+			continue
+		}
+		if err != nil && !strings.Contains(err.Error(), "EOF") {
+			return err
+		}
+		if err := errors.Join(log.Wait(ctx, offset), ctx.Err()); err != nil {
+			return fmt.Errorf("a reader did not get every line: %d bytes of %d: %w", got.Len(), want.Len(), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/berth-dev/berth/internal/manager"
+)
+
+const (
+	interval = 20 * time.Millisecond
+	// calm is how long something has to stay as it is.
+	calm = 500 * time.Millisecond
+	// specTime bounds one row; none needs a tenth of it on a good machine.
+	specTime = 4 * time.Minute
+)
+
+var (
+	// patience is how long to wait for something that has to happen.
+	patience = 60 * time.Second
+	// fault is what is taken out in this run; nil when all guards are in place.
+	fault *tooth
+
+	config *rest.Config
+	// k8s is a user's client: it reads and writes without a cache.
+	k8s         client.WithWatch
+	environment *envtest.Environment
+	// programs is where the binaries are; whatever runs from there was started by this suite.
+	programs string
+)
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv("RACES_BREAK"); name == "list" {
+		for _, t := range teeth {
+			fmt.Println(t.row, t.without)
+		}
+		return
+	} else if name != "" {
+		if fault = toothOf(name); fault == nil {
+			fmt.Println("no such row:", name)
+			os.Exit(2)
+		}
+		patience = 12 * time.Second // it will not happen
+	}
+	os.Exit(m.Run())
+}
+
+func TestRaces(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(interval)
+	SetDefaultConsistentlyDuration(calm)
+	SetDefaultConsistentlyPollingInterval(interval)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "Races")
+	if fault == nil {
+		noLeak(t, before)
+	}
+}
+
+// noLeak fails when a goroutine is left. Idle connections to the API server and logging end by themselves or never.
+func noLeak(t *testing.T, before goleak.Option) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Eventually(func() error {
+		return goleak.Find(before,
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
+			goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
+			goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+			goleak.IgnoreAnyFunction("os/signal.loop"),
+			goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),
+		)
+	}).WithTimeout(patience).Should(Succeed())
+}
+
+var _ = BeforeSuite(func() {
+	ctrl.SetLogger(logr.Discard())
+	var err error
+	programs, err = os.MkdirTemp("", "berth-races-")
+	Expect(err).NotTo(HaveOccurred())
+	programs, err = filepath.EvalSymlinks(programs)
+	Expect(err).NotTo(HaveOccurred())
+	build := exec.Command("go", "build", "-o", programs+"/", "./cmd/berth-shim", "./test/races/workload")
+	build.Dir = filepath.Join("..", "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+
+	environment = &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory = filepath.Join("..", "..", "bin")
+	}
+	config, err = environment.Start()
+	Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	config.QPS, config.Burst = 2000, 4000
+	k8s, err = client.NewWithWatch(fault.users(config), client.Options{Scheme: manager.Scheme()})
+	Expect(err).NotTo(HaveOccurred())
+})
+
+var _ = AfterSuite(func() {
+	Expect(environment.Stop()).To(Succeed())
+	if fault == nil {
+		Expect(ours()).To(BeEmpty(), "no process of the suite is left")
+		Expect(zombies()).To(BeEmpty(), "no child is left unreaped")
+	}
+	Expect(os.RemoveAll(programs)).To(Succeed())
+})
+
+// row is one row of the race table.
+func row(id, text string, body func(ctx context.Context)) bool {
+	return It(id+" "+text, Label(id), SpecTimeout(specTime), func(ctx SpecContext) {
+		// What it says with its guard taken out is what the tooth is about; the clean-up has other words.
+		DeferCleanup(func() {
+			if report := CurrentSpecReport(); fault != nil && report.Failed() {
+				message := strings.Join(strings.Fields(report.FailureMessage()), " ")
+				if at := strings.Index(message, fault.sees); at >= 0 {
+					fmt.Printf("\n%s saw %s\n", id, message[at:min(len(message), at+160)])
+				}
+			}
+		})
+		body(ctx)
+	})
+}
+
+var _ = ReportAfterEach(func(report SpecReport) {
+	if report.State.Is(types.SpecStateSkipped) {
+		return
+	}
+	verdict := "ok"
+	if report.Failed() {
+		verdict = "FAILED"
+	}
+	fmt.Printf("%s %s %.1fs\n", strings.Fields(report.LeafNodeText)[0], verdict, report.RunTime.Seconds())
+})
+
+// all does something n times at once, and fails when one of them did.
+func all(n int, do func(i int) error) {
+	GinkgoHelper()
+	errs := make(chan error, n)
+	for i := range n {
+		go func() { errs <- do(i) }()
+	}
+	for range n {
+		Expect(<-errs).To(Succeed())
+	}
+}

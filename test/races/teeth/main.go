@@ -1,0 +1,83 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command teeth runs each row of test/races with its guard taken out, and fails unless the row does, for the reason that is expected.
+//
+//	teeth races.test [row]...
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// limit is how long one row may take to fail; then it is asked to end, and after patience killed.
+	limit    = 2 * time.Minute
+	patience = 30 * time.Second
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: teeth races.test [row]...")
+		os.Exit(2)
+	}
+	binary, err := filepath.Abs(os.Args[1])
+	var rows []byte
+	if err == nil {
+		list := exec.Command(binary)
+		list.Env = append(os.Environ(), "RACES_BREAK=list")
+		rows, err = list.Output()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "list the rows:", err)
+		os.Exit(2)
+	}
+	blunt := 0
+	for line := range strings.Lines(string(rows)) {
+		row, without, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if only := os.Args[2:]; len(only) > 0 && !slices.Contains(only, row) {
+			continue
+		}
+		if !bites(binary, row, without) {
+			blunt++
+		}
+	}
+	if blunt > 0 {
+		fmt.Printf("%d rows do not notice that their guard is gone\n", blunt)
+		os.Exit(1)
+	}
+}
+
+// bites runs one row with its fault. It has to fail by itself, and its spec has to say that it saw what the fault does.
+func bites(binary, row, without string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	run := exec.CommandContext(ctx, binary, "-test.timeout=10m", "-ginkgo.label-filter="+row)
+	run.Env = append(os.Environ(), "RACES_BREAK="+row)
+	run.Cancel = func() error { return run.Process.Signal(unix.SIGINT) }
+	run.WaitDelay = patience
+	var output bytes.Buffer
+	run.Stdout, run.Stderr = &output, &output
+	started := time.Now()
+	err := run.Run()
+	took := time.Since(started).Round(100 * time.Millisecond)
+	mark := row + " saw "
+	for line := range strings.Lines(output.String()) {
+		if err != nil && strings.HasPrefix(line, mark) {
+			fmt.Printf("%s bites %s without: %s; it saw: %s\n", row, took, without, strings.TrimSpace(strings.TrimPrefix(line, mark)))
+			return true
+		}
+	}
+	fmt.Printf("%s DOES NOT BITE %s without: %s\n%s\n", row, took, without, output.String())
+	return false
+}

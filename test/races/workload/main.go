@@ -1,0 +1,143 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command workload is the process that the races are run with. It says by itself when it is not alone under its name, which signals it got and
+// how it came and went, in files that any number of processes append to.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	dir    = flag.String("dir", "", "directory of the files that are written")
+	name   = flag.String("name", "", "name under which it has to be alone; none: it need not be")
+	serve  = flag.Bool("serve", false, "answer HTTP on the port in PORT")
+	listen = flag.Int("listen", 0, "listen on this port as well")
+	gate   = flag.String("gate", "", "answer 503 until this file is there")
+	ignore = flag.Bool("ignore", false, "do not end on SIGTERM")
+	slow   = flag.Duration("slow", 0, "how long to go on after SIGTERM")
+	child  = flag.Bool("child", false, "start a child in a session of its own that ignores SIGTERM")
+	lines  = flag.Int("lines", 0, "print so many numbered lines")
+	code   = flag.Int("exit", -1, "end at once with this code")
+)
+
+func main() {
+	flag.Parse()
+	if *dir == "" {
+		fmt.Fprintln(os.Stderr, "workload: -dir is missing")
+		os.Exit(2)
+	}
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	note("starts", "")
+	lock := alone()
+	if *code >= 0 {
+		note("ends", "")
+		os.Exit(*code)
+	}
+	if *child {
+		startChild()
+	}
+	if *serve {
+		answer(os.Getenv("PORT"))
+	}
+	if *listen > 0 {
+		answer(fmt.Sprint(*listen))
+	}
+	for i := range *lines {
+		fmt.Printf("line %06d\n", i)
+	}
+	wait(signals)
+	note("ends", "")
+	_ = lock.Close()
+}
+
+// note appends a line in one write, so that lines of several processes never mix.
+func note(file, what string) {
+	f, err := os.OpenFile(filepath.Join(*dir, file), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "%s %d %s\n", *name, os.Getpid(), what)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(3)
+	}
+}
+
+// alone takes the lock of the name for as long as the process lives, and tells when somebody else has it.
+func alone() *os.File {
+	if *name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(*dir, *name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		note("violations", "is not alone: "+err.Error())
+	}
+	return f
+}
+
+func startChild() {
+	self, err := os.Executable()
+	if err == nil {
+		command := exec.Command(self, "-dir", *dir, "-name", *name+".child", "-ignore")
+		command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		err = command.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(4)
+	}
+}
+
+// answer serves HTTP: its own PID, and 503 while the gate is closed.
+func answer(port string) {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		note("collisions", err.Error())
+		os.Exit(5)
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if *gate != "" {
+			if _, err := os.Stat(*gate); err != nil {
+				note("refusals", "")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+		}
+		_, _ = fmt.Fprintln(w, os.Getpid())
+	})
+	go func() { _ = http.Serve(listener, handler) }() //nolint:gosec // a test talks to it
+}
+
+// wait returns when the process has to end.
+func wait(signals <-chan os.Signal) {
+	var end <-chan time.Time
+	for {
+		select {
+		case s := <-signals:
+			note("signals", s.String())
+			if !*ignore && end == nil {
+				end = time.After(*slow)
+			}
+		case <-end:
+			return
+		}
+	}
+}

@@ -1,0 +1,303 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/host"
+)
+
+// backend is all that the host runtime can do and a row needs.
+type backend interface {
+	runtime.Runtime
+	runtime.Inspector
+	runtime.Logger
+}
+
+// yard is what one row works in: a namespace, a directory for its workloads, and a manager over a host runtime of its own.
+type yard struct {
+	namespace string
+	dir       string
+	stateDir  string
+	shim      string
+	// world is what may go wrong outside; rt is what the manager sees.
+	world *world
+	rt    backend
+
+	host *host.Host
+	stop func()
+	// abandoned are the shims that a manager has let go of. Of a real one that has ended they are no children any more; here they are to be reaped.
+	abandoned []int
+	// stateDirs are all that were used; more than one only when a fault wants it.
+	stateDirs []string
+}
+
+var y *yard
+
+var _ = BeforeEach(func(ctx SpecContext) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "race-"}}
+	Expect(k8s.Create(ctx, namespace)).To(Succeed())
+	y = &yard{namespace: namespace.Name, dir: GinkgoT().TempDir(), world: &world{}}
+	y.stateDir = filepath.Join(programs, namespace.Name)
+	// A link, so that a row can take the shim away.
+	y.shim = filepath.Join(programs, namespace.Name+"-shim")
+	Expect(os.Link(filepath.Join(programs, "berth-shim"), y.shim)).To(Succeed())
+	DeferCleanup(y.raze)
+	y.start()
+})
+
+var _ = AfterEach(func(ctx SpecContext) {
+	if fault != nil || CurrentSpecReport().Failed() {
+		return
+	}
+	y.world.calm()
+	y.start()
+	y.empty(ctx)
+	neverTwo()
+	Expect(workloads("")).To(BeEmpty(), "no process without an object")
+	Eventually(ctx, func(g Gomega) {
+		y.reap()
+		g.Expect(zombies()).To(BeEmpty(), "no child is left unreaped")
+	}).Should(Succeed())
+	y.halt()
+	Expect(cgroups(y.stateDir)).To(BeEmpty(), "no cgroup is left")
+	Expect(os.RemoveAll(y.stateDir)).To(Succeed())
+})
+
+// start begins a manager over what is in the state directory, unless there is one.
+func (y *yard) start() {
+	GinkgoHelper()
+	if y.stop != nil {
+		return
+	}
+	dir := y.stateDir
+	if fault != nil && fault.forgets {
+		dir = fmt.Sprintf("%s-%d", dir, len(y.stateDirs))
+	}
+	y.stateDirs = append(y.stateDirs, dir)
+	var err error
+	y.host, err = host.New(host.Options{StateDir: dir, ShimPath: y.shim})
+	Expect(err).NotTo(HaveOccurred())
+	y.world.under(y.host)
+	y.rt = fault.runtime(y.world)
+	y.stop = y.manage(y.rt)
+}
+
+// manage runs a manager until the function that it gives is called.
+func (y *yard) manage(rt runtime.Runtime) func() {
+	GinkgoHelper()
+	mgr, err := manager.New(fault.managers(config), manager.Options{
+		Runtime: rt, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	return func() {
+		GinkgoHelper()
+		cancel()
+		if fault == nil {
+			Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
+			return
+		}
+		select {
+		case <-ended:
+		case <-time.After(3 * time.Second): // it may never end
+		}
+	}
+}
+
+// halt ends the manager and lets go of the processes, which go on.
+func (y *yard) halt() {
+	GinkgoHelper()
+	if y.stop == nil {
+		return
+	}
+	y.stop()
+	y.stop = nil
+	for _, p := range ours() {
+		if p.shim() {
+			y.abandoned = append(y.abandoned, p.PID)
+		}
+	}
+	Expect(y.host.Close()).To(Succeed())
+}
+
+// reap takes note of the end of shims that were let go of.
+func (y *yard) reap() {
+	for _, pid := range zombies() {
+		if slices.Contains(y.abandoned, pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+}
+
+// empty deletes all objects and waits until nothing of them is left.
+func (y *yard) empty(ctx context.Context) {
+	GinkgoHelper()
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}} {
+		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
+	}
+	Eventually(ctx, func(g Gomega) {
+		var servers v1alpha1.DevServerList
+		var instances v1alpha1.InstanceList
+		g.Expect(k8s.List(ctx, &servers, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &instances, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(servers.Items).To(BeEmpty())
+		g.Expect(instances.Items).To(BeEmpty())
+		g.Expect(traces(y.stateDir)).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+// raze ends whatever a row has left that failed.
+func (y *yard) raze() {
+	y.world.calm()
+	if y.stop != nil {
+		y.stop()
+		y.stop = nil
+	}
+	gone := func() bool {
+		processes := ours()
+		for _, p := range processes {
+			end(p.Process)
+		}
+		return len(processes) == 0
+	}
+	Eventually(gone).Should(BeTrue())
+	if y.host != nil {
+		_ = y.host.Close()
+	}
+	for _, dir := range y.stateDirs {
+		for _, group := range cgroups(dir) {
+			removeCgroup(group)
+		}
+	}
+}
+
+// cgroups gives the subtrees of cgroups that belong to a state directory.
+func cgroups(stateDir string) []string {
+	sum := sha256.Sum256([]byte(stateDir))
+	install := "berth-" + hex.EncodeToString(sum[:6])
+	var all []string
+	for _, mount := range cgroupMounts() {
+		_ = filepath.WalkDir(mount, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil || !entry.IsDir():
+				return nil //nolint:nilerr // a cgroup that goes meanwhile is none of ours
+			case entry.Name() == install:
+				all = append(all, path)
+				return fs.SkipDir
+			case strings.HasPrefix(entry.Name(), "berth-"):
+				return fs.SkipDir
+			}
+			return nil
+		})
+	}
+	return all
+}
+
+func cgroupMounts() []string {
+	data, err := os.ReadFile("/proc/self/mounts")
+	Expect(err).NotTo(HaveOccurred())
+	var mounts []string
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[2] == "cgroup2" {
+			mounts = append(mounts, fields[1])
+		}
+	}
+	return mounts
+}
+
+// removeCgroup removes a cgroup without processes and all below it, the deepest first.
+func removeCgroup(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if entry.IsDir() {
+			removeCgroup(filepath.Join(dir, entry.Name()))
+		}
+	}
+	_ = os.Remove(dir)
+}
+
+// world is the runtime with what may go wrong outside of it. Rows say what does.
+type world struct {
+	backend
+
+	mu       sync.Mutex
+	starting func(p runtime.Process, start func() error) error
+	killing  func(uid types.UID, kill func() error) error
+	looking  func(uid types.UID)
+}
+
+func (w *world) under(b backend) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.backend = b
+}
+
+// will says what goes wrong from now on.
+func (w *world) will(change func(w *world)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(w)
+}
+
+// calm lets nothing go wrong any more.
+func (w *world) calm() {
+	w.will(func(w *world) { w.starting, w.killing, w.looking = nil, nil, nil })
+}
+
+func (w *world) now() (b backend, starting func(runtime.Process, func() error) error, killing func(types.UID, func() error) error, looking func(types.UID)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.backend, w.starting, w.killing, w.looking
+}
+
+func (w *world) Start(ctx context.Context, p runtime.Process) error {
+	b, starting, _, _ := w.now()
+	start := func() error { return b.Start(ctx, p) }
+	if starting == nil {
+		return start()
+	}
+	return starting(p, start)
+}
+
+func (w *world) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	b, _, killing, _ := w.now()
+	kill := func() error { return b.Kill(ctx, uid, incarnation) }
+	if killing == nil {
+		return kill()
+	}
+	return killing(uid, kill)
+}
+
+func (w *world) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	b, _, _, looking := w.now()
+	if looking != nil {
+		looking(uid)
+	}
+	return b.Observe(ctx, uid)
+}
