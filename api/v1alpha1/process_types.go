@@ -315,6 +315,7 @@ type ProcessStatus struct {
 
 	// How often a process was started again, for whatever reason.
 	// +optional
+	// +kubebuilder:default=0
 	RestartCount int64 `json:"restartCount,omitempty"`
 
 	// The process of the current incarnation; unset while there is none.
