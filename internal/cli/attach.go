@@ -91,26 +91,27 @@ func (a *app) join(ctx context.Context, conn *endpoint.Conn, window window) (det
 	go func() { left <- copyKeys(conn, a.in) }()
 	ended := make(chan error, 1)
 	go func() { ended <- conn.Receive(a.out, nil) }()
+	hangUp := func() error {
+		_ = conn.Close()
+		return <-ended
+	}
 	for {
 		select {
 		case <-ctx.Done():
-			_ = conn.Close()
-			_ = <-ended
+			_ = hangUp()
 			return false, ctx.Err()
 		case err := <-ended:
 			return false, err
 		case err := <-left:
 			switch {
 			case errors.Is(err, errDetached):
-				_ = conn.Close()
-				_ = <-ended
+				_ = hangUp()
 				return true, nil
 			case errors.Is(err, io.EOF):
 				// Input that was piped in is at its end; the output of what it did may still come.
 				left = nil
 			default:
-				_ = conn.Close()
-				_ = <-ended
+				_ = hangUp()
 				return false, err
 			}
 		}

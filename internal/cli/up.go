@@ -132,12 +132,15 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig: %w", err)
 	}
-	if len(manifests) == 0 {
-		return path, nil
-	}
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return "", fmt.Errorf("apply manifests: %w", err)
+	}
+	if err := shareEndpoint(ctx, api); err != nil {
+		return "", err
+	}
+	if len(manifests) == 0 {
+		return path, nil
 	}
 	if err := awaitNamespace(ctx, api, corev1.NamespaceDefault); err != nil {
 		return "", err

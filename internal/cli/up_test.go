@@ -11,6 +11,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
@@ -18,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
@@ -92,6 +95,7 @@ func TestUp(t *testing.T) {
 	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
 	g.Expect(f.out.String()).To(ContainSubstring("export KUBECONFIG=" + kubeconfig))
 	first := readShell(g, kubeconfig)
+	expectEndpointIsFound(g, kubeconfig)
 	g.Expect(end()).To(BeZero(), f.err.String())
 	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C ends the processes")
 
@@ -120,6 +124,33 @@ func readShell(g Gomega, kubeconfig string) *v1alpha1.Instance {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell"}}
 	g.Expect(api.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 	return instance
+}
+
+// expectEndpointIsFound shows that a user without any right finds the endpoint, and is refused there.
+func expectEndpointIsFound(g Gomega, kubeconfig string) {
+	ctx := context.Background()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	g.Expect(err).NotTo(HaveOccurred())
+	admin, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nobody"}}
+	g.Expect(admin.Create(ctx, account)).To(Succeed())
+	token := &authenticationv1.TokenRequest{}
+	g.Expect(admin.SubResource("token").Create(ctx, account, token)).To(Succeed())
+
+	config.BearerToken = token.Status.Token
+	nobody, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	var found *endpoint.Client
+	g.Eventually(func() (err error) {
+		found, err = endpoint.Find(ctx, config, nobody)
+		return err
+	}, timeout).Should(Succeed())
+	defer found.Close()
+	g.Eventually(func() error {
+		_, err := found.Log(ctx, endpoint.Object{Namespace: "default", Resource: "instances", Name: "shell"}, endpoint.LogOptions{Tail: -1})
+		return err
+	}, timeout).Should(MatchError(ContainSubstring(`user "system:serviceaccount:default:nobody" may not get instances/log`)))
 }
 
 func assets(t *testing.T) string {

@@ -115,11 +115,11 @@ func (l *memoryLog) Close() error { return nil }
 // stub is a runtime that has output and a terminal that echoes.
 type stub struct {
 	runtime.Runtime
-	mu      sync.Mutex
-	logs    map[types.UID]*memoryLog
-	phase   runtime.Phase
-	sizes   chan runtime.Terminal
-	attach  func(ctx context.Context, in io.Reader, out io.Writer) error
+	mu     sync.Mutex
+	logs   map[types.UID]*memoryLog
+	phase  runtime.Phase
+	sizes  chan runtime.Terminal
+	attach func(ctx context.Context, in io.Reader, out io.Writer) error
 }
 
 func (s *stub) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {

@@ -133,7 +133,9 @@ func (s *Server) Start(ctx context.Context) error {
 			err = server.Close()
 		}
 		done()
-		_ = <-served // what Shutdown said is what counts
+		if late := <-served; err == nil {
+			err = late
+		}
 	}
 	s.streams.Wait()
 	<-published
