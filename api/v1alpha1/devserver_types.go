@@ -26,7 +26,7 @@ type DevServerSpec struct {
 	// +kubebuilder:default={}
 	URL URLSpec `json:"url,omitzero"`
 
-	// When the server counts as ready. Unset: when one of its processes listens on a TCP port.
+	// When the server counts as ready. Unset: when one of its processes listens on a TCP port and has answered there once.
 	// +optional
 	Readiness *Probe `json:"readiness,omitempty"`
 

@@ -29,6 +29,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/config/crd"
+	"github.com/berth-dev/berth/config/rbac"
 	"github.com/berth-dev/berth/internal/endpoint"
 )
 
@@ -263,31 +264,27 @@ func awaitNamespace(ctx context.Context, api client.Reader, name string) error {
 	return nil
 }
 
-// shareEndpoint lets everybody who is known to the API server find the endpoint for logs and terminals; what they may do there is asked for each request.
-func shareEndpoint(ctx context.Context, api client.Client) error {
-	role := map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "berth-endpoint-finder"}
-	object := func(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
-		made := &unstructured.Unstructured{Object: fields}
-		made.SetAPIVersion(apiVersion)
-		made.SetKind(kind)
-		made.SetNamespace(namespace)
-		made.SetName(name)
-		return made
+// installRoles installs the roles of users, and lets everybody who is known to the API server find the endpoint for logs and terminals; what they may do there
+// is asked for each request.
+func installRoles(ctx context.Context, api client.Client) error {
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": endpoint.Namespace}}}
+	if err := serverSideApply(ctx, api, namespace); err != nil {
+		return fmt.Errorf("install the roles: %w", err)
 	}
-	for _, made := range []*unstructured.Unstructured{
-		object("v1", "Namespace", "", endpoint.Namespace, map[string]any{}),
-		object("rbac.authorization.k8s.io/v1", "Role", endpoint.Namespace, "berth-endpoint-finder", map[string]any{
-			"rules": []any{map[string]any{
-				"apiGroups": []any{""}, "resources": []any{"configmaps"}, "resourceNames": []any{endpoint.ConfigMap}, "verbs": []any{"get"},
-			}},
-		}),
-		object("rbac.authorization.k8s.io/v1", "RoleBinding", endpoint.Namespace, "berth-endpoint-finder", map[string]any{
-			"roleRef":  role,
-			"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}},
-		}),
-	} {
-		if err := serverSideApply(ctx, api, made); err != nil {
-			return fmt.Errorf("let users find the endpoint: %s: %w", strings.ToLower(made.GetKind()), err)
+	for _, manifests := range [][]byte{rbac.UserRoles, rbac.EndpointFinder} {
+		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
+		for {
+			role := &unstructured.Unstructured{}
+			err := decoder.Decode(&role.Object)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err == nil {
+				err = serverSideApply(ctx, api, role)
+			}
+			if err != nil {
+				return fmt.Errorf("install the roles: %s: %w", role.GetName(), err)
+			}
 		}
 	}
 	return nil

@@ -136,7 +136,7 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 	if err != nil {
 		return "", fmt.Errorf("apply manifests: %w", err)
 	}
-	if err := shareEndpoint(ctx, api); err != nil {
+	if err := installRoles(ctx, api); err != nil {
 		return "", err
 	}
 	if len(manifests) == 0 {

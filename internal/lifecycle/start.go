@@ -74,7 +74,9 @@ func (m *machine) start() {
 	m.startIntended()
 }
 
-func startingMessage(incarnation int64) string { return fmt.Sprintf("Starting incarnation %d.", incarnation) }
+func startingMessage(incarnation int64) string {
+	return fmt.Sprintf("Starting incarnation %d.", incarnation)
+}
 
 // startIntended starts the incarnation that the record names, with the spec as it is now.
 func (m *machine) startIntended() {
