@@ -169,7 +169,7 @@ func (r *Reconciler) release(ctx context.Context, v *visit) error {
 // forget drops what is kept in memory of an object that is gone.
 func (r *Reconciler) forget(object Object) {
 	r.memory.leave(client.ObjectKeyFromObject(object))
-	liveProcesses.forget(object.GetUID())
+	counted.forget(object.GetUID())
 	r.Kind.Forget(object.GetUID())
 }
 

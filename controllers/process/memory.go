@@ -5,6 +5,7 @@ package process
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -20,6 +21,21 @@ type memory struct {
 	versions map[types.UID]string
 	// complained holds what was told already about a runtime that cannot be asked.
 	complained map[types.UID]bool
+	// began is when the first object was seen, and sighted are those that were since. For metrics only.
+	began   time.Time
+	sighted map[types.UID]bool
+}
+
+// firstSight says whether an object is seen for the first time, and when the first of all was.
+func (m *memory) firstSight(uid types.UID, now time.Time) (began time.Time, first bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sighted == nil {
+		m.began, m.sighted = now, map[types.UID]bool{}
+	}
+	first = !m.sighted[uid]
+	m.sighted[uid] = true
+	return m.began, first
 }
 
 // meet notes that a key stands for a UID, and gives the UID that it stood for before if that was another.
@@ -51,6 +67,7 @@ func (m *memory) leave(key types.NamespacedName) (uid types.UID, known bool) {
 func (m *memory) drop(uid types.UID) {
 	delete(m.versions, uid)
 	delete(m.complained, uid)
+	delete(m.sighted, uid)
 }
 
 // wrote notes the version that one of our writes has made.

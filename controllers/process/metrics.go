@@ -16,41 +16,53 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The metrics of Berth, beside those of controller-runtime. No label holds the name of an object.
-//
-//	| name                         | labels       | meaning                                                                     |
-//	|------------------------------|--------------|-----------------------------------------------------------------------------|
-//	| berth_starts_total           | kind, reason | processes started; reason: Created, or why it was restarted                 |
-//	| berth_live_processes         | kind         | objects whose process lives                                                 |
-//	| berth_apply_to_ready_seconds | kind         | time from the first sight of a generation until it is ready                 |
+// The metrics of Berth, beside those of controller-runtime; docs/metrics.md tells what they are good for. No label holds the name of an object,
+// so their number is bounded by what is in the API.
 var (
 	starts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "berth_starts_total",
-		Help: "Processes started, by kind and reason (Created, or why it was restarted).",
+		Help: "Processes started, by kind and reason: Created, Resumed after a stop, or why it was restarted.",
 	}, []string{"kind", "reason"})
 	live = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "berth_live_processes",
 		Help: "Objects whose process lives, by kind.",
 	}, []string{"kind"})
+	breakers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "berth_breakers",
+		Help: "Objects by kind and the state of their circuit breaker.",
+	}, []string{"kind", "state"})
 	applyToReady = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "berth_apply_to_ready_seconds",
 		Help:    "Seconds from the first sight of a generation of an object until that generation is ready, by kind.",
-		Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
+		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
+	}, []string{"kind"})
+	adoption = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "berth_adoption_seconds",
+		Help:    "Seconds from the first reconcile of a manager until a process that it found running was taken over, by kind.",
+		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+	}, []string{"kind"})
+	writesPerTransition = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "berth_status_writes_per_transition",
+		Help:    "Status writes from one rest (Ready or Stalled) of an object to the next, by kind.",
+		Buckets: []float64{1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50},
 	}, []string{"kind"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(starts, live, applyToReady)
+	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition)
 }
 
-// reasonCreated labels the first start of an object.
-const reasonCreated = "Created"
+// The reasons of starts that are no restarts.
+const (
+	reasonCreated = "Created"
+	reasonResumed = "Resumed"
+)
 
 // countStart counts a start under the reason that the status gives for it.
 func countStart(kind string, v *visit) {
 	reason := reasonCreated
 	if v.step.Incarnation > 1 {
-		reason = v1alpha1.ReasonCrashed
+		reason = reasonResumed
 		restarting := meta.FindStatusCondition(v.object.GetProcessStatus().Conditions, v1alpha1.ConditionRestarting)
 		if restarting != nil && isTrue(v.object, v1alpha1.ConditionRestarting) {
 			reason = restarting.Reason
@@ -61,70 +73,115 @@ func countStart(kind string, v *visit) {
 
 // measure brings the metrics to what this visit found.
 func (r *Reconciler) measure(v *visit) {
-	kind := r.Kind.Resource()
-	running := v.current != nil && v.current.Phase == runtime.Running
-	liveProcesses.set(kind, v.object.GetUID(), running)
-	ready := isTrue(v.object, v1alpha1.ConditionReady)
-	if waited, done := liveProcesses.readyAfter(v.object.GetUID(), v.object.GetGeneration(), ready, v.now); done {
-		applyToReady.WithLabelValues(kind).Observe(waited.Seconds())
+	kind, uid, status := r.Kind.Resource(), v.object.GetUID(), v.object.GetProcessStatus()
+	found := sight{
+		generation: v.object.GetGeneration(),
+		running:    v.current != nil && v.current.Phase == runtime.Running,
+		ready:      isTrue(v.object, v1alpha1.ConditionReady),
+		stalled:    isTrue(v.object, v1alpha1.ConditionStalled),
+		written:    v.written,
 	}
+	if status.Breaker != nil {
+		found.breaker = string(status.Breaker.State)
+	}
+	counted.note(kind, uid, found, v.now)
+	if since, first := r.memory.firstSight(uid, v.now); first && v.current != nil {
+		adoption.WithLabelValues(kind).Observe(v.now.Sub(since).Seconds())
+	}
+}
+
+// sight is what one visit found, as far as it is counted.
+type sight struct {
+	generation              int64
+	running, ready, stalled bool
+	written                 bool
+	breaker                 string
 }
 
 // census is what the gauges are counted from.
 type census struct {
 	mu      sync.Mutex
-	running map[types.UID]string
-	waiting map[types.UID]waiting
+	tallies map[types.UID]*tally
 }
 
-// waiting is a generation that was seen; since is zero once it was ready.
-type waiting struct {
-	generation int64
-	since      time.Time
+// tally is what is kept of one object.
+type tally struct {
+	kind    string
+	running bool
+	breaker string
+	// generation is the newest that was seen; waitingSince is zero once it was ready.
+	generation   int64
+	waitingSince time.Time
+	// writes are those of the status since the last rest.
+	writes int
 }
 
-var liveProcesses = &census{running: map[types.UID]string{}, waiting: map[types.UID]waiting{}}
+var counted = &census{tallies: map[types.UID]*tally{}}
 
-func (c *census) set(kind string, uid types.UID, running bool) {
+func (c *census) note(kind string, uid types.UID, found sight, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, counted := c.running[uid]
-	switch {
-	case running && !counted:
-		c.running[uid] = kind
-		live.WithLabelValues(kind).Inc()
-	case !running && counted:
-		delete(c.running, uid)
-		live.WithLabelValues(kind).Dec()
+	t := c.tallies[uid]
+	if t == nil {
+		t = &tally{kind: kind}
+		c.tallies[uid] = t
+	}
+	t.setRunning(found.running)
+	t.setBreaker(found.breaker)
+	t.wait(found, now)
+	if found.written {
+		t.writes++
+	}
+	if t.writes > 0 && (found.ready || found.stalled) {
+		writesPerTransition.WithLabelValues(kind).Observe(float64(t.writes))
+		t.writes = 0
 	}
 }
 
 func (c *census) forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.waiting, uid)
-	if kind, counted := c.running[uid]; counted {
-		delete(c.running, uid)
-		live.WithLabelValues(kind).Dec()
+	if t := c.tallies[uid]; t != nil {
+		t.setRunning(false)
+		t.setBreaker("")
+		delete(c.tallies, uid)
 	}
 }
 
-// readyAfter says, once per generation that was not ready at first sight, how long it took until it was.
-func (c *census) readyAfter(uid types.UID, generation int64, ready bool, now time.Time) (waited time.Duration, done bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	seen, known := c.waiting[uid]
-	if !known || seen.generation != generation {
-		seen = waiting{generation: generation}
-		if !ready {
-			seen.since = now
+func (t *tally) setRunning(running bool) {
+	switch {
+	case running && !t.running:
+		live.WithLabelValues(t.kind).Inc()
+	case !running && t.running:
+		live.WithLabelValues(t.kind).Dec()
+	}
+	t.running = running
+}
+
+func (t *tally) setBreaker(state string) {
+	if t.breaker == state {
+		return
+	}
+	if t.breaker != "" {
+		breakers.WithLabelValues(t.kind, t.breaker).Dec()
+	}
+	if state != "" {
+		breakers.WithLabelValues(t.kind, state).Inc()
+	}
+	t.breaker = state
+}
+
+// wait observes, once per generation that was not ready at first sight, how long it took until it was.
+func (t *tally) wait(found sight, now time.Time) {
+	if t.generation != found.generation {
+		t.generation, t.waitingSince = found.generation, time.Time{}
+		if !found.ready {
+			t.waitingSince = now
 		}
-		c.waiting[uid] = seen
-		return 0, false
+		return
 	}
-	if !ready || seen.since.IsZero() {
-		return 0, false
+	if found.ready && !t.waitingSince.IsZero() {
+		applyToReady.WithLabelValues(t.kind).Observe(now.Sub(t.waitingSince).Seconds())
+		t.waitingSince = time.Time{}
 	}
-	c.waiting[uid] = waiting{generation: generation}
-	return now.Sub(seen.since), true
 }

@@ -111,7 +111,7 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 	if apierrors.IsNotFound(err) {
 		if uid, known := r.memory.leave(req.NamespacedName); known {
 			r.Kind.Forget(uid)
-			liveProcesses.forget(uid)
+			counted.forget(uid)
 		}
 		return nil, nil // nothing there is no error, and the caller asks for it
 	}
@@ -120,7 +120,7 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 	}
 	if before, other := r.memory.meet(req.NamespacedName, object.GetUID()); other {
 		r.Kind.Forget(before)
-		liveProcesses.forget(before)
+		counted.forget(before)
 	}
 	return object, nil
 }

@@ -1,0 +1,239 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics checks that what a manager serves beside its work is there and is what docs/metrics.md says.
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+const patience = 2 * time.Minute
+
+// TestMetricsAndChecks leads an Instance through start, crash, restart, stop and adoption, so that every metric has something to say.
+func TestMetricsAndChecks(t *testing.T) {
+	g := NewWithT(t)
+	ctrl.SetLogger(logr.Discard())
+	config := controlPlane(t)
+	k8s, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	backend := fake.WithSockets(fake.New(t.Context(), clock.RealClock{}))
+	first := start(t, config, backend)
+
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "measured"}}
+	instance.Spec.Process.Command = []string{"serve"}
+	instance.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
+	g.Expect(k8s.Create(t.Context(), instance)).To(Succeed())
+	isReady(g, k8s, instance, 1)
+	backend.Exit(instance.UID, runtime.Exit{Known: true, Code: 3})
+	isReady(g, k8s, instance, 2)
+	set(g, k8s, instance, func() { instance.Spec.RestartToken = "again" })
+	isReady(g, k8s, instance, 3)
+	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
+	g.Eventually(func(g Gomega) { // a start before the end was noticed would be a restart
+		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		g.Expect(meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
+	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
+	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateRunning })
+	isReady(g, k8s, instance, 4)
+	first.stop()
+	second := start(t, config, backend)
+
+	g.Eventually(func(g Gomega) { // the numbers are counted after the write that a client can see
+		sample := samples(g, second.scrape(g))
+		for _, reason := range []string{"Created", "Crashed", "Requested", "Resumed"} {
+			g.Expect(sample[`berth_starts_total{kind="instances",reason="`+reason+`"}`]).To(Equal("1"), reason)
+		}
+		g.Expect(sample[`berth_live_processes{kind="instances"}`]).To(Equal("1"))
+		g.Expect(sample[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("1"))
+		g.Expect(sample[`berth_adoption_seconds_count{kind="instances"}`]).To(Equal("1"))
+		g.Expect(sample[`berth_apply_to_ready_seconds_bucket{kind="instances",le="0.001"}`]).NotTo(BeEmpty(), "buckets begin at 1 ms")
+		g.Expect(sample[`berth_apply_to_ready_seconds_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
+		g.Expect(sample[`berth_status_writes_per_transition_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
+	}).WithTimeout(patience).Should(Succeed())
+	asDocumented(g, second.scrape(g))
+
+	for _, check := range []string{"healthz", "healthz/ping", "readyz", "readyz/cache"} {
+		g.Eventually(func() (string, error) { return get("http://" + second.health + "/" + check) }).WithTimeout(patience).Should(Equal("ok"), check)
+	}
+	g.Expect(k8s.Delete(t.Context(), instance)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(samples(g, second.scrape(g))[`berth_live_processes{kind="instances"}`]).To(Equal("0"))
+		g.Expect(samples(g, second.scrape(g))[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("0"))
+	}).WithTimeout(patience).Should(Succeed())
+}
+
+// running is a manager and where it serves.
+type running struct {
+	metrics, health string
+	stop            func()
+}
+
+// start runs a manager. Its ports are free when they are chosen; should somebody else take one before it does, others are tried.
+func start(t *testing.T, config *rest.Config, backend runtime.Runtime) *running {
+	t.Helper()
+	g := NewWithT(t)
+	for range 10 {
+		r := &running{metrics: freeAddress(g), health: freeAddress(g)}
+		mgr, err := manager.New(config, manager.Options{
+			Runtime: backend, Metrics: metricsserver.Options{BindAddress: r.metrics}, HealthProbeBindAddress: r.health,
+		})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- mgr.Start(ctx) }()
+		over := false
+		r.stop = func() {
+			cancel()
+			if !over {
+				over = true
+				g.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+			}
+		}
+		t.Cleanup(r.stop)
+		select {
+		case err := <-ended:
+			over = true
+			g.Expect(err).To(MatchError(syscall.EADDRINUSE))
+		case <-mgr.Elected(): // it leads, and has begun to serve
+			return r
+		}
+	}
+	t.Fatal("no address could be served at")
+	return nil
+}
+
+func freeAddress(g Gomega) string {
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func (r *running) scrape(g Gomega) string {
+	text, err := get("http://" + r.metrics + "/metrics")
+	g.Expect(err).NotTo(HaveOccurred())
+	return text
+}
+
+func get(url string) (string, error) {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, response.Status, text)
+	}
+	return string(text), err
+}
+
+// samples gives the value of each series of a scrape.
+func samples(g Gomega, scrape string) map[string]string {
+	values := map[string]string{}
+	for lines := bufio.NewScanner(strings.NewReader(scrape)); lines.Scan(); {
+		if series, value, found := strings.Cut(lines.Text(), "} "); found {
+			values[series+"}"] = value
+		}
+	}
+	g.Expect(values).NotTo(BeEmpty())
+	return values
+}
+
+// asDocumented expects that each metric of a scrape has a row in docs/metrics.md, and each row a metric. A row may end with * for all that begin so.
+func asDocumented(g Gomega, scrape string) {
+	document, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	var rows, families []string
+	for _, match := range regexp.MustCompile("(?m)^\\| `([a-z_*]+)`").FindAllStringSubmatch(string(document), -1) {
+		rows = append(rows, match[1])
+	}
+	for _, match := range regexp.MustCompile(`(?m)^# TYPE (\S+) `).FindAllStringSubmatch(scrape, -1) {
+		families = append(families, match[1])
+	}
+	g.Expect(rows).NotTo(BeEmpty())
+	g.Expect(families).To(ContainElement("berth_starts_total"))
+	covers := func(row, family string) bool {
+		prefix, all := strings.CutSuffix(row, "*")
+		return row == family || all && strings.HasPrefix(family, prefix) && !strings.HasPrefix(family, "berth_")
+	}
+	for _, family := range families {
+		documented := slices.ContainsFunc(rows, func(row string) bool { return covers(row, family) })
+		g.Expect(documented).To(BeTrue(), "%s is not in docs/metrics.md; add it", family)
+	}
+	for _, row := range rows {
+		served := slices.ContainsFunc(families, func(family string) bool { return covers(row, family) })
+		g.Expect(served).To(BeTrue(), "%s is in docs/metrics.md, and no manager serves it", row)
+	}
+}
+
+func controlPlane(t *testing.T) *rest.Config {
+	t.Helper()
+	root := filepath.Join("..", "..", "..")
+	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join(root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")
+	}
+	config, err := environment.Start()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	t.Cleanup(func() { _ = environment.Stop() })
+	return config
+}
+
+// isReady waits until that incarnation is ready.
+func isReady(g Gomega, k8s client.Client, instance *v1alpha1.Instance, incarnation int64) {
+	g.Eventually(func(g Gomega) {
+		g.Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		g.Expect(instance.Status.Incarnation).To(Equal(incarnation))
+		g.Expect(meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionReady)).To(BeTrue())
+	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
+}
+
+// set changes the object as a user would, whatever the manager writes meanwhile.
+func set(g Gomega, k8s client.Client, instance *v1alpha1.Instance, do func()) {
+	g.Eventually(func(g Gomega) {
+		g.Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		do()
+		g.Expect(k8s.Update(context.Background(), instance)).To(Succeed())
+	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
+}
