@@ -68,6 +68,7 @@ type entry struct {
 	// distrust is why whoever holds the lock is not taken for the shim.
 	distrust error
 
+	// seen is what was told last. Whoever only looks leaves it alone: others still have to be told.
 	seen seen
 }
 

@@ -4,11 +4,14 @@
 package host
 
 import (
+	"syscall"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
 // Since 6.14 Linux kills what is cloned into a cgroup that was killed before, however long ago.
@@ -26,5 +29,32 @@ func TestStartAfterKill(t *testing.T) {
 		b.Expect(ended.Number).To(Equal(int64(4)))
 		b.Expect(ended.Exit.Signal).To(BeEmpty(), "nobody has killed it")
 		b.Expect(ended.Exit.Code).To(Equal(int32(7)))
+	})
+}
+
+// Somebody who looks at everything, as the collector of leftovers does, must not take the event away from whoever waits for it.
+func TestLookingSwallowsNoEvent(t *testing.T) {
+	forTiers(t, func(b *bench) {
+		b.start("orphan", "sleep")
+		b.await("orphan", runtime.Running)
+		program := b.identity("orphan").Child
+		b.killShim("orphan")
+		b.Eventually(func() string { return b.observe("orphan").Message }).WithTimeout(conformance.Timeout).Should(ContainSubstring("shim"))
+		// All events until now are of no interest. One that comes later than this only makes the test weaker.
+		for quiet := false; !quiet; {
+			select {
+			case <-b.Events():
+			case <-time.After(5 * tendEvery):
+				quiet = true
+			}
+		}
+		signal(b, program, syscall.SIGKILL)
+		b.Eventually(func() runtime.Phase {
+			all, err := b.List(b.ctx)
+			b.Expect(err).NotTo(HaveOccurred())
+			b.Expect(all).To(HaveLen(1))
+			return all[0].Phase
+		}).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(Equal(runtime.Exited))
+		b.Eventually(b.Events()).WithTimeout(conformance.Timeout).Should(Receive(BeEquivalentTo("orphan")))
 	})
 }

@@ -33,7 +33,6 @@ func (h *Host) Observe(_ context.Context, uid types.UID) ([]runtime.Incarnation,
 		return nil, err
 	}
 	f := h.look(e)
-	e.seen = f.summary()
 	h.release(e, f.exists || f.recorded)
 	return f.list(), nil
 }
