@@ -144,7 +144,7 @@ func (w *world) restIsWanted() string {
 func statesWanted(t *testing.T) int {
 	text := os.Getenv("EXPLORE_STATES")
 	if text == "" {
-		return 20_000
+		return 8_000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -174,7 +174,7 @@ func TestEveryInterleaving(t *testing.T) {
 // TestRandomHistories goes far deeper than all interleavings can: long histories with much trouble.
 func TestRandomHistories(t *testing.T) {
 	plenty := budget{toggles: 20, restarts: 20, specs: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50}
-	for history := range uint64(300) {
+	for history := range uint64(150) {
 		random := rand.New(rand.NewPCG(history, 1))
 		w := newWorld(plenty, policies[history%3])
 		var path []string
