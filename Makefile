@@ -75,6 +75,17 @@ test-integration: controlplane ## Test the controllers on a real API server, ove
 test-faults: ## Test the controllers with a crash, a lost answer or a stale read at every step.
 	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/faults/...
 
+# How many states of the state machine to walk for each restart policy: make explore STATES=2000000
+STATES ?= 400000
+
+.PHONY: explore
+explore: ## Walk every interleaving of one object's life, far: STATES=400000 for each restart policy, minutes.
+	@EXPLORE_STATES=$(STATES) go test -count=1 -timeout 30m -v -run TestEveryInterleaving ./internal/lifecycle
+
+.PHONY: cover
+cover: ## Check that the tests of the state machine reach at least 97 % of its statements.
+	@go test -count=1 -cover ./internal/lifecycle | awk '{print} /coverage:/ {gsub("%", "", $$5); enough = $$5 >= 97} END {exit !enough}'
+
 .PHONY: chaos
 chaos: controlplane ## Kill everything at random while clients do random things: CYCLES=200, and SEED= to draw the same again.
 	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
