@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -115,24 +116,44 @@ func (h halves) RoundTrip(req *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(with(req, second))
 }
 
-// fights waits out every conflict under one lock, which all other requests need too.
-type fights struct {
-	next http.RoundTripper
-	mu   sync.Mutex
+// convoy is a store with one lock, which is held for long while many write to the same object, and which the writes of managers need too.
+type convoy struct {
+	lock sync.Mutex
+
+	mu     sync.Mutex
+	recent map[string][]time.Time
 }
 
-func (f *fights) RoundTrip(req *http.Request) (*http.Response, error) {
-	_, status := about(req)
-	if !status {
-		return f.next.RoundTrip(req)
+type inConvoy struct {
+	*convoy
+	next http.RoundTripper
+}
+
+func (c *convoy) join(next http.RoundTripper) http.RoundTripper { return inConvoy{c, next} }
+
+func (c inConvoy) RoundTrip(req *http.Request) (*http.Response, error) {
+	ours, status := about(req)
+	if ours && (status || req.Method != http.MethodGet) {
+		c.lock.Lock()
+		if !status && c.contended(req.URL.Path) {
+			pause(req, 60*time.Millisecond)
+		}
+		c.lock.Unlock()
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	answer, err := f.next.RoundTrip(req)
-	if err == nil && answer.StatusCode == http.StatusConflict {
-		pause(req, 300*time.Millisecond)
+	return c.next.RoundTrip(req)
+}
+
+// contended says whether there were many writes to the object lately.
+func (c *convoy) contended(path string) bool {
+	const lately, tooMany = 5 * time.Second, 12
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.recent == nil {
+		c.recent = map[string][]time.Time{}
 	}
-	return answer, err
+	times := slices.DeleteFunc(c.recent[path], func(t time.Time) bool { return time.Since(t) > lately })
+	c.recent[path] = append(times, time.Now())
+	return len(times) >= tooMany && !strings.HasSuffix(path, "/bystander")
 }
 
 // stampsNewest writes a status as that of the newest generation, whatever it was derived from.

@@ -28,7 +28,7 @@ type tooth struct {
 
 // teeth are all of them, one for every row.
 var teeth = []tooth{
-	{row: "R04", without: "what outlives a manager: each begins with an empty registry", sees: "another process", forgets: true},
+	{row: "R04", without: "what outlives a manager: each begins with an empty registry", sees: "steady: runs incarnation 1; it is incarnation 2", forgets: true},
 	{row: "R05", without: "independent keys: one lock around all of the runtime", sees: "others go on",
 		wrap: func(b backend) backend { return &oneLock{backend: b} }},
 	{row: "R07", without: "the incarnation in a stop: it hits whatever runs", sees: "the newer incarnation",
@@ -41,8 +41,8 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return stopsNamespace{b} }},
 	{row: "R11", without: "idempotent starts: asked twice, started twice", sees: "every process was alone",
 		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
-	{row: "R12", without: "independent keys: conflicts are waited out under one lock", sees: "contention",
-		writes: func(next http.RoundTripper) http.RoundTripper { return &fights{next: next} }},
+	{row: "R12", without: "independent keys: who fights over an object holds a lock of all", sees: "contention on few objects", all: true,
+		writes: (&convoy{}).join},
 	{row: "R13", without: "a stop that returns at once: it waits for the end", sees: "held up",
 		wrap: func(b backend) backend { return waitsForEnd{b} }},
 	{row: "R16", without: "the lock of a status on the version that it was derived from", sees: "older than",

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -59,8 +60,25 @@ func create(ctx context.Context, objects ...process.Object) {
 
 // set changes an object as a user does, whatever is written to it meanwhile.
 func set(ctx context.Context, object client.Object, patch string, values ...any) error {
-	changed := object.DeepCopyObject().(client.Object)
-	return k8s.Patch(ctx, changed, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, patch, values...)))
+	return apply(ctx, object, fmt.Sprintf(patch, values...))
+}
+
+// apply is set with a patch that is complete.
+func apply(ctx context.Context, object client.Object, patch string) error {
+	return patiently(ctx, func() error {
+		return k8s.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)))
+	})
+}
+
+// patiently tries again what the API server could not do just now: too many others wrote to the same object, or the machine is slow.
+func patiently(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		busy := apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+		if !busy || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 const (
@@ -119,14 +137,19 @@ func tell(object process.Object) string {
 	return text
 }
 
-// runs waits until that incarnation is ready, and gives its PID, which is really there.
+// runs waits until that incarnation is ready and has begun, and gives its PID.
 func runs[T process.Object](ctx context.Context, object T, incarnation int64) int {
 	GinkgoHelper()
 	ready := comesTo(ctx, object, fmt.Sprintf("runs incarnation %d", incarnation), func(o T) bool {
 		status := o.GetProcessStatus()
 		return is(o, v1alpha1.ConditionReady) && status.Process != nil && status.Process.Incarnation == incarnation
 	})
-	return int(ready.GetProcessStatus().Process.PID)
+	pid := int(ready.GetProcessStatus().Process.PID)
+	// Without a probe a program is ready when it was executed, before it can say so and before it knows what to do with signals.
+	Eventually(ctx, func() bool {
+		return slices.ContainsFunc(notes("starts", ""), func(n noted) bool { return n.pid == pid })
+	}).Should(BeTrue(), "%s has begun", object.GetName())
+	return pid
 }
 
 // rests waits until the object is stopped.

@@ -67,7 +67,7 @@ func load(ctx context.Context, stream uint64, names int) {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(time.Duration(random.IntN(30)) * time.Millisecond):
+			case <-time.After(time.Duration(random.IntN(150)) * time.Millisecond):
 			}
 			name := fmt.Sprintf("x-%d-%d", names, random.IntN(names))
 			if err := operation(ctx, random, instance(name)); err != nil {
@@ -83,7 +83,7 @@ func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) err
 	var err error
 	switch token := strconv.Itoa(random.Int()); random.IntN(8) {
 	case 0:
-		err = k8s.Delete(ctx, i)
+		err = patiently(ctx, func() error { return k8s.Delete(ctx, i) })
 	case 1, 2:
 		err = k8s.Create(ctx, i)
 	case 3:

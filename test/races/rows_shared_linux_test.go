@@ -157,7 +157,7 @@ var _ = row("S10", "a server whose port cannot be verified is tracked, and stopp
 	Expect(is(must(ctx, silent), v1alpha1.ConditionReady)).To(BeFalse())
 	Expect(is(must(ctx, refusing), v1alpha1.ConditionReady)).To(BeFalse())
 	for _, dev := range []*v1alpha1.DevServer{silent, elsewhere, refusing} {
-		Expect(notes("starts", dev.Name)).To(HaveLen(1), "it is tracked: nothing was started beside it")
+		Eventually(ctx, func() []noted { return notes("starts", dev.Name) }).Should(HaveLen(1), "it is tracked: nothing was started beside it")
 		Expect(set(ctx, dev, stopped)).To(Succeed())
 		rests(ctx, dev)
 		Expect(workloads(dev.Name)).To(BeEmpty(), "what is not tracked any more was stopped")

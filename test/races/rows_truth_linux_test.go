@@ -170,8 +170,8 @@ var _ = row("S13", "a list of what runs is a snapshot, whatever starts and ends 
 			}
 		})
 	}
-	all(6, func(n int) error {
-		for round := range 5 {
+	all(5, func(n int) error {
+		for round := range 4 {
 			i := instance(fmt.Sprintf("passing-%d-%d", n, round))
 			if err := k8s.Create(ctx, i); err != nil {
 				return err
@@ -182,7 +182,7 @@ var _ = row("S13", "a list of what runs is a snapshot, whatever starts and ends 
 			}); err != nil {
 				return err
 			}
-			if err := k8s.Delete(ctx, i); err != nil {
+			if err := patiently(ctx, func() error { return k8s.Delete(ctx, i) }); err != nil {
 				return err
 			}
 			if err := until(ctx, func() (bool, error) {

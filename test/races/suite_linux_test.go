@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 			fmt.Println("no such row:", name)
 			os.Exit(2)
 		}
-		patience = 12 * time.Second // it will not happen
+		patience = 20 * time.Second // it will not happen
 	}
 	os.Exit(m.Run())
 }

@@ -278,7 +278,7 @@ func (w *world) now() (b backend, starting func(runtime.Process, func() error) e
 
 func (w *world) Start(ctx context.Context, p runtime.Process) error {
 	b, starting, _, _ := w.now()
-	start := func() error { return b.Start(ctx, p) }
+	start := func() error { return b.Start(context.WithoutCancel(ctx), p) }
 	if starting == nil {
 		return start()
 	}
