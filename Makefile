@@ -63,7 +63,7 @@ clean: ## Remove what was built.
 
 ##@ Check
 .PHONY: test
-test: build controlplane ## Test everything but test/e2e, building what that needs, with -race where it can be had.
+test: build controlplane ## Test everything but test/e2e and test/performance, building what that needs, with -race where it can be had.
 	@race=$$(hack/race.sh); echo "testing $$race (the first time, compiling takes minutes)" >&2; \
 	go test $$race -p 2 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
 
