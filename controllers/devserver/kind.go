@@ -33,6 +33,8 @@ type Kind struct {
 	ports     Range
 	network   network
 
+	// everybody tells who else may claim a port.
+	everybody everybody
 	// claiming lets one object at a time find out whether a port is its own.
 	claiming     sync.Mutex
 	reservations map[int32]reservation

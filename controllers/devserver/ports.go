@@ -61,23 +61,23 @@ func (k *Kind) port(ctx context.Context, dev *v1alpha1.DevServer, current *runti
 	if current != nil && next == 0 {
 		return 0, nil, nil // what runs was given a port that nobody remembers
 	}
+	all, err := k.everybody.read(ctx, k.reader)
+	if err != nil {
+		return 0, nil, err
+	}
 	k.claiming.Lock()
 	defer k.claiming.Unlock()
-	var all v1alpha1.DevServerList
-	if err := k.reader.List(ctx, &all); err != nil {
-		return 0, nil, fmt.Errorf("list the devservers that may claim a port: %w", err)
-	}
 	if next == 0 {
-		port, refusal := k.allocate(dev, &all)
+		port, refusal := k.allocate(dev, all)
 		return k.take(dev, current, port, refusal)
 	}
-	refusal := k.contest(dev, &all, next)
+	refusal := k.contest(dev, all, next)
 	if refusal == nil {
-		refusal = k.foreign(ctx, dev, &all, next)
+		refusal = k.foreign(ctx, dev, all, next)
 	}
 	if refusal != nil && dev.Spec.Port == nil && dev.Status.Incarnation == 0 {
 		// It was chosen by Berth and nothing has run on it yet: another one is as good.
-		next, refusal = k.allocate(dev, &all, next)
+		next, refusal = k.allocate(dev, all, next)
 	}
 	return k.take(dev, current, next, refusal)
 }
@@ -106,8 +106,9 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 			continue
 		}
 		theirs, competes := claimOn(other, port)
-		if competes {
-			theirs.holds = theirs.holds || k.reserved(port, other.UID)
+		reserved := k.reserved(port, other.UID)
+		if competes || reserved { // who was given it a moment ago may not have written so yet
+			theirs.holds = theirs.holds || reserved
 			claims = append(claims, theirs)
 		}
 	}

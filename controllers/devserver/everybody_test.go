@@ -1,0 +1,104 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// gate is a reader whose lists wait to be let through.
+type gate struct {
+	client.Reader
+	lists  atomic.Int32
+	waits  chan struct{}
+	passes chan error
+}
+
+func (r *gate) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	n := r.lists.Add(1)
+	r.waits <- struct{}{}
+	err := <-r.passes
+	list.(*v1alpha1.DevServerList).Items = make([]v1alpha1.DevServer, n)
+	return err
+}
+
+func TestListsAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
+	g := NewWithT(t)
+	var e everybody
+	reader := &gate{waits: make(chan struct{}), passes: make(chan error)}
+	var asking sync.WaitGroup
+	ask := func(n int, expect func(*v1alpha1.DevServerList, error)) {
+		for range n {
+			asking.Go(func() { expect(e.read(t.Context(), reader)) })
+		}
+	}
+	ask(1, func(list *v1alpha1.DevServerList, err error) {
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(list.Items).To(HaveLen(1))
+	})
+	g.Eventually(reader.waits).WithTimeout(time.Minute).Should(Receive())
+	// The first list has begun: what these ask may have happened since.
+	ask(20, func(list *v1alpha1.DevServerList, err error) {
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(len(list.Items)).To(BeNumerically(">", 1), "older than the question")
+	})
+	g.Eventually(func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.next != nil
+	}).WithTimeout(time.Minute).Should(BeTrue())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		asking.Wait()
+	}()
+	reader.passes <- nil
+	for over := false; !over; {
+		select {
+		case <-reader.waits:
+			reader.passes <- nil
+		case <-done:
+			over = true
+		}
+	}
+	g.Expect(reader.lists.Load()).To(BeNumerically("<=", 21))
+
+	ask(1, func(_ *v1alpha1.DevServerList, err error) { g.Expect(err).To(MatchError(ContainSubstring("away"))) })
+	<-reader.waits
+	reader.passes <- errors.New("the API server is away")
+	asking.Wait()
+}
+
+func TestWhoWaitsForAListCanGiveUp(t *testing.T) {
+	g := NewWithT(t)
+	var e everybody
+	reader := &gate{waits: make(chan struct{}), passes: make(chan error)}
+	var asking sync.WaitGroup
+	asking.Go(func() { _, _ = e.read(t.Context(), reader) })
+	<-reader.waits
+	asking.Go(func() { _, _ = e.read(t.Context(), reader) })
+	g.Eventually(func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.next != nil
+	}).WithTimeout(time.Minute).Should(BeTrue())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := e.read(ctx, reader)
+	g.Expect(err).To(MatchError(context.Canceled))
+	reader.passes <- nil
+	<-reader.waits
+	reader.passes <- nil
+	asking.Wait()
+}
