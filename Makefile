@@ -16,7 +16,7 @@ PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # How long the tests of one package may take.
 TIMEOUT ?= 15m
 # What to test: make test PACKAGES=./internal/lifecycle/...
-PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance)(/|$$)')
+PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|faults)$$')
 # How many cycles of chaos: make chaos CYCLES=2000 SEED=7
 CYCLES ?= 200
 # Further words for berth up: make run UP="--keep"
