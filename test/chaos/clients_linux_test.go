@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	clients      = 4
-	opsPerClient = 3
+	clients      = 6
+	opsPerClient = 2
 	slots        = 12 // half DevServers, half Instances
 	namespace    = "default"
 	requestTime  = 5 * time.Second
