@@ -19,8 +19,9 @@ import (
 func TestTwoLeaders(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			want := undisturbed(t, s)
-			for seed := range uint64(16) {
+			for seed := range uint64(5) {
 				t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 					want.compare(t, tellWithTwo(t, s, rand.New(rand.NewPCG(seed, 2))))
 				})

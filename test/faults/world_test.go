@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -63,6 +65,8 @@ type world struct {
 	woken   chan struct{}
 
 	writes, acts, reads int
+	// struck says that the only fault of this run has happened.
+	struck bool
 	// lagged says of a leader that its last read of the cache was old.
 	lagged map[int]bool
 	// past are the states of the object, oldest first; nil stands for none.
@@ -76,6 +80,9 @@ var scheme = func() *apiruntime.Scheme {
 	return scheme
 }()
 
+// decoder is that of a tracker without managed fields, which would take most of the time of these tests.
+var decoder = serializer.NewCodecFactory(scheme).UniversalDecoder()
+
 func newWorld(t *testing.T, s subject, f faults) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t, subject: s, faults: f, woken: make(chan struct{}, 1), lagged: map[int]bool{}}
@@ -84,7 +91,8 @@ func newWorld(t *testing.T, s subject, f faults) *world {
 	t.Cleanup(cancel)
 	w.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
 	w.rt = fake.New(w.ctx, w.clock)
-	w.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.object()).Build()
+	w.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.object()).
+		WithObjectTracker(clienttesting.NewObjectTracker(scheme, decoder)).Build()
 	return w
 }
 
