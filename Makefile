@@ -86,6 +86,17 @@ explore: ## Walk every interleaving of one object's life, far: STATES=400000 for
 cover: ## Check that the tests of the state machine reach at least 97 % of its statements.
 	@go test -count=1 -cover ./internal/lifecycle | awk '{print} /coverage:/ {gsub("%", "", $$5); enough = $$5 >= 97} END {exit !enough}'
 
+.PHONY: races
+races: controlplane ## Run the race table on the real thing: real processes, a real API server; a line per row. About three minutes.
+	@race=$$(hack/race.sh); go test -c $$race -o $(BIN)/races.test ./test/races
+	@cd test/races && $(BIN)/races.test -test.timeout 20m -ginkgo.no-color -ginkgo.silence-skips
+
+.PHONY: races-teeth
+races-teeth: controlplane ## Run every row of the race table with its guard taken out: each has to fail. ROWS="R07 S11" for some of them.
+	@race=$$(hack/race.sh); go test -c $$race -o $(BIN)/races.test ./test/races
+	@go build -o $(BIN)/races-teeth ./test/races/teeth
+	@cd test/races && $(BIN)/races-teeth $(BIN)/races.test $(ROWS)
+
 .PHONY: chaos
 chaos: controlplane ## Kill everything at random while clients do random things: CYCLES=200, and SEED= to draw the same again.
 	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -116,12 +115,11 @@ func (h halves) RoundTrip(req *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(with(req, second))
 }
 
-// convoy is a store with one lock, which is held for long while many write to the same object, and which the writes of managers need too.
+// convoy is a store with one lock, which is held while many write to the same object, and which the writes of managers to others wait for.
 type convoy struct {
-	lock sync.Mutex
-
 	mu     sync.Mutex
-	recent map[string][]time.Time
+	recent []string
+	until  time.Time
 }
 
 type inConvoy struct {
@@ -133,27 +131,38 @@ func (c *convoy) join(next http.RoundTripper) http.RoundTripper { return inConvo
 
 func (c inConvoy) RoundTrip(req *http.Request) (*http.Response, error) {
 	ours, status := about(req)
-	if ours && (status || req.Method != http.MethodGet) {
-		c.lock.Lock()
-		if !status && c.contended(req.URL.Path) {
-			pause(req, 60*time.Millisecond)
+	switch {
+	case status && strings.Contains(req.URL.Path, "/bystander/"):
+		for waited := time.Duration(0); c.held() && waited < 5*time.Second; waited += interval {
+			pause(req, interval)
 		}
-		c.lock.Unlock()
+	case ours && !status && req.Method == http.MethodPatch && !strings.HasSuffix(req.URL.Path, "/bystander"):
+		c.written(req.URL.Path)
 	}
 	return c.next.RoundTrip(req)
 }
 
-// contended says whether there were many writes to the object lately.
-func (c *convoy) contended(path string) bool {
-	const lately, tooMany = 5 * time.Second, 12
+func (c *convoy) held() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.recent == nil {
-		c.recent = map[string][]time.Time{}
+	return time.Now().Before(c.until)
+}
+
+// written notes a write. The lock is held on when a good part of the last writes went to the same object.
+func (c *convoy) written(path string) {
+	const last, part, hold = 20, 6, 500 * time.Millisecond
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recent = append(c.recent[max(0, len(c.recent)-last+1):], path)
+	same := 0
+	for _, other := range c.recent {
+		if other == path {
+			same++
+		}
 	}
-	times := slices.DeleteFunc(c.recent[path], func(t time.Time) bool { return time.Since(t) > lately })
-	c.recent[path] = append(times, time.Now())
-	return len(times) >= tooMany && !strings.HasSuffix(path, "/bystander")
+	if same >= part {
+		c.until = time.Now().Add(hold)
+	}
 }
 
 // stampsNewest writes a status as that of the newest generation, whatever it was derived from.

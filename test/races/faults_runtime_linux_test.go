@@ -13,14 +13,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Faults between the manager and the runtime.
+// Faults in how processes are started and found.
 
 func id(uid types.UID, incarnation int64) string { return fmt.Sprintf("%s/%d", uid, incarnation) }
 
@@ -48,52 +47,6 @@ func (o *oneLock) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	return o.backend.Observe(ctx, uid)
 }
 
-// hitsNewest ends the newest incarnation, whichever it was asked to end.
-type hitsNewest struct{ backend }
-
-func (h hitsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) int64 {
-	found, _ := h.Observe(ctx, uid)
-	for _, incarnation := range found {
-		otherwise = max(otherwise, incarnation.Number)
-	}
-	return otherwise
-}
-
-func (h hitsNewest) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
-	return h.backend.Stop(ctx, uid, h.newest(ctx, uid, incarnation))
-}
-
-func (h hitsNewest) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
-	return h.backend.Kill(ctx, uid, h.newest(ctx, uid, incarnation))
-}
-
-// forgetsStop never knows that it has asked already.
-type forgetsStop struct{ backend }
-
-func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
-	found, err := f.backend.Observe(ctx, uid)
-	for i := range found {
-		found[i].StopSent = false
-	}
-	return found, err
-}
-
-// stopsNamespace ends everything that runs in the namespace of what it was asked to end, as a clean-up by session does.
-type stopsNamespace struct{ backend }
-
-func (s stopsNamespace) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
-	everything, err := s.List(ctx)
-	if err != nil {
-		return err
-	}
-	for _, other := range everything {
-		if err := s.backend.Stop(ctx, other.UID, other.Number); err != nil {
-			return err
-		}
-	}
-	return s.backend.Stop(ctx, uid, incarnation)
-}
-
 // startsAgain starts another process when it is asked a second time for the same incarnation.
 type startsAgain struct {
 	backend
@@ -110,28 +63,6 @@ func (s *startsAgain) Start(ctx context.Context, p runtime.Process) error {
 		p.UID += "-again"
 	}
 	return s.backend.Start(ctx, p)
-}
-
-// waitsForEnd returns from a stop when the process has ended.
-type waitsForEnd struct{ backend }
-
-func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
-	if err := w.backend.Stop(ctx, uid, incarnation); err != nil {
-		return err
-	}
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		found, err := w.Observe(ctx, uid)
-		if err != nil || !slices.ContainsFunc(found, runtime.Incarnation.Alive) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
 }
 
 // leaves keeps open what it had opened, and does not wait for what it had started, before it knew whether the program can be executed.
@@ -184,38 +115,6 @@ func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]runtime
 		return nil, nil
 	}
 	return d.backend.Observe(ctx, uid)
-}
-
-// asksIsGone takes a process that was asked to end for one that has ended.
-type asksIsGone struct {
-	backend
-	mu    sync.Mutex
-	asked map[string]bool
-}
-
-func (a *asksIsGone) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
-	a.mu.Lock()
-	a.asked[id(uid, incarnation)] = true
-	a.mu.Unlock()
-	return a.backend.Stop(ctx, uid, incarnation)
-}
-
-func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
-	found, err := a.backend.Observe(ctx, uid)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range found {
-		if a.asked[id(uid, found[i].Number)] {
-			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, FinishedAt: time.Now()}
-		}
-	}
-	return found, err
-}
-
-// Forget takes the registry's word for it as well.
-func (a *asksIsGone) Forget(ctx context.Context, uid types.UID) error {
-	_ = a.backend.Forget(ctx, uid)
-	return nil
 }
 
 // byCommand knows processes by their command: who starts the same one has the first one's.
@@ -273,33 +172,6 @@ func (w walksLive) List(ctx context.Context) ([]runtime.Incarnation, error) {
 		}
 		all = append(all, now[i])
 	}
-}
-
-// believesKill takes a process that it tried to kill for dead.
-type believesKill struct {
-	backend
-	mu     sync.Mutex
-	killed map[string]bool
-}
-
-func (b *believesKill) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
-	err := b.backend.Kill(ctx, uid, incarnation)
-	b.mu.Lock()
-	b.killed[id(uid, incarnation)] = true
-	b.mu.Unlock()
-	return err
-}
-
-func (b *believesKill) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
-	found, err := b.backend.Observe(ctx, uid)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range found {
-		if b.killed[id(uid, found[i].Number)] {
-			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, Signal: "SIGKILL", FinishedAt: time.Now()}
-		}
-	}
-	return found, err
 }
 
 // oneOffset gives all readers of logs one cursor.

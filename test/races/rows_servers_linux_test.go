@@ -25,7 +25,7 @@ var _ = row("R07", "start and stop of the same server: a stop ends what it was a
 	create(ctx, dev)
 	last := int64(1)
 	runs(ctx, dev, last)
-	for range 4 {
+	for range 3 {
 		last++
 		Expect(set(ctx, dev, restart, strconv.FormatInt(last, 10))).To(Succeed())
 		pid := runs(ctx, dev, last)

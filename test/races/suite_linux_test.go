@@ -155,7 +155,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	if report.Failed() {
 		verdict = "FAILED"
 	}
-	fmt.Printf("%s %s %.1fs\n", strings.Fields(report.LeafNodeText)[0], verdict, report.RunTime.Seconds())
+	fmt.Printf("\n%s %s %.1fs\n", strings.Fields(report.LeafNodeText)[0], verdict, report.RunTime.Seconds())
 })
 
 // all does something n times at once, and fails when one of them did.

@@ -124,7 +124,7 @@ func (y *yard) manage(rt runtime.Runtime) func() {
 			return
 		}
 		select {
-		case <-ended:
+		case <-ended: //nolint:errcheck // with a fault it may end as it likes
 		case <-time.After(3 * time.Second): // it may never end
 		}
 	}

@@ -1,0 +1,152 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Faults in how processes are ended.
+
+// hitsNewest ends the newest incarnation, whichever it was asked to end.
+type hitsNewest struct{ backend }
+
+func (h hitsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) int64 {
+	found, _ := h.Observe(ctx, uid)
+	for _, incarnation := range found {
+		otherwise = max(otherwise, incarnation.Number)
+	}
+	return otherwise
+}
+
+func (h hitsNewest) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	return h.backend.Stop(ctx, uid, h.newest(ctx, uid, incarnation))
+}
+
+func (h hitsNewest) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	return h.backend.Kill(ctx, uid, h.newest(ctx, uid, incarnation))
+}
+
+// forgetsStop never knows that it has asked already.
+type forgetsStop struct{ backend }
+
+func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := f.backend.Observe(ctx, uid)
+	for i := range found {
+		found[i].StopSent = false
+	}
+	return found, err
+}
+
+// stopsNamespace ends everything that runs in the namespace of what it was asked to end, as a clean-up by session does.
+type stopsNamespace struct{ backend }
+
+func (s stopsNamespace) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	return s.end(ctx, uid, incarnation, s.backend.Stop)
+}
+
+func (s stopsNamespace) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	return s.end(ctx, uid, incarnation, s.backend.Kill)
+}
+
+func (s stopsNamespace) end(ctx context.Context, uid types.UID, incarnation int64, end func(context.Context, types.UID, int64) error) error {
+	everything, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range everything {
+		if err := end(ctx, other.UID, other.Number); err != nil {
+			return err
+		}
+	}
+	return end(ctx, uid, incarnation)
+}
+
+// waitsForEnd returns from a stop when the process has ended.
+type waitsForEnd struct{ backend }
+
+func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	if err := w.backend.Stop(ctx, uid, incarnation); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		found, err := w.Observe(ctx, uid)
+		if err != nil || !slices.ContainsFunc(found, runtime.Incarnation.Alive) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// asksIsGone takes a process that was asked to end for one that has ended.
+type asksIsGone struct {
+	backend
+	mu    sync.Mutex
+	asked map[string]bool
+}
+
+func (a *asksIsGone) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	a.mu.Lock()
+	a.asked[id(uid, incarnation)] = true
+	a.mu.Unlock()
+	return a.backend.Stop(ctx, uid, incarnation)
+}
+
+func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := a.backend.Observe(ctx, uid)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range found {
+		if a.asked[id(uid, found[i].Number)] {
+			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, FinishedAt: time.Now()}
+		}
+	}
+	return found, err
+}
+
+// Forget takes the registry's word for it as well.
+func (a *asksIsGone) Forget(ctx context.Context, uid types.UID) error {
+	_ = a.backend.Forget(ctx, uid)
+	return nil
+}
+
+// believesKill takes a process that it tried to kill for dead.
+type believesKill struct {
+	backend
+	mu     sync.Mutex
+	killed map[string]bool
+}
+
+func (b *believesKill) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	err := b.backend.Kill(ctx, uid, incarnation)
+	b.mu.Lock()
+	b.killed[id(uid, incarnation)] = true
+	b.mu.Unlock()
+	return err
+}
+
+func (b *believesKill) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := b.backend.Observe(ctx, uid)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range found {
+		if b.killed[id(uid, found[i].Number)] {
+			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, Signal: "SIGKILL", FinishedAt: time.Now()}
+		}
+	}
+	return found, err
+}

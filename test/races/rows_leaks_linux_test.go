@@ -1,0 +1,114 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// holdings is what this process and its children hold.
+type holdings struct{ files, zombies, processes, traces, routines int }
+
+func count() holdings {
+	GinkgoHelper()
+	h := holdings{zombies: len(zombies()), processes: len(ours()), traces: len(traces(y.stateDir))}
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	Expect(err).NotTo(HaveOccurred())
+	for _, descriptor := range descriptors {
+		// Connections to the API server come and go.
+		if target, err := os.Readlink("/proc/self/fd/" + descriptor.Name()); err == nil && !strings.HasPrefix(target, "socket:") {
+			h.files++
+		}
+	}
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:goruntime.Stack(stacks, true)]
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("internal/runtime/host.")) {
+			h.routines++
+		}
+	}
+	return h
+}
+
+var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx context.Context) {
+	program := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(y.dir, name)
+		Expect(os.WriteFile(path, []byte(content), mode)).To(Succeed())
+		return path
+	}
+	plain := program("plain", "#!/bin/true\n", 0o644)
+	orphan := program("orphan", "#!/does/not/exist\n", 0o755)
+	garbage := program("garbage", "\x7fno program", 0o755)
+	for _, f := range []string{orphan, garbage, plain} {
+		info, err := os.Stat(f)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Size()).To(BeNumerically(">", 0))
+	}
+	before := count()
+	for round := range 4 {
+		cases := map[string][]string{
+			v1alpha1.ReasonCommandNotFound:   {"/does/not/exist"},
+			v1alpha1.ReasonPermissionDenied:  {plain},
+			v1alpha1.ReasonWorkingDirMissing: command("x"),
+			"interpreter":                    {orphan},
+			v1alpha1.ReasonStartFailed:       {garbage},
+		}
+		var failing []*v1alpha1.Instance
+		for reason, argv := range cases {
+			i := instance(fmt.Sprintf("%s-%d", strings.ToLower(reason), round))
+			i.Spec.Process.Command = argv
+			i.Spec.Backoff.InitialSeconds, i.Spec.Backoff.MaxSeconds = ptr.To[int32](60), ptr.To[int32](60)
+			if reason == v1alpha1.ReasonWorkingDirMissing {
+				i.Spec.Process.WorkingDir = "/does/not/exist"
+			}
+			create(ctx, i)
+			failing = append(failing, i)
+			comesTo(ctx, i, "fails for its reason", func(o *v1alpha1.Instance) bool {
+				return o.Status.LastExit != nil && (o.Status.LastExit.Reason == reason || reason == "interpreter")
+			})
+		}
+		for _, i := range failing {
+			Expect(k8s.Delete(ctx, i)).To(Succeed())
+			isGone(ctx, i)
+		}
+	}
+	// Not even the shim can be started: what was prepared for it goes with the object.
+	Expect(os.Rename(y.shim, y.shim+".away")).To(Succeed())
+	shimless := instance("shimless")
+	var tries atomic.Int32
+	y.world.will(func(w *world) {
+		w.starting = func(_ runtime.Process, start func() error) error {
+			tries.Add(1)
+			return start()
+		}
+	})
+	create(ctx, shimless)
+	Eventually(ctx, tries.Load).Should(BeNumerically(">=", 3))
+	Expect(k8s.Delete(ctx, shimless)).To(Succeed())
+	isGone(ctx, shimless)
+	Expect(os.Rename(y.shim+".away", y.shim)).To(Succeed())
+	Expect(workloads("")).To(BeEmpty())
+	Eventually(ctx, func(g Gomega) {
+		now := count()
+		g.Expect(now.zombies).To(BeNumerically("<=", before.zombies), "left behind: zombies")
+		g.Expect(now.processes).To(BeNumerically("<=", before.processes), "left behind: processes")
+		g.Expect(now.traces).To(BeNumerically("<=", before.traces), "left behind: directories or cgroups")
+		g.Expect(now.routines).To(BeNumerically("<=", before.routines), "left behind: goroutines")
+		g.Expect(now.files).To(BeNumerically("<=", before.files), "left behind: open files")
+	}).Should(Succeed())
+})
