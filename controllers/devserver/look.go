@@ -24,10 +24,12 @@ import (
 
 const (
 	// The sockets are looked at every lookStarting while a server starts, every lookSlow when it has been starting for startingTime, and
-	// every lookSettled when it is ready.
+	// every lookSettled when it is ready. With many servers it is more rarely, so that there is one look in lookPace altogether: what stays
+	// as it is should cost next to nothing. An end is told by the runtime in any case.
 	lookStarting = 100 * time.Millisecond
 	lookSlow     = time.Second
 	lookSettled  = 5 * time.Second
+	lookPace     = 50 * time.Millisecond
 	startingTime = time.Minute
 
 	// settleTime is how long after its first socket a server may still open the one that it was given, or print where it is to be found.
@@ -107,8 +109,15 @@ func (k *Kind) again(m *memory, s *sight, current runtime.Incarnation, observed 
 	case !s.settled && !m.listeningSince.IsZero():
 		return max(lookStarting, settleTime-k.clock.Since(m.listeningSince))
 	default:
-		return lookSettled
+		return k.rarely()
 	}
+}
+
+// rarely is when to look again at a server that is ready.
+func (k *Kind) rarely() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return max(lookSettled, time.Duration(len(k.memories))*lookPace)
 }
 
 // Rest says that nothing runs. The address stays, for a server that restarts is found there again.

@@ -15,6 +15,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -439,4 +440,17 @@ func TestConditionsSayWhenAndAbout(t *testing.T) {
 		s.g.Expect(c.LastTransitionTime).To(Equal(metav1.NewTime(epoch)))
 	}
 	s.g.Expect(dev.Status.Conditions).To(HaveLen(2))
+}
+
+func TestManyServersAreLookedAtMoreRarely(t *testing.T) {
+	s := newStage(t)
+	s.g.Expect(s.rarely()).To(Equal(lookSettled))
+	for i := range 1000 {
+		s.memory(types.UID(strconv.Itoa(i)))
+	}
+	s.g.Expect(s.rarely()).To(Equal(1000 * lookPace))
+	for i := range 1000 {
+		s.Forget(types.UID(strconv.Itoa(i)))
+	}
+	s.g.Expect(s.rarely()).To(Equal(lookSettled))
 }

@@ -86,6 +86,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
+	fmt.Printf("Local: http://%s/\n", listener.Addr()) // as servers do
 	server := &http.Server{ReadHeaderTimeout: time.Minute}
 	return server.Serve(listener)
 }
