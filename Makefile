@@ -109,6 +109,11 @@ bench: controlplane ## Measure how fast it is and what it costs, against the flo
 test-e2e: build controlplane ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
 	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v
 
+.PHONY: test-e2e-user
+test-e2e-user: build controlplane ## The same as an ordinary user, which needs root.
+	@$(PLAIN) go test -c -o $(BIN)/e2e.test ./test/e2e
+	@hack/as-user.sh -test.timeout 40m -ginkgo.v
+
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code.
 	@$(BIN)/golangci-lint fmt ./...

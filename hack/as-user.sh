@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Copyright The Berth Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the end-to-end suite as an ordinary user, from a copy of what it needs: a checkout of root's may be closed to others. Needs root, to become somebody
+# else; whoever is an ordinary user already stays so.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+assets=${KUBEBUILDER_ASSETS:-$root/bin}
+
+if [ "$(id -u)" -ne 0 ]; then
+  echo "already an ordinary user: $(id -un)"
+  cd "$root/test/e2e" && exec "$root/bin/e2e.test" "$@"
+fi
+
+home=$(mktemp -d /tmp/berth-user.XXXXXX)
+trap 'rm -rf "$home"' EXIT
+mkdir -p "$home/berth/bin" "$home/berth/test" "$home/tmp"
+cp "$root"/bin/{berth,kubectl-berth,berth-shim,gohello,e2e.test} "$assets"/{etcd,kube-apiserver,kube-controller-manager,kubectl} "$home/berth/bin/"
+cp -R "$root/test/e2e" "$home/berth/test/"
+cp -R "$root/samples" "$root/config" "$home/berth/"
+chown -R nobody "$home"
+cd "$home/berth/test/e2e"
+echo "as $(id -un nobody), in $home"
+setpriv --reuid=nobody --regid="$(id -g nobody)" --clear-groups \
+  env -u XDG_STATE_HOME -u XDG_CACHE_HOME -u XDG_CONFIG_HOME -u XDG_RUNTIME_DIR \
+  HOME="$home" TMPDIR="$home/tmp" KUBEBUILDER_ASSETS="$home/berth/bin" "$home/berth/bin/e2e.test" "$@"
