@@ -64,15 +64,15 @@ type Terminal struct {
 type Phase string
 
 const (
-	// Starting: asked for, not known to run yet.
+	// Starting means: asked for, not known to run yet.
 	Starting Phase = "Starting"
-	// Running: the program was executed and something of its tree lives.
+	// Running means: the program was executed and something of its tree lives.
 	Running Phase = "Running"
-	// Exited: the program ended and nothing of its tree is left.
+	// Exited means: the program ended and nothing of its tree is left.
 	Exited Phase = "Exited"
-	// Failed: the program could not be executed; StartError says why. Nothing is left.
+	// Failed means: the program could not be executed; StartError says why. Nothing is left.
 	Failed Phase = "Failed"
-	// Unknown: it cannot be told whether anything lives. Nothing may be started beside it.
+	// Unknown means: it cannot be told whether anything lives. Nothing may be started beside it.
 	Unknown Phase = "Unknown"
 )
 

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// ErrNoTerminal: the program was not started in a terminal.
+// ErrNoTerminal means: the program was not started in a terminal.
 var ErrNoTerminal = errors.New("the process has no terminal")
 
-// ErrImpostor: whoever answers is not the shim that was started.
+// ErrImpostor means: whoever answers is not the shim that was started.
 var ErrImpostor = errors.New("the process that answers is not the shim that was started: its token differs")
 
 // Client is a connection to a shim. Its methods are not safe for concurrent use, but for Resize and Write beside reads of Conn.

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone: the process is not there any more; its PID may be another process's by now.
+// ErrGone means: the process is not there any more; its PID may be another process's by now.
 var ErrGone = errors.New("the process is gone")
 
 // BootID identifies this boot of the machine.

@@ -128,7 +128,7 @@ func failures(s *suite) {
 		test.with(&p)
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), name)
 		failed := s.awaitPhase(uid, runtime.Failed)
-		s.Expect(failed.StartError).NotTo(BeNil(), name)
+		s.Expect(failed.StartError).To(HaveOccurred(), name)
 		s.Expect(failed.StartError.Reason).To(Equal(test.reason), "%s: %s", name, failed.StartError.Message)
 		s.Expect(failed.StartError.Message).To(ContainSubstring(test.says), name)
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), "again")

@@ -20,51 +20,49 @@ import (
 	"time"
 )
 
+// modes is what it can do, by the first argument; the others are the mode's.
+var modes = map[string]func(args []string){
+	"exit":   func(args []string) { os.Exit(number(args[0])) },
+	"signal": func(args []string) { raise(syscall.Signal(number(args[0]))) },
+	"sleep":  func([]string) { ready() },
+	"ignore": func([]string) {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+		ready()
+	},
+	"stopped": func([]string) {
+		fmt.Println("ready")
+		raise(syscall.SIGSTOP)
+	},
+	"tree": func(args []string) {
+		tree(args[0])
+		ready()
+	},
+	"leave": func(args []string) {
+		tree(args[0])
+		os.Exit(number(args[1]))
+	},
+	"branch": func(args []string) { branch(args[0], number(args[1])) },
+	"flood":  func([]string) { flood() },
+	"count":  func(args []string) { count(number(args[0])) },
+	"stdin":  func([]string) { stdin() },
+	"env":    func(args []string) { fmt.Printf("%s=%s\n", args[0], os.Getenv(args[0])) },
+	"where": func([]string) {
+		dir, _ := os.Getwd()
+		fmt.Println(dir)
+	},
+	"listen":   func([]string) { listen() },
+	"terminal": func([]string) { terminal() },
+}
+
 func main() {
 	if len(os.Args) < 2 {
 		fail(errors.New("a mode is needed"))
 	}
-	mode, args := os.Args[1], os.Args[2:]
-	switch mode {
-	case "exit":
-		os.Exit(number(args[0]))
-	case "signal":
-		raise(syscall.Signal(number(args[0])))
-	case "sleep":
-		ready()
-	case "ignore":
-		signal.Ignore(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
-		ready()
-	case "stopped":
-		fmt.Println("ready")
-		raise(syscall.SIGSTOP)
-		select {}
-	case "tree":
-		tree(args[0])
-		ready()
-	case "leave":
-		tree(args[0])
-		os.Exit(number(args[1]))
-	case "branch":
-		branch(args[0], number(args[1]))
-	case "flood":
-		flood()
-	case "count":
-		count(number(args[0]))
-	case "stdin":
-		stdin()
-	case "env":
-		fmt.Printf("%s=%s\n", args[0], os.Getenv(args[0]))
-	case "where":
-		dir, _ := os.Getwd()
-		fmt.Println(dir)
-	case "listen":
-		listen()
-	case "terminal":
-		terminal()
-	default:
-		fail(fmt.Errorf("there is no mode %q", mode))
+	mode, known := modes[os.Args[1]]
+	if !known {
+		fail(fmt.Errorf("there is no mode %q", os.Args[1]))
 	}
+	mode(os.Args[2:])
 }
 
 func fail(err error) {
@@ -83,9 +81,7 @@ func number(s string) int {
 // ready says so and stays until it is ended.
 func ready() {
 	fmt.Println("ready")
-	select {
-	case <-time.After(time.Hour): // no test takes as long: nothing is left for ever
-	}
+	time.Sleep(time.Hour) // no test takes as long: nothing is left for ever
 }
 
 func raise(sig syscall.Signal) {
@@ -158,8 +154,11 @@ func count(n int) {
 }
 
 func stdin() {
-	ended := make(chan error, 1)
-	go func() { _, err := io.Copy(io.Discard, os.Stdin); ended <- err }()
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
 	select {
 	case <-ended:
 		fmt.Println("stdin closed")
