@@ -7,11 +7,38 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
+
+// claimants gives those who may claim a port: read past the cache where that could make a difference. It makes none for a port that the object
+// holds already, as nobody can take it away; and none for a port that is still to be chosen, as all that this manager has given away lately is
+// reserved, and the cache knows everything that is older than that. What a manager before this one did may be missing at first.
+func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, port int32) (*v1alpha1.DevServerList, error) {
+	own, _ := claimOn(dev, port)
+	chooses := port == 0 && k.age() >= reservationTime
+	if !chooses && (port == 0 || !own.holds) {
+		return k.everybody.read(ctx, k.reader)
+	}
+	var all v1alpha1.DevServerList
+	if err := k.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil { // nobody changes them
+		return nil, fmt.Errorf("list the devservers that may claim a port: %w", err)
+	}
+	return &all, nil
+}
+
+// age is for how long ports have been given away.
+func (k *Kind) age() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.began.IsZero() {
+		k.began = k.clock.Now()
+	}
+	return k.clock.Since(k.began)
+}
 
 // everybody reads all DevServers past the cache. Whoever asks while a list is being read gets the next one, together with all others who wait for
 // it: nobody gets an answer that is older than the question, and a thousand servers that start at once don't cost a thousand long lists.

@@ -40,6 +40,7 @@ type Kind struct {
 	reservations map[int32]reservation
 
 	mu       sync.Mutex
+	began    time.Time // when the first port was asked for
 	memories map[types.UID]*memory
 }
 

@@ -61,7 +61,7 @@ func (k *Kind) port(ctx context.Context, dev *v1alpha1.DevServer, current *runti
 	if current != nil && next == 0 {
 		return 0, nil, nil // what runs was given a port that nobody remembers
 	}
-	all, err := k.everybody.read(ctx, k.reader)
+	all, err := k.claimants(ctx, dev, next)
 	if err != nil {
 		return 0, nil, err
 	}

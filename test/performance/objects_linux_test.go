@@ -106,22 +106,43 @@ type waiter struct {
 func follow(t *testing.T, namespace string) *follower {
 	t.Helper()
 	f := &follower{t: t, waiting: map[string][]*waiter{}}
-	watching, err := k8s.Watch(t.Context(), &v1alpha1.InstanceList{}, client.InNamespace(namespace))
+	watchAll(t, namespace, &v1alpha1.InstanceList{}, func(object client.Object) {
+		if instance, ok := object.(*v1alpha1.Instance); ok {
+			f.tell(instance, time.Now())
+		}
+	})
+	return f
+}
+
+// watchAll tells every state that the objects of a namespace are seen in, until the test ends. A watch that the API server ends is begun anew, and
+// begins with what is there.
+func watchAll(t *testing.T, namespace string, list client.ObjectList, tell func(client.Object)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	first, err := k8s.Watch(ctx, list, client.InNamespace(namespace))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for event := range watching.ResultChan() {
-			if instance, ok := event.Object.(*v1alpha1.Instance); ok {
-				f.tell(instance, time.Now())
+		for watching := first; ; {
+			for event := range watching.ResultChan() {
+				if object, ok := event.Object.(client.Object); ok {
+					tell(object)
+				}
+			}
+			watching.Stop()
+			if watching, err = k8s.Watch(ctx, list, client.InNamespace(namespace)); err != nil {
+				if ctx.Err() == nil {
+					t.Errorf("watch anew: %v", err)
+				}
+				return
 			}
 		}
 	}()
 	t.Cleanup(func() {
-		watching.Stop()
+		cancel()
 		<-done
 	})
-	return f
 }
 
 func (f *follower) tell(instance *v1alpha1.Instance, at time.Time) {

@@ -120,31 +120,25 @@ func changes(line string) bool {
 // answerEverywhere answers HTTP on every port that a DevServer of the namespace is given, in place of its process.
 func answerEverywhere(t *testing.T, namespace string) {
 	t.Helper()
-	g := NewWithT(t)
-	watching, err := k8s.Watch(t.Context(), &v1alpha1.DevServerList{}, client.InNamespace(namespace))
-	g.Expect(err).NotTo(HaveOccurred())
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.NotFoundHandler()}
-	var all sync.WaitGroup
-	all.Go(func() {
-		open := map[int32]bool{}
-		var listenConfig net.ListenConfig
-		for event := range watching.ResultChan() {
-			dev, ok := event.Object.(*v1alpha1.DevServer)
-			if !ok || dev.Status.Port == 0 || open[dev.Status.Port] {
-				continue
-			}
-			listener, err := listenConfig.Listen(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", dev.Status.Port))
-			if err != nil {
-				t.Errorf("answer for %s: %v", dev.Name, err)
-				continue
-			}
-			open[dev.Status.Port] = true
-			all.Go(func() { _ = server.Serve(listener) })
+	var serving sync.WaitGroup
+	open := map[int32]bool{}
+	var listenConfig net.ListenConfig
+	watchAll(t, namespace, &v1alpha1.DevServerList{}, func(object client.Object) {
+		dev, ok := object.(*v1alpha1.DevServer)
+		if !ok || dev.Status.Port == 0 || open[dev.Status.Port] {
+			return
 		}
+		listener, err := listenConfig.Listen(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", dev.Status.Port))
+		if err != nil {
+			t.Errorf("answer for %s: %v", dev.Name, err)
+			return
+		}
+		open[dev.Status.Port] = true
+		serving.Go(func() { _ = server.Serve(listener) })
 	})
 	t.Cleanup(func() {
-		watching.Stop()
 		_ = server.Close()
-		all.Wait()
+		serving.Wait()
 	})
 }
