@@ -6,9 +6,10 @@ package races
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -51,26 +52,30 @@ var _ = row("R07", "start and stop of the same server: a stop ends what it was a
 })
 
 var _ = row("R08", "many stops of one server: one is carried out, the others succeed", func(ctx context.Context) {
-	dev := server("web", "-slow", "1s")
+	enough := filepath.Join(y.dir, "enough")
+	dev := server("web", "-until", enough)
 	create(ctx, dev)
 	pid := runs(ctx, dev, 1)
-	var late atomic.Int32
-	all(50, func(i int) error {
-		for n := range 2 {
-			err := set(ctx, dev, `{"metadata":{"annotations":{"stop-%d":"%d"}},"spec":{"state":"Stopped"}}`, i, n)
-			if err == nil && i%2 == 1 {
+	stops := func(n int) {
+		GinkgoHelper()
+		all(n, func(i int) error {
+			err := set(ctx, dev, `{"metadata":{"annotations":{"stop":"%d of %d"}},"spec":{"state":"Stopped"}}`, i, n)
+			if err == nil && i%5 == 0 {
 				err = patiently(ctx, func() error { return k8s.Delete(ctx, dev.DeepCopy()) })
 			}
-			if apierrors.IsNotFound(err) {
-				late.Add(1)
-				err = nil
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+			return err
+		})
+	}
+	stops(40)
+	Eventually(ctx, func() int { return signalsTo(pid) }).Should(BeNumerically(">=", 1))
+	stops(10)
+	// All are there, and what followed from them was done: of two looks, whatever the first one asked for came before the second.
+	for _, look := range []string{"first", "second"} {
+		Expect(set(ctx, dev, `{"spec":{"resetToken":%q}}`, look)).To(Succeed())
+		looked := comesTo(ctx, dev, "was looked at while it is ending", func(o *v1alpha1.DevServer) bool { return o.Status.ObservedResetToken == look })
+		Expect(looked.Status.Stopping).NotTo(BeNil())
+	}
+	Expect(os.WriteFile(enough, nil, 0o600)).To(Succeed())
 	isGone(ctx, dev)
 	Expect(signalsTo(pid)).To(Equal(1), "the process was asked once")
 	Expect(notes("ends", "web")).To(HaveLen(1), "it ended by itself, and was not killed")

@@ -100,6 +100,7 @@ var _ = BeforeSuite(func() {
 	var err error
 	programs, err = os.MkdirTemp("", "berth-races-")
 	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() error { return os.RemoveAll(programs) })
 	programs, err = filepath.EvalSymlinks(programs)
 	Expect(err).NotTo(HaveOccurred())
 	build := exec.Command("go", "build", "-o", programs+"/", "./cmd/berth-shim", "./test/races/workload")
@@ -128,7 +129,6 @@ var _ = AfterSuite(func() {
 		Expect(ours()).To(BeEmpty(), "no process of the suite is left")
 		Expect(zombies()).To(BeEmpty(), "no child is left unreaped")
 	}
-	Expect(os.RemoveAll(programs)).To(Succeed())
 })
 
 // row is one row of the race table.

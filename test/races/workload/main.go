@@ -28,6 +28,7 @@ var (
 	listen = flag.Int("listen", 0, "listen on this port as well")
 	gate   = flag.String("gate", "", "answer 503 until this file is there")
 	ignore = flag.Bool("ignore", false, "do not end on SIGTERM")
+	until  = flag.String("until", "", "go on after SIGTERM until this file is there")
 	slow   = flag.Duration("slow", 0, "how long to go on after SIGTERM")
 	child  = flag.Bool("child", false, "start a child in a session of its own that ignores SIGTERM")
 	lines  = flag.Int("lines", 0, "print so many numbered lines")
@@ -128,13 +129,21 @@ func answer(port string) {
 
 // wait returns when the process has to end.
 func wait(signals <-chan os.Signal) {
-	var end <-chan time.Time
+	var end, look <-chan time.Time
 	for {
 		select {
 		case s := <-signals:
 			note("signals", s.String())
-			if !*ignore && end == nil {
+			switch {
+			case *ignore || end != nil || look != nil:
+			case *until != "":
+				look = time.Tick(20 * time.Millisecond)
+			default:
 				end = time.After(*slow)
+			}
+		case <-look:
+			if _, err := os.Stat(*until); err == nil {
+				return
 			}
 		case <-end:
 			return
