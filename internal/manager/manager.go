@@ -162,10 +162,8 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		// Nobody reads managed fields here, and they are a third of the memory.
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		Client: client.Options{
-			FieldOwner: FieldOwner,
-			// A field that the API server does not know (kinds older than this manager) is logged. To have it refused makes every write take
-			// half as long again.
-			FieldValidation: metav1.FieldValidationWarn,
+			FieldOwner:      FieldOwner,
+			FieldValidation: metav1.FieldValidationStrict,
 			// Secrets are read when they are needed and not kept.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}},
 		},
