@@ -26,6 +26,11 @@ func note(what, format string, args ...any) {
 	record(figure{what: what, limit: "-", measured: fmt.Sprintf(format, args...)})
 }
 
+// against adds a figure with a limit that is not asserted as it stands.
+func against(what string, measured, limit float64, unit string) {
+	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit)})
+}
+
 func record(f figure) {
 	figuresMu.Lock()
 	defer figuresMu.Unlock()
@@ -36,7 +41,7 @@ func record(f figure) {
 // atMost adds a figure with a limit, and fails when it is missed by more than the room that noise is given.
 func atMost(t *testing.T, what string, measured, limit, room float64, unit string) {
 	t.Helper()
-	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit)})
+	against(what, measured, limit, unit)
 	if measured > limit*room {
 		t.Errorf("%s: %.3g%s is more than %.4g%s, even with room for noise (%.4g%s)", what, measured, unit, limit, unit, limit*room, unit)
 	}

@@ -25,7 +25,7 @@ const (
 	operations = 1000
 	clients    = 20
 	// thinking is the longest that a client waits before an operation.
-	thinking = 10 * time.Millisecond
+	thinking = 200 * time.Millisecond
 )
 
 // TestOperations has 20 clients start, stop and restart objects at random: as fast as on an API server that nobody watches? And in the end there is

@@ -22,7 +22,7 @@ const (
 	restarts = 60
 	// slowStops is how many stops are slow at once: more than the manager has workers for.
 	slowStops = 12
-	slowGrace = 20
+	slowGrace = 65
 )
 
 // TestSlowStop has programs that don't obey take their time to end, and sees whether others are restarted as fast as without.
