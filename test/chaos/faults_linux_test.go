@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -110,12 +109,14 @@ func freeze(ctx context.Context, random *rand.Rand, signal func(unix.Signal) err
 
 // fill takes all space of the small file system that the state is in, for a moment.
 func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
-	path := filepath.Join(dir, "ballast")
-	ballast, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	ballast, err := os.CreateTemp(dir, "ballast-") // a second one may come before this one is over
+	if errors.Is(err, unix.ENOSPC) {
+		return nil // it has filled it
+	}
 	if err != nil {
 		return fmt.Errorf("fill the disk: %w", err)
 	}
-	defer func() { err = errors.Join(err, ballast.Close(), os.Remove(path)) }()
+	defer func() { err = errors.Join(err, ballast.Close(), os.Remove(ballast.Name())) }()
 	chunk := make([]byte, 1<<20)
 	for size := len(chunk); size >= 512; {
 		if _, err := ballast.Write(chunk[:size]); errors.Is(err, unix.ENOSPC) {
