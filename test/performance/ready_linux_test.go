@@ -10,11 +10,12 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
 // applies is how many objects are created one after another in a round.
@@ -37,7 +38,8 @@ func TestApplyToReady(t *testing.T) {
 	atMost(t, "apply to ready / floor, p50", median(ratios), 2, 2.5, "×")
 }
 
-// floorTimes plays the controller by hand, with as little as possible.
+// floorTimes plays the controller by hand, with as little as possible: nothing is started, and the two statuses are those that the state machine
+// gives.
 func floorTimes(t *testing.T) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -51,11 +53,14 @@ func floorTimes(t *testing.T) (times []float64) {
 		g.Expect(k8s.Create(ctx, instance)).To(Succeed())
 		_, err := created()
 		g.Expect(err).NotTo(HaveOccurred())
-		for _, is := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionTrue} {
+		running := lifecycle.Observed{Incarnations: []lifecycle.Incarnation{{
+			Number: 1, Phase: lifecycle.Running, Containment: "Cgroup",
+			Process: v1alpha1.ProcessReference{Node: "floor", PID: 1, StartTicks: 1, BootID: "floor", StartedAt: ptr.To(metav1.NowMicro())},
+		}}}
+		for _, observed := range []lifecycle.Observed{{}, running} {
 			before := instance.DeepCopy()
-			meta.SetStatusCondition(&instance.Status.Conditions, metav1.Condition{
-				Type: v1alpha1.ConditionReady, Status: is, Reason: "Floor", ObservedGeneration: instance.Generation,
-			})
+			desired := lifecycle.Desired{UID: instance.UID, Generation: instance.Generation, Want: lifecycle.Run, SpecHash: "floor"}
+			instance.Status.ProcessStatus = lifecycle.Next(desired, instance.Status.ProcessStatus, observed, time.Now()).Status
 			g.Expect(k8s.Status().Patch(ctx, instance, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))).To(Succeed())
 		}
 		at, err := ready()
