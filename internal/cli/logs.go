@@ -30,7 +30,7 @@ func (a *app) logsCommand() *cobra.Command {
 	}
 	flags.add(command)
 	command.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on with what comes, over restarts too")
-	command.Flags().Int64Var(&opts.Tail, "tail", -1, "only the last so many lines; -1 for all")
+	command.Flags().Int64Var(&opts.Tail, "tail", -1, "only the last so many lines, of which a long one counts once for each 16 KiB; -1 for all")
 	return command
 }
 

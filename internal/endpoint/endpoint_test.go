@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -345,7 +346,8 @@ func TestTail(t *testing.T) {
 		"unfinished line":          {text: "a\nb\nc", tail: 2, want: "b\nc"},
 		"empty lines":              {text: "a\n\n\n", tail: 2, want: "\n\n"},
 		"empty":                    {text: "", tail: 3, want: ""},
-		"no newline at all":        {text: strings.Repeat("x", 3*chunk), tail: 1, want: strings.Repeat("x", 3*chunk)},
+		"no newline at all":        {text: strings.Repeat("x", 3*chunk), tail: 1, want: strings.Repeat("x", longLine)},
+		"long lines count double":  {text: "a\n" + strings.Repeat("x", longLine) + "\nb", tail: 3, want: strings.Repeat("x", longLine) + "\nb"},
 		"over the pieces":          {text: long, tail: 3000, want: long[2000*(len(long)/5000):]},
 		"the old part is gone":     {text: "a\nb\nc\n", first: 2, tail: -1, want: "b\nc\n"},
 		"more than is still there": {text: "a\nb\nc\n", first: 2, tail: 5, want: "b\nc\n"},
@@ -358,6 +360,33 @@ func TestTail(t *testing.T) {
 			NewWithT(t).Expect(f.log(t, LogOptions{Tail: test.tail})).To(Equal(test.want))
 		})
 	}
+}
+
+// flood is a log that grows faster than it is read: whatever is read is gone, and there is more each time.
+type flood struct {
+	memoryLog
+	end int64
+}
+
+func (f *flood) Bounds() (int64, int64, error) { return f.first, f.end, nil }
+
+func (f *flood) ReadAt(p []byte, at int64) (int, error) {
+	gone := f.first
+	f.first += 2 * chunk
+	f.end += 3 * chunk
+	if at < gone {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return len(p), nil
+}
+
+func TestFloodHasAnEnd(t *testing.T) {
+	g := NewWithT(t)
+	log := &flood{end: 4 * chunk}
+	out := &bytes.Buffer{}
+	control := http.NewResponseController(httptest.NewRecorder())
+	g.Expect(copyLog(t.Context(), control, out, log, 0, false)).To(Succeed())
+	g.Expect(out.Len()).To(BeNumerically("<=", 4*chunk))
 }
 
 func TestNoOutputIsNoError(t *testing.T) {

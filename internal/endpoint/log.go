@@ -22,6 +22,8 @@ const (
 	HeaderOffset = "Berth-Log-Offset"
 
 	chunk = 32 << 10
+	// A longer line counts as several for tail, so that output without newlines has an end as well.
+	longLine = 16 << 10
 	// How often to look whether an object that has no output yet has some.
 	noLogRetry = 250 * time.Millisecond
 	// A reader that takes nothing for so long is gone.
@@ -139,13 +141,13 @@ func startOffset(log runtime.Log, query logQuery) (int64, error) {
 }
 
 // tailOffset finds where the last lines begin, reading backwards in pieces: memory does not grow with the output. A line that is not
-// finished counts as one.
+// finished counts as one, a long line as one for each longLine that was begun.
 func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 	if lines == 0 {
 		return end, nil
 	}
 	buffer := make([]byte, chunk)
-	seen := int64(0)
+	seen, lineEnd := int64(0), end
 	for high := end; high > first; {
 		low := max(first, high-chunk)
 		piece := buffer[:high-low]
@@ -157,20 +159,23 @@ func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 			return 0, fmt.Errorf("read the output: %w", err)
 		}
 		for i := len(piece) - 1; i >= 0; i-- {
-			at := low + int64(i)
-			if piece[i] != '\n' || at == end-1 { // the newline at the very end finishes the last line
+			begin := low + int64(i) + 1 // of a line, if a newline stands before it
+			newline := piece[i] == '\n' && begin != end
+			if !newline && lineEnd-begin < longLine {
 				continue
 			}
 			if seen++; seen == lines {
-				return at + 1, nil
+				return begin, nil
 			}
+			lineEnd = begin
 		}
 		high = low
 	}
 	return first, nil
 }
 
-// copyLog writes the output from the offset on: up to where it ends now, or for as long as there is more to come.
+// copyLog writes the output from the offset on: up to where it ends now, or for as long as there is more to come. Where it ends now stays
+// so for who doesn't follow: else output that grows faster than it is sent has no end.
 func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer, log runtime.Log, at int64, follow bool) error {
 	buffer := make([]byte, chunk)
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
@@ -194,7 +199,7 @@ func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer,
 				if !errors.Is(err, io.ErrUnexpectedEOF) {
 					return endOfLog(err)
 				}
-				if first, end, err = log.Bounds(); err != nil {
+				if first, _, err = log.Bounds(); err != nil {
 					return endOfLog(err)
 				}
 				at = max(at, first)

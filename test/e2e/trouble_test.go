@@ -116,7 +116,7 @@ while True:
 		By("keeping disk and memory within bounds")
 		Expect(allocated(house.state, "etcd")).To(BeNumerically("<", 512<<20))
 		Expect(residentOf(house.cmd.Process.Pid)).To(BeNumerically("<", 512<<20))
-		Expect(len(house.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<", 64<<20))
+		Expect(len(house.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<=", 16<<10))
 		flood.delete(ctx)
 	})
 
