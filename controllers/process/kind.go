@@ -48,6 +48,13 @@ type Kind interface {
 	Forget(uid types.UID)
 }
 
+// Sleeper is implemented by kinds whose processes may sleep although they are wanted (state: OnDemand), until somebody comes.
+type Sleeper interface {
+	// Asleep says whether the process of an object that is neither stopped nor deleted should not run for now, by the time given. It is asked
+	// once per reconcile, before anything else of the kind.
+	Asleep(ctx context.Context, object Object, now time.Time) bool
+}
+
 // Plan is how the next incarnation would be started.
 type Plan struct {
 	// Process is complete but for variables of the kind.

@@ -23,6 +23,8 @@ const (
 	Run Want = "Run"
 	// Stop wants none to run.
 	Stop Want = "Stop"
+	// Sleep wants none to run for now, though the object is of use as it is: whoever comes wakes it.
+	Sleep Want = "Sleep"
 	// Gone wants none to run and every trace removed: the object is being deleted.
 	Gone Want = "Gone"
 )
@@ -83,6 +85,8 @@ type Observed struct {
 	NotReady string
 	// Unhealthy, when not empty, is why the liveness probe of the current incarnation has failed for good.
 	Unhealthy string
+	// UnhealthyReason is the condition reason for it; empty means ReasonUnhealthy.
+	UnhealthyReason string
 }
 
 // Phase is where an incarnation stands; the same words as those of the runtime.
