@@ -26,6 +26,14 @@ const (
 	ConditionURLDetected = "URLDetected"
 	// ConditionPortVerified is True when the processes of a DevServer listen on the port that it was given.
 	ConditionPortVerified = "PortVerified"
+	// ConditionInitialized is True while a LanguageServer serves: it has answered initialize and was given all that it has to know.
+	ConditionInitialized = "Initialized"
+	// ConditionIndexed is True when a LanguageServer has no work left that it began at its start: its answers are complete.
+	ConditionIndexed = "Indexed"
+	// ConditionHealthy is False while something is wrong with a LanguageServer that runs; the message says what becomes of it.
+	ConditionHealthy = "Healthy"
+	// ConditionIdle is True while a LanguageServer has no client.
+	ConditionIdle = "Idle"
 )
 
 // Reasons of conditions; events carry the same words.
@@ -64,6 +72,16 @@ const (
 	ReasonCrashed = "Crashed"
 	// ReasonUnhealthy: the liveness probe failed too often.
 	ReasonUnhealthy = "Unhealthy"
+	// ReasonHung: the process lives and answers nothing.
+	ReasonHung = "Hung"
+	// ReasonProtocolError: the process sent what is no message of its protocol.
+	ReasonProtocolError = "ProtocolError"
+	// ReasonMemoryLimit: the process held more memory than its spec allows.
+	ReasonMemoryLimit = "MemoryLimit"
+	// ReasonCanaryFailed: the process answers, and what it answers is of no use.
+	ReasonCanaryFailed = "CanaryFailed"
+	// ReasonIdle: nobody uses the process, so it sleeps until somebody comes.
+	ReasonIdle = "Idle"
 	// ReasonSuperseded: an older incarnation was still there and is being ended.
 	ReasonSuperseded = "Superseded"
 	// ReasonNotRestarting: no restart is under way.
@@ -112,4 +130,26 @@ const (
 	ReasonNotListening = "NotListening"
 	// ReasonOtherPort: the processes of this object listen on another port than the one they were given.
 	ReasonOtherPort = "OtherPort"
+	// ReasonInitialized: the language server has answered initialize and serves.
+	ReasonInitialized = "Initialized"
+	// ReasonInitializing: the language server runs and has not answered initialize yet.
+	ReasonInitializing = "Initializing"
+	// ReasonNotRunning: no process is there to say it of.
+	ReasonNotRunning = "NotRunning"
+	// ReasonSettled: the language server has ended all work that it began at its start.
+	ReasonSettled = "Settled"
+	// ReasonProgressTimeout: the language server still says that it works; that is waited for no longer.
+	ReasonProgressTimeout = "ProgressTimeout"
+	// ReasonIndexing: the language server reads its workspace.
+	ReasonIndexing = "Indexing"
+	// ReasonHealthy: nothing is wrong.
+	ReasonHealthy = "Healthy"
+	// ReasonQuarantined: a document or request is kept from the language server, as it was there at repeated crashes.
+	ReasonQuarantined = "Quarantined"
+	// ReasonCapabilityMismatch: the restarted language server offers less than the one that its clients know.
+	ReasonCapabilityMismatch = "CapabilityMismatch"
+	// ReasonInUse: clients are connected.
+	ReasonInUse = "InUse"
+	// ReasonNoClients: no client is connected.
+	ReasonNoClients = "NoClients"
 )

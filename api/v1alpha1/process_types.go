@@ -15,7 +15,7 @@ const (
 )
 
 // ProcessState is what is wanted of a process.
-// +kubebuilder:validation:Enum=Running;Stopped
+// +kubebuilder:validation:Enum=Running;Stopped;OnDemand
 type ProcessState string
 
 const (
@@ -23,6 +23,8 @@ const (
 	StateRunning ProcessState = "Running"
 	// StateStopped wants no process; the object stays.
 	StateStopped ProcessState = "Stopped"
+	// StateOnDemand wants a process while somebody uses it. Only a LanguageServer may be so.
+	StateOnDemand ProcessState = "OnDemand"
 )
 
 // RestartPolicy says after which exits a process is started again.
@@ -66,7 +68,8 @@ const (
 
 // ProcessSpec is what all kinds that are a process share.
 type ProcessSpec struct {
-	// What is wanted: Running, or Stopped (the object stays). Defaults to Running.
+	// What is wanted: Running, Stopped (the object stays) or, of a LanguageServer only, OnDemand (it sleeps while no client is connected).
+	// Defaults to Running.
 	// +optional
 	// +kubebuilder:default=Running
 	State ProcessState `json:"state,omitempty"`
@@ -385,7 +388,7 @@ type StopRequest struct {
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// Why: Requested, SpecChanged, Unhealthy, Stopped, Deleting or Superseded.
+	// Why: Requested, SpecChanged, Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed), Idle, Stopped, Deleting or Superseded.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
@@ -410,7 +413,7 @@ type ProcessExit struct {
 	// +kubebuilder:validation:MaxLength=32
 	Signal string `json:"signal,omitempty"`
 
-	// Completed, Failed, Stopped (it was asked to end), Unknown (nobody could observe the end), or why it could not be started.
+	// Completed, Failed, Stopped (it was asked to end), Unknown (nobody could observe the end), Unhealthy and its kin, or why it could not be started.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`

@@ -33,7 +33,7 @@ const (
 // prepare finds out how the next incarnation would be started, or why it can't be.
 func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	v.hash = v.object.GetProcessStatus().SpecHash
-	if v.want != lifecycle.Run {
+	if v.want == lifecycle.Stop || v.want == lifecycle.Gone {
 		return nil
 	}
 	variables, blocked, err := r.resolve(ctx, v.object)

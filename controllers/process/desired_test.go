@@ -4,6 +4,7 @@
 package process
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestDesired(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
-			v := &visit{object: object, want: want(object), hash: "h"}
+			v := &visit{object: object, want: lifecycle.Run, hash: "h"}
 			if diff := cmp.Diff(tc.want, v.desired()); diff != "" {
 				t.Errorf("desired (-want +got):\n%s", diff)
 			}
@@ -56,14 +57,23 @@ func TestDesired(t *testing.T) {
 	}
 }
 
-func TestDeleteWinsOverStop(t *testing.T) {
+// sleepyKind has a process that sleeps whenever it may.
+type sleepyKind struct{ Kind }
+
+func (sleepyKind) Asleep(context.Context, Object, time.Time) bool { return true }
+
+func TestDeleteWinsOverStopAndStopOverSleep(t *testing.T) {
 	g := NewWithT(t)
 	object := &v1alpha1.Instance{}
-	g.Expect(want(object)).To(Equal(lifecycle.Run))
+	want := func(kind Kind) lifecycle.Want {
+		return (&Reconciler{Kind: kind}).want(t.Context(), object, time.Time{})
+	}
+	g.Expect(want(nil)).To(Equal(lifecycle.Run))
+	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Sleep))
 	object.Spec.State = v1alpha1.StateStopped
-	g.Expect(want(object)).To(Equal(lifecycle.Stop))
+	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Stop))
 	object.DeletionTimestamp = ptr.To(metav1.Now())
-	g.Expect(want(object)).To(Equal(lifecycle.Gone))
+	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Gone))
 }
 
 func TestSpecHash(t *testing.T) {

@@ -83,7 +83,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.forget(object)
 		return ctrl.Result{}, nil
 	}
-	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond), want: want(object)}
+	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
+	v.want = r.want(ctx, object, v.now)
 	steps := []func(context.Context, *visit) error{
 		r.claim, r.observe, r.prepare, r.look, r.decide, r.write, r.act, r.release, r.expire,
 	}
@@ -153,12 +154,15 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 }
 
 // want says what should become of the process.
-func want(object Object) lifecycle.Want {
+func (r *Reconciler) want(ctx context.Context, object Object, now time.Time) lifecycle.Want {
+	sleeper, sleeps := r.Kind.(Sleeper)
 	switch {
 	case !object.GetDeletionTimestamp().IsZero():
 		return lifecycle.Gone
 	case object.GetProcessSpec().State == v1alpha1.StateStopped:
 		return lifecycle.Stop
+	case sleeps && sleeper.Asleep(ctx, object, now):
+		return lifecycle.Sleep
 	default:
 		return lifecycle.Run
 	}

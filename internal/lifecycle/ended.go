@@ -51,7 +51,7 @@ func (m *machine) askedToEnd() bool {
 }
 
 func (m *machine) absorbExit(exit Exit, asked bool) {
-	unhealthy := asked && m.status.Stopping.Reason == v1alpha1.ReasonUnhealthy
+	unhealthy := asked && isUnhealthy(m.status.Stopping.Reason)
 	end := v1alpha1.ProcessExit{Signal: exit.Signal}
 	finished := m.now
 	if exit.Known && exit.Signal == "" {
@@ -66,7 +66,7 @@ func (m *machine) absorbExit(exit Exit, asked bool) {
 	}
 	switch {
 	case unhealthy:
-		end.Reason, end.Message = v1alpha1.ReasonUnhealthy, "It was ended because its liveness probe failed."
+		end.Reason, end.Message = m.status.Stopping.Reason, "It was ended because it was found unhealthy."
 	case asked:
 		end.Reason = v1alpha1.ReasonStopped
 	case !exit.Known:
@@ -93,6 +93,15 @@ func (m *machine) absorbFailedStart(current Incarnation) {
 	if reason == v1alpha1.ReasonStartFailed {
 		m.planRestart(m.now, 0)
 	}
+}
+
+// isUnhealthy says whether a reason for an end, or of one, is that the process ran and was no good.
+func isUnhealthy(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonUnhealthy, v1alpha1.ReasonHung, v1alpha1.ReasonProtocolError, v1alpha1.ReasonMemoryLimit, v1alpha1.ReasonCanaryFailed:
+		return true
+	}
+	return false
 }
 
 func (m *machine) recordEnd(end v1alpha1.ProcessExit) {

@@ -31,12 +31,12 @@ func ended(before, after *v1alpha1.ProcessStatus) *Event {
 	if end == nil || end.Message == neverStarted || before.LastExit != nil && before.LastExit.Incarnation == end.Incarnation {
 		return nil
 	}
-	switch end.Reason {
-	case v1alpha1.ReasonStopped:
+	switch {
+	case end.Reason == v1alpha1.ReasonStopped:
 		return &Event{Reason: end.Reason, Message: describe(end) + ", as asked."}
-	case v1alpha1.ReasonCompleted:
+	case end.Reason == v1alpha1.ReasonCompleted:
 		return &Event{Reason: end.Reason, Message: describe(end) + "."}
-	case v1alpha1.ReasonFailed, v1alpha1.ReasonUnknown, v1alpha1.ReasonUnhealthy:
+	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, isUnhealthy(end.Reason):
 		return &Event{Warning: true, Reason: v1alpha1.ReasonCrashed, Message: describe(end) + "." + whenAgain(after)}
 	default: // it could not be started, which the condition Stalled tells
 		return nil
@@ -48,7 +48,7 @@ func ending(before, after *v1alpha1.ProcessStatus) *Event {
 	if stop == nil || before.Stopping != nil && before.Stopping.Incarnation == stop.Incarnation {
 		return nil
 	}
-	return &Event{Warning: stop.Reason == v1alpha1.ReasonUnhealthy, Reason: stop.Reason, Message: fmt.Sprintf("Ending incarnation %d.", stop.Incarnation)}
+	return &Event{Warning: isUnhealthy(stop.Reason), Reason: stop.Reason, Message: fmt.Sprintf("Ending incarnation %d.", stop.Incarnation)}
 }
 
 func starting(before, after *v1alpha1.ProcessStatus) *Event {
@@ -72,6 +72,9 @@ func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
 	if meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) || !meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionReady) {
 		return nil
+	}
+	if after.Process == nil {
+		return &Event{Reason: v1alpha1.ReasonIdle, Message: "It sleeps; whoever connects wakes it."}
 	}
 	return &Event{Reason: v1alpha1.ReasonRunning, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
 }

@@ -126,6 +126,14 @@ func (w *world) restIsWanted() string {
 		return "stopped and at rest, but something lives"
 	case w.desired.Want == Stop:
 		return ""
+	case w.desired.Want == Sleep && w.live() > 0:
+		return "asleep and at rest, but something lives"
+	case w.desired.Want == Sleep && state[0] == v1alpha1.ConditionReady && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
+		return "it sleeps after " + w.status.LastExit.Reason
+	case w.desired.Want == Sleep && w.status.ObservedRestartToken != w.desired.RestartToken:
+		return "a request to restart was not met by sleep"
+	case w.desired.Want == Sleep:
+		return ""
 	case w.live() == 1 && (len(state) != 1 || state[0] != v1alpha1.ConditionReady):
 		return fmt.Sprintf("at rest with a ready process and the conditions %v", state)
 	case w.live() == 0 && (len(state) != 1 || state[0] != v1alpha1.ConditionStalled):
@@ -168,12 +176,19 @@ func TestEveryInterleaving(t *testing.T) {
 		t.Logf("restartPolicy %s: %d states, all of them: %t", policy, states, whole)
 		total += states
 	}
-	t.Logf("walked %d states, none bad", total)
+	sleepy := everyTrouble
+	sleepy.toggles, sleepy.sleeps = 1, 2
+	states, whole, violation := explore(newWorld(sleepy, v1alpha1.RestartAlways), limit)
+	if violation != "" {
+		t.Fatalf("a process that may sleep: %s", violation)
+	}
+	t.Logf("a process that may sleep: %d states, all of them: %t", states, whole)
+	t.Logf("walked %d states, none bad", total+states)
 }
 
 // TestRandomHistories goes far deeper than all interleavings can: long histories with much trouble.
 func TestRandomHistories(t *testing.T) {
-	plenty := budget{toggles: 20, restarts: 20, specs: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50}
+	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50}
 	for history := range uint64(150) {
 		random := rand.New(rand.NewPCG(history, 1))
 		w := newWorld(plenty, policies[history%3])

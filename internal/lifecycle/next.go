@@ -87,6 +87,8 @@ func (m *machine) decide() {
 		m.decideGone(current)
 	case m.desired.Want == Stop:
 		m.decideStop(current)
+	case m.desired.Want == Sleep && m.maySleep(current):
+		m.decideSleep(current)
 	case current != nil && current.alive():
 		m.decideRunning(*current)
 	default:
@@ -147,6 +149,29 @@ func (m *machine) decideStop(current *Incarnation) {
 	m.forgetFailures()
 	m.stalled(v1alpha1.ReasonStopped, "Nothing runs, as the spec asks. Set spec.state to Running to start it.")
 	m.expires()
+}
+
+// maySleep is false for a process that ended by itself, or was never started: it is brought back first, so that a failure shows before somebody comes.
+func (m *machine) maySleep(current *Incarnation) bool {
+	if current != nil && current.alive() {
+		return true
+	}
+	end := m.status.LastExit
+	return m.endRecorded() && end.Reason == v1alpha1.ReasonStopped
+}
+
+// decideSleep ends a process that nobody uses. The object stays of use, so it is ready; a restart asked for meanwhile is met by the start that comes.
+func (m *machine) decideSleep(current *Incarnation) {
+	if current != nil && current.alive() {
+		m.observeProcess(*current)
+		m.reconciling(v1alpha1.ReasonStopping, "Nobody uses the process; it is put to sleep.")
+		m.end(*current, v1alpha1.ReasonIdle)
+		return
+	}
+	m.status.SpecHash = ""
+	m.status.ObservedRestartToken = m.desired.RestartToken
+	m.ready("It sleeps. Whoever connects wakes it.")
+	m.set(v1alpha1.ConditionReady, true, v1alpha1.ReasonIdle, "It sleeps. Whoever connects wakes it.")
 }
 
 // end takes the incarnation down: ask, wait, kill. The intent is recorded before the first signal, and the deadline only comes closer.

@@ -222,6 +222,50 @@ func TestStopAndStart(t *testing.T) {
 	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse(), "a start after a stop is no restart")
 }
 
+func TestSleepAndWake(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Want = Sleep
+	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+	s.g.Expect(s.status.Stopping.Reason).To(Equal(v1alpha1.ReasonIdle))
+	s.exits(Exit{Known: true, Code: 143})
+	s.tick()
+	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonIdle)
+	s.g.Expect(s.last.Expires).To(BeZero(), "who sleeps is not cleaned up")
+	s.g.Expect(s.last.Events).To(ContainElement(HaveField("Reason", v1alpha1.ReasonIdle)))
+	s.rest()
+	s.desired.RestartToken = "while asleep"
+	s.tick()
+	s.rest()
+	s.desired.Want = Run
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse(), "to wake is no restart")
+}
+
+func TestAFailureDoesNotSleep(t *testing.T) {
+	s := newStory(t).up()
+	s.exits(Exit{Known: true, Code: 1})
+	s.desired.Want = Sleep
+	s.tick()
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+}
+
+func TestWhyItWasUnhealthy(t *testing.T) {
+	for _, reason := range []string{v1alpha1.ReasonHung, v1alpha1.ReasonProtocolError, v1alpha1.ReasonMemoryLimit, v1alpha1.ReasonCanaryFailed} {
+		s := newStory(t).up()
+		s.observed.Unhealthy, s.observed.UnhealthyReason = "it answers nothing", reason
+		s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+		s.expect(v1alpha1.ConditionReconciling, reason)
+		restarting := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionRestarting)
+		s.g.Expect(restarting.Reason).To(Equal(reason))
+		s.g.Expect(restarting.Message).To(Equal("it answers nothing"))
+		s.observed.Unhealthy = ""
+		s.exits(Exit{Known: true, Signal: "SIGKILL"})
+		s.tick()
+		s.g.Expect(s.status.LastExit.Reason).To(Equal(reason))
+		s.g.Expect(s.status.Failures).To(BeEquivalentTo(1), "that is a failure, not an end that was asked for")
+	}
+}
+
 func TestStopBeforeTheRecordedStart(t *testing.T) {
 	s := newStory(t)
 	s.tick()

@@ -35,7 +35,11 @@ func (m *machine) reasonToRestart(current Incarnation) (reason, message string) 
 		return stopping.Reason, "The process is being ended and is then started again."
 	}
 	if m.observed.Unhealthy != "" {
-		return v1alpha1.ReasonUnhealthy, "The liveness probe failed: " + m.observed.Unhealthy
+		reason := m.observed.UnhealthyReason
+		if reason == "" {
+			return v1alpha1.ReasonUnhealthy, "The liveness probe failed: " + m.observed.Unhealthy
+		}
+		return reason, m.observed.Unhealthy
 	}
 	if m.desired.Blocked != nil {
 		return "", "" // it could not be started again

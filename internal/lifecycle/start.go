@@ -96,8 +96,8 @@ func (m *machine) restartReason() string {
 		return v1alpha1.ReasonRequested
 	case m.drifted():
 		return v1alpha1.ReasonSpecChanged
-	case end != nil && end.Reason == v1alpha1.ReasonUnhealthy:
-		return v1alpha1.ReasonUnhealthy
+	case end != nil && isUnhealthy(end.Reason):
+		return end.Reason
 	case end != nil && end.Reason == v1alpha1.ReasonStopped:
 		return v1alpha1.ReasonRequested
 	default:
@@ -121,13 +121,13 @@ func (m *machine) blocked() {
 func (m *machine) finished() {
 	end := m.status.LastExit
 	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
-		end.Reason != v1alpha1.ReasonUnknown && end.Reason != v1alpha1.ReasonUnhealthy {
+		end.Reason != v1alpha1.ReasonUnknown && !isUnhealthy(end.Reason) {
 		m.stalled(end.Reason, end.Message+" Correct the spec, or change spec.resetToken to try again.")
 		m.expires()
 		return
 	}
 	reason := end.Reason
-	if reason == v1alpha1.ReasonUnhealthy {
+	if isUnhealthy(reason) {
 		reason = v1alpha1.ReasonFailed
 	}
 	m.stalled(reason, describe(end)+"; restartPolicy "+string(m.desired.RestartPolicy)+

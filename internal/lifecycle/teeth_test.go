@@ -48,6 +48,21 @@ var broken = map[string]decider{
 		}
 		return Next(d, r, o, now)
 	},
+	"does not let it sleep": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if d.Want == Sleep {
+			d.Want = Run
+		}
+		return Next(d, r, o, now)
+	},
+	"lets a failure sleep": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if d.Want == Sleep && r.LastExit != nil && r.LastExit.Reason == v1alpha1.ReasonFailed {
+			m := &machine{desired: d, observed: o, now: now, status: step.Status}
+			m.decideSleep(nil)
+			return Step{Status: m.status, Action: None}
+		}
+		return step
+	},
 	"does not honour a deletion": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if d.Want == Gone {
 			d.Want = Stop
@@ -91,7 +106,7 @@ var broken = map[string]decider{
 }
 
 // littleTrouble is enough to find each of them, in few states.
-var littleTrouble = budget{toggles: 1, restarts: 1, specs: 1, deletes: 1, exits: 1}
+var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, deletes: 1, exits: 1}
 
 func TestExplorerFindsEveryBrokenGuard(t *testing.T) {
 	defer func() { next = Next }()

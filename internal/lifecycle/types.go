@@ -85,7 +85,7 @@ type Observed struct {
 	NotReady string
 	// Unhealthy, when not empty, is why the liveness probe of the current incarnation has failed for good.
 	Unhealthy string
-	// UnhealthyReason is the condition reason for it; empty means ReasonUnhealthy.
+	// UnhealthyReason is Unhealthy (or empty), Hung, ProtocolError, MemoryLimit or CanaryFailed.
 	UnhealthyReason string
 }
 

@@ -62,7 +62,7 @@ const (
 
 // budget bounds how often each kind of trouble happens on one path.
 type budget struct {
-	toggles, restarts, specs, resets, deletes, exits, failedStarts, crashes int
+	toggles, sleeps, restarts, specs, resets, deletes, exits, failedStarts, crashes int
 }
 
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
@@ -87,6 +87,15 @@ var moves = []move{
 		return spend(&w.budget.toggles) && !w.deleted && w.edit(func() {
 			if w.desired.Want == Run {
 				w.desired.Want = Stop
+			} else {
+				w.desired.Want = Run
+			}
+		})
+	}},
+	{"users go or come", func(w *world) bool {
+		return w.desired.Want != Stop && spend(&w.budget.sleeps) && !w.deleted && w.edit(func() {
+			if w.desired.Want == Run {
+				w.desired.Want = Sleep
 			} else {
 				w.desired.Want = Run
 			}
