@@ -11,6 +11,7 @@ import (
 // +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule="!has(self.state) || self.state != 'OnDemand'",message="state OnDemand is for LanguageServers only: use Running or Stopped"
 type DevServerSpec struct {
 	ProcessSpec `json:",inline"`
 

@@ -28,6 +28,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&DevServer{}, &DevServerList{},
 		&Instance{}, &InstanceList{},
+		&LanguageServer{}, &LanguageServerList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

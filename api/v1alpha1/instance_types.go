@@ -10,6 +10,7 @@ import (
 // InstanceSpec says what session is wanted.
 // +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule="!has(self.state) || self.state != 'OnDemand'",message="state OnDemand is for LanguageServers only: use Running or Stopped"
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
 

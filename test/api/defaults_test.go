@@ -30,8 +30,27 @@ func TestDefaults(t *testing.T) {
 	own := map[string]string{
 		kindInstance:  `terminal: {columns: 120, rows: 40}`,
 		kindDevServer: `url: {detect: Enabled}`,
+		kindLanguageServer: `
+language: go
+workspace: {folders: [/src]}
+limits:
+  headerBytes: 8192
+  messageBytes: 67108864
+  clientMessageBytes: 33554432
+  clients: 64
+  openDocuments: 1000
+  documentBytes: 67108864
+  inFlight: 64
+  queueBytes: 8388608
+  requestTimeoutSeconds: 120
+hold: {timeoutSeconds: 30, requests: 256, bytes: 16777216}
+health: {pingAfterSeconds: 10, hangTimeoutSeconds: 60}
+startupTimeoutSeconds: 300
+whileIndexing: Forward
+idleTimeoutSeconds: 1800
+`,
 	}
-	for _, kind := range both {
+	for _, kind := range every {
 		t.Run(kind, func(t *testing.T) {
 			want := parse(t, sharedDefaults)
 			merge(want, parse(t, own[kind]))
@@ -63,6 +82,26 @@ periodSeconds: 9
 timeoutSeconds: 2
 failureThreshold: 3
 `), spec["liveness"])
+}
+
+// TestWhatIsPassedOnIsKept: what a language server is told is nobody else's to understand.
+func TestWhatIsPassedOnIsKept(t *testing.T) {
+	o := object(t, kindLanguageServer, "kept", `
+spec:
+  settings: {gopls: {"ui.semanticTokens": true, buildFlags: [-tags=x], deep: {number: 1.5, none: {}}}}
+  initializationOptions: {provider: {a: 1}}
+  health: {canary: {method: workspace/symbol, params: {query: main}}}
+`)
+	NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
+	spec, ok := o.Object["spec"].(map[string]any)
+	NewWithT(t).Expect(ok).To(BeTrue())
+	expectSame(t, parse(t, `gopls: {"ui.semanticTokens": true, buildFlags: [-tags=x], deep: {number: 1.5, none: {}}}`), spec["settings"])
+	expectSame(t, parse(t, `provider: {a: 1}`), spec["initializationOptions"])
+	expectSame(t, parse(t, `
+pingAfterSeconds: 10
+hangTimeoutSeconds: 60
+canary: {method: workspace/symbol, params: {query: main}, periodSeconds: 60}
+`), spec["health"])
 }
 
 // expectSame compares through JSON, so that it does not matter how a number is held.

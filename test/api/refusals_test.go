@@ -20,71 +20,118 @@ type refusal struct {
 }
 
 var (
-	both          = []string{kindInstance, kindDevServer}
-	devServerOnly = []string{kindDevServer}
+	every              = []string{kindInstance, kindDevServer, kindLanguageServer}
+	owned              = []string{kindDevServer, kindLanguageServer}
+	devServerOnly      = []string{kindDevServer}
+	languageServerOnly = []string{kindLanguageServer}
 )
 
 // refusals has one entry or more for each rule that the schema says in CEL; TestEveryRuleIsTried keeps it complete.
 var refusals = []refusal{
 	{
-		name: "an empty program", kinds: both,
+		name: "an empty program", kinds: every,
 		fragment: `{spec: {process: {command: [""]}}}`,
 		words:    "the program, command[0], must not be empty",
 	},
 	{
-		name: "a relative working directory", kinds: both,
+		name: "a relative working directory", kinds: every,
 		fragment: `{spec: {process: {workingDir: src/app}}}`,
 		words:    "workingDir must be an absolute path",
 	},
 	{
-		name: "a variable with value and valueFrom", kinds: both,
+		name: "a variable with value and valueFrom", kinds: every,
 		fragment: `{spec: {process: {env: [{name: A, value: b, valueFrom: {secretKeyRef: {name: s, key: k}}}]}}}`,
 		words:    "set value or valueFrom, not both",
 	},
 	{
-		name: "a variable from a secret and a config map", kinds: both,
+		name: "a variable from a secret and a config map", kinds: every,
 		fragment: `{spec: {process: {env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}, configMapKeyRef: {name: s, key: k}}}]}}}`,
 		words:    "set exactly one of secretKeyRef and configMapKeyRef",
 	},
 	{
-		name: "a variable from nowhere", kinds: both,
+		name: "a variable from nowhere", kinds: every,
 		fragment: `{spec: {process: {env: [{name: A, valueFrom: {}}]}}}`,
 		words:    "set exactly one of secretKeyRef and configMapKeyRef",
 	},
 	{
-		name: "a variable twice", kinds: both,
+		name: "a variable twice", kinds: every,
 		fragment: `{spec: {process: {env: [{name: A, value: "1"}, {name: A, value: "2"}]}}}`,
 		words:    "Duplicate value",
 	},
 	{
-		name: "a back-off that begins above its end", kinds: both,
+		name: "a back-off that begins above its end", kinds: every,
 		fragment: `{spec: {backoff: {initialSeconds: 61}}}`,
 		words:    "initialSeconds must not be greater than maxSeconds",
 	},
 	{
-		name: "the runtime Tmux", kinds: both,
+		name: "the runtime Tmux", kinds: every,
 		fragment: `{spec: {runtime: {type: Tmux}}}`,
 		words:    "Tmux, Docker and Pod are not available yet",
 	},
 	{
-		name: "the runtime Docker", kinds: both,
+		name: "the runtime Docker", kinds: every,
 		fragment: `{spec: {runtime: {type: Docker}}}`,
 		words:    "Tmux, Docker and Pod are not available yet",
 	},
 	{
-		name: "the runtime Pod", kinds: both,
+		name: "the runtime Pod", kinds: every,
 		fragment: `{spec: {runtime: {type: Pod}}}`,
 		words:    "Tmux, Docker and Pod are not available yet",
 	},
 	{
-		name: "a field that does not exist", kinds: both,
+		name: "a field that does not exist", kinds: every,
 		fragment: `{spec: {command: [sleep]}}`,
 		words:    `unknown field "spec.command"`,
 	},
 	{
-		name: "no program", kinds: both,
+		name: "no program", kinds: every,
 		fragment: `{spec: {process: {command: null}}}`,
 		words:    "spec.process.command: Required value",
+	},
+	{
+		name: "a state of another kind", kinds: []string{kindInstance, kindDevServer},
+		fragment: `{spec: {state: OnDemand}}`,
+		words:    "state OnDemand is for LanguageServers only",
+	},
+	{
+		name: "a relative folder", kinds: languageServerOnly,
+		fragment: `{spec: {workspace: {folders: [/src, lib]}}}`,
+		words:    "every folder must be an absolute path",
+	},
+	{
+		name: "a folder twice", kinds: languageServerOnly,
+		fragment: `{spec: {workspace: {folders: [/src, /src]}}}`,
+		words:    "Duplicate value",
+	},
+	{
+		name: "no folder", kinds: languageServerOnly,
+		fragment: `{spec: {workspace: {folders: null}}}`,
+		words:    "spec.workspace.folders: Required value",
+	},
+	{
+		name: "no workspace", kinds: languageServerOnly,
+		fragment: `{spec: {workspace: null}}`,
+		words:    "spec.workspace: Required value",
+	},
+	{
+		name: "no language", kinds: languageServerOnly,
+		fragment: `{spec: {language: null}}`,
+		words:    "spec.language: Required value",
+	},
+	{
+		name: "a canary without a method", kinds: languageServerOnly,
+		fragment: `{spec: {health: {canary: {params: {query: main}}}}}`,
+		words:    "spec.health.canary.method: Required value",
+	},
+	{
+		name: "a method twice", kinds: languageServerOnly,
+		fragment: `{spec: {replayMethods: [my/method, my/method]}}`,
+		words:    "Duplicate value",
+	},
+	{
+		name: "a field that the limits don't have", kinds: languageServerOnly,
+		fragment: `{spec: {limits: {bytes: 1}}}`,
+		words:    `unknown field "spec.limits.bytes"`,
 	},
 	{
 		name: "a URL path without a slash", kinds: devServerOnly,
@@ -114,7 +161,7 @@ func init() {
 		"DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "DYLD_FRAMEWORK_PATH",
 	} {
 		refusals = append(refusals, refusal{
-			name: "the variable " + name, kinds: both,
+			name: "the variable " + name, kinds: every,
 			fragment: `{spec: {process: {env: [{name: ` + name + `, value: x}]}}}`,
 			words:    "this variable changes how every program is loaded and is refused",
 		})
@@ -137,7 +184,7 @@ func TestRefusals(t *testing.T) {
 
 // TestEveryRuleIsTried fails when a CEL rule is added to a spec without a manifest that breaks it.
 func TestEveryRuleIsTried(t *testing.T) {
-	for _, kind := range both {
+	for _, kind := range every {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)
 			tried := make([]string, 0, len(refusals)+len(transitions))

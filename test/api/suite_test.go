@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	kindInstance  = "Instance"
-	kindDevServer = "DevServer"
+	kindInstance       = "Instance"
+	kindDevServer      = "DevServer"
+	kindLanguageServer = "LanguageServer"
 
 	// waitForAuthorizer is how long the API server may take to see a role or binding that was just created.
 	waitForAuthorizer = 30 * time.Second
@@ -61,7 +62,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// smallest is the least that makes a valid object of either kind.
+// smallest is the least that makes a valid object of any kind.
 const smallest = `
 metadata: {namespace: default}
 spec:
@@ -69,10 +70,16 @@ spec:
     command: [sleep, infinity]
 `
 
+// smallestOf is what a kind needs beyond that.
+var smallestOf = map[string]string{
+	kindLanguageServer: `spec: {language: go, workspace: {folders: [/src]}}`,
+}
+
 // object makes an object of the kind from the smallest one, with the fragment merged over it.
 func object(t *testing.T, kind, name, fragment string) *unstructured.Unstructured {
 	t.Helper()
 	content := parse(t, smallest)
+	merge(content, parse(t, smallestOf[kind]))
 	merge(content, parse(t, fragment))
 	o := &unstructured.Unstructured{Object: content}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))

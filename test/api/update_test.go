@@ -21,26 +21,28 @@ type transition struct {
 }
 
 var transitions = []transition{
-	{name: "session set later", kinds: both, before: `{}`, after: `{spec: {session: a}}`, words: "session is immutable"},
-	{name: "session changed", kinds: both, before: `{spec: {session: a}}`, after: `{spec: {session: b}}`, words: "session is immutable"},
-	{name: "session removed", kinds: both, before: `{spec: {session: a}}`, after: `{spec: {session: null}}`, words: "session is immutable"},
-	{name: "an empty session removed", kinds: both, before: `{spec: {session: ""}}`, after: `{spec: {session: null}}`},
-	{name: "runtime set later", kinds: both, before: `{}`, after: `{spec: {runtime: {type: Host}}}`, words: "runtime is immutable"},
-	{name: "runtime removed", kinds: both, before: `{spec: {runtime: {type: Host}}}`, after: `{spec: {runtime: null}}`, words: "runtime is immutable"},
+	{name: "session set later", kinds: every, before: `{}`, after: `{spec: {session: a}}`, words: "session is immutable"},
+	{name: "session changed", kinds: every, before: `{spec: {session: a}}`, after: `{spec: {session: b}}`, words: "session is immutable"},
+	{name: "session removed", kinds: every, before: `{spec: {session: a}}`, after: `{spec: {session: null}}`, words: "session is immutable"},
+	{name: "an empty session removed", kinds: every, before: `{spec: {session: ""}}`, after: `{spec: {session: null}}`},
+	{name: "runtime set later", kinds: every, before: `{}`, after: `{spec: {runtime: {type: Host}}}`, words: "runtime is immutable"},
+	{name: "runtime removed", kinds: every, before: `{spec: {runtime: {type: Host}}}`, after: `{spec: {runtime: null}}`, words: "runtime is immutable"},
 	{
-		name: "instanceRef set later", kinds: devServerOnly,
+		name: "instanceRef set later", kinds: owned,
 		before: `{}`, after: `{spec: {instanceRef: {name: a}}}`, words: "instanceRef is immutable",
 	},
 	{
-		name: "instanceRef changed", kinds: devServerOnly,
+		name: "instanceRef changed", kinds: owned,
 		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: {name: b}}}`, words: "instanceRef is immutable",
 	},
 	{
-		name: "instanceRef removed", kinds: devServerOnly,
+		name: "instanceRef removed", kinds: owned,
 		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: null}}`, words: "instanceRef is immutable",
 	},
-	{name: "another program", kinds: both, before: `{}`, after: `{spec: {process: {command: [cat]}}}`},
-	{name: "a restart asked for", kinds: both, before: `{spec: {session: a, runtime: {type: Host}}}`, after: `{spec: {restartToken: "1", state: Stopped}}`},
+	{name: "another program", kinds: every, before: `{}`, after: `{spec: {process: {command: [cat]}}}`},
+	{name: "a restart asked for", kinds: every, before: `{spec: {session: a, runtime: {type: Host}}}`, after: `{spec: {restartToken: "1", state: Stopped}}`},
+	{name: "asleep while nobody is there", kinds: languageServerOnly, before: `{}`, after: `{spec: {state: OnDemand, idleTimeoutSeconds: 5}}`},
+	{name: "another folder and settings", kinds: languageServerOnly, before: `{}`, after: `{spec: {workspace: {folders: [/lib]}, settings: {a: {b: [1]}}}}`},
 	{name: "another port", kinds: devServerOnly, before: `{spec: {port: 3000, instanceRef: {name: a}}}`, after: `{spec: {port: 3001}}`},
 }
 
@@ -82,7 +84,7 @@ func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 
 // TestStatusIsApart: spec and status are written through doors of their own, and only a change of spec is a new generation.
 func TestStatusIsApart(t *testing.T) {
-	for _, kind := range both {
+	for _, kind := range every {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)
 			o := stored(t, kind, `{status: {incarnation: 7}}`)
