@@ -1,0 +1,352 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Kind is what a message is.
+type Kind int
+
+// The kinds of messages.
+const (
+	Request Kind = iota + 1
+	Notification
+	Response
+)
+
+// maxIDBytes bounds ids and tokens, as they are kept.
+const maxIDBytes = 1 << 10
+
+// Span is where a raw value lies in the body; zero: it is absent.
+type Span struct{ Start, End int }
+
+// Envelope is what has to be known of a message to route it. Its slices point into the body that was scanned, or into the envelope, and are
+// valid as long as neither is used for another message.
+type Envelope struct {
+	Kind Kind
+	// ID is raw JSON, with its quotes: a string, an integer, or null in a response to nothing.
+	ID []byte
+	// Method is without quotes and escapes.
+	Method []byte
+	// URI is params.textDocument.uri, TopURI params.uri; without quotes and escapes.
+	URI, TopURI []byte
+	// CancelID, Token, WorkDoneToken and PartialResultToken are params.id, .token, .workDoneToken and .partialResultToken as raw JSON, if
+	// they are strings or integers.
+	CancelID, Token, WorkDoneToken, PartialResultToken []byte
+	// IsError says that a response is an error.
+	IsError bool
+
+	IDSpan, CancelIDSpan, TokenSpan, WorkDoneSpan, PartialSpan Span
+	// ParamsSpan is the whole of params, ResultSpan of result or error.
+	ParamsSpan, ResultSpan Span
+
+	scratch []byte // what had escapes; kept for the next message
+}
+
+// name is a key that matters.
+type name int
+
+const (
+	other name = iota
+	keyID
+	keyMethod
+	keyParams
+	keyResult
+	keyError
+	keyToken
+	keyWorkDone
+	keyPartial
+	keyTextDocument
+	keyURI
+)
+
+// keyName is how a key is written. Strict: in other letter case it is refused, as there is no honest use of that; else it is another key.
+type keyName struct {
+	text   []byte
+	name   name
+	strict bool
+}
+
+var (
+	topKeys = []keyName{
+		{[]byte("id"), keyID, true},
+		{[]byte("method"), keyMethod, true},
+		{[]byte("params"), keyParams, true},
+		{[]byte("result"), keyResult, true},
+		{[]byte("error"), keyError, true},
+	}
+	paramsKeys = []keyName{
+		{[]byte("textDocument"), keyTextDocument, true},
+		{[]byte("workDoneToken"), keyWorkDone, true},
+		{[]byte("partialResultToken"), keyPartial, true},
+		{[]byte("id"), keyID, false},
+		{[]byte("token"), keyToken, false},
+		{[]byte("uri"), keyURI, false},
+	}
+	documentKeys = []keyName{{[]byte("uri"), keyURI, false}}
+)
+
+// Scan finds the envelope of a message in one pass over its body, all of which has to be strict JSON. What decoders read differently is
+// refused where it matters for routing: a key that comes twice, or in other letter case, as a server may see another id than we do.
+func Scan(body []byte, e *Envelope) error {
+	*e = Envelope{scratch: e.scratch[:0]}
+	s := scanner{body: body}
+	switch s.peek() {
+	case '{':
+		s.at++
+	case '[':
+		return fmt.Errorf("%w: batches are not part of the protocol", ErrMessage)
+	default:
+		return s.fail("expected an object")
+	}
+	seen, err := e.top(&s)
+	if err != nil {
+		return err
+	}
+	if s.peek(); s.at != len(body) {
+		return s.fail("something behind the message")
+	}
+	return e.classify(seen)
+}
+
+// classify says what kind of message it is, from the keys that it has.
+func (e *Envelope) classify(seen uint) error {
+	id, method := seen&(1<<keyID) != 0, seen&(1<<keyMethod) != 0
+	answer := seen&(1<<keyResult|1<<keyError) != 0
+	switch {
+	case method && answer:
+		return fmt.Errorf("%w: it has both a method and a result or error", ErrMessage)
+	case method && id:
+		if e.ID[0] == 'n' {
+			return fmt.Errorf("%w: the id of a request is null", ErrMessage)
+		}
+		e.Kind = Request
+	case method:
+		e.Kind = Notification
+	case id:
+		e.Kind = Response
+	default:
+		return fmt.Errorf("%w: it has neither method nor id", ErrMessage)
+	}
+	return nil
+}
+
+// top reads the members of the message itself.
+func (e *Envelope) top(s *scanner) (seen uint, err error) {
+	for first := true; ; first = false {
+		key, ok, err := e.key(s, first, topKeys, &seen)
+		if err != nil || !ok {
+			return seen, err
+		}
+		c := s.peek()
+		begin := s.at
+		switch {
+		case key == keyID:
+			err = e.readID(s, c)
+		case key == keyMethod:
+			e.Method, err = e.text(s)
+		case key == keyParams && c == '{':
+			s.at++
+			err = e.params(s)
+		default:
+			err = s.skip(1)
+		}
+		if err != nil {
+			return seen, err
+		}
+		switch key {
+		case keyParams:
+			e.ParamsSpan = Span{begin, s.at}
+		case keyError:
+			if e.IsError = c != 'n'; e.IsError {
+				e.ResultSpan = Span{begin, s.at}
+			}
+		case keyResult:
+			if !e.IsError {
+				e.ResultSpan = Span{begin, s.at}
+			}
+		}
+	}
+}
+
+func (e *Envelope) readID(s *scanner, c byte) error {
+	if c == 'n' {
+		begin := s.at
+		err := s.literal("null")
+		e.ID, e.IDSpan = s.body[begin:s.at], Span{begin, s.at}
+		return err
+	}
+	begin := s.at
+	if err := e.token(s, c, &e.ID, &e.IDSpan, 1); err != nil {
+		return err
+	}
+	if e.ID == nil {
+		s.at = begin
+		return s.fail("the id is neither a string nor an integer")
+	}
+	return nil
+}
+
+// params reads the members of params, behind its opening brace.
+func (e *Envelope) params(s *scanner) error {
+	var seen uint
+	for first := true; ; first = false {
+		key, ok, err := e.key(s, first, paramsKeys, &seen)
+		if err != nil || !ok {
+			return err
+		}
+		c := s.peek()
+		switch {
+		case key == keyID:
+			err = e.token(s, c, &e.CancelID, &e.CancelIDSpan, 2)
+		case key == keyToken:
+			err = e.token(s, c, &e.Token, &e.TokenSpan, 2)
+		case key == keyWorkDone:
+			err = e.token(s, c, &e.WorkDoneToken, &e.WorkDoneSpan, 2)
+		case key == keyPartial:
+			err = e.token(s, c, &e.PartialResultToken, &e.PartialSpan, 2)
+		case key == keyTextDocument && c == '{':
+			s.at++
+			err = e.textDocument(s)
+		case key == keyURI && c == '"':
+			e.TopURI, err = e.text(s)
+		default:
+			err = s.skip(2)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// textDocument reads the members of params.textDocument, behind its opening brace.
+func (e *Envelope) textDocument(s *scanner) error {
+	var seen uint
+	for first := true; ; first = false {
+		key, ok, err := e.key(s, first, documentKeys, &seen)
+		if err != nil || !ok {
+			return err
+		}
+		if key == keyURI && s.peek() == '"' {
+			e.URI, err = e.text(s)
+		} else {
+			err = s.skip(3)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// key goes to the next member and says which one it is.
+func (e *Envelope) key(s *scanner, first bool, keys []keyName, seen *uint) (name, bool, error) {
+	raw, escaped, ok, err := s.member(first)
+	if err != nil || !ok {
+		return other, false, err
+	}
+	var decoded [64]byte
+	if escaped {
+		raw = unescape(decoded[:0], raw)
+	}
+	for _, key := range keys {
+		exact := string(raw) == string(key.text)
+		if !exact && !bytes.EqualFold(raw, key.text) {
+			continue
+		}
+		if *seen&(1<<key.name) != 0 {
+			return other, false, s.fail("key that comes twice")
+		}
+		*seen |= 1 << key.name
+		switch {
+		case exact:
+			return key.name, true, nil
+		case key.strict:
+			return other, false, s.fail("key in other letter case than the protocol's")
+		}
+		return other, true, nil
+	}
+	return other, true, nil
+}
+
+// token reads a string or an integer; anything else is passed over and leaves value nil.
+func (e *Envelope) token(s *scanner, c byte, value *[]byte, span *Span, depth int) error {
+	begin := s.at
+	var err error
+	keep := true
+	switch {
+	case c == '"':
+		_, err = s.str()
+	case c == '-' || '0' <= c && c <= '9':
+		keep, err = s.number()
+	default:
+		return s.skip(depth)
+	}
+	if err != nil || !keep {
+		return err
+	}
+	if s.at-begin > maxIDBytes {
+		return fmt.Errorf("%w: an id or token of %d bytes; at most %d are taken", ErrMessage, s.at-begin, maxIDBytes)
+	}
+	*value, *span = s.body[begin:s.at:s.at], Span{begin, s.at}
+	return nil
+}
+
+// text reads a string and decodes it.
+func (e *Envelope) text(s *scanner) ([]byte, error) {
+	begin := s.at + 1
+	escaped, err := s.str()
+	if err != nil {
+		return nil, err
+	}
+	raw := s.body[begin : s.at-1 : s.at-1]
+	if !escaped {
+		return raw, nil
+	}
+	from := len(e.scratch)
+	e.scratch = unescape(e.scratch, raw)
+	return e.scratch[from:len(e.scratch):len(e.scratch)], nil
+}
+
+// unescape appends what is between the quotes of a string that was scanned.
+func unescape(dst, raw []byte) []byte {
+	for i := 0; i < len(raw); {
+		if raw[i] != '\\' {
+			dst = append(dst, raw[i])
+			i++
+			continue
+		}
+		switch c := raw[i+1]; c {
+		case 'u':
+			char, _ := hex4(raw[i:])
+			i += 6
+			if utf16.IsSurrogate(char) {
+				low, _ := hex4(raw[i:])
+				if char = utf16.DecodeRune(char, low); char != utf8.RuneError {
+					i += 6
+				}
+			}
+			dst = utf8.AppendRune(dst, char)
+			continue
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		default:
+			dst = append(dst, c)
+		}
+		i += 2
+	}
+	return dst
+}

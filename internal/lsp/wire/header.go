@@ -1,0 +1,184 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+var (
+	contentLength = []byte("content-length")
+	contentType   = []byte("content-type")
+)
+
+// header consumes one header block and returns the Content-Length that it says.
+func (r *Reader) header() (int, error) {
+	if err := r.first(); err != nil {
+		return 0, err
+	}
+	length, fields := -1, 0
+	for at := r.start; ; fields++ {
+		line, err := r.line(&at)
+		if err != nil {
+			return 0, err
+		}
+		if len(line) == 0 {
+			r.start = at
+			break
+		}
+		if fields == maxHeaderFields {
+			return 0, fmt.Errorf("%w: more than %d fields", ErrHeader, maxHeaderFields)
+		}
+		if err := field(line, &length); err != nil {
+			return 0, err
+		}
+	}
+	if length < 0 {
+		return 0, fmt.Errorf("%w: no Content-Length", ErrHeader)
+	}
+	return length, nil
+}
+
+// first waits for the first byte of a header; before the first header of all it drops what is none.
+func (r *Reader) first() error {
+	for r.start == r.end {
+		if err := r.fill(); err != nil {
+			return err
+		}
+	}
+	for !r.begun {
+		at, partly := findHeader(r.buffer[r.start:r.end])
+		r.start += at
+		if r.skipped += at; r.skipped > r.limits.Skip {
+			return fmt.Errorf("%w: more than %d bytes that are no header come before the first message", ErrHeader, r.limits.Skip)
+		}
+		if !partly {
+			r.begun = true
+			return nil
+		}
+		if err := r.fill(); err != nil {
+			return within(err)
+		}
+	}
+	return nil
+}
+
+// findHeader returns where a header begins in data; partly: it may begin there, more has to be read to know.
+func findHeader(data []byte) (at int, partly bool) {
+	for at = range data {
+		if data[at]|0x20 != 'c' {
+			continue
+		}
+		for _, name := range [...][]byte{contentLength, contentType} {
+			n := min(len(name), len(data)-at)
+			if !bytes.EqualFold(data[at:at+n], name[:n]) {
+				continue
+			}
+			if at+n == len(data) {
+				return at, true
+			}
+			if data[at+n] == ':' {
+				return at, false
+			}
+		}
+	}
+	return len(data), true
+}
+
+// line returns the line that begins at *at without its end, and moves *at behind it. What is read on the way is the reader's buffer, from
+// r.start on; at moves with it.
+func (r *Reader) line(at *int) ([]byte, error) {
+	for seen := *at; ; {
+		if i := bytes.IndexByte(r.buffer[seen:r.end], '\n'); i >= 0 {
+			line := r.buffer[*at : seen+i]
+			*at = seen + i + 1
+			if *at-r.start > r.limits.HeaderBytes || len(line) > r.limits.HeaderBytes/2 {
+				return nil, r.headerTooLong()
+			}
+			return bytes.TrimSuffix(line, []byte{'\r'}), nil
+		}
+		if r.end-r.start >= r.limits.HeaderBytes || r.end-*at > r.limits.HeaderBytes/2 {
+			return nil, r.headerTooLong()
+		}
+		if !r.armed {
+			r.arm(r.limits.patience(0))
+		}
+		seen = r.end - r.start
+		*at -= r.start
+		if err := r.fill(); err != nil {
+			return nil, within(err)
+		}
+	}
+}
+
+func (r *Reader) headerTooLong() error {
+	return fmt.Errorf("%w: longer than %d bytes, or a line of it than %d", ErrHeader, r.limits.HeaderBytes, r.limits.HeaderBytes/2)
+}
+
+// field reads one field of a header. Names are case-insensitive, unknown ones are passed over.
+func field(line []byte, length *int) error {
+	for _, c := range line {
+		if c < ' ' && c != '\t' || c > '~' {
+			return fmt.Errorf("%w: byte %#x", ErrHeader, c)
+		}
+	}
+	name, value, ok := bytes.Cut(line, []byte{':'})
+	if !ok || len(name) == 0 || bytes.ContainsAny(name, " \t") {
+		return fmt.Errorf("%w: %.40q is no field", ErrHeader, line)
+	}
+	value = bytes.Trim(value, " \t")
+	switch {
+	case bytes.EqualFold(name, contentLength):
+		if *length >= 0 {
+			return fmt.Errorf("%w: Content-Length twice", ErrHeader)
+		}
+		var err error
+		*length, err = decimal(value)
+		return err
+	case bytes.EqualFold(name, contentType):
+		return charset(value)
+	}
+	return nil
+}
+
+// decimal reads a Content-Length: digits only, and not nothing at all, as no message is empty.
+func decimal(value []byte) (int, error) {
+	n := 0
+	for _, c := range value {
+		if c < '0' || c > '9' {
+			return 0, fmt.Errorf("%w: Content-Length %.40q is no decimal number", ErrHeader, value)
+		}
+		if n > (math.MaxInt32-9)/10 {
+			return 0, fmt.Errorf("%w: Content-Length is %.40s", ErrTooLarge, value)
+		}
+		n = n*10 + int(c-'0')
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("%w: Content-Length %.40q says that the message is empty", ErrHeader, value)
+	}
+	return n, nil
+}
+
+// charset refuses a Content-Type with an encoding that the protocol does not know.
+func charset(value []byte) error {
+	lower := bytes.ToLower(value)
+	_, name, ok := bytes.Cut(lower, []byte("charset="))
+	if !ok {
+		return nil
+	}
+	switch string(bytes.Trim(name, `" `)) {
+	case "utf-8", "utf8":
+		return nil
+	}
+	return fmt.Errorf("%w: Content-Type %.80q: only utf-8 is understood", ErrHeader, value)
+}
+
+// Ended says whether the error of a Read is that the stream ended or was closed, not that somebody broke the protocol.
+func Ended(err error) bool {
+	return err != nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrHeader) && !errors.Is(err, ErrSlow) && !errors.Is(err, io.ErrNoProgress)
+}

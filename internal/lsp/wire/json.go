@@ -1,0 +1,289 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "fmt"
+
+// maxDepth is how deep a message may be nested: decoders behind us recurse.
+const maxDepth = 512
+
+// plain are the bytes that stand for themselves within a string.
+var plain = func() (table [256]bool) {
+	for c := ' '; c < 256; c++ {
+		table[c] = c != '"' && c != '\\'
+	}
+	return table
+}()
+
+// scanner walks over JSON in one pass. at is the next byte.
+type scanner struct {
+	body []byte
+	at   int
+}
+
+func (s *scanner) fail(what string) error {
+	return fmt.Errorf("%w: %s at byte %d of %d", ErrMessage, what, s.at, len(s.body))
+}
+
+// peek passes over white space and returns the next byte, or 0 at the end.
+func (s *scanner) peek() byte {
+	for ; s.at < len(s.body); s.at++ {
+		switch c := s.body[s.at]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// member goes to the next member of an object, whose opening brace was consumed: behind its colon. The key comes raw, without quotes, and
+// escaped says that it has escapes. ok is false behind the closing brace.
+func (s *scanner) member(first bool) (key []byte, escaped, ok bool, err error) {
+	c := s.peek()
+	if c == '}' {
+		s.at++
+		return nil, false, false, nil
+	}
+	if !first {
+		if c != ',' {
+			return nil, false, false, s.fail("expected , or }")
+		}
+		s.at++
+		s.peek()
+	}
+	begin := s.at + 1
+	if escaped, err = s.str(); err != nil {
+		return nil, false, false, err
+	}
+	key = s.body[begin : s.at-1]
+	return key, escaped, true, s.colon()
+}
+
+func (s *scanner) colon() error {
+	if s.peek() != ':' {
+		return s.fail("expected :")
+	}
+	s.at++
+	return nil
+}
+
+// str consumes a string.
+func (s *scanner) str() (escaped bool, err error) {
+	if s.at >= len(s.body) || s.body[s.at] != '"' {
+		return false, s.fail("expected a string")
+	}
+	body, i := s.body, s.at+1
+	for i < len(body) {
+		if plain[body[i]] {
+			i++
+			continue
+		}
+		s.at = i
+		switch body[i] {
+		case '"':
+			s.at++
+			return escaped, nil
+		case '\\':
+			n := escape(body[i:])
+			if n == 0 {
+				return false, s.fail("bad escape")
+			}
+			escaped = true
+			i += n
+		default:
+			return false, s.fail("control character in a string")
+		}
+	}
+	s.at = len(body)
+	return false, s.fail("string without an end")
+}
+
+// escape returns the length of the escape that data begins with, 0 if it is none.
+func escape(data []byte) int {
+	if len(data) < 2 {
+		return 0
+	}
+	switch data[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if _, ok := hex4(data); ok {
+			return 6
+		}
+	}
+	return 0
+}
+
+// hex4 reads \uXXXX.
+func hex4(data []byte) (rune, bool) {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
+		return 0, false
+	}
+	var value rune
+	for _, c := range data[2:6] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+		value = value<<4 | rune(c)
+	}
+	return value, true
+}
+
+// number consumes a number; integer says that it has neither fraction nor exponent.
+func (s *scanner) number() (integer bool, err error) {
+	if s.next() == '-' {
+		s.at++
+	}
+	if s.next() == '0' {
+		s.at++
+	} else if !s.digits() {
+		return false, s.fail("bad number")
+	}
+	integer = true
+	if s.next() == '.' {
+		s.at++
+		if integer = false; !s.digits() {
+			return false, s.fail("bad number")
+		}
+	}
+	if s.next()|0x20 == 'e' {
+		s.at++
+		if c := s.next(); c == '+' || c == '-' {
+			s.at++
+		}
+		if integer = false; !s.digits() {
+			return false, s.fail("bad number")
+		}
+	}
+	return integer, nil
+}
+
+func (s *scanner) next() byte {
+	if s.at < len(s.body) {
+		return s.body[s.at]
+	}
+	return 0
+}
+
+func (s *scanner) digits() bool {
+	begin := s.at
+	for c := s.next(); '0' <= c && c <= '9'; c = s.next() {
+		s.at++
+	}
+	return s.at > begin
+}
+
+func (s *scanner) literal(word string) error {
+	if len(s.body)-s.at < len(word) || string(s.body[s.at:s.at+len(word)]) != word {
+		return s.fail("expected a value")
+	}
+	s.at += len(word)
+	return nil
+}
+
+// scalar consumes a value that is neither object nor array.
+func (s *scanner) scalar(c byte) error {
+	switch c {
+	case '"':
+		_, err := s.str()
+		return err
+	case 't':
+		return s.literal("true")
+	case 'f':
+		return s.literal("false")
+	case 'n':
+		return s.literal("null")
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		_, err := s.number()
+		return err
+	}
+	return s.fail("expected a value")
+}
+
+// nesting says for every level that is open whether it is an object.
+type nesting [maxDepth / 64]uint64
+
+func (n *nesting) set(depth int, object bool) {
+	if object {
+		n[depth/64] |= 1 << (depth % 64)
+	} else {
+		n[depth/64] &^= 1 << (depth % 64)
+	}
+}
+
+func (n *nesting) object(depth int) bool { return n[depth/64]&(1<<(depth%64)) != 0 }
+
+// skip consumes any value that lies within so many objects and arrays.
+func (s *scanner) skip(outer int) error {
+	var open nesting
+	depth := outer
+	for {
+		entered, err := s.enter(&open, &depth)
+		if err != nil {
+			return err
+		}
+		if entered {
+			continue
+		}
+		if more, err := s.leave(&open, &depth, outer); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// enter consumes a scalar, an empty object or array, or goes into one: to its first value.
+func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
+	c := s.peek()
+	if c != '{' && c != '[' {
+		return false, s.scalar(c)
+	}
+	if *depth == maxDepth {
+		return false, fmt.Errorf("%w: nested deeper than %d", ErrMessage, maxDepth)
+	}
+	s.at++
+	object := c == '{'
+	if end := s.peek(); end == c+2 { // in ASCII, } is { + 2 and ] is [ + 2
+		s.at++
+		return false, nil
+	}
+	open.set(*depth, object)
+	*depth++
+	if !object {
+		return true, nil
+	}
+	if _, err := s.str(); err != nil {
+		return false, err
+	}
+	return true, s.colon()
+}
+
+// leave goes from behind a value to the next one, out of all that ends there.
+func (s *scanner) leave(open *nesting, depth *int, outer int) (more bool, err error) {
+	for *depth > outer {
+		c, object := s.peek(), open.object(*depth-1)
+		s.at++
+		switch {
+		case c == ',' && object:
+			s.peek()
+			if _, err := s.str(); err != nil {
+				return false, err
+			}
+			return true, s.colon()
+		case c == ',':
+			return true, nil
+		case c == '}' && object, c == ']' && !object:
+			*depth--
+		default:
+			s.at--
+			return false, s.fail("expected , or the end of an object or array")
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,207 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// bufferBytes is what a reader holds at rest: a message that fits is read in place.
+	bufferBytes = 32 << 10
+	// keepBytes is the largest body whose memory is kept for the next one.
+	keepBytes = 256 << 10
+	// stepBytes is the most by which the memory of a body grows at once.
+	stepBytes = 1 << 20
+)
+
+// Reader reads messages from a stream. It is for one goroutine. To end a Read, close the stream; its read deadline is the reader's.
+type Reader struct {
+	source   io.Reader
+	deadline interface{ SetReadDeadline(time.Time) error } // nil: the stream has none
+	armed    bool
+	limits   Limits
+	budget   *Budget
+
+	buffer      []byte
+	start, end  int // of what is not consumed yet, in buffer
+	large       []byte
+	begun       bool // a header was seen: nothing is skipped any more
+	skipped     int
+	failed      error
+	emptyInARow int
+}
+
+// NewReader returns a reader of the stream. Budget may be nil.
+func NewReader(r io.Reader, limits Limits, budget *Budget) *Reader {
+	reader := &Reader{source: r, limits: limits.withDefaults(), budget: budget, buffer: make([]byte, bufferBytes)}
+	reader.deadline, _ = r.(interface{ SetReadDeadline(time.Time) error })
+	reader.begun = limits.Skip <= 0
+	return reader
+}
+
+// Skipped says how many bytes before the first header were no header.
+func (r *Reader) Skipped() int { return r.skipped }
+
+// Read returns the body of the next message, valid until the next Read. Bytes that are no UTF-8 come as question marks: servers differ in
+// what they do about them, and some end. The error is io.EOF only when the stream ended between two messages; after an error every further
+// Read returns it again.
+func (r *Reader) Read() ([]byte, error) {
+	if r.failed != nil {
+		return nil, r.failed
+	}
+	body, err := r.next()
+	r.disarm()
+	if err != nil {
+		r.failed, r.large, r.buffer = err, nil, nil
+		return nil, err
+	}
+	scrub(body)
+	return body, nil
+}
+
+func (r *Reader) next() ([]byte, error) {
+	if cap(r.large) > keepBytes {
+		r.large = nil
+	}
+	length, err := r.header()
+	if err != nil {
+		return nil, err
+	}
+	if length > r.limits.MessageBytes {
+		return nil, fmt.Errorf("%w: Content-Length is %d, at most %d bytes are taken", ErrTooLarge, length, r.limits.MessageBytes)
+	}
+	if length > len(r.buffer) {
+		return r.readLarge(length)
+	}
+	if r.end-r.start < length {
+		r.arm(r.limits.patience(length))
+	}
+	for r.end-r.start < length {
+		if err := r.fill(); err != nil {
+			return nil, within(err)
+		}
+	}
+	body := r.buffer[r.start : r.start+length : r.start+length]
+	r.start += length
+	return body, nil
+}
+
+// readLarge reads a body that does not fit into the buffer: into the memory of an earlier one, or piece by piece, so that no more is taken
+// than arrived; the pieces are joined when all are there.
+func (r *Reader) readLarge(length int) ([]byte, error) {
+	r.arm(r.limits.patience(length))
+	if cap(r.large) >= length {
+		r.large = r.large[:length]
+		return r.large, r.readInto(r.large)
+	}
+	r.large = nil
+	var pieces [][]byte
+	taken := 0
+	defer func() { r.budget.give(taken) }()
+	for size := bufferBytes; taken < length; size = min(taken, stepBytes) {
+		size = min(size, length-taken)
+		if err := r.budget.take(size); err != nil {
+			return nil, err
+		}
+		taken += size
+		piece := make([]byte, size)
+		if err := r.readInto(piece); err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, piece)
+	}
+	body := make([]byte, 0, length)
+	for _, piece := range pieces {
+		body = append(body, piece...)
+	}
+	r.large = body
+	return body, nil
+}
+
+// readInto fills the piece from what is buffered, then from the stream.
+func (r *Reader) readInto(piece []byte) error {
+	n := copy(piece, r.buffer[r.start:r.end])
+	r.start += n
+	for n < len(piece) {
+		more, err := r.read(piece[n:])
+		if err != nil {
+			return within(err)
+		}
+		n += more
+	}
+	return nil
+}
+
+// fill adds to the buffer, whose free part must not be empty once what is consumed is dropped from it.
+func (r *Reader) fill() error {
+	if r.start > 0 {
+		r.end = copy(r.buffer, r.buffer[r.start:r.end])
+		r.start = 0
+	}
+	n, err := r.read(r.buffer[r.end:])
+	r.end += n
+	return err
+}
+
+// read reads at least one byte or fails: bytes that come together with an error are taken first.
+func (r *Reader) read(into []byte) (int, error) {
+	for {
+		n, err := r.source.Read(into)
+		if n > 0 {
+			r.emptyInARow = 0
+			return n, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if r.emptyInARow++; r.emptyInARow > 100 {
+			return 0, io.ErrNoProgress
+		}
+	}
+}
+
+// arm sets the time by which what was begun has to be here. A stream without deadlines has to be ended by its owner.
+func (r *Reader) arm(patience time.Duration) {
+	if patience > 0 && r.deadline != nil {
+		r.armed = r.deadline.SetReadDeadline(time.Now().Add(patience)) == nil
+	}
+}
+
+func (r *Reader) disarm() {
+	if r.armed {
+		r.armed = false
+		_ = r.deadline.SetReadDeadline(time.Time{})
+	}
+}
+
+// within says what the end of a stream means within a message.
+func within(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return ErrTruncated
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w: %w", ErrSlow, err)
+	}
+	return fmt.Errorf("%w: %w", ErrTruncated, err)
+}
+
+// scrub replaces what is no UTF-8, in place.
+func scrub(body []byte) {
+	if utf8.Valid(body) {
+		return
+	}
+	for i := 0; i < len(body); {
+		char, size := utf8.DecodeRune(body[i:])
+		if char == utf8.RuneError && size == 1 {
+			body[i] = '?'
+		}
+		i += size
+	}
+}
