@@ -69,6 +69,7 @@ func (r *Reconciler) process(v *visit) runtime.Process {
 		Command:     append([]string(nil), template.Command...),
 		Dir:         template.WorkingDir,
 		StopSignal:  or(template.Stop.Signal, defaultStopSignal),
+		Grace:       seconds(template.Stop.GracePeriodSeconds, defaultGrace),
 	}
 }
 

@@ -53,6 +53,8 @@ type Process struct {
 	Terminal *Terminal
 	// StopSignal is the signal that Stop sends to every process of the tree, such as SIGTERM.
 	StopSignal string
+	// Grace is how long after a Stop the Kill follows. A backend that ends a process in steps of its own cuts them to fit; others ignore it.
+	Grace time.Duration
 	// Config is what a backend that holds more than a process needs beyond it: an lsp.Config as JSON for a language server. Others ignore it.
 	Config []byte
 }

@@ -56,12 +56,38 @@ func (l *Launch) environment() ([]string, *Failure) {
 		}
 		set(name, value)
 	}
-	set(MarkVariable, Mark(l.Record.Token))
+	if l.Record.Token != "" {
+		set(MarkVariable, Mark(l.Record.Token))
+	}
 	env := make([]string, 0, len(order))
 	for _, name := range order {
 		env = append(env, name+"="+values[name])
 	}
 	return env, nil
+}
+
+// Program is what Resolve found.
+type Program struct {
+	// File is what is executed, Dir where, Env the whole environment.
+	File, Dir string
+	Env       []string
+}
+
+// Resolve finds what a Launch stands for, with the words for people where something of it is not there.
+func (l *Launch) Resolve() (Program, *Failure) {
+	env, failed := l.environment()
+	if failed != nil {
+		return Program{}, failed
+	}
+	dir, failed := l.directory(env)
+	if failed != nil {
+		return Program{}, failed
+	}
+	if len(l.Command) == 0 {
+		return Program{}, failure(ReasonCommandNotFound, "the command is empty; name a program in spec.process.command")
+	}
+	file, failed := program(l.Command[0], env, dir)
+	return Program{File: file, Dir: dir, Env: env}, failed
 }
 
 func lookup(env []string, name string) string {

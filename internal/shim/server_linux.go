@@ -44,7 +44,7 @@ func (s *shim) serve() {
 			go func() {
 				defer func() { <-slots }()
 				defer func() { _ = conn.Close() }()
-				if allowed(conn) {
+				if Allowed(conn) {
 					s.converse(conn)
 				}
 			}()
@@ -54,8 +54,8 @@ func (s *shim) serve() {
 	}
 }
 
-// allowed lets in our own user and root.
-func allowed(conn *net.UnixConn) bool {
+// Allowed says whether the peer of a connection is our own user or root.
+func Allowed(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false

@@ -16,18 +16,7 @@ import (
 
 // start executes the program.
 func (s *shim) start() *Failure {
-	env, failed := s.launch.environment()
-	if failed != nil {
-		return failed
-	}
-	dir, failed := s.launch.directory(env)
-	if failed != nil {
-		return failed
-	}
-	if len(s.launch.Command) == 0 {
-		return failure(ReasonCommandNotFound, "the command is empty; name a program in spec.process.command")
-	}
-	file, failed := program(s.launch.Command[0], env, dir)
+	program, failed := s.launch.Resolve()
 	if failed != nil {
 		return failed
 	}
@@ -35,7 +24,7 @@ func (s *shim) start() *Failure {
 	if s.log, err = os.OpenFile(LogFile, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return failure(ReasonStartFailed, "the log could not be opened: %v", err)
 	}
-	attributes := &syscall.ProcAttr{Dir: dir, Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	attributes := &syscall.ProcAttr{Dir: program.Dir, Env: program.Env, Sys: &syscall.SysProcAttr{Setsid: true}}
 	streams, err := s.streams(attributes)
 	if err != nil {
 		return failure(ReasonStartFailed, "input and output could not be set up: %v", err)
@@ -44,7 +33,7 @@ func (s *shim) start() *Failure {
 	for _, f := range streams {
 		attributes.Files = append(attributes.Files, f.Fd())
 	}
-	return s.execute(file, attributes)
+	return s.execute(program.File, attributes)
 }
 
 // streams gives stdin, stdout and stderr of the program: a terminal, or a pipe that stays open and the log.
@@ -84,18 +73,9 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *Failure {
 		defer func() { _ = unix.Close(fd) }()
 		attributes.Sys.UseCgroupFD, attributes.Sys.CgroupFD = true, fd
 	}
-	var pid int
-	var err error
-	for try := range 10 {
-		pid, err = syscall.ForkExec(file, s.launch.Command, attributes)
-		// No process or memory just now, or a program that is still being written.
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ETXTBSY) {
-			break
-		}
-		time.Sleep(time.Duration(10*(try+1)) * time.Millisecond)
-	}
-	if err != nil {
-		return explain(file, err)
+	pid, failed := Execute(file, s.launch.Command, attributes)
+	if failed != nil {
+		return failed
 	}
 	// Not reaped yet, so the PID is its own even if it has ended.
 	child, err := Identify(pid)
@@ -109,6 +89,23 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *Failure {
 		go s.terminal.copy()
 	}
 	return nil
+}
+
+// Execute forks and executes a program, and explains a failure.
+func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int, failed *Failure) {
+	var err error
+	for try := range 10 {
+		pid, err = syscall.ForkExec(file, argv, attributes)
+		// No process or memory just now, or a program that is still being written.
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ETXTBSY) {
+			break
+		}
+		time.Sleep(time.Duration(10*(try+1)) * time.Millisecond)
+	}
+	if err != nil {
+		return 0, explain(file, err)
+	}
+	return pid, nil
 }
 
 // explain turns the error of execve into words.
