@@ -1,0 +1,48 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// notify takes SIGTERM and SIGHUP away from what they usually do.
+func notify() chan os.Signal {
+	notified := make(chan os.Signal, 10)
+	signal.Notify(notified, syscall.SIGTERM, syscall.SIGHUP)
+	return notified
+}
+
+// family starts a grandchild that has a session of its own, ignores SIGTERM and holds all streams; of an orphan the parent is gone already.
+func family(mode string) {
+	if os.Getenv("MIDDLE") != "" {
+		fmt.Println(spawn("grandchild"))
+		os.Exit(0)
+	}
+	if mode == "orphan" {
+		_ = os.Setenv("MIDDLE", "yes")
+		pid := spawn("orphan")
+		var status syscall.WaitStatus
+		_, _ = syscall.Wait4(pid, &status, 0, nil)
+	} else {
+		fmt.Println(spawn("grandchild"))
+	}
+	_, _ = io.ReadAll(os.Stdin)
+	os.Exit(4)
+}
+
+func spawn(mode string) int {
+	_ = os.Setenv(modeVariable, mode)
+	pid, err := syscall.ForkExec(os.Args[0], os.Args, &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return pid
+}

@@ -1,0 +1,385 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(modeVariable); mode != "" {
+		workload(mode)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// bench looks that a test leaves nothing behind: no process, no descriptor, no goroutine.
+type bench struct {
+	*testing.T
+	*WithT
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{T: t, WithT: NewWithT(t)}
+	// The runtime opens its poller once.
+	warm, other, err := os.Pipe()
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(errors.Join(warm.Close(), other.Close())).To(Succeed())
+	before, routines := descriptors(), goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		b.nothingLives()
+		b.Eventually(descriptors).WithTimeout(patience).Should(Equal(before))
+		b.Eventually(func() error { return goleak.Find(routines) }).WithTimeout(patience).Should(Succeed())
+		b.Expect(occupied.Load()).To(BeFalse())
+	})
+	return b
+}
+
+func (b *bench) nothingLives() {
+	b.Helper()
+	b.Eventually(func() error {
+		_, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		return err
+	}).WithTimeout(patience).Should(MatchError(unix.ECHILD))
+}
+
+func descriptors() []string {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	var open []string
+	for _, entry := range entries {
+		if target, err := os.Readlink("/proc/self/fd/" + entry.Name()); err == nil && !strings.HasPrefix(target, "/proc/") {
+			open = append(open, entry.Name()+" "+target)
+		}
+	}
+	return open
+}
+
+func (b *bench) launch(mode string) lsp.Launch {
+	return lsp.Launch{
+		Incarnation: 1, Command: []string{os.Args[0], "-test.run=none"}, Dir: b.TempDir(), StopSignal: "SIGTERM",
+		Env: []string{modeVariable + "=" + mode, "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"},
+	}
+}
+
+// tape keeps what is written.
+type tape struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *tape) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+func (t *tape) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
+func (b *bench) start(mode string) (*Process, *bufio.Reader) {
+	b.Helper()
+	p, failed := Start(b.launch(mode), &tape{})
+	b.Expect(failed).To(BeNil())
+	b.Cleanup(func() {
+		_ = p.Kill()
+		<-p.Done()
+		p.Close()
+	})
+	return p, bufio.NewReader(p.Stdout())
+}
+
+func (b *bench) line(r *bufio.Reader) string {
+	b.Helper()
+	line, err := r.ReadString('\n')
+	b.Expect(err).NotTo(HaveOccurred())
+	return strings.TrimSpace(line)
+}
+
+func (b *bench) done(p *Process) *lsp.Exit {
+	b.Helper()
+	b.Eventually(p.Done()).WithTimeout(patience).Should(BeClosed())
+	return p.Exit()
+}
+
+// never is a shutdown that a server doesn't answer.
+func never(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestItTalksAndEndsByTheProtocol(t *testing.T) {
+	b := newBench(t)
+	p, out := b.start("serve")
+	b.Expect(b.line(out)).To(Equal("ready"))
+	b.Expect(shim.Identify(p.Identity().PID)).To(Equal(p.Identity()))
+	_, err := io.WriteString(p.Stdin(), "hello\n")
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(b.line(out)).To(Equal("hello"))
+	memory, _, err := p.Usage()
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(memory).To(BeNumerically(">", 1<<20))
+
+	p.Stop(func(context.Context) error {
+		_, err := io.WriteString(p.Stdin(), "exit\n")
+		return err
+	}, time.Minute)
+	b.Expect(b.done(p)).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")))
+	b.Expect(io.ReadAll(out)).To(BeEmpty())
+	b.Eventually(p.Drained()).Should(BeClosed())
+}
+
+func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
+	for mode, exit := range map[string]lsp.Exit{
+		"serve":     {Known: true},                    // ends with its input
+		"deaf":      {Known: true, Signal: "SIGTERM"}, // doesn't
+		"frozen":    {Known: true, Signal: "SIGTERM"}, // is continued for it
+		"polite":    {Known: true, Code: 7},           // has a handler
+		"flood":     {Known: true, Signal: "SIGTERM"}, // nobody reads what it writes
+		"mute":      {Known: true, Signal: "SIGTERM"}, // has closed its output
+		"unreading": {Known: true, Signal: "SIGTERM"}, // doesn't read, so that whoever writes to it is stuck
+	} {
+		t.Run(mode, func(t *testing.T) {
+			b := newBench(t)
+			p, out := b.start(mode)
+			b.Expect(b.line(out)).To(Equal("ready"))
+			shutdown := never
+			if mode == "unreading" {
+				shutdown = func(context.Context) error {
+					_, err := p.Stdin().Write(make([]byte, 1<<20)) // blind to its context
+					return err
+				}
+			}
+			p.Stop(shutdown, 500*time.Millisecond)
+			p.Stop(shutdown, 500*time.Millisecond)
+			got := b.done(p)
+			b.Expect(got.FinishedAt).NotTo(BeZero())
+			got.FinishedAt = time.Time{}
+			b.Expect(*got).To(Equal(exit))
+		})
+	}
+}
+
+func TestAStubbornServerIsLeftToTheKill(t *testing.T) {
+	b := newBench(t)
+	p, out := b.start("stubborn")
+	b.Expect(b.line(out)).To(Equal("ready"))
+	p.Stop(never, 100*time.Millisecond)
+	b.Expect(b.line(out)).To(Equal("SIGTERM"), "it came to the signal")
+	b.Consistently(p.Done(), "200ms").ShouldNot(BeClosed())
+	b.Expect(p.Kill()).To(Succeed())
+	b.Expect(b.done(p).Signal).To(Equal("SIGKILL"))
+	b.Expect(p.Kill()).To(Succeed(), "there is nothing to kill")
+}
+
+func TestWhatTheServerLeavesBehindIsEnded(t *testing.T) {
+	for _, mode := range []string{"fork", "orphan"} {
+		t.Run(mode, func(t *testing.T) {
+			b := newBench(t)
+			p, out := b.start(mode)
+			pid, err := strconv.Atoi(b.line(out))
+			b.Expect(err).NotTo(HaveOccurred())
+			left, err := shim.Identify(pid)
+			b.Expect(err).NotTo(HaveOccurred())
+			b.Expect(p.tree.Members()).To(ContainElement(left), "also when it has a session of its own")
+			b.Expect(p.Stdin().Close()).To(Succeed())
+			b.Eventually(p.LeaderDone()).WithTimeout(patience).Should(BeClosed())
+			b.Expect(p.LeaderExit().Code).To(Equal(int32(4)))
+			b.Expect(b.done(p).Code).To(Equal(int32(4)), "the exit is that of the server, not of who was killed")
+			_, err = shim.Open(left)
+			b.Expect(err).To(MatchError(shim.ErrGone))
+		})
+	}
+}
+
+func TestKillTakesTheWholeTree(t *testing.T) {
+	b := newBench(t)
+	p, out := b.start("fork")
+	pid, err := strconv.Atoi(b.line(out))
+	b.Expect(err).NotTo(HaveOccurred())
+	left, err := shim.Identify(pid)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(p.Kill()).To(Succeed())
+	b.Expect(b.done(p).Signal).To(Equal("SIGKILL"))
+	_, err = shim.Open(left)
+	b.Expect(err).To(MatchError(shim.ErrGone))
+}
+
+func TestACrashIsSeenAndItsLastWordsAreKept(t *testing.T) {
+	b := newBench(t)
+	said := &tape{}
+	p, failed := Start(b.launch("crash"), said)
+	b.Expect(failed).To(BeNil())
+	defer p.Close()
+	b.Expect(b.done(p)).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
+	b.Expect(said.String()).To(ContainSubstring("going down"), "all of it, once it is done")
+	b.Expect(io.ReadAll(p.Stdout())).To(BeEquivalentTo("ready\n"), "what it wrote before can still be read")
+}
+
+func TestAServerWritesToAFileItself(t *testing.T) {
+	b := newBench(t)
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	b.Expect(err).NotTo(HaveOccurred())
+	defer func() { b.Expect(file.Close()).To(Succeed()) }()
+	p, failed := Start(b.launch("crash"), file)
+	b.Expect(failed).To(BeNil())
+	defer p.Close()
+	b.done(p)
+	b.Expect(os.ReadFile(file.Name())).To(BeEquivalentTo("going down\n"))
+}
+
+func TestAStartThatFailsLeavesNothing(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	NewWithT(t).Expect(os.WriteFile(script, []byte("#!/nowhere/interpreter\n"), 0o755)).To(Succeed())
+	for name, c := range map[string]struct {
+		change func(*lsp.Launch)
+		reason string
+	}{
+		"no command":     {func(l *lsp.Launch) { l.Command = nil }, shim.ReasonCommandNotFound},
+		"no program":     {func(l *lsp.Launch) { l.Command = []string{"there-is-no-such-server"} }, shim.ReasonCommandNotFound},
+		"no interpreter": {func(l *lsp.Launch) { l.Command = []string{script} }, shim.ReasonCommandNotFound},
+		"a directory":    {func(l *lsp.Launch) { l.Command = []string{"/etc"} }, shim.ReasonPermissionDenied},
+		"no x bit":       {func(l *lsp.Launch) { l.Command = []string{"/etc/passwd"} }, shim.ReasonPermissionDenied},
+		"no directory":   {func(l *lsp.Launch) { l.Dir = "/nowhere" }, shim.ReasonWorkingDirMissing},
+		"no environment": {func(l *lsp.Launch) { l.Env = []string{"no equals sign"} }, shim.ReasonStartFailed},
+		"too long":       {func(l *lsp.Launch) { l.Command = append(l.Command, strings.Repeat("x", 1<<20)) }, shim.ReasonStartFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			launch := b.launch("serve")
+			c.change(&launch)
+			p, failed := Start(launch, &tape{})
+			b.Expect(p).To(BeNil())
+			b.Expect(failed.Reason).To(Equal(c.reason), failed.Message)
+			b.Expect(failed.Message).NotTo(BeEmpty())
+		})
+	}
+}
+
+func TestNoDescriptorsLeft(t *testing.T) {
+	b := newBench(t)
+	var limit unix.Rlimit
+	b.Expect(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
+	defer func() { b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed()) }()
+	before := descriptors()
+	for spare := range 7 { // each pipe fails once, and the fork
+		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limitFor(spare)), Max: limit.Max})).To(Succeed())
+		p, failed := Start(b.launch("serve"), &tape{})
+		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
+		b.Expect(p).To(BeNil(), "with %d descriptors", spare)
+		b.Expect(failed.Reason).To(Equal(shim.ReasonStartFailed))
+		b.Expect(descriptors()).To(Equal(before))
+	}
+}
+
+// limitFor gives the limit under which so many more can be opened.
+func limitFor(spare int) (limit int) {
+	for ; spare > 0; limit++ {
+		if _, err := unix.FcntlInt(uintptr(limit), unix.F_GETFD, 0); err != nil {
+			spare--
+		}
+	}
+	return limit
+}
+
+func TestOnlyOneAtATime(t *testing.T) {
+	b := newBench(t)
+	p, out := b.start("serve")
+	b.line(out)
+	_, failed := Start(b.launch("serve"), &tape{})
+	b.Expect(failed.Message).To(ContainSubstring("another server"))
+	b.Expect(p.Kill()).To(Succeed())
+	b.done(p)
+	second, out := b.start("serve")
+	b.Expect(b.line(out)).To(Equal("ready"))
+	b.Expect(p.Kill()).To(Succeed(), "it can't be used against the next")
+	b.Consistently(second.Done(), "100ms").ShouldNot(BeClosed())
+}
+
+func TestRungsFitTheGracePeriod(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(rung(shutdownRung, time.Minute)).To(Equal(5 * time.Second))
+	g.Expect(rung(shutdownRung, 0)).To(Equal(5 * time.Second))
+	g.Expect(rung(shutdownRung, time.Second)).To(Equal(500 * time.Millisecond))
+	g.Expect(rung(exitRung, time.Second) + rung(stdinRung, time.Second)).To(Equal(300 * time.Millisecond))
+}
+
+// modeVariable makes this binary the server of a test.
+const modeVariable = "LSP_SERVER_TEST_MODE"
+
+func workload(mode string) {
+	switch mode {
+	case "serve", "crash":
+		fmt.Println("ready")
+		if mode == "crash" {
+			fmt.Fprintln(os.Stderr, "going down")
+			os.Exit(3)
+		}
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			if lines.Text() == "exit" {
+				os.Exit(0)
+			}
+			fmt.Println(lines.Text())
+		}
+		os.Exit(0)
+	case "stubborn", "polite":
+		notified := notify()
+		fmt.Println("ready")
+		for signal := range notified {
+			if mode == "polite" {
+				os.Exit(7)
+			}
+			fmt.Println(unix.SignalName(signal.(syscall.Signal)))
+		}
+	case "frozen":
+		fmt.Println("ready")
+		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	case "flood":
+		fmt.Println("ready")
+		for {
+			_, _ = os.Stdout.Write(make([]byte, 64<<10))
+		}
+	case "mute":
+		fmt.Println("ready")
+		_ = os.Stdout.Close()
+	case "deaf", "unreading":
+		fmt.Println("ready")
+	case "fork", "orphan":
+		family(mode)
+	case "grandchild":
+		notify()
+	}
+	forever()
+}
+
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}

@@ -1,0 +1,80 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// occupied says that a server of this process lives, or that some of its children are not collected yet.
+var occupied atomic.Bool
+
+// Start executes a server. On failure nothing is left: no process, no descriptor, no goroutine. If stderr is an *os.File the server writes to it itself.
+func Start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
+	if !occupied.CompareAndSwap(false, true) {
+		return nil, failed("another server of this multiplexer lives; end it first")
+	}
+	p, err := start(launch, stderr)
+	if err != nil {
+		occupied.Store(false)
+	}
+	return p, err
+}
+
+func start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
+	asked := shim.Launch{Command: launch.Command, Dir: launch.Dir, Env: launch.Env}
+	program, failure := asked.Resolve()
+	if failure != nil {
+		return nil, &lsp.StartError{Reason: failure.Reason, Message: failure.Message}
+	}
+	// Should the shim be killed, its tree is found by the mark that it gave to us.
+	if mark := os.Getenv(shim.MarkVariable); mark != "" {
+		program.Env = append(program.Env, shim.MarkVariable+"="+mark)
+	}
+	signal, ok := shim.SignalNumber(launch.StopSignal)
+	if !ok {
+		signal = unix.SIGTERM
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, failed("the multiplexer cannot become the subreaper of the server: %v", err)
+	}
+	s, err := newStreams(stderr)
+	if err != nil {
+		return nil, failed("input and output of the server could not be set up: %v", err)
+	}
+	pid, failure := shim.Execute(program.File, launch.Command, &syscall.ProcAttr{
+		Dir: program.Dir, Env: program.Env, Files: []uintptr{s.child[0].Fd(), s.child[1].Fd(), s.child[2].Fd()},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if failure != nil {
+		s.abandon()
+		return nil, &lsp.StartError{Reason: failure.Reason, Message: failure.Message}
+	}
+	s.closeChild()
+	// Not collected yet, so the PID is its own even if it has ended.
+	identity, err := shim.Identify(pid)
+	if err != nil {
+		identity = shim.Process{PID: pid}
+	}
+	p := &Process{
+		streams: s, identity: identity, startedAt: time.Now(), signal: signal, tree: shim.Tree{Ancestor: os.Getpid()},
+		leaderDone: make(chan struct{}), done: make(chan struct{}),
+	}
+	go p.collect()
+	return p, nil
+}
+
+func failed(format string, args ...any) *lsp.StartError {
+	return &lsp.StartError{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
+}

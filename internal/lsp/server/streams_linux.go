@@ -1,0 +1,110 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// streams are the ends of the pipes: those of the server until it was executed, and ours.
+type streams struct {
+	child  [3]*os.File
+	shared bool // child[2] belongs to the caller
+	stdin  *os.File
+	stdout *output
+	copied sync.WaitGroup // the copy of stderr
+}
+
+func newStreams(stderr io.Writer) (s *streams, err error) {
+	s = &streams{}
+	if s.child[0], s.stdin, err = pipe(writing); err != nil {
+		return nil, err
+	}
+	child, ours, err := pipe(reading)
+	if err != nil {
+		s.abandon()
+		return nil, err
+	}
+	s.child[1], s.stdout = child, &output{file: ours, ended: make(chan struct{})}
+	if file, ok := stderr.(*os.File); ok {
+		s.child[2], s.shared = file, true
+		return s, nil
+	}
+	if s.child[2], ours, err = pipe(reading); err != nil {
+		s.abandon()
+		return nil, err
+	}
+	// It ends when nobody holds the other end any more, at the latest when nothing of the tree is left.
+	s.copied.Go(func() {
+		_, _ = io.Copy(stderr, ours)
+		_ = ours.Close()
+	})
+	return s, nil
+}
+
+// What we do with our end of a pipe.
+const (
+	reading = 0
+	writing = 1
+)
+
+// pipe gives the end for the server, which blocks as programs expect, and ours, which has deadlines and can be closed while it is used.
+func pipe(use int) (child, ours *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	if err := unix.SetNonblock(fds[use], true); err != nil {
+		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	return os.NewFile(uintptr(fds[1-use]), "server"), os.NewFile(uintptr(fds[use]), "multiplexer"), nil
+}
+
+// closeChild lets go of the ends that the server has now.
+func (s *streams) closeChild() {
+	for i, file := range s.child {
+		if file != nil && (i != 2 || !s.shared) {
+			_ = file.Close()
+		}
+		s.child[i] = nil
+	}
+}
+
+func (s *streams) closeOurs() {
+	_ = s.stdin.Close()
+	if s.stdout != nil {
+		_ = s.stdout.file.Close()
+	}
+}
+
+// abandon undoes all that newStreams and nobody else has done.
+func (s *streams) abandon() {
+	s.closeChild()
+	s.closeOurs()
+	s.copied.Wait()
+}
+
+// output is the server's stdout, which says when it was read to its end.
+type output struct {
+	file  *os.File
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (o *output) Read(p []byte) (int, error) {
+	n, err := o.file.Read(p)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		o.once.Do(func() { close(o.ended) })
+	}
+	return n, err
+}
+
+// SetReadDeadline bounds how long Read may wait.
+func (o *output) SetReadDeadline(t time.Time) error { return o.file.SetReadDeadline(t) }
