@@ -6,8 +6,6 @@ package wire
 import (
 	"bytes"
 	"fmt"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // Kind is what a message is.
@@ -311,42 +309,4 @@ func (e *Envelope) text(s *scanner) ([]byte, error) {
 	from := len(e.scratch)
 	e.scratch = unescape(e.scratch, raw)
 	return e.scratch[from:len(e.scratch):len(e.scratch)], nil
-}
-
-// unescape appends what is between the quotes of a string that was scanned.
-func unescape(dst, raw []byte) []byte {
-	for i := 0; i < len(raw); {
-		if raw[i] != '\\' {
-			dst = append(dst, raw[i])
-			i++
-			continue
-		}
-		switch c := raw[i+1]; c {
-		case 'u':
-			char, _ := hex4(raw[i:])
-			i += 6
-			if utf16.IsSurrogate(char) {
-				low, _ := hex4(raw[i:])
-				if char = utf16.DecodeRune(char, low); char != utf8.RuneError {
-					i += 6
-				}
-			}
-			dst = utf8.AppendRune(dst, char)
-			continue
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		default:
-			dst = append(dst, c)
-		}
-		i += 2
-	}
-	return dst
 }

@@ -100,42 +100,6 @@ func (s *scanner) str() (escaped bool, err error) {
 	return false, s.fail("string without an end")
 }
 
-// escape returns the length of the escape that data begins with, 0 if it is none.
-func escape(data []byte) int {
-	if len(data) < 2 {
-		return 0
-	}
-	switch data[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2
-	case 'u':
-		if _, ok := hex4(data); ok {
-			return 6
-		}
-	}
-	return 0
-}
-
-// hex4 reads \uXXXX.
-func hex4(data []byte) (rune, bool) {
-	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
-		return 0, false
-	}
-	var value rune
-	for _, c := range data[2:6] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			c = c | 0x20 - 'a' + 10
-		default:
-			return 0, false
-		}
-		value = value<<4 | rune(c)
-	}
-	return value, true
-}
-
 // number consumes a number; integer says that it has neither fraction nor exponent.
 func (s *scanner) number() (integer bool, err error) {
 	if s.next() == '-' {
