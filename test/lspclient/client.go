@@ -1,0 +1,307 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lspclient is a small client of language servers, for tests. It reads and writes frames by code of its own, so that what it finds is no
+// mistake that it shares with the multiplexer.
+package lspclient
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/textproto"
+	"strconv"
+	"sync"
+	"sync/atomic"
+)
+
+// Error is what a server answers when it refuses.
+type Error struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (%d) %s", e.Message, e.Code, e.Data) }
+
+// Restarting is what the multiplexer puts into the data of its own errors.
+type Restarting struct {
+	Reason       string `json:"reason"`
+	Incarnation  int64  `json:"incarnation"`
+	Retriable    bool   `json:"retriable"`
+	RetryAfterMS int64  `json:"retryAfterMs"`
+	Outcome      string `json:"outcome"`
+}
+
+// Why reads the data of an error; the zero value when there is none.
+func (e *Error) Why() (why Restarting) {
+	_ = json.Unmarshal(e.Data, &why) // data of others may look as they like
+	return why
+}
+
+// ErrClosed is what calls fail with when the connection has ended.
+var ErrClosed = errors.New("the connection has ended")
+
+// Message is a message as it came.
+type Message struct {
+	ID     json.RawMessage `json:"id,omitempty"`
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *Error          `json:"error,omitempty"`
+}
+
+// Options are what a client may do differently.
+type Options struct {
+	// Answer answers what the server asks; nil: with null, or as many nulls as it asks for settings.
+	Answer func(method string, params json.RawMessage) (any, *Error)
+	// Notified is called with every notification, in order.
+	Notified func(method string, params json.RawMessage)
+}
+
+// Client is one connection.
+type Client struct {
+	conn    io.ReadWriteCloser
+	options Options
+	done    chan struct{}
+
+	writing sync.Mutex
+	next    atomic.Int64
+
+	mu          sync.Mutex
+	pending     map[int64]chan Message
+	strays      []Message
+	asked       []string
+	diagnostics map[string]Diagnostics
+	changed     chan struct{} // closed and made anew when diagnostics came
+	err         error
+}
+
+// Dial connects to a socket.
+func Dial(ctx context.Context, path string, options Options) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the language server: %w", err)
+	}
+	return New(conn, options), nil
+}
+
+// New begins to read from a connection. Close ends it.
+func New(conn io.ReadWriteCloser, options Options) *Client {
+	c := &Client{
+		conn: conn, options: options, done: make(chan struct{}),
+		pending: map[int64]chan Message{}, diagnostics: map[string]Diagnostics{}, changed: make(chan struct{}),
+	}
+	go c.read()
+	return c
+}
+
+// Close closes the connection and waits until nothing is read any more.
+func (c *Client) Close() {
+	_ = c.conn.Close()
+	<-c.done
+}
+
+// Done is closed when the connection has ended; Err says why.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err is why the connection has ended.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Strays are responses to what was not asked, or was answered before: a right server sends none.
+func (c *Client) Strays() []Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.strays
+}
+
+// Asked gives the methods of what the server has asked.
+func (c *Client) Asked() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.asked...)
+}
+
+func (c *Client) read() {
+	defer close(c.done)
+	reader := bufio.NewReaderSize(c.conn, 64<<10)
+	for {
+		body, err := Frame(reader)
+		if err == nil {
+			var m Message
+			if err = json.Unmarshal(body, &m); err == nil {
+				c.handle(m)
+				continue
+			}
+			err = fmt.Errorf("a message that is none: %w", err)
+		}
+		c.mu.Lock()
+		c.err = fmt.Errorf("%w: %w", ErrClosed, err)
+		for id, answer := range c.pending {
+			close(answer)
+			delete(c.pending, id)
+		}
+		c.mu.Unlock()
+		_ = c.conn.Close()
+		return
+	}
+}
+
+// limit is for the length of a message: more than any that a test wants, and less than the memory of any machine.
+const limit = 256 << 20
+
+// Frame reads one message.
+func Frame(reader *bufio.Reader) ([]byte, error) {
+	header, err := textproto.NewReader(reader).ReadMIMEHeader()
+	if err != nil {
+		return nil, err
+	}
+	length, err := strconv.Atoi(header.Get("Content-Length"))
+	if err != nil || length < 0 || length > limit {
+		return nil, fmt.Errorf("a header without a length that may be: %v", header)
+	}
+	body := make([]byte, length)
+	_, err = io.ReadFull(reader, body)
+	return body, err
+}
+
+func (c *Client) handle(m Message) {
+	switch {
+	case m.Method == "":
+		c.answered(m)
+	case m.ID != nil:
+		c.answer(m)
+	default:
+		if m.Method == "textDocument/publishDiagnostics" {
+			c.published(m.Params)
+		}
+		if c.options.Notified != nil {
+			c.options.Notified(m.Method, m.Params)
+		}
+	}
+}
+
+func (c *Client) answered(m Message) {
+	id, err := strconv.ParseInt(string(m.ID), 10, 64)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answer, is := c.pending[id]
+	if err != nil || !is {
+		c.strays = append(c.strays, m)
+		return
+	}
+	delete(c.pending, id)
+	answer <- m
+}
+
+// answer answers what the server asks.
+func (c *Client) answer(m Message) {
+	c.mu.Lock()
+	c.asked = append(c.asked, m.Method)
+	c.mu.Unlock()
+	var result any
+	var refused *Error
+	switch {
+	case c.options.Answer != nil:
+		result, refused = c.options.Answer(m.Method, m.Params)
+	case m.Method == "workspace/configuration":
+		var params struct {
+			Items []json.RawMessage `json:"items"`
+		}
+		_ = json.Unmarshal(m.Params, &params)
+		result = make([]any, len(params.Items))
+	}
+	answer := map[string]any{"jsonrpc": "2.0", "id": m.ID}
+	if refused != nil {
+		answer["error"] = refused
+	} else {
+		answer["result"] = result
+	}
+	_ = c.Write(answer) // that the connection has ended, the reader finds
+}
+
+// Write sends a message, in one write.
+func (c *Client) Write(message any) error {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	return c.WriteFrame(append(fmt.Appendf(nil, "Content-Length: %d\r\n\r\n", len(body)), body...))
+}
+
+// WriteFrame sends bytes as they are.
+func (c *Client) WriteFrame(frame []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_, err := c.conn.Write(frame)
+	return err
+}
+
+// Notify sends a notification.
+func (c *Client) Notify(method string, params any) error {
+	return c.Write(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+// Call asks, and waits for the answer or until the context ends, which cancels the request. Result may be nil.
+func (c *Client) Call(ctx context.Context, method string, params, result any) error {
+	call, err := c.Begin(method, params)
+	if err != nil {
+		return err
+	}
+	return call.Wait(ctx, result)
+}
+
+// Call is a request that is underway.
+type Call struct {
+	ID     int64
+	method string
+	client *Client
+	answer chan Message
+}
+
+// Begin asks, and does not wait.
+func (c *Client) Begin(method string, params any) (*Call, error) {
+	call := &Call{ID: c.next.Add(1), method: method, client: c, answer: make(chan Message, 1)}
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return nil, c.err
+	}
+	c.pending[call.ID] = call.answer
+	c.mu.Unlock()
+	if err := c.Write(map[string]any{"jsonrpc": "2.0", "id": call.ID, "method": method, "params": params}); err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	return call, nil
+}
+
+// Wait waits for the answer.
+func (call *Call) Wait(ctx context.Context, result any) error {
+	select {
+	case m, is := <-call.answer:
+		switch {
+		case !is:
+			return fmt.Errorf("%s: %w", call.method, call.client.Err())
+		case m.Error != nil:
+			return fmt.Errorf("%s: %w", call.method, m.Error)
+		case result == nil:
+			return nil
+		}
+		if err := json.Unmarshal(m.Result, result); err != nil {
+			return fmt.Errorf("%s: understand the answer %s: %w", call.method, m.Result, err)
+		}
+		return nil
+	case <-ctx.Done():
+		_ = call.client.Notify("$/cancelRequest", map[string]any{"id": call.ID})
+		return fmt.Errorf("%s: no answer: %w", call.method, ctx.Err())
+	}
+}

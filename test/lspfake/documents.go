@@ -1,0 +1,178 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+type position struct {
+	Line      int `json:"line"`
+	Character int `json:"character"`
+}
+
+type span struct {
+	Start position `json:"start"`
+	End   position `json:"end"`
+}
+
+type document struct {
+	text    string
+	version int64
+}
+
+// params are the members of all params that the server looks at.
+type params struct {
+	TextDocument struct {
+		URI     string `json:"uri"`
+		Version int64  `json:"version"`
+		Text    string `json:"text"`
+	} `json:"textDocument"`
+	ContentChanges []struct {
+		Range *span  `json:"range"`
+		Text  string `json:"text"`
+	} `json:"contentChanges"`
+	Position  position        `json:"position"`
+	Command   string          `json:"command"`
+	Arguments []string        `json:"arguments"`
+	ID        json.RawMessage `json:"id"`
+	Fake      *script.Fault   `json:"fake"`
+}
+
+// documents are what the client has open. Whatever breaks the protocol is a violation.
+type documents map[string]document
+
+func (d documents) open(p params) error {
+	uri := p.TextDocument.URI
+	_, is := d[uri]
+	d[uri] = document{text: p.TextDocument.Text, version: p.TextDocument.Version}
+	if is {
+		return errors.New("opened twice")
+	}
+	return nil
+}
+
+func (d documents) change(p params) error {
+	uri := p.TextDocument.URI
+	doc, is := d[uri]
+	if !is {
+		return errors.New("changed and not open")
+	}
+	var err error
+	if p.TextDocument.Version <= doc.version {
+		err = fmt.Errorf("version %d after %d", p.TextDocument.Version, doc.version)
+	}
+	doc.version = p.TextDocument.Version
+	for _, change := range p.ContentChanges {
+		if change.Range == nil {
+			doc.text = change.Text
+			continue
+		}
+		start, end := offset(doc.text, change.Range.Start), offset(doc.text, change.Range.End)
+		doc.text = doc.text[:start] + change.Text + doc.text[max(start, end):]
+	}
+	d[uri] = doc
+	return err
+}
+
+func (d documents) close(p params) error {
+	if _, is := d[p.TextDocument.URI]; !is {
+		return errors.New("closed and not open")
+	}
+	delete(d, p.TextDocument.URI)
+	return nil
+}
+
+// offset turns a position, which counts UTF-16 units, into bytes; beyond the end of a line it is the end.
+func offset(text string, at position) int {
+	begin := 0
+	for range at.Line {
+		newline := strings.IndexByte(text[begin:], '\n')
+		if newline < 0 {
+			return len(text)
+		}
+		begin += newline + 1
+	}
+	units := 0
+	for i, r := range text[begin:] {
+		if r == '\n' || units >= at.Character {
+			return begin + i
+		}
+		units += utf16Len(r)
+	}
+	return len(text)
+}
+
+func utf16Len(r rune) int {
+	if r > 0xFFFF {
+		return 2
+	}
+	return 1
+}
+
+// positionOf is the inverse of offset.
+func positionOf(text string, at int) position {
+	line := strings.Count(text[:at], "\n")
+	units := 0
+	for _, r := range text[strings.LastIndexByte(text[:at], '\n')+1 : at] {
+		units += utf16Len(r)
+	}
+	return position{Line: line, Character: units}
+}
+
+func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' }
+
+// word gives the word around a position.
+func word(text string, at position) string {
+	i := min(offset(text, at), len(text))
+	begin := i
+	for begin > 0 {
+		r, n := utf8.DecodeLastRuneInString(text[:begin])
+		if !isWord(r) {
+			break
+		}
+		begin -= n
+	}
+	end := strings.IndexFunc(text[i:], func(r rune) bool { return !isWord(r) })
+	if end < 0 {
+		return text[begin:]
+	}
+	return text[begin : i+end]
+}
+
+// occurrences gives where a word stands by itself.
+func occurrences(text, word string) (all []span) {
+	for begin := 0; word != ""; {
+		at := strings.Index(text[begin:], word)
+		if at < 0 {
+			break
+		}
+		at += begin
+		begin = at + len(word)
+		before, _ := utf8.DecodeLastRuneInString(text[:at])
+		after, _ := utf8.DecodeRuneInString(text[begin:])
+		if !isWord(before) && !isWord(after) {
+			all = append(all, span{Start: positionOf(text, at), End: positionOf(text, begin)})
+		}
+	}
+	return all
+}
+
+type location struct {
+	URI   string `json:"uri"`
+	Range span   `json:"range"`
+}
+
+// firstLine gives the first line of a text.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

@@ -1,0 +1,175 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command lspfake is a language server whose faults are scripted. What it answers is computed from the texts that it was given, so that an answer on
+// another text is seen; what it was given, it writes into a journal. See package script.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+var (
+	dir    = flag.String("dir", "", "directory of the script and of what is written")
+	name   = flag.String("name", "fake", "name under which it has to be alone")
+	linger = flag.Bool("linger", false, "only live on, whatever is sent: what a server leaves behind")
+)
+
+func main() {
+	flag.Parse()
+	if *dir == "" {
+		fail(2, errors.New("-dir is missing"))
+	}
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
+	note("starts", "")
+	lock := alone()
+	if *linger {
+		for s := range signals {
+			note("signals", s.String())
+		}
+	}
+	plan, err := script.Read(*dir, *name)
+	if err != nil {
+		fail(2, err)
+	}
+	if plan.Fails > 0 && starts() > plan.Fails {
+		plan.Start = ""
+	}
+	if plan.Start == script.StartIgnoreTERM {
+		plan.IgnoreTERM, plan.IgnoreEOF = true, true
+	}
+	go obey(signals, plan.IgnoreTERM)
+	s := newServer(plan, os.Stdin, os.Stdout)
+	s.journal(script.Line{What: script.Started})
+	if plan.Child {
+		startChild(false)
+	}
+	ballast := make([]byte, plan.Ballast<<20)
+	for i := 0; i < len(ballast); i += 4096 {
+		ballast[i] = 1
+	}
+	failStart(plan.Start)
+	s.serve()
+	_ = lock.Close()
+	_ = ballast
+}
+
+// obey ends on a signal, unless it is not to.
+func obey(signals <-chan os.Signal, ignore bool) {
+	for s := range signals {
+		if s == syscall.SIGPIPE {
+			continue
+		}
+		note("signals", s.String())
+		if !ignore {
+			os.Exit(143)
+		}
+	}
+}
+
+// failStart fails before anything was read, if that is the plan.
+func failStart(where string) {
+	switch where {
+	case script.StartExit:
+		fail(7, errors.New("ends before it reads anything, as planned"))
+	case script.StartGarbage:
+		for range 4096 {
+			_, _ = fmt.Println("this is no language server, but it has very much to say")
+		}
+		forever()
+	case script.StartOversize:
+		_, _ = fmt.Print("Content-Length: 1099511627776\r\n\r\n{")
+		forever()
+	case script.StartFork:
+		startChild(true)
+		fail(8, errors.New("leaves a child behind, as planned"))
+	case script.StartCloseStdout:
+		_ = os.Stdout.Close()
+		forever()
+	}
+}
+
+// forever lives on; a goroutine obeys signals meanwhile.
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// startChild starts a child that ends by nothing but a kill. With pipes it has those of the server.
+func startChild(pipes bool) {
+	self, err := os.Executable()
+	if err == nil {
+		child := exec.Command(self, "-dir", *dir, "-name", *name+".child", "-linger")
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if pipes {
+			child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+		}
+		err = child.Start()
+	}
+	if err != nil {
+		fail(4, err)
+	}
+}
+
+// note appends a line in one write, so that lines of several processes never mix.
+func note(file, what string) {
+	if err := appendTo(filepath.Join(*dir, file), fmt.Appendf(nil, "%s %d %s\n", *name, os.Getpid(), what)); err != nil {
+		fail(3, err)
+	}
+}
+
+func appendTo(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
+// starts counts how often a server of this name was started, this time included.
+func starts() (n int) {
+	f, err := os.Open(filepath.Join(*dir, "starts"))
+	if err != nil {
+		fail(3, err)
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if bytes.HasPrefix(lines.Bytes(), []byte(*name+" ")) {
+			n++
+		}
+	}
+	return n
+}
+
+// alone takes the lock of the name for as long as the process lives, and tells when somebody else has it.
+func alone() *os.File {
+	f, err := os.OpenFile(filepath.Join(*dir, *name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
+		note("violations", "is not alone: "+err.Error())
+	}
+	return f
+}
+
+func fail(code int, err error) {
+	_, _ = fmt.Fprintln(os.Stderr, "lspfake:", err)
+	os.Exit(code)
+}

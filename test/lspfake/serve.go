@@ -1,0 +1,264 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+// message is any message.
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+}
+
+type server struct {
+	plan script.Script
+	in   *bufio.Reader
+	log  *os.File
+
+	writing sync.Mutex
+	out     io.Writer
+
+	mu      sync.Mutex
+	cancels map[string]chan struct{}
+	asked   map[string]func(message)
+	asks    int
+
+	documents documents
+	fits      []int // how often each fault of the plan has fitted
+	stopped   bool  // shutdown was answered
+}
+
+func newServer(plan script.Script, in io.Reader, out io.Writer) *server {
+	s := &server{
+		plan: plan, in: bufio.NewReaderSize(in, 64<<10), out: out,
+		cancels: map[string]chan struct{}{}, asked: map[string]func(message){}, documents: documents{}, fits: make([]int, len(plan.Faults)),
+	}
+	if !plan.Quiet {
+		var err error
+		if s.log, err = os.OpenFile(filepath.Join(*dir, *name+".journal"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+			fail(3, err)
+		}
+	}
+	return s
+}
+
+// journal writes one line, in one write.
+func (s *server) journal(line script.Line) {
+	if s.log == nil {
+		return
+	}
+	line.PID = os.Getpid()
+	text, err := json.Marshal(line)
+	if err == nil {
+		_, err = s.log.Write(append(text, '\n'))
+	}
+	if err != nil {
+		fail(3, err)
+	}
+}
+
+// serve answers until the input ends or exit comes.
+func (s *server) serve() {
+	var body []byte
+	for {
+		var err error
+		body, err = readFrame(s.in, body)
+		if err != nil {
+			s.journal(script.Line{What: script.EOF, Message: err.Error()})
+			if s.plan.IgnoreEOF || s.plan.Start == script.StartIgnoreEOF {
+				forever()
+			}
+			if !errors.Is(err, io.EOF) {
+				fail(5, err)
+			}
+			return
+		}
+		var m message
+		if err := json.Unmarshal(body, &m); err != nil {
+			s.journal(script.Line{What: script.Violation, Message: err.Error()})
+			continue
+		}
+		switch {
+		case m.Method == "":
+			s.answered(m)
+		case m.ID == nil:
+			if s.notified(m) {
+				return
+			}
+		default:
+			s.request(m)
+		}
+	}
+}
+
+// readFrame reads one message into the buffer.
+func readFrame(r *bufio.Reader, buffer []byte) ([]byte, error) {
+	header, err := textproto.NewReader(r).ReadMIMEHeader()
+	if err != nil {
+		return nil, err
+	}
+	length, err := strconv.Atoi(header.Get("Content-Length"))
+	if err != nil || length < 0 {
+		return nil, fmt.Errorf("Content-Length %q", header.Get("Content-Length"))
+	}
+	if cap(buffer) < length {
+		buffer = make([]byte, length)
+	}
+	buffer = buffer[:length]
+	_, err = io.ReadFull(r, buffer)
+	return buffer, err
+}
+
+// send writes a message in one write.
+func (s *server) send(value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		fail(6, err)
+	}
+	s.write(append(fmt.Appendf(nil, "Content-Length: %d\r\n\r\n", len(body)), body...))
+}
+
+func (s *server) write(frame []byte) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, _ = s.out.Write(frame) // without a reader the input ends too
+}
+
+func (s *server) notify(method string, params any) {
+	s.send(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+func (s *server) reply(id json.RawMessage, result any) {
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+func (s *server) refuse(id json.RawMessage, code int, why string) {
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
+}
+
+// ask asks the client, and calls then with the answer.
+func (s *server) ask(method string, params any, then func(message)) {
+	s.mu.Lock()
+	s.asks++
+	id := fmt.Sprintf("fake-%d", s.asks)
+	s.asked[strconv.Quote(id)] = then
+	s.mu.Unlock()
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+func (s *server) answered(m message) {
+	s.mu.Lock()
+	then := s.asked[string(m.ID)]
+	delete(s.asked, string(m.ID))
+	s.mu.Unlock()
+	if then == nil {
+		s.journal(script.Line{What: script.Violation, ID: m.ID, Message: "answers what was not asked"})
+		return
+	}
+	params := m.Result
+	if m.Error != nil {
+		params = m.Error
+	}
+	s.journal(script.Line{What: script.Answer, ID: m.ID, Params: params})
+	then(m)
+}
+
+// notified handles a notification, and says whether it was the last one.
+func (s *server) notified(m message) (last bool) {
+	var p params
+	_ = json.Unmarshal(m.Params, &p) // a notification is not answered, whatever it holds
+	uri := p.TextDocument.URI
+	var err error
+	what := script.Notice
+	switch m.Method {
+	case "exit":
+		s.journal(script.Line{What: script.Exit})
+		if s.plan.IgnoreShutdown {
+			return false
+		}
+		if !s.stopped {
+			os.Exit(1)
+		}
+		return true
+	case "$/cancelRequest":
+		s.cancel(string(p.ID))
+		s.journal(script.Line{What: script.Cancel, ID: p.ID})
+		return false
+	case "initialized":
+		s.index()
+	case "textDocument/didOpen":
+		what, err = script.Open, s.documents.open(p)
+	case "textDocument/didChange":
+		what, err = script.Change, s.documents.change(p)
+	case "textDocument/didSave":
+		what = script.Save
+	case "textDocument/didClose":
+		what, err = script.Close, s.documents.close(p)
+	}
+	s.journal(script.Line{What: what, Method: m.Method, URI: uri, Version: p.TextDocument.Version, Sum: script.Sum(s.documents[uri].text)})
+	if err != nil {
+		s.journal(script.Line{What: script.Violation, URI: uri, Message: err.Error()})
+	}
+	if what == script.Open || what == script.Change {
+		s.misbehave(m, p, nil)
+		s.publish(uri)
+	}
+	return false
+}
+
+func (s *server) cancel(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.cancels[id]; cancel != nil {
+		close(cancel)
+		delete(s.cancels, id)
+	}
+}
+
+// publish tells the lines with errors.
+func (s *server) publish(uri string) {
+	if !s.plan.Diagnostics {
+		return
+	}
+	doc := s.documents[uri]
+	found := []any{}
+	for i, line := range strings.Split(doc.text, "\n") {
+		if strings.Contains(line, "error") {
+			found = append(found, map[string]any{"range": span{Start: position{Line: i}, End: position{Line: i, Character: len(line)}}, "message": line})
+		}
+	}
+	s.notify("textDocument/publishDiagnostics", map[string]any{"uri": uri, "version": doc.version, "diagnostics": found})
+}
+
+// index reports work for as long as it is planned, as servers do that read their workspace, and asks for its settings.
+func (s *server) index() {
+	s.ask("workspace/configuration", map[string]any{"items": []any{map[string]any{"section": "fake"}}}, func(message) {})
+	if s.plan.IndexingMS == 0 {
+		return
+	}
+	s.ask("window/workDoneProgress/create", map[string]any{"token": "indexing"}, func(message) {
+		s.notify("$/progress", map[string]any{"token": "indexing", "value": map[string]any{"kind": "begin", "title": "Indexing"}})
+		time.AfterFunc(time.Duration(s.plan.IndexingMS)*time.Millisecond, func() {
+			s.notify("$/progress", map[string]any{"token": "indexing", "value": map[string]any{"kind": "end"}})
+		})
+	})
+}
