@@ -1,0 +1,240 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// phase is what becomes of a request that comes now.
+type phase int
+
+const (
+	// held has it wait.
+	held phase = iota
+	// open lets it through.
+	open
+	// refused answers it at once.
+	refused
+)
+
+// state is how an address is. It never changes: another one takes its place.
+type state struct {
+	phase   phase
+	backend *backend // while it is open, or was found not to take connections
+	// version counts how often the address was opened, so that a request which was lost does not meet what lost it.
+	version int64
+	reason  Reason
+	// over is closed when another state has taken its place.
+	over chan struct{}
+}
+
+// address is one port, and what is behind it.
+type address struct {
+	name    string
+	options Options
+	port    atomic.Int32
+	server  *http.Server
+	// ctx ends with the address, and with it everything that is still being answered.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// mu guards what follows, and every change of the state.
+	mu        sync.Mutex
+	listeners []net.Listener
+	newest    int64 // the newest incarnation that was opened
+	ended     int64 // the newest incarnation that was ended
+	left      bool  // the address is being given up
+	state     atomic.Pointer[state]
+	// retired is the last backend while it is not used any more: its connections are closed as they become idle, so that it can end well.
+	retired atomic.Pointer[backend]
+	waiting atomic.Int64
+	// work is what goes on beside requests; handlers are the requests.
+	work     sync.WaitGroup
+	gate     sync.RWMutex
+	shutting bool
+	handlers sync.WaitGroup
+}
+
+// Limits of a client that says nothing.
+const (
+	headerTime = 30 * time.Second
+	idleTime   = 2 * time.Minute
+)
+
+// silent drops what a server or a proxy would log of clients that go away.
+var silent = log.New(io.Discard, "", 0)
+
+func newAddress(name string, options Options) *address {
+	a := &address{name: name, options: options}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.state.Store(&state{reason: Reason{Reason: "Starting", Message: "the server has not been ready yet"}, over: make(chan struct{})})
+	a.server = &http.Server{
+		Handler:           a.handler(),
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		BaseContext:       func(net.Listener) context.Context { return a.ctx },
+		ErrorLog:          silent,
+	}
+	return a
+}
+
+// listen takes requests from these listeners and no others.
+func (a *address) listen(port int32, listeners []net.Listener) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, listener := range a.listeners {
+		_ = listener.Close()
+	}
+	a.port.Store(port)
+	a.listeners = listeners
+	for _, listener := range listeners {
+		a.work.Go(func() { _ = a.server.Serve(listener) }) // it ends when the listener is closed
+	}
+}
+
+// open lets requests through to an incarnation.
+func (a *address) open(incarnation int64, target *url.URL) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.left || incarnation <= a.ended || incarnation < a.newest {
+		return
+	}
+	now := a.state.Load()
+	if now.backend.is(incarnation, target) {
+		return // it is open, or nobody takes connections there at the moment
+	}
+	b := a.retired.Load()
+	if !b.is(incarnation, target) {
+		b = newBackend(incarnation, target)
+	}
+	a.newest = incarnation
+	a.retired.Store(nil)
+	a.become(&state{phase: open, backend: b, version: now.version + 1})
+}
+
+// close lets no request through, for the reason given.
+func (a *address) close(to phase, reason Reason) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.state.Load()
+	if a.left || now.phase == to && now.backend == nil && now.reason == reason {
+		return
+	}
+	a.become(&state{phase: to, version: now.version, reason: reason})
+}
+
+// end lets no request through to that incarnation or an older one, ever again.
+func (a *address) end(incarnation int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = max(a.ended, incarnation)
+	now := a.state.Load()
+	if a.left || now.backend == nil || now.backend.incarnation > incarnation {
+		return
+	}
+	a.become(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being ended"}})
+}
+
+// suspect has requests wait although the server is said to be ready: it takes no connections. They go on when it does again.
+func (a *address) suspect(doubted *state) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.left || a.state.Load() != doubted {
+		return // that is known already
+	}
+	suspected := &state{
+		backend: doubted.backend, version: doubted.version,
+		reason: Reason{Reason: "NotReachable", Message: "the server takes no connections"},
+	}
+	a.become(suspected)
+	a.work.Go(func() { a.revive(suspected) })
+}
+
+// knockInterval is how often a server that takes no connections is tried.
+const knockInterval = 50 * time.Millisecond
+
+// revive opens the address again once the server takes connections, unless something else is decided about it before.
+func (a *address) revive(suspected *state) {
+	ticker := time.NewTicker(knockInterval)
+	defer ticker.Stop()
+	for !suspected.backend.answers(a.ctx) {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-suspected.over:
+			return
+		case <-ticker.C:
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state.Load() == suspected {
+		a.become(&state{phase: open, backend: suspected.backend, version: suspected.version + 1})
+	}
+}
+
+// become puts another state in the place of this one; the lock is held.
+func (a *address) become(next *state) {
+	next.over = make(chan struct{})
+	now := a.state.Swap(next)
+	if now.backend != nil && now.backend != next.backend {
+		a.retired.Store(now.backend)
+		now.backend.transport.CloseIdleConnections()
+	}
+	if next.phase == open {
+		a.retired.Store(nil)
+	}
+	close(now.over)
+}
+
+// leave frees the port and refuses whoever waits.
+func (a *address) leave(reason Reason) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, listener := range a.listeners {
+		_ = listener.Close()
+	}
+	a.listeners = nil
+	if !a.left {
+		a.left = true
+		a.become(&state{phase: refused, version: a.state.Load().version, reason: reason})
+	}
+}
+
+// shut ends what is being answered, after it had some time, and returns when nothing of the address is left.
+func (a *address) shut() {
+	ctx, cancel := context.WithTimeout(a.ctx, drainTime)
+	_ = a.server.Shutdown(ctx) // what it leaves is ended below
+	cancel()
+	a.gate.Lock()
+	a.shutting = true
+	a.gate.Unlock()
+	a.cancel()
+	_ = a.server.Close()
+	a.handlers.Wait()
+	a.work.Wait()
+	if b := a.retired.Load(); b != nil {
+		b.transport.CloseIdleConnections()
+	}
+}
+
+// enter counts a request, unless the address is gone.
+func (a *address) enter() bool {
+	a.gate.RLock()
+	defer a.gate.RUnlock()
+	if a.shutting {
+		return false
+	}
+	a.handlers.Add(1)
+	return true
+}

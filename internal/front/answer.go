@@ -1,0 +1,127 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// HeaderReason is the header in which a refusal says its reason, in the words of the object's conditions.
+const HeaderReason = "Berth-Reason"
+
+// handler is the reverse proxy of an address, counted.
+func (a *address) handler() http.Handler {
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       rewrite,
+		Transport:     a,
+		FlushInterval: -1, // whatever the server sends is sent on at once
+		BufferPool:    &buffers,
+		ErrorHandler:  a.fail,
+		ErrorLog:      silent,
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.enter() {
+			a.fail(w, r, refuse(a.state.Load(), ""))
+			return
+		}
+		defer func() {
+			if b := a.retired.Load(); b != nil {
+				b.transport.CloseIdleConnections()
+			}
+			a.handlers.Done()
+		}()
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+// rewrite leaves a request as it came: the host that the client asked for (some servers let in only those they know), and its query. What an
+// outer proxy said of the client stands, for whoever reaches this address is on this machine.
+func rewrite(r *httputil.ProxyRequest) {
+	r.Out.Host = r.In.Host
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+	r.SetXForwarded()
+	for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if said, ok := r.In.Header[name]; ok {
+			r.Out.Header[name] = said
+		}
+	}
+}
+
+// refusal is why a request is not let through.
+type refusal struct {
+	reason Reason
+	detail string
+}
+
+func (r *refusal) Error() string {
+	text := r.reason.Reason
+	if r.reason.Message != "" {
+		text += ": " + r.reason.Message
+	}
+	if r.detail != "" {
+		text += " (" + r.detail + ")"
+	}
+	return text
+}
+
+func refuse(s *state, detail string) *refusal {
+	r := &refusal{reason: s.reason, detail: detail}
+	if s.phase == open {
+		r.reason = Reason{Reason: "Restarting", Message: "the server was lost"}
+	}
+	return r
+}
+
+// retryAfter is when to come again, if nothing better is known.
+const retryAfter = 1
+
+// fail answers a request that the server did not.
+func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && a.ctx.Err() == nil {
+		return // the client has gone
+	}
+	var refused *refusal
+	status, text := http.StatusBadGateway, ""
+	if errors.As(err, &refused) {
+		status = http.StatusServiceUnavailable
+		text = fmt.Sprintf("%s can't answer now: %s\n", a.name, refused)
+		seconds := retryAfter
+		if left := time.Until(refused.reason.Until); left > 0 {
+			seconds = int(left/time.Second) + 1
+		}
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		w.Header().Set(HeaderReason, refused.reason.Reason)
+	} else {
+		text = fmt.Sprintf("%s ended the request without an answer, and whether it had an effect is not known: %s\n", a.name, err)
+		w.Header().Set(HeaderReason, "Interrupted")
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text))
+}
+
+// buffers are what bodies are copied with.
+var buffers bufferPool
+
+type bufferPool struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.pool.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, bufferSize)
+}
+
+func (p *bufferPool) Put(b []byte) { p.pool.Put(&b) }

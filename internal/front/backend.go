@@ -1,0 +1,59 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// backend is one incarnation behind an address. Connections to one are never used for another.
+type backend struct {
+	incarnation int64
+	target      url.URL
+	transport   *http.Transport
+}
+
+const (
+	connectTime = 5 * time.Second
+	// keepTime is shorter than servers keep idle connections (Node's do for five seconds): one that they close just when a request is sent on it
+	// would lose that.
+	keepTime       = 3 * time.Second
+	keptPerBackend = 256
+)
+
+func newBackend(incarnation int64, target *url.URL) *backend {
+	dialer := &net.Dialer{Timeout: connectTime}
+	return &backend{
+		incarnation: incarnation,
+		target:      *target,
+		transport: &http.Transport{
+			DialContext:         dialer.DialContext,
+			MaxIdleConnsPerHost: keptPerBackend,
+			IdleConnTimeout:     keepTime,
+			DisableCompression:  true,                                  // clients ask for what they want
+			TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of this machine, whose certificate is its own
+		},
+	}
+}
+
+// is says whether this is that incarnation at that address; a nil backend is none.
+func (b *backend) is(incarnation int64, target *url.URL) bool {
+	return b != nil && b.incarnation == incarnation && b.target == *target
+}
+
+// answers says whether the backend takes connections.
+func (b *backend) answers(ctx context.Context) bool {
+	dialer := net.Dialer{Timeout: connectTime}
+	connection, err := dialer.DialContext(ctx, "tcp", b.target.Host)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}
