@@ -139,7 +139,7 @@ func TestHeaders(t *testing.T) {
 				return
 			}
 			g.Expect(err).To(MatchError(test.want))
-			g.Expect(Ended(err)).To(Equal(test.want == ErrTruncated))
+			g.Expect(Ended(err)).To(Equal(errors.Is(test.want, ErrTruncated)))
 		})
 	}
 }

@@ -1,0 +1,76 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/url"
+	"strings"
+)
+
+// Notification is one for the server.
+type Notification struct {
+	Method string
+	Params json.RawMessage
+}
+
+type textDocument struct {
+	URI        string  `json:"uri"`
+	LanguageID string  `json:"languageId,omitempty"`
+	Version    int64   `json:"version,omitempty"`
+	Text       *string `json:"text,omitempty"`
+}
+
+type params struct {
+	TextDocument   textDocument `json:"textDocument"`
+	ContentChanges []event      `json:"contentChanges,omitempty"`
+	Text           *string      `json:"text,omitempty"`
+}
+
+func notification(method string, p params) Notification {
+	var raw bytes.Buffer
+	encoder := json.NewEncoder(&raw)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(p) // strings and numbers: it cannot fail, and a buffer takes all
+	return Notification{Method: method, Params: bytes.TrimSuffix(raw.Bytes(), []byte{'\n'})}
+}
+
+// didOpen gives the server a text of a document that it does not have.
+func (s *Set) didOpen(d *document, text string) Notification {
+	s.version++
+	d.open, d.server, d.version = true, text, s.version
+	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, d.version, &text}})
+}
+
+// didChange gives the server another text of a document that it has.
+func (s *Set) didChange(d *document, text string, events []event) Notification {
+	s.version++
+	d.server, d.version = text, s.version
+	return notification("textDocument/didChange", params{TextDocument: textDocument{URI: d.uri, Version: d.version}, ContentChanges: events})
+}
+
+func didSave(d *document, withText bool) Notification {
+	p := params{TextDocument: textDocument{URI: d.uri}}
+	if withText {
+		p.Text = &d.server
+	}
+	return notification("textDocument/didSave", p)
+}
+
+func didClose(d *document) Notification {
+	return notification("textDocument/didClose", params{TextDocument: textDocument{URI: d.uri}})
+}
+
+// keyOf makes one key of all ways to write the URI of a file: editors differ in what they escape, and a server would see one document opened
+// twice.
+func keyOf(uri string) string {
+	if !strings.HasPrefix(uri, "file:") || !strings.Contains(uri, "%") {
+		return uri
+	}
+	if plain, err := url.PathUnescape(uri); err == nil {
+		return plain
+	}
+	return uri
+}

@@ -1,0 +1,149 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// maxWork bounds the bytes that one notification may make us move: every one of its changes may move the whole text.
+const maxWork = 16 << 30
+
+// position counts as the protocol does: lines, and UTF-16 code units within a line, both from 0.
+type position struct {
+	Line      int `json:"line"`
+	Character int `json:"character"`
+}
+
+type span struct {
+	Start position `json:"start"`
+	End   position `json:"end"`
+}
+
+// event is one change: of a span, or of the whole text.
+type event struct {
+	Range *span  `json:"range,omitempty"`
+	Text  string `json:"text"`
+}
+
+// apply makes changes one after the other. The events are what the server may be told to get the same text from its own: none if a change
+// says something that servers understand differently, such as a place that does not exist.
+func apply(text string, changes []json.RawMessage) (string, []event, error) {
+	if len(changes) > 1 && len(changes) > maxWork/(len(text)+1) {
+		return "", nil, fmt.Errorf("%w: %d changes at once of a text of %d bytes; send the whole text", ErrLimit, len(changes), len(text))
+	}
+	data := []byte(text)
+	events := make([]event, 0, len(changes))
+	exact := true
+	for _, raw := range changes {
+		var change struct {
+			Range *span   `json:"range"`
+			Text  *string `json:"text"`
+		}
+		if err := json.Unmarshal(raw, &change); err != nil {
+			return "", nil, fmt.Errorf("%w: %w", ErrChange, err)
+		}
+		if change.Text == nil {
+			return "", nil, fmt.Errorf("%w: it has no text", ErrChange)
+		}
+		if change.Range == nil {
+			data = append(data[:0], *change.Text...)
+		} else {
+			start, end, sure, err := change.Range.in(data)
+			if err != nil {
+				return "", nil, err
+			}
+			exact = exact && sure
+			data = splice(data, start, end, *change.Text)
+		}
+		events = append(events, event{change.Range, *change.Text})
+	}
+	if !exact {
+		events = nil
+	}
+	return string(data), events, nil
+}
+
+// splice replaces data[start:end].
+func splice(data []byte, start, end int, text string) []byte {
+	size, tail := len(data), len(data)-end
+	if grown := size - (end - start) + len(text); grown > size {
+		data = append(data, make([]byte, grown-size)...)
+	}
+	copy(data[start+len(text):], data[end:end+tail])
+	copy(data[start:], text)
+	return data[:start+len(text)+tail]
+}
+
+// in finds the span; exact says that both its places exist, in this order.
+func (s *span) in(data []byte) (start, end int, exact bool, err error) {
+	for _, p := range [...]position{s.Start, s.End} {
+		if p.Line < 0 || p.Character < 0 {
+			return 0, 0, false, fmt.Errorf("%w: position %d:%d is negative", ErrChange, p.Line, p.Character)
+		}
+	}
+	start, exact = s.Start.in(data)
+	end, sure := s.End.in(data)
+	if start > end {
+		return end, start, false, nil
+	}
+	return start, end, exact && sure && !loneReturn(data), nil
+}
+
+// loneReturn says that a line ends with \r alone, which is no end of a line for some servers.
+func loneReturn(data []byte) bool {
+	return bytes.IndexByte(data, '\r') >= 0 && bytes.Count(data, []byte("\r")) != bytes.Count(data, []byte("\r\n"))
+}
+
+// in finds the place; one that does not exist is moved before: to the end of the text, the end of the line, the begin of the character.
+func (p position) in(data []byte) (at int, exact bool) {
+	at, ok := lineStart(data, p.Line)
+	if !ok {
+		return len(data), false
+	}
+	units := 0
+	for units < p.Character {
+		if at == len(data) || data[at] == '\n' || data[at] == '\r' {
+			return at, false
+		}
+		size, wide := 1, 1
+		if data[at] >= utf8.RuneSelf {
+			if _, size = utf8.DecodeRune(data[at:]); size == 4 {
+				wide = 2
+			}
+		}
+		if units += wide; units > p.Character {
+			return at, false
+		}
+		at += size
+	}
+	return at, true
+}
+
+// lineStart finds where a line begins. Lines end with \n, \r\n or \r.
+func lineStart(data []byte, line int) (at int, ok bool) {
+	ends := "\n"
+	if bytes.IndexByte(data, '\r') >= 0 {
+		ends = "\r\n"
+	}
+	for ; line > 0; line-- {
+		var next int
+		if len(ends) == 1 {
+			next = bytes.IndexByte(data[at:], '\n')
+		} else {
+			next = bytes.IndexAny(data[at:], ends)
+		}
+		if next < 0 {
+			return 0, false
+		}
+		at += next + 1
+		if data[at-1] == '\r' && at < len(data) && data[at] == '\n' {
+			at++
+		}
+	}
+	return at, true
+}

@@ -1,0 +1,253 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"hash/maphash"
+	"maps"
+	"slices"
+)
+
+// View has to be called before a request of a session is sent: it brings the server to the texts that this session has. That is not only the
+// document that the request is about, as an answer is computed on others too. A document that the session does not hold is closed for the
+// server while it has text that is not on disk.
+func (s *Set) View(session Session, uri string) []Notification {
+	if len(s.unsettled) == 0 || s.detached {
+		return nil
+	}
+	var keys []string
+	for key, d := range s.unsettled {
+		if s.differs(d, session) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	if i := slices.Index(keys, keyOf(uri)); i > 0 { // the document of the request comes first
+		keys[0], keys[i] = keys[i], keys[0]
+	}
+	var told []Notification
+	for _, key := range keys {
+		d := s.documents[key]
+		told = append(told, s.show(d, session)...)
+		s.settle(d, key)
+	}
+	return told
+}
+
+// live says that the server is told of the document.
+func (s *Set) live(d *document) bool { return !s.detached && !d.quarantine }
+
+// differs says that the server has not what the session has to see.
+func (s *Set) differs(d *document, session Session) bool {
+	if !s.live(d) {
+		return false
+	}
+	if v := d.views[session]; v != nil {
+		return !d.open || d.server != v.text
+	}
+	return d.open && !s.isSaved(d, d.server)
+}
+
+// show brings the server to what a session has to see of a document. The server follows who opened or changed it last, so that diagnostics
+// come without a request too.
+func (s *Set) show(d *document, session Session) []Notification {
+	if !s.differs(d, session) {
+		return nil
+	}
+	v := d.views[session]
+	switch {
+	case v == nil:
+		d.open, d.server = false, ""
+		s.switches++
+		return []Notification{didClose(d)}
+	case d.open:
+		d.switched = true
+		s.switches++
+		return []Notification{s.didChange(d, v.text, []event{{Text: v.text}})}
+	}
+	return []Notification{s.didOpen(d, v.text)}
+}
+
+// settle notes what follows from a document that was touched.
+func (s *Set) settle(d *document, key string) {
+	settled := d.open && s.isSaved(d, d.server)
+	if d.open {
+		for _, v := range d.views {
+			if v.text == d.server {
+				v.served = d.version
+			} else {
+				settled = false
+			}
+		}
+	}
+	if settled {
+		delete(s.unsettled, key)
+	} else {
+		s.unsettled[key] = d
+	}
+	if d.equal() {
+		d.switched = false
+	}
+	bytes := d.size()
+	s.bytes += bytes - d.bytes
+	d.bytes = bytes
+}
+
+// size counts the texts that are held, equal ones once.
+func (d *document) size() int64 {
+	total := 0
+	var counted []string
+	if d.open {
+		counted = append(counted, d.server)
+		total += len(d.server)
+	}
+	for _, v := range d.views {
+		if !slices.Contains(counted, v.text) {
+			counted = append(counted, v.text)
+			total += len(v.text)
+		}
+	}
+	return int64(total)
+}
+
+// share returns the same text in the memory of one that is held already, if there is one: then comparing them costs nothing either.
+func (d *document) share(text string) string {
+	if d.open && d.server == text {
+		return d.server
+	}
+	for _, v := range d.views {
+		if v.text == text {
+			return v.text
+		}
+	}
+	return text
+}
+
+// first is the session that came first of those that hold the document.
+func (d *document) first() Session {
+	return slices.Min(slices.Collect(maps.Keys(d.views)))
+}
+
+func (d *document) holds(text string) bool {
+	for _, v := range d.views {
+		if v.text == text {
+			return true
+		}
+	}
+	return false
+}
+
+// equal says that all sessions have the same text.
+func (d *document) equal() bool {
+	var first *view
+	for _, v := range d.views {
+		if first == nil {
+			first = v
+		}
+		if v.text != first.text {
+			return false
+		}
+	}
+	return true
+}
+
+// saved notes the text that is on disk: a hash of it, so that it is not held twice.
+func (s *Set) saved(d *document, text string) {
+	d.savedBytes, d.savedHash = len(text), maphash.String(s.seed, text)
+}
+
+func (s *Set) isSaved(d *document, text string) bool {
+	return len(text) == d.savedBytes && maphash.String(s.seed, text) == d.savedHash
+}
+
+// Published says who may see diagnostics that the server computed on a version of a document, or nil for one that it did not tell: everybody,
+// or the sessions whose text that was. The version that a session knows its text by is ClientVersion.
+func (s *Set) Published(uri string, version *int64) (sessions []Session, all bool) {
+	d := s.documents[keyOf(uri)]
+	if d == nil {
+		return nil, true
+	}
+	if !s.live(d) || version == nil && (!d.open || d.switched) {
+		return nil, false
+	}
+	at := d.version
+	if version != nil {
+		at = *version
+	}
+	for session, v := range d.views {
+		if v.served != 0 && v.served == at {
+			sessions = append(sessions, session)
+		}
+	}
+	slices.Sort(sessions)
+	if d.open && at == d.version && len(sessions) == len(d.views) && s.isSaved(d, d.server) {
+		return nil, true
+	}
+	return sessions, false
+}
+
+// ClientVersion is the version that a session knows its text of a document by.
+func (s *Set) ClientVersion(session Session, uri string) (version int64, ok bool) {
+	if d := s.documents[keyOf(uri)]; d != nil && d.views[session] != nil {
+		return d.views[session].version, true
+	}
+	return 0, false
+}
+
+// Detach says that the server is gone: until Replay views change, and nothing is to be told.
+func (s *Set) Detach() {
+	s.detached = true
+	for key, d := range s.documents {
+		for session, v := range d.views {
+			if d.open && v.text == d.server {
+				d.last = session
+			}
+			v.served = 0
+		}
+		d.open, d.server, d.switched = false, "", false
+		s.settle(d, key)
+	}
+}
+
+// Replay opens what is held at a new server, with versions from 1. What skip says is kept from this one; skip may be nil.
+func (s *Set) Replay(skip func(uri string) bool) []Notification {
+	s.Detach()
+	s.detached, s.version = false, 0
+	var told []Notification
+	for _, key := range slices.Sorted(maps.Keys(s.documents)) {
+		d := s.documents[key]
+		if d.quarantine = skip != nil && skip(d.uri); d.quarantine {
+			s.settle(d, key)
+			continue
+		}
+		if d.views[d.last] == nil {
+			d.last = d.first()
+		}
+		s.version = 0
+		told = append(told, s.didOpen(d, d.views[d.last].text))
+		s.settle(d, key)
+	}
+	return told
+}
+
+// Stats says how many documents are held, the bytes of their texts, and how often the server was given another view of one.
+func (s *Set) Stats() (documents int, bytes int64, switches int64) {
+	return len(s.documents), s.bytes, s.switches
+}
+
+// URIs are those of the documents that are held.
+func (s *Set) URIs() []string {
+	uris := make([]string, 0, len(s.documents))
+	for _, d := range s.documents {
+		uris = append(uris, d.uri)
+	}
+	slices.Sort(uris)
+	return uris
+}
+
+// Holds says whether a session has a document open.
+func (s *Set) Holds(session Session, uri string) bool {
+	d := s.documents[keyOf(uri)]
+	return d != nil && d.views[session] != nil
+}
