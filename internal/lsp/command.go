@@ -41,6 +41,8 @@ const (
 	CodeStale    = "Stale"    // a newer incarnation was started already
 	CodeOldAlive = "OldAlive" // an older incarnation is still alive
 	CodeInvalid  = "Invalid"
+	// CodeUnavailable is something of the environment, such as a full disk: to be tried again.
+	CodeUnavailable = "Unavailable"
 )
 
 // Message is one line on the control socket, from the multiplexer: an answer or a report.

@@ -1,0 +1,130 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// ErrClosed means: the connection to the multiplexer has ended.
+var ErrClosed = errors.New("the connection to the language-server multiplexer has ended")
+
+// Client is the manager's end of a control socket. Its methods are safe for concurrent use.
+type Client struct {
+	conn     net.Conn
+	onReport func(lsp.Report)
+	onClose  func(error)
+	ended    chan struct{} // closed when nothing is read any more
+
+	writing sync.Mutex
+	mu      sync.Mutex
+	next    int64
+	waiting map[int64]chan lsp.Answer
+}
+
+// Dial connects to a multiplexer and gives the first report to onReport before it returns. onReport is called with one report after another,
+// those that follow from a goroutine of its own, and before the Do that caused it returns. onClose is called once, after the last report.
+func Dial(ctx context.Context, path string, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
+	conn, err := Connect(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the language-server multiplexer: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	reader := bufio.NewReaderSize(conn, 64<<10)
+	var first lsp.Message
+	err = readLine(reader, &first)
+	if err == nil && first.Report == nil {
+		err = errors.New("its first line is no report")
+	}
+	if err == nil && (first.Report.Protocol < lsp.Protocol-1 || first.Report.Protocol > lsp.Protocol) {
+		err = fmt.Errorf("it speaks version %d of the protocol, this program %d", first.Report.Protocol, lsp.Protocol)
+	}
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("hear from the language-server multiplexer: %w", err)
+	}
+	c := &Client{conn: conn, onReport: onReport, onClose: onClose, ended: make(chan struct{}), waiting: map[int64]chan lsp.Answer{}}
+	onReport(*first.Report)
+	go c.read(reader)
+	return c, nil
+}
+
+func (c *Client) read(reader *bufio.Reader) {
+	var err error
+	for err == nil {
+		var message lsp.Message
+		if err = readLine(reader, &message); err != nil {
+			break
+		}
+		if message.Report != nil {
+			c.onReport(*message.Report)
+		}
+		if message.Answer != nil {
+			c.answered(*message.Answer)
+		}
+	}
+	_ = c.conn.Close()
+	close(c.ended)
+	c.onClose(err)
+}
+
+func (c *Client) answered(answer lsp.Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if waiting := c.waiting[answer.ID]; waiting != nil {
+		delete(c.waiting, answer.ID)
+		waiting <- answer
+	}
+}
+
+// Do sends a command and waits for its answer. What became of a command without an answer is not known.
+func (c *Client) Do(ctx context.Context, command lsp.Command) (lsp.Answer, error) {
+	answer := make(chan lsp.Answer, 1)
+	c.mu.Lock()
+	c.next++
+	command.ID = c.next
+	c.waiting[command.ID] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.waiting, command.ID)
+		c.mu.Unlock()
+	}()
+	c.writing.Lock()
+	err := writeLine(c.conn, command)
+	c.writing.Unlock()
+	if err != nil {
+		_ = c.conn.Close() // half a line may have been written
+		return lsp.Answer{}, fmt.Errorf("ask the language-server multiplexer: %w", err)
+	}
+	select {
+	case a := <-answer:
+		return a, nil
+	case <-ctx.Done():
+		return lsp.Answer{}, fmt.Errorf("the language-server multiplexer does not answer: %w", ctx.Err())
+	case <-c.ended:
+	}
+	select {
+	case a := <-answer: // the last that was read
+		return a, nil
+	default:
+		return lsp.Answer{}, ErrClosed
+	}
+}
+
+// Close ends the connection; onClose is called.
+func (c *Client) Close() { _ = c.conn.Close() }
+
+// Ended is closed when the connection has.
+func (c *Client) Ended() <-chan struct{} { return c.ended }

@@ -1,0 +1,177 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// Handler is the multiplexer.
+type Handler interface {
+	// Do carries out a command. Commands are carried out one after another.
+	Do(lsp.Command) lsp.Answer
+	// Report is all that is known now.
+	Report() lsp.Report
+	// Changes has a value when the report differs from the one before; Urgent when that must be told at once. Both are channels of one value.
+	Changes() <-chan struct{}
+	Urgent() <-chan struct{}
+}
+
+// Serve answers managers until the context ends or the listener fails. All connections are closed when it returns.
+func Serve(ctx context.Context, l net.Listener, h Handler) error {
+	s := &server{handler: h}
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	all.Go(func() { s.push(ctx) })
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if again := s.accepting(ctx, err); again {
+				continue
+			}
+			_ = s.use(nil)
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accept managers: %w", err)
+		}
+		if !Allowed(conn) || s.use(conn) != nil {
+			_ = conn.Close()
+			continue
+		}
+		all.Go(func() { s.converse(conn) })
+	}
+}
+
+// accepting says that an error is one that passes, such as no descriptors being left, after it has had time for that.
+func (s *server) accepting(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	timer := time.NewTimer(pace)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+type server struct {
+	handler Handler
+
+	doing sync.Mutex // one command at a time, also over connections
+	mu    sync.Mutex // guards conn and what is written to it
+	conn  net.Conn
+}
+
+// use makes a connection the one, begins it with a report, and closes the one before. nil ends it all.
+func (s *server) use(conn net.Conn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+	s.conn = conn
+	if conn == nil {
+		return nil
+	}
+	if err := writeLine(conn, s.report()); err != nil {
+		s.conn = nil
+		return err
+	}
+	return nil
+}
+
+func (s *server) report() lsp.Message {
+	report := s.handler.Report()
+	return lsp.Message{Report: &report}
+}
+
+// converse carries out what one manager asks for.
+func (s *server) converse(conn net.Conn) {
+	defer s.drop(conn)
+	reader := bufio.NewReaderSize(conn, 64<<10)
+	for {
+		var command lsp.Command
+		if err := readLine(reader, &command); err != nil {
+			return
+		}
+		s.doing.Lock()
+		answer := s.handler.Do(command)
+		s.doing.Unlock()
+		answer.ID = command.ID
+		if !s.tell(conn, lsp.Message{Answer: &answer}) {
+			return
+		}
+	}
+}
+
+// drop forgets a connection that has ended, and closes it.
+func (s *server) drop(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == conn {
+		s.conn = nil
+	}
+	_ = conn.Close()
+}
+
+// tell sends an answer and, before it, the report that shows what came of the command.
+func (s *server) tell(conn net.Conn, answer lsp.Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != conn {
+		return false
+	}
+	return writeLine(conn, s.report()) == nil && writeLine(conn, answer) == nil
+}
+
+// push sends reports as things change.
+func (s *server) push(ctx context.Context) {
+	pause := time.NewTimer(pace)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.handler.Urgent():
+		case <-s.handler.Changes():
+		}
+		s.pushOne()
+		pause.Reset(pace)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.handler.Urgent():
+			s.pushOne()
+		case <-pause.C:
+		}
+	}
+}
+
+func (s *server) pushOne() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return
+	}
+	// Who doesn't read has to connect again, and begins with a report then.
+	if err := writeLine(s.conn, s.report()); err != nil && !errors.Is(err, net.ErrClosed) {
+		_ = s.conn.Close()
+	}
+}
