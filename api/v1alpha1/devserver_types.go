@@ -16,11 +16,17 @@ type DevServerSpec struct {
 	ProcessSpec `json:",inline"`
 
 	// The port to listen on. Unset: Berth chooses one and keeps it as long as the object exists.
-	// Either way the program finds it as $(PORT) and as the variable PORT.
+	// Either way the program finds it as $(PORT) and as the variable PORT; behind a proxy it is the port of that, and $(PORT) another one.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
+
+	// Enabled: Berth itself listens on the port, and sends HTTP requests on to the server, which listens on status.backendPort. While the
+	// server restarts, requests wait instead of being refused. Defaults to Disabled: the server listens on the port.
+	// +optional
+	// +kubebuilder:default=Disabled
+	Proxy ProxyMode `json:"proxy,omitempty"`
 
 	// How status.url is made.
 	// +optional
@@ -40,6 +46,17 @@ type DevServerSpec struct {
 	InstanceRef *LocalReference `json:"instanceRef,omitempty"`
 }
 
+// ProxyMode says whether Berth stands in front of the server.
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type ProxyMode string
+
+const (
+	// ProxyEnabled has Berth listen on the port and send requests on, so that the address outlives restarts of the server.
+	ProxyEnabled ProxyMode = "Enabled"
+	// ProxyDisabled has the server listen on the port itself.
+	ProxyDisabled ProxyMode = "Disabled"
+)
+
 // URLDetection says whether the URL is looked for in the output of the server.
 // +kubebuilder:validation:Enum=Enabled;Disabled
 type URLDetection string
@@ -53,7 +70,8 @@ const (
 
 // URLSpec says how status.url is made.
 type URLSpec struct {
-	// http or https. Unset: what the output says, else http.
+	// http or https. Unset: what the output says, else http. Behind a proxy it is how that speaks to the server, http if unset; the address of
+	// the proxy itself begins with http.
 	// +optional
 	// +kubebuilder:validation:Enum=http;https
 	Scheme string `json:"scheme,omitempty"`
@@ -158,9 +176,13 @@ type DevServerStatus struct {
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url,omitempty"`
 
-	// The port that the server was given: spec.port, or the one that Berth chose.
+	// The port that the server was given: spec.port, or the one that Berth chose. Behind a proxy it is the port of that.
 	// +optional
 	Port int32 `json:"port,omitempty"`
+
+	// Behind a proxy, the port that the server was given to listen on; Berth chose it. Else 0.
+	// +optional
+	BackendPort int32 `json:"backendPort,omitempty"`
 
 	// The TCP ports that the processes of this object listen on, ascending; the first 16.
 	// +optional

@@ -43,15 +43,24 @@ func (c claim) before(other claim) bool {
 
 // claimOn gives what the object has to do with a port, if it competes for it: it runs there, or wants to.
 func claimOn(dev *v1alpha1.DevServer, port int32) (claim, bool) {
-	running := live(dev) && dev.Status.Port == port
-	wanted := wants(dev) && nextPort(dev) == port
+	given := port != 0 && (dev.Status.Port == port || dev.Status.BackendPort == port)
+	running := given && (live(dev) || fronted(dev) && dev.Status.Port == port)
+	wanted := wants(dev) && next(dev).has(port)
 	return claim{
 		uid:     dev.UID,
 		key:     client.ObjectKeyFromObject(dev),
 		created: dev.CreationTimestamp.Time,
-		holds:   running || wanted && restarting(dev) && dev.Status.Port == port,
+		holds:   running || wanted && restarting(dev) && given,
 	}, running || wanted
 }
+
+// fronted says that the port of the object is held by the front: once it was given to it, until the object is gone or wants no proxy any more.
+func fronted(dev *v1alpha1.DevServer) bool {
+	return proxied(dev) && dev.Status.BackendPort != 0
+}
+
+// proxied says that the object wants a proxy.
+func proxied(dev *v1alpha1.DevServer) bool { return dev.Spec.Proxy == v1alpha1.ProxyEnabled }
 
 // owner gives the first of all claims on a port.
 func owner(claims []claim) claim {
@@ -63,12 +72,21 @@ func owner(claims []claim) claim {
 	})
 }
 
-// nextPort is the port that the next incarnation is given; 0 when one has to be allocated.
-func nextPort(dev *v1alpha1.DevServer) int32 {
+// next are the ports that the next incarnation is given; 0 where one has to be allocated.
+func next(dev *v1alpha1.DevServer) assignment {
+	a := assignment{public: dev.Status.Port, proxied: proxied(dev)}
 	if dev.Spec.Port != nil {
-		return *dev.Spec.Port
+		a.public = *dev.Spec.Port
 	}
-	return dev.Status.Port
+	if a.proxied && dev.Status.BackendPort != a.public {
+		a.backend = dev.Status.BackendPort
+	}
+	return a
+}
+
+// assigned are the ports that the recorded incarnation was given.
+func assigned(dev *v1alpha1.DevServer) assignment {
+	return assignment{public: dev.Status.Port, backend: dev.Status.BackendPort, proxied: dev.Status.BackendPort != 0}
 }
 
 // live says that an incarnation was recorded whose end was not.
@@ -98,8 +116,10 @@ func named(dev *v1alpha1.DevServer) []int32 {
 	if dev.Spec.Port != nil {
 		ports = append(ports, *dev.Spec.Port)
 	}
-	if dev.Status.Port != 0 && !slices.Contains(ports, dev.Status.Port) {
-		ports = append(ports, dev.Status.Port)
+	for _, port := range []int32{dev.Status.Port, dev.Status.BackendPort} {
+		if port != 0 && !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
 	}
 	return ports
 }

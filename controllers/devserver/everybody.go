@@ -17,11 +17,13 @@ import (
 // claimants gives those who may claim a port: read past the cache where that could make a difference. It makes none for a port that the object
 // holds already, as nobody can take it away; and none for a port that is still to be chosen, as all that this manager has given away lately is
 // reserved, and the cache knows everything that is older than that. What a manager before this one did may be missing at first.
-func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, port int32) (*v1alpha1.DevServerList, error) {
-	own, _ := claimOn(dev, port)
-	chooses := port == 0 && k.age() >= reservationTime
-	if !chooses && (port == 0 || !own.holds) {
-		return k.everybody.read(ctx, k.reader)
+func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports assignment) (*v1alpha1.DevServerList, error) {
+	for _, port := range ports.list() {
+		own, _ := claimOn(dev, port)
+		chooses := port == 0 && k.age() >= reservationTime
+		if !chooses && (port == 0 || !own.holds) {
+			return k.everybody.read(ctx, k.reader)
+		}
 	}
 	var all v1alpha1.DevServerList
 	if err := k.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil { // nobody changes them

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -30,6 +31,7 @@ type Kind struct {
 	inspector runtime.Inspector // nil when the backend can't tell sockets
 	logger    runtime.Logger    // nil when the backend keeps no output
 	probes    *probe.Manager
+	fronts    *front.Fronts
 	ports     Range
 	network   network
 
@@ -44,7 +46,10 @@ type Kind struct {
 	memories map[types.UID]*memory
 }
 
-var _ process.Kind = (*Kind)(nil)
+var (
+	_ process.Kind    = (*Kind)(nil)
+	_ process.Witness = (*Kind)(nil)
+)
 
 // network is what is asked of this machine's network, so that tests can say what it answers.
 type network struct {
@@ -71,6 +76,7 @@ type memory struct {
 	hosts          map[int32]string // where each port is, or was, listened on
 	overV4         map[int32]bool   // whether a port that is bound over IPv6 takes IPv4 too
 	blind          bool             // it was said already that its sockets can't be seen
+	backend        string           // where a proxy finds it, such as http://127.0.0.1:20001
 }
 
 // join makes host:port of an address.
@@ -85,9 +91,10 @@ func (k *Kind) New() process.Object { return &v1alpha1.DevServer{} }
 // NewList gives an empty list of DevServers.
 func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
 
-// Forget ends the probes of an object that is gone, and frees its port.
+// Forget ends the probes of an object that is gone, and frees its ports.
 func (k *Kind) Forget(uid types.UID) {
 	k.probes.Forget(uid)
+	k.fronts.Close(uid)
 	k.release(uid)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -64,7 +64,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 	s.settled = !m.listeningSince.IsZero() && k.clock.Since(m.listeningSince) >= settleTime
 	k.hosts(ctx, m, &s)
 	urls := k.urls(dev, m, current.Number)
-	s.choosePort(dev, urls)
+	s.choosePort(assigned(dev).own(), k.sofar(dev, m), urls)
 	if s.blind == "" {
 		k.observePorts(dev, &s)
 	}
@@ -73,6 +73,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 	k.aim(dev, m, &s)
 	k.readiness(dev, m, current.Number, &s, observed)
 	k.liveness(dev, m, current.Number, observed)
+	k.route(ctx, dev, m, &s, observed)
 	return k.again(m, &s, current, observed), nil
 }
 
@@ -80,7 +81,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory) sight {
 	s := sight{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
 	if k.inspector == nil {
-		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: dev.Status.Port}}
+		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: assigned(dev).own()}}
 		return s
 	}
 	listeners, err := k.inspector.Listeners(ctx, dev.UID)
@@ -132,6 +133,9 @@ func (k *Kind) Rest(ctx context.Context, object process.Object) {
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "nothing runs")
 	}
 	k.memory(dev.UID).incarnation = 0
+	if !proxied(dev) && !live(dev) {
+		dev.Status.BackendPort = 0 // what it was given next to this one is no proxy's any more
+	}
 	if !wants(dev) {
 		k.release(dev.UID)
 		k.ownAtRest(ctx, dev)
@@ -150,12 +154,12 @@ func (k *Kind) ownAtRest(ctx context.Context, dev *v1alpha1.DevServer) {
 
 // choosePort finds the port that people are sent to: the one that the server was given, else one that it has named itself, else the one that
 // they were sent to so far, else the lowest.
-func (s *sight) choosePort(dev *v1alpha1.DevServer, urls []found) {
+func (s *sight) choosePort(given, sofar int32, urls []found) {
 	ports := s.ports()
 	if len(ports) == 0 {
 		return
 	}
-	if given := dev.Status.Port; slices.Contains(ports, given) {
+	if slices.Contains(ports, given) {
 		s.port = given
 		return
 	}
@@ -165,7 +169,7 @@ func (s *sight) choosePort(dev *v1alpha1.DevServer, urls []found) {
 			best = i
 		}
 	}
-	switch sofar := portOf(dev.Status.URL); {
+	switch {
 	case best < len(urls):
 		s.port = urls[best].Port
 	case s.wasReady && slices.Contains(ports, sofar):
@@ -192,7 +196,7 @@ func (k *Kind) observePorts(dev *v1alpha1.DevServer, s *sight) {
 	if !slices.Equal(dev.Status.ObservedPorts, shown) {
 		dev.Status.ObservedPorts = shown
 	}
-	given := dev.Status.Port
+	given := assigned(dev).own()
 	switch {
 	case slices.Contains(ports, given):
 		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, fmt.Sprintf("listens on port %d", given))

@@ -51,50 +51,6 @@ type reservation struct {
 	until time.Time
 }
 
-// port finds the port of the next incarnation, and why it can't be had. It is recorded in the status only for an incarnation to come: until
-// then status.port is that of the one that runs.
-func (k *Kind) port(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, blocked bool) (int32, *lifecycle.Blocked, error) {
-	next := nextPort(dev)
-	if blocked || !wants(dev) || current != nil && next == dev.Status.Port {
-		return next, nil, nil
-	}
-	if current != nil && next == 0 {
-		return 0, nil, nil // what runs was given a port that nobody remembers
-	}
-	all, err := k.claimants(ctx, dev, next)
-	if err != nil {
-		return 0, nil, err
-	}
-	k.claiming.Lock()
-	defer k.claiming.Unlock()
-	if next == 0 {
-		port, refusal := k.allocate(dev, all)
-		return k.take(dev, current, port, refusal)
-	}
-	refusal := k.contest(dev, all, next)
-	if refusal == nil {
-		refusal = k.foreign(ctx, dev, all, next)
-	}
-	if refusal != nil && dev.Spec.Port == nil && dev.Status.Incarnation == 0 {
-		// It was chosen by Berth and nothing has run on it yet: another one is as good.
-		next, refusal = k.allocate(dev, all, next)
-	}
-	return k.take(dev, current, next, refusal)
-}
-
-// take reserves the port for the object, and records it for an incarnation to come.
-func (k *Kind) take(dev *v1alpha1.DevServer, current *runtime.Incarnation, port int32, refusal *lifecycle.Blocked) (int32, *lifecycle.Blocked, error) {
-	k.unreserve(dev.UID)
-	if refusal != nil {
-		return port, refusal, nil
-	}
-	k.reservations[port] = reservation{uid: dev.UID, until: k.clock.Now().Add(reservationTime)}
-	if current == nil {
-		dev.Status.Port = port
-	}
-	return port, nil, nil
-}
-
 // contest says who else owns the port; nil when it is this object.
 func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	own, _ := claimOn(dev, port)

@@ -4,6 +4,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,15 +43,18 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runt
 		}
 		plan.Blocked = blocked
 	}
-	port, blocked, err := k.port(ctx, dev, current, plan.Blocked != nil)
+	ports, blocked, err := k.assign(ctx, dev, current, plan.Blocked != nil)
 	if err != nil {
 		return err
 	}
 	if plan.Blocked == nil {
 		plan.Blocked = blocked
 	}
-	plan.Variables = variables(dev, port)
-	plan.Fingerprint = []string{"port=" + strconv.Itoa(int(port))}
+	plan.Variables = variables(dev, cmp.Or(ports.own(), dev.Status.Port))
+	plan.Fingerprint = []string{"port=" + strconv.Itoa(int(ports.public))}
+	if ports.proxied {
+		plan.Fingerprint = append(plan.Fingerprint, "proxy") // behind it the port of the program is nobody's business
+	}
 	return nil
 }
 

@@ -47,18 +47,19 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 		observed.NotReady = s.blind
 		return // what is known of it stands
 	case len(s.listeners) == 0:
-		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", dev.Status.Port)
+		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", assigned(dev).own())
 		return
 	case m.proven:
 		observed.Ready = ptr.To(true)
 		return
 	case s.port == 0:
 		observed.Ready, observed.NotReady = ptr.To(false),
-			fmt.Sprintf("it listens on %s and not on the port that it was given, %d, yet", list(s.ports()), dev.Status.Port)
+			fmt.Sprintf("it listens on %s and not on the port that it was given, %d, yet", list(s.ports()), assigned(dev).own())
 		return
 	}
+	address := k.direct(dev, m, s)
 	k.probes.Ensure(key, probe.Config{
-		Check:     probe.Check{HTTP: &probe.HTTP{URL: dev.Status.URL, Serving: true}},
+		Check:     probe.Check{HTTP: &probe.HTTP{URL: address, Serving: true}},
 		Period:    defaultPeriod * time.Second,
 		Timeout:   firstAnswer,
 		Threshold: 1,
@@ -67,7 +68,7 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 	result := k.probes.Result(key)
 	observed.Ready = ptr.To(result.OK)
 	if !result.OK {
-		observed.NotReady = cmp.Or(result.Message, "it listens; waiting for its first answer at "+dev.Status.URL)
+		observed.NotReady = cmp.Or(result.Message, "it listens; waiting for its first answer at "+address)
 	}
 }
 
@@ -76,7 +77,7 @@ func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sigh
 	config, ok := k.config(dev.Spec.Readiness, m)
 	if !ok {
 		k.probes.Stop(key)
-		observed.NotReady = cmp.Or(s.blind, fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", dev.Status.Port))
+		observed.NotReady = cmp.Or(s.blind, fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", assigned(dev).own()))
 		if s.blind == "" && !m.proven {
 			observed.Ready = ptr.To(false)
 		}
@@ -114,7 +115,7 @@ func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
 	case s.port != 0:
 		m.aim = s.port
 	case m.aim == 0 && m.proven && s.blind == "":
-		m.aim = cmp.Or(portOf(dev.Status.URL), dev.Status.Port)
+		m.aim = cmp.Or(k.sofar(dev, m), assigned(dev).own())
 	}
 }
 

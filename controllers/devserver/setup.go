@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -29,6 +30,8 @@ import (
 type Options struct {
 	// Ports is where ports are allocated from; DefaultRange when it is zero.
 	Ports Range
+	// Front is how the addresses of servers behind a proxy hold requests.
+	Front front.Options
 }
 
 // Setup registers the controller of DevServers with the manager.
@@ -49,6 +52,9 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.Add(kind.Probes()); err != nil {
 		return fmt.Errorf("add the probes of devservers: %w", err)
 	}
+	if err := mgr.Add(kind.Fronts()); err != nil {
+		return fmt.Errorf("add the proxies of devservers: %w", err)
+	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		rivals := handler.EnqueueRequestsFromMapFunc(kind.rivals)
 		return b.Watches(&v1alpha1.DevServer{}, rivals, builder.WithPredicates(contentionChanged()))
@@ -56,7 +62,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 }
 
 // New gives the kind. The client reads from a cache with the index IndexPort, the reader past it. wake is told the UIDs of objects that
-// have to be looked at because a probe has a new answer; it must not block. The probes have to be run: see Probes.
+// have to be looked at because a probe has a new answer; it must not block. The probes have to be run, and the proxies to be ended: see Probes and Fronts.
 func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
 	if options.Ports == (Range{}) {
 		options.Ports = DefaultRange
@@ -74,6 +80,7 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 	kind := &Kind{
 		client: cache, reader: reader, clock: now, timers: timers, ports: options.Ports,
 		probes:       probe.NewManager(timers, wake),
+		fronts:       front.New(options.Front),
 		network:      network{free: bindable, answers: answers},
 		reservations: map[int32]reservation{},
 		memories:     map[types.UID]*memory{},
@@ -85,3 +92,6 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 
 // Probes gives the Runnable that the probes live in.
 func (k *Kind) Probes() *probe.Manager { return k.probes }
+
+// Fronts gives the Runnable that the proxies live in.
+func (k *Kind) Fronts() *front.Fronts { return k.fronts }

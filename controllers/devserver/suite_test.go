@@ -216,6 +216,7 @@ func stop(kind *Kind) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = kind.probes.Start(ctx)
+	_ = kind.fronts.Start(ctx)
 }
 
 // server gives a DevServer that was created some seconds after the epoch.

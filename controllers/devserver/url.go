@@ -39,19 +39,22 @@ func (k *Kind) observeURL(dev *v1alpha1.DevServer, m *memory, s *sight, urls []f
 	if s.port == 0 {
 		return
 	}
-	host := join(m.hosts[s.port], s.port)
+	host, scheme := join(m.hosts[s.port], s.port), cmp.Or(dev.Spec.URL.Scheme, hint.Scheme, "http")
+	if assigned(dev).proxied {
+		host, scheme = frontAddress(dev), "http"
+	}
 	if !disabled && !detected && !s.settled && hostOf(dev.Status.URL) == host {
 		return // it restarts, and has not said yet where it is to be found this time
 	}
 	// What stands in spec and output is escaped already, where it has to be.
-	dev.Status.URL = cmp.Or(dev.Spec.URL.Scheme, hint.Scheme, "http") + "://" + host + cmp.Or(dev.Spec.URL.Path, hint.Path, "/")
+	dev.Status.URL = scheme + "://" + host + cmp.Or(dev.Spec.URL.Path, hint.Path, "/")
 }
 
 // detectedBefore says that the address was found in the output of this incarnation, for the spec as it is, and still stands.
 func (k *Kind) detectedBefore(dev *v1alpha1.DevServer, s *sight) bool {
 	condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionURLDetected)
 	return s.wasReady && condition != nil && condition.Reason == v1alpha1.ReasonDetected &&
-		condition.ObservedGeneration == dev.Generation && (s.port == 0 || portOf(dev.Status.URL) == s.port)
+		condition.ObservedGeneration == dev.Generation && (s.port == 0 || portOf(dev.Status.URL) == published(dev, s.port))
 }
 
 // match gives the address of the output that names the port.

@@ -86,7 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	v.want = r.want(ctx, object, v.now)
 	steps := []func(context.Context, *visit) error{
-		r.claim, r.observe, r.prepare, r.look, r.decide, r.write, r.act, r.release, r.expire,
+		r.claim, r.observe, r.prepare, r.look, r.decide, r.write, r.witness, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)

@@ -1,0 +1,138 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// assignment are the ports that an incarnation is given.
+type assignment struct {
+	// public is where people find the server, backend where it listens behind a proxy.
+	public, backend int32
+	proxied         bool
+}
+
+// own is the port that the program itself listens on.
+func (a assignment) own() int32 {
+	if a.proxied {
+		return a.backend
+	}
+	return a.public
+}
+
+func (a assignment) has(port int32) bool {
+	return port != 0 && (a.public == port || a.proxied && a.backend == port)
+}
+
+// list gives all ports of the assignment, 0 for one that is still to be chosen.
+func (a assignment) list() []int32 {
+	if a.proxied {
+		return []int32{a.public, a.backend}
+	}
+	return []int32{a.public}
+}
+
+// assign finds the ports of the next incarnation, and why they can't be had. They are recorded in the status only for an incarnation to come:
+// until then the status has those of the one that runs.
+func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
+	ports, has := next(dev), assigned(dev)
+	if blocked || !wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
+		return ports, nil, nil
+	}
+	if current != nil && ports.public == 0 {
+		return ports, nil, nil // what runs was given a port that nobody remembers
+	}
+	all, err := k.claimants(ctx, dev, ports)
+	if err != nil {
+		return ports, nil, err
+	}
+	k.claiming.Lock()
+	defer k.claiming.Unlock()
+	refusal := k.choosePorts(ctx, dev, current, all, &ports)
+	k.unreserve(dev.UID)
+	if refusal != nil {
+		return ports, refusal, nil
+	}
+	for _, port := range ports.list() {
+		if port == 0 {
+			continue // it is chosen when nothing runs any more
+		}
+		k.reservations[port] = reservation{uid: dev.UID, until: k.clock.Now().Add(reservationTime)}
+	}
+	if current == nil {
+		dev.Status.Port, dev.Status.BackendPort = ports.public, ports.backend
+	}
+	return ports, nil, nil
+}
+
+// choosePorts fills in the ports that are still to be chosen, or says why one can't be had.
+func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
+	if current == nil && !ports.proxied {
+		k.fronts.Close(dev.UID) // the program is to listen there itself
+	}
+	refusal := k.assignPublic(ctx, dev, current, all, ports)
+	if refusal == nil && ports.proxied && current == nil {
+		refusal = k.assignBackend(ctx, dev, all, ports)
+	}
+	return refusal
+}
+
+// assignPublic finds the port where people find the server, and has the front hold it if there is to be one.
+func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
+	if ports.public == 0 {
+		return k.choose(dev, current, all, ports)
+	}
+	refusal := k.contest(dev, all, ports.public)
+	if refusal == nil && !k.fronts.Listens(dev.UID, ports.public) {
+		refusal = k.foreign(ctx, dev, all, ports.public)
+	}
+	if refusal == nil {
+		refusal = k.hold(dev, current, *ports)
+	}
+	if refusal != nil && dev.Spec.Port == nil && dev.Status.Incarnation == 0 {
+		// It was chosen by Berth and nothing has run on it yet: another one is as good.
+		return k.choose(dev, current, all, ports, ports.public)
+	}
+	return refusal
+}
+
+// choose allocates the port where people find the server.
+func (k *Kind) choose(dev *v1alpha1.DevServer, current *runtime.Incarnation, all *v1alpha1.DevServerList, ports *assignment, except ...int32) (refusal *lifecycle.Blocked) {
+	if ports.public, refusal = k.allocate(dev, all, append(except, ports.backend)...); refusal != nil {
+		return refusal
+	}
+	return k.hold(dev, current, *ports)
+}
+
+// hold has the front listen on the public port of an incarnation to come.
+func (k *Kind) hold(dev *v1alpha1.DevServer, current *runtime.Incarnation, ports assignment) *lifecycle.Blocked {
+	if !ports.proxied || current != nil {
+		return nil
+	}
+	if err := k.fronts.Listen(dev.UID, frontName(dev), ports.public); err != nil {
+		return &lifecycle.Blocked{
+			Conflict: true,
+			Reason:   v1alpha1.ReasonPortInUse,
+			Message:  fmt.Sprintf("the proxy can't have port %d: %v; end who holds it or set another spec.port", ports.public, err),
+			Retry:    conflictRetry,
+		}
+	}
+	return nil
+}
+
+// assignBackend finds the port that the server listens on behind its proxy. Nobody else needs to know it: when it can't be had, another one is as
+// good.
+func (k *Kind) assignBackend(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ports *assignment) (refusal *lifecycle.Blocked) {
+	if ports.backend != 0 && k.contest(dev, all, ports.backend) == nil && k.foreign(ctx, dev, all, ports.backend) == nil {
+		return nil
+	}
+	ports.backend, refusal = k.allocate(dev, all, ports.public, ports.backend)
+	return refusal
+}

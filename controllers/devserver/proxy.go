@@ -1,0 +1,133 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/front"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// frontHost is where proxies are found.
+const frontHost = "127.0.0.1"
+
+// frontAddress is host:port of the proxy of an object that was given one.
+func frontAddress(dev *v1alpha1.DevServer) string { return join(frontHost, dev.Status.Port) }
+
+func frontName(dev *v1alpha1.DevServer) string {
+	return "devservers/" + dev.Namespace + "/" + dev.Name
+}
+
+// published is the port at which people find what listens on a port of the server.
+func published(dev *v1alpha1.DevServer, port int32) int32 {
+	if ports := assigned(dev); ports.proxied {
+		return ports.public
+	}
+	return port
+}
+
+// sofar is the port that people, or the proxy, were sent to so far; 0 when nobody remembers.
+func (k *Kind) sofar(dev *v1alpha1.DevServer, m *memory) int32 {
+	if assigned(dev).proxied {
+		return m.aim
+	}
+	return portOf(dev.Status.URL)
+}
+
+// direct is the address of the server itself. Without a proxy it is the one that people use.
+func (k *Kind) direct(dev *v1alpha1.DevServer, m *memory, s *sight) string {
+	if !assigned(dev).proxied {
+		return dev.Status.URL
+	}
+	address, err := url.Parse(dev.Status.URL)
+	if err != nil {
+		return k.backend(dev, m, s.port)
+	}
+	return k.backend(dev, m, s.port) + address.RequestURI()
+}
+
+// backend is where a proxy finds what listens on a port of the server. That the output says https does not count: it is text.
+func (k *Kind) backend(dev *v1alpha1.DevServer, m *memory, port int32) string {
+	return cmp.Or(dev.Spec.URL.Scheme, "http") + "://" + m.socket(port)
+}
+
+// route finds out where the proxy finds the server. A server whose proxy can't have its port is not ready, whatever it answers itself.
+func (k *Kind) route(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight, observed *lifecycle.Observed) {
+	ports := assigned(dev)
+	if !ports.proxied {
+		return
+	}
+	if err := k.fronts.Listen(dev.UID, frontName(dev), ports.public); err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", ports.public, "error", err.Error())
+		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("the proxy can't have port %d: %v; end who holds it", ports.public, err)
+	}
+	switch {
+	case s.port != 0:
+		m.backend = k.backend(dev, m, s.port)
+	case m.backend == "" && s.blind != "":
+		m.backend = k.backend(dev, m, ports.backend) // where it was told to listen
+	}
+}
+
+// Decided has the proxy do as the status says now: it lets requests through to the incarnation that is Ready, has them wait while there will be one,
+// and refuses them while there will be none. It is told before the process is: nothing is let through any more to what is asked to end.
+func (k *Kind) Decided(ctx context.Context, object process.Object, step lifecycle.Step) {
+	dev := devServer(object)
+	if !assigned(dev).proxied {
+		k.fronts.Close(dev.UID)
+		return
+	}
+	if err := k.fronts.Listen(dev.UID, frontName(dev), dev.Status.Port); err != nil {
+		// Who wants to run is told in its conditions; who rests has no use for the port.
+		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", dev.Status.Port, "error", err.Error())
+		return
+	}
+	if step.Action == lifecycle.StopProcess || step.Action == lifecycle.KillProcess {
+		k.fronts.End(dev.UID, step.Incarnation)
+	}
+	ready := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil {
+		return
+	}
+	m := k.memory(dev.UID)
+	reason := front.Reason{Reason: ready.Reason, Message: ready.Message}
+	switch {
+	case ready.Status == metav1.ConditionTrue:
+		k.open(ctx, dev, m)
+	case !comes(dev):
+		k.fronts.Refuse(dev.UID, reason)
+	default:
+		if at := dev.Status.NextRestartTime; at != nil {
+			reason.Until = at.Time
+		}
+		k.fronts.Hold(dev.UID, reason)
+	}
+}
+
+// open lets requests through to the incarnation that the status is about, if it is the one that was looked at.
+func (k *Kind) open(ctx context.Context, dev *v1alpha1.DevServer, m *memory) {
+	if m.incarnation != dev.Status.Incarnation || m.backend == "" {
+		return
+	}
+	if err := k.fronts.Open(dev.UID, m.incarnation, m.backend); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Letting requests through to a server")
+	}
+}
+
+// comes says that a server which is not ready is on its way: it should run, and nothing but time keeps it from that.
+func comes(dev *v1alpha1.DevServer) bool {
+	return dev.Spec.State != v1alpha1.StateStopped && dev.DeletionTimestamp.IsZero() &&
+		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionStalled)
+}

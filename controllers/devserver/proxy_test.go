@@ -1,0 +1,363 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/front"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func behindProxy(dev *v1alpha1.DevServer) { dev.Spec.Proxy = v1alpha1.ProxyEnabled }
+
+func backendPort(port int32) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) { dev.Status.BackendPort = port }
+}
+
+var publicPorts atomic.Int32
+
+// publicPort gives a port that can be listened on, which the system gives to nobody by itself.
+func publicPort(t *testing.T) int32 {
+	t.Helper()
+	for range 2000 {
+		port := 18000 + (int32(os.Getpid()%2000)+publicPorts.Add(1))%2000
+		if bindable(port) {
+			return port
+		}
+	}
+	t.Fatal("no port can be listened on")
+	return 0
+}
+
+// listenable says that nobody listens on a port. Connections that were there may still be remembered by the system.
+func listenable(port int32) bool {
+	listener, err := net.Listen("tcp4", join("127.0.0.1", port))
+	return err == nil && listener.Close() == nil
+}
+
+// decided tells the kind what the loop has decided: whether it is ready, and why not.
+func (s *stage) decided(dev *v1alpha1.DevServer, ready bool, reason string, step lifecycle.Step) {
+	status := metav1.ConditionFalse
+	if ready {
+		status = metav1.ConditionTrue
+	}
+	process.SetCondition(dev, epoch, v1alpha1.ConditionReady, status, reason, "message of "+reason)
+	s.Decided(context.Background(), dev, step)
+}
+
+// stalls sets the condition Stalled.
+func stalls(dev *v1alpha1.DevServer, stalled bool) {
+	status := metav1.ConditionFalse
+	if stalled {
+		status = metav1.ConditionTrue
+	}
+	process.SetCondition(dev, epoch, v1alpha1.ConditionStalled, status, "Test", "")
+}
+
+// fetch asks a server, on a connection of its own.
+func fetch(address string) (status int, reason, body string, err error) {
+	browser := &http.Client{Timeout: long, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := browser.Get(address)
+	if err != nil {
+		return 0, "", "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, response.Header.Get(front.HeaderReason), string(text), err
+}
+
+func TestProxyHasThePortAndTheProgramAnother(t *testing.T) {
+	s := newStage(t)
+	public := publicPort(t)
+	dev := server("web", 0, fixed(public), behindProxy)
+	plan := s.prepare(dev)
+	s.g.Expect(plan.Blocked).To(BeNil())
+	s.g.Expect(dev.Status.Port).To(Equal(public))
+	backend := dev.Status.BackendPort
+	s.g.Expect(backend).To(And(BeNumerically(">=", 20000), BeNumerically("<=", 20009)))
+	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", list([]int32{backend})))
+	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=" + list([]int32{public}), "proxy"}))
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "before anything is started")
+
+	again := s.prepare(dev)
+	s.g.Expect(dev.Status.BackendPort).To(Equal(backend), "it is kept")
+	s.g.Expect(again.Fingerprint).To(Equal(plan.Fingerprint))
+	s.Forget(dev.UID)
+	s.g.Expect(listenable(public)).To(BeTrue(), "it is given back when the object is gone")
+}
+
+func TestBothPortsAreChosen(t *testing.T) {
+	s := newStage(t)
+	first := publicPort(t)
+	s.ports = Range{First: first, Last: first + 1}
+	dev := server("web", 0, behindProxy)
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
+	s.g.Expect([]int32{dev.Status.Port, dev.Status.BackendPort}).To(ConsistOf(first, first+1))
+	s.g.Expect(s.prepare(server("other", 1)).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonNoFreePort)))
+}
+
+func TestPrivatePortThatIsTakenIsAnother(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, fixed(publicPort(t)), behindProxy, ended("Failed"))
+	dev.Generation = 2
+	plan := s.prepare(dev)
+	taken := dev.Status.BackendPort
+	s.backend.owners[taken] = &runtime.PortOwner{PID: 7, Command: "x"}
+	s.inUse[taken] = true
+	after := s.prepare(dev)
+	s.g.Expect(after.Blocked).To(BeNil())
+	s.g.Expect(dev.Status.BackendPort).NotTo(Equal(taken))
+	s.g.Expect(after.Fingerprint).To(Equal(plan.Fingerprint), "which is nobody's business")
+}
+
+func TestProxyThatCanNotHaveItsPort(t *testing.T) {
+	s := newStage(t)
+	listener, port := listenOutside(t, "127.0.0.1")
+	dev := server("web", 0, fixed(port), behindProxy)
+	blocked := s.prepare(dev).Blocked
+	s.g.Expect(blocked).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonPortInUse), HaveField("Conflict", true))))
+	s.g.Expect(blocked.Message).To(ContainSubstring("the proxy can't have port " + list([]int32{port})))
+	s.g.Expect(dev.Status.Port).To(BeZero())
+	s.g.Expect(listener.Close()).To(Succeed())
+	s.g.Eventually(func() any { return s.prepare(dev).Blocked }).WithTimeout(long).Should(BeNil())
+}
+
+func TestProxyHoldsItsPortAsLongAsTheObjectIsThere(t *testing.T) {
+	rested := []func(*v1alpha1.DevServer){fixed(8080), given(8080), behindProxy, backendPort(20003), ended("Stopped"), stopped}
+	s := newStage(t, server("a", 0, rested...))
+	s.g.Expect(s.prepare(server("b", 1, fixed(8080))).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
+	s.g.Expect(s.prepare(server("b", 1, fixed(20003))).Blocked).To(BeNil(), "nothing listens there")
+	s = newStage(t, server("a", 0, fixed(8080), running(8080), behindProxy, backendPort(20003)))
+	s.g.Expect(s.prepare(server("b", 1, fixed(20003))).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
+	for range 9 {
+		s.Forget("uid-c")
+		c := server("c", 1)
+		s.g.Expect(s.prepare(c).Blocked).To(BeNil())
+		s.g.Expect(c.Status.Port).NotTo(BeEquivalentTo(20003))
+		s.inUse[c.Status.Port] = true
+	}
+	released := server("a", 0, append(rested, func(dev *v1alpha1.DevServer) { dev.Spec.Proxy = v1alpha1.ProxyDisabled })...)
+	s = newStage(t, released)
+	s.g.Expect(s.prepare(server("b", 1, fixed(8080))).Blocked).To(BeNil())
+	s.g.Expect(contentionChanged().Update(event.UpdateEvent{
+		ObjectOld: server("a", 0, rested...), ObjectNew: server("a", 0, fixed(8080), given(8080), ended("Stopped"), stopped),
+	})).To(BeTrue())
+}
+
+// proxied is a server behind its proxy that really answers, and its object.
+func (s *stage) proxied(t *testing.T) (*v1alpha1.DevServer, *site) {
+	t.Helper()
+	here := newSite(t)
+	dev := server("web", 0, fixed(publicPort(t)), behindProxy)
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
+	dev.Status.BackendPort = here.port
+	running(dev.Status.Port)(dev)
+	s.backend.listen(on("127.0.0.1", here.port))
+	return dev, here
+}
+
+func TestLifeBehindAProxy(t *testing.T) {
+	s := newStage(t)
+	dev, here := s.proxied(t)
+	s.becomes(dev, 1, true)
+	address := fmt.Sprintf("http://127.0.0.1:%d/", dev.Status.Port)
+	s.g.Expect(dev.Status.URL).To(Equal(address), "people are sent to the proxy")
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
+	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(Equal("listens on port " + list([]int32{here.port})))
+	s.g.Expect(here.asked.Load()).To(BeNumerically(">", 0), "probes don't go through the proxy, which lets nothing through yet")
+
+	asked := here.asked.Load()
+	s.decided(dev, true, "Running", lifecycle.Step{})
+	status, _, _, err := fetch(address)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(status).To(Equal(http.StatusOK))
+	s.g.Expect(here.asked.Load()).To(Equal(asked + 1))
+
+	// A restart: what comes now waits for the next incarnation, although the old one still answers, and whoever has seen an old status.
+	s.decided(dev, false, "Requested", lifecycle.Step{Action: lifecycle.StopProcess, Incarnation: 1})
+	s.decided(dev, true, "Running", lifecycle.Step{})
+	got := make(chan int, 1)
+	go func() {
+		status, _, _, _ := fetch(address)
+		got <- status
+	}()
+	s.g.Consistently(got).WithTimeout(100 * time.Millisecond).ShouldNot(Receive())
+	s.Rest(t.Context(), dev)
+	s.decided(dev, false, "Starting", lifecycle.Step{})
+	dev.Status.Incarnation, dev.Status.Process.Incarnation = 2, 2
+	s.decided(dev, true, "Running", lifecycle.Step{}) // nobody has looked at this one yet
+	s.g.Expect(here.asked.Load()).To(Equal(asked + 1))
+	setReady(dev, false)
+	s.becomes(dev, 2, true)
+	s.decided(dev, true, "Running", lifecycle.Step{})
+	s.g.Eventually(got).WithTimeout(long).Should(Receive(Equal(http.StatusOK)))
+	s.g.Expect(dev.Status.URL).To(Equal(address))
+}
+
+func TestWhoAsksAProxyThatHasNoServerIsTold(t *testing.T) {
+	s := newStage(t)
+	dev, _ := s.proxied(t)
+	address := fmt.Sprintf("http://127.0.0.1:%d/", dev.Status.Port)
+	expect := func(reason string) {
+		t.Helper()
+		status, got, body, err := fetch(address)
+		s.g.Expect(err).NotTo(HaveOccurred())
+		s.g.Expect(status).To(Equal(http.StatusServiceUnavailable))
+		s.g.Expect(got).To(Equal(reason))
+		s.g.Expect(body).To(Equal("devservers/default/web can't answer now: " + reason + ": message of " + reason + "\n"))
+	}
+	stalls(dev, true)
+	s.decided(dev, false, v1alpha1.ReasonCircuitOpen, lifecycle.Step{})
+	expect(v1alpha1.ReasonCircuitOpen)
+	stalls(dev, false)
+	later := metav1.NewMicroTime(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
+	dev.Status.NextRestartTime = &later
+	s.decided(dev, false, v1alpha1.ReasonBackOff, lifecycle.Step{})
+	expect(v1alpha1.ReasonBackOff)
+	dev.Status.NextRestartTime = nil
+	dev.Spec.State = v1alpha1.StateStopped
+	s.decided(dev, false, v1alpha1.ReasonStopping, lifecycle.Step{Action: lifecycle.StopProcess, Incarnation: 1})
+	expect(v1alpha1.ReasonStopping)
+}
+
+func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
+	s := newStage(t)
+	dev, here := s.proxied(t)
+	s.becomes(dev, 1, true)
+	s.restartManager(t)
+	address := fmt.Sprintf("http://127.0.0.1:%d/", dev.Status.Port)
+	_, _, _, err := fetch(address)
+	s.g.Expect(err).To(HaveOccurred(), "nobody holds it")
+	asked := here.asked.Load()
+	observed, _ := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
+	s.Decided(t.Context(), dev, lifecycle.Step{})
+	status, _, _, err := fetch(address)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(status).To(Equal(http.StatusOK))
+	s.g.Expect(here.asked.Load()).To(Equal(asked + 1))
+
+	// It is stopped, and then there is another manager again.
+	s.restartManager(t)
+	stopped(dev)
+	ended("Stopped")(dev)
+	dev.Status.Process = nil
+	s.Rest(t.Context(), dev)
+	stalls(dev, true)
+	s.decided(dev, false, v1alpha1.ReasonStopped, lifecycle.Step{})
+	status, reason, _, err := fetch(address)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(fmt.Sprint(status, " ", reason)).To(Equal("503 Stopped"))
+
+	// Nobody wants the proxy any more.
+	dev.Spec.Proxy = v1alpha1.ProxyDisabled
+	s.Rest(t.Context(), dev)
+	s.g.Expect(dev.Status.BackendPort).To(BeZero())
+	s.Decided(t.Context(), dev, lifecycle.Step{})
+	s.g.Expect(listenable(dev.Status.Port)).To(BeTrue())
+}
+
+func TestServerWhoseProxyLostItsPortIsNotReady(t *testing.T) {
+	s := newStage(t)
+	dev, _ := s.proxied(t)
+	s.becomes(dev, 1, true)
+	s.restartManager(t)
+	thief, err := net.Listen("tcp4", join("127.0.0.1", dev.Status.Port))
+	s.g.Expect(err).NotTo(HaveOccurred())
+	observed, _ := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	s.g.Expect(observed.NotReady).To(HavePrefix("the proxy can't have port"))
+	s.g.Expect(thief.Close()).To(Succeed())
+	s.g.Eventually(func() *bool { observed, _ = s.look(dev, 1); return observed.Ready }).WithTimeout(long).Should(HaveValue(BeTrue()))
+}
+
+func TestServerBehindAProxyThatMoved(t *testing.T) {
+	s := newStage(t)
+	dev, here := s.proxied(t)
+	dev.Status.BackendPort = 4 // which it does not care for
+	s.look(dev, 1)
+	s.clock.Step(settleTime)
+	s.becomes(dev, 1, true)
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
+	s.decided(dev, true, "Running", lifecycle.Step{})
+	asked := here.asked.Load()
+	_, _, _, err := fetch(dev.Status.URL)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(here.asked.Load()).To(Equal(asked+1), "it is found all the same")
+	address, err := url.Parse(dev.Status.URL)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(address.Host).To(Equal(frontAddress(dev)))
+}
+
+func TestAddressInTheOutputBehindAProxy(t *testing.T) {
+	s := newStage(t)
+	dev, here := s.proxied(t)
+	s.backend.log = newLog(fmt.Sprintf("Local: https://localhost:%d/app/\n", here.port))
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }).WithTimeout(long).
+		Should(Equal("http://"+frontAddress(dev)+"/app/"), "the path is the server's, all else the proxy's")
+	m := s.memory(dev.UID)
+	s.g.Expect(m.backend).To(Equal("http://" + join("127.0.0.1", here.port)))
+	dev.Spec.URL.Scheme = "https"
+	s.look(dev, 1)
+	s.g.Expect(m.backend).To(Equal("https://" + join("127.0.0.1", here.port)))
+	s.g.Expect(dev.Status.URL).To(HavePrefix("http://"))
+}
+
+func TestProxyIsTakenUpAndGivenUpWithARestart(t *testing.T) {
+	s := newStage(t)
+	public := publicPort(t)
+	dev := server("web", 0, fixed(public), running(public))
+	before := s.prepareBeside(dev, &runtime.Incarnation{Number: 1})
+	behindProxy(dev)
+	dev.Generation = 2
+	beside := s.prepareBeside(dev, &runtime.Incarnation{Number: 1})
+	s.g.Expect(beside.Blocked).To(BeNil())
+	s.g.Expect(beside.Fingerprint).NotTo(Equal(before.Fingerprint), "the server has to be given another port")
+	s.g.Expect(beside.Variables).To(HaveKeyWithValue("PORT", list([]int32{public})), "what runs has this one")
+	s.g.Expect(dev.Status.BackendPort).To(BeZero())
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse(), "the server is there itself")
+
+	dev.Status.Process = nil
+	ended("SpecChanged")(dev)
+	s.g.Expect(s.prepare(dev).Fingerprint).To(Equal(beside.Fingerprint))
+	s.g.Expect(dev.Status.BackendPort).NotTo(BeZero())
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue())
+
+	dev.Spec.Proxy = v1alpha1.ProxyDisabled
+	dev.Generation = 3
+	s.g.Expect(s.prepareBeside(dev, &runtime.Incarnation{Number: 1}).Fingerprint).To(Equal(before.Fingerprint))
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "until the server has ended")
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse())
+	s.g.Expect(dev.Status.BackendPort).To(BeZero())
+	s.g.Expect(listenable(public)).To(BeTrue())
+}
+
+func TestRivalsOfAPrivatePort(t *testing.T) {
+	a, b := server("a", 0, fixed(8080), behindProxy, backendPort(20003)), server("b", 1, fixed(20003))
+	s := newStage(t, a, b)
+	s.g.Expect(byPort(a)).To(Equal([]string{"8080", "20003"}))
+	s.g.Expect(byPort(client.Object(b))).To(Equal([]string{"20003"}))
+	s.g.Expect(s.rivals(t.Context(), a)).To(HaveLen(1))
+	s.g.Expect(strings.Join(byPort(server("c", 2)), "")).To(BeEmpty())
+}
