@@ -29,7 +29,7 @@ process:
 func TestDefaults(t *testing.T) {
 	own := map[string]string{
 		kindInstance:  `terminal: {columns: 120, rows: 40}`,
-		kindDevServer: `url: {detect: Enabled}`,
+		kindDevServer: `{url: {detect: Enabled}, proxy: Disabled}`,
 		kindLanguageServer: `
 language: go
 workspace: {folders: [/src]}

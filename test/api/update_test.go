@@ -44,6 +44,8 @@ var transitions = []transition{
 	{name: "asleep while nobody is there", kinds: languageServerOnly, before: `{}`, after: `{spec: {state: OnDemand, idleTimeoutSeconds: 5}}`},
 	{name: "another folder and settings", kinds: languageServerOnly, before: `{}`, after: `{spec: {workspace: {folders: [/lib]}, settings: {a: {b: [1]}}}}`},
 	{name: "another port", kinds: devServerOnly, before: `{spec: {port: 3000, instanceRef: {name: a}}}`, after: `{spec: {port: 3001}}`},
+	{name: "a proxy taken up", kinds: devServerOnly, before: `{spec: {port: 3000}}`, after: `{spec: {proxy: Enabled}}`},
+	{name: "a proxy given up", kinds: devServerOnly, before: `{spec: {proxy: Enabled}}`, after: `{spec: {proxy: Disabled}}`},
 }
 
 func TestTransitions(t *testing.T) {
