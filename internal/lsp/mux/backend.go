@@ -1,0 +1,260 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// skipBytes of other output a server may begin with.
+const skipBytes = 64 << 10
+
+// backend is one incarnation of the server. What it holds ends with it: nothing of it can be mistaken for the next one's.
+type backend struct {
+	incarnation int64
+	stdin       io.WriteCloser
+	stdout      io.Reader
+	out         *queue
+	reader      *wire.Reader
+	envelope    wire.Envelope
+	lastHeard   atomic.Int64
+	read        chan struct{} // closed when nothing is read from it any more
+	written     chan struct{} // the same of writing
+	gone        chan struct{} // closed when it is detached
+	shut        chan struct{} // closed when it has answered shutdown
+	drained     chan struct{} // closed, if not nil, when it owes nothing to a client
+
+	attachedAt time.Time
+	ready      bool // it was told all that it has to know
+	readyAt    time.Time
+	next       int64
+	pending    map[int64]*request
+	owed       int // of pending, those of clients that are there
+	executing  int
+	tokens     map[int64]*request // of progress that clients asked for
+
+	work          map[string]*work // of progress that the server began by itself
+	workAt        time.Time        // when the last of it was heard of
+	worked        bool             // there was some
+	busyStatus    bool             // it says that it is not quiescent
+	responsive    bool             // it has answered the ping after initialized
+	indexed       bool
+	indexedBy     string
+	fault         string // why it has to be restarted; then nothing more is sent to it
+	faultMessage  string
+	endedAt       time.Time // when its output ended, if it did
+	pinged        bool      // an answer to a ping is owed
+	silence       silence
+	canaryAt      time.Time
+	canaryOwed    bool
+	canaryBad     int
+	canaryMessage string
+	shutdownSent  bool
+}
+
+// Attach gives the mux a new server, which is initialized, told of everything and then serves. It returns at once.
+func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) {
+	m.lock()
+	defer m.unlock()
+	if m.server != nil {
+		m.detach(m.server, true)
+	}
+	limits := m.config.Limits
+	b := &backend{
+		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(0), attachedAt: m.now(),
+		read: make(chan struct{}), written: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
+		pending: map[int64]*request{}, tokens: map[int64]*request{}, work: map[string]*work{},
+	}
+	b.lastHeard.Store(b.attachedAt.UnixNano())
+	b.reader = wire.NewReader(&listener{Reader: stdout, mux: m, backend: b},
+		wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.MessageBytes, Skip: skipBytes}, nil)
+	b.out.drained = func() {
+		m.lock()
+		defer m.unlock()
+		if m.server == b {
+			m.pump()
+		}
+	}
+	m.server, m.incarnation, m.holding, m.reason = b, incarnation, false, "it is starting"
+	m.counters.Incarnations++
+	m.changed = true
+	go m.readServer(b)
+	go func() {
+		defer close(b.written)
+		_ = b.out.write(stdin) // that it takes no more shows at its output, or by its silence
+	}()
+	m.request(b, ownInitialize, "initialize", m.initializeParams())
+	m.nudge()
+}
+
+// listener notes when something was heard from a server.
+type listener struct {
+	io.Reader
+	mux     *Mux
+	backend *backend
+}
+
+func (l *listener) Read(into []byte) (int, error) {
+	n, err := l.Reader.Read(into)
+	if n > 0 {
+		l.backend.lastHeard.Store(l.mux.now().UnixNano())
+	}
+	return n, err
+}
+
+// SetReadDeadline lets the reader bound the time of a message, where the stream can.
+func (l *listener) SetReadDeadline(t time.Time) error {
+	if r, ok := l.Reader.(interface{ SetReadDeadline(time.Time) error }); ok {
+		return r.SetReadDeadline(t)
+	}
+	return os.ErrNoDeadline
+}
+
+func (b *backend) heard() time.Time { return time.Unix(0, b.lastHeard.Load()) }
+
+// number is a new one for a request or token, in the range that the protocol allows.
+func (b *backend) number() int64 {
+	for {
+		if b.next++; b.next > math.MaxInt32 {
+			b.next = 1
+		}
+		if b.pending[b.next] == nil && b.tokens[b.next] == nil {
+			return b.next
+		}
+	}
+}
+
+// put queues a message for the server.
+func (b *backend) put(body []byte) {
+	buffer, _ := b.out.begin(needed, "")
+	b.out.end(wire.AppendFrame(buffer, body), needed, "")
+}
+
+// request asks the server something for the multiplexer itself.
+func (m *Mux) request(b *backend, what own, method string, params []byte) {
+	r := m.blank()
+	r.own, r.method, r.arrived = what, method, m.now()
+	m.track(b, r)
+	b.put(requestBody(fmt.Appendf(nil, "%d", r.number), method, params))
+}
+
+// readServer reads what the server says until it ends.
+func (m *Mux) readServer(b *backend) {
+	defer close(b.read)
+	for {
+		body, err := b.reader.Read()
+		if wire.Ended(err) {
+			m.lock()
+			b.endedAt = m.now()
+			m.nudge()
+			m.unlock()
+			return
+		}
+		if err == nil {
+			err = wire.Scan(body, &b.envelope)
+		}
+		if err != nil {
+			m.lock()
+			m.counters.Rejected++
+			m.blame(b, lsp.ReasonProtocolError, "the language server broke the protocol: "+err.Error())
+			m.unlock()
+			_, _ = io.Copy(io.Discard, b.stdout) // it must not wait for us while it is being ended
+			return
+		}
+		m.fromServer(b, body, &b.envelope)
+	}
+}
+
+// blame says that the server has to be restarted. From here on it is given nothing more.
+func (m *Mux) blame(b *backend, reason, message string) {
+	if m.server != b || b.fault != "" || m.holding {
+		return
+	}
+	b.fault, b.faultMessage, m.reason = reason, message, message
+	m.urgent = true
+	m.documents.Detach()
+	m.log(message)
+}
+
+// Hold admits nothing more to the present server, which is about to be ended.
+func (m *Mux) Hold(reason string) {
+	m.lock()
+	defer m.unlock()
+	if m.server == nil || m.holding {
+		return
+	}
+	m.holding, m.reason, m.changed = true, reason, true
+	m.documents.Detach()
+}
+
+// drainPatience is how long a server that is to be ended may take for what it owes.
+const drainPatience = 2 * time.Second
+
+// Shutdown asks the present server to end in the protocol's own way. What it owes is cancelled first: what changes nothing, to be asked of
+// its successor; what has an effect may still come to its end.
+func (m *Mux) Shutdown(ctx context.Context) error {
+	m.Hold("it is being stopped")
+	m.lock()
+	b := m.server
+	if b == nil {
+		m.unlock()
+		return errors.New("there is no server")
+	}
+	drained := make(chan struct{})
+	if b.owed == 0 {
+		close(drained)
+	} else {
+		b.drained = drained
+	}
+	for _, r := range b.pending {
+		if r.own == ofClient && r.class != effect && r.class != unknown && !r.cancelled {
+			r.withdrawn = true
+			m.cancelAtServer(r)
+		}
+	}
+	m.unlock()
+	drain, cancel := context.WithTimeout(ctx, drainPatience)
+	defer cancel()
+	_ = b.await(drain, drained) // whoever is late is decided about in Detach
+	err := m.askToEnd(ctx, b)
+	m.lock()
+	b.put(notificationBody("exit", nil))
+	m.unlock()
+	b.out.close()
+	return errors.Join(err, b.await(ctx, b.written))
+}
+
+func (m *Mux) askToEnd(ctx context.Context, b *backend) error {
+	m.lock()
+	if b.shutdownSent || !b.ready {
+		m.unlock()
+		return nil
+	}
+	b.shutdownSent = true
+	m.request(b, ownShutdown, "shutdown", nil)
+	m.unlock()
+	return b.await(ctx, b.shut)
+}
+
+// await waits until it happened, or the server is gone.
+func (b *backend) await(ctx context.Context, happened <-chan struct{}) error {
+	select {
+	case <-happened:
+		return nil
+	case <-b.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the language server did not answer: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,164 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// fromClient takes one message of a client; false when it was the last one.
+func (m *Mux) fromClient(s *session, body []byte, e *wire.Envelope) bool {
+	m.lock()
+	defer m.unlock()
+	if s.closing {
+		return false
+	}
+	m.counters.Frames++
+	m.counters.Bytes += int64(len(body))
+	m.dirty = true
+	switch e.Kind {
+	case wire.Request:
+		m.asked(s, body, e)
+	case wire.Notification:
+		if string(e.Method) == "exit" {
+			return false
+		}
+		m.told(s, body, e)
+	case wire.Response:
+		m.clientAnswered(s, body, e)
+	}
+	return !s.closing
+}
+
+// asked takes a request of a client.
+func (m *Mux) asked(s *session, body []byte, e *wire.Envelope) {
+	m.counters.Requests++
+	switch {
+	case string(e.Method) == "initialize":
+		m.initializeClient(s, body, e)
+	case s.stage == fresh || s.stage == initializing:
+		m.refuse(s, e.ID, codeNotInitialized, "initialize has to be answered before anything else is asked")
+	case s.stage == finished:
+		m.refuse(s, e.ID, codeInvalidRequest, "nothing can be asked after shutdown")
+	case string(e.Method) == "shutdown":
+		s.stage = finished
+		m.send(s, resultBody(e.ID, null))
+	case s.find(e.ID) != nil:
+		m.violation(s, codeInvalidRequest, "the id of a request is that of another one that was not answered yet")
+	default:
+		r := m.newRequest(s, body, e)
+		s.open = append(s.open, r)
+		m.submit(r)
+	}
+}
+
+// refuse answers a request that was not taken.
+func (m *Mux) refuse(s *session, id []byte, code int, message string) {
+	m.counters.Failed++
+	m.send(s, errorBody(id, code, message, nil))
+}
+
+// initializeClient answers with what the server said, once it has.
+func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
+	if s.stage != fresh {
+		m.refuse(s, e.ID, codeInvalidRequest, "initialize can be asked once")
+		return
+	}
+	var params struct {
+		Capabilities json.RawMessage `json:"capabilities"`
+	}
+	if span := e.ParamsSpan; span.End > 0 {
+		_ = json.Unmarshal(body[span.Start:span.End], &params) // it is JSON; without capabilities a client has none
+	}
+	s.capabilities = params.Capabilities
+	s.progress = capable(s.capabilities, "window", "workDoneProgress")
+	s.stage, s.initSince = initializing, m.now()
+	s.initID = append([]byte(nil), e.ID...)
+	if m.answer != nil {
+		m.welcome(s)
+	}
+	m.nudge()
+}
+
+// welcome answers the initialize of a client.
+func (m *Mux) welcome(s *session) {
+	s.stage = initialized
+	buffer, ok := s.out.begin(needed, "")
+	if !ok {
+		m.tooSlow(s)
+		return
+	}
+	s.out.end(m.answer.envelope.AppendWithID(buffer, m.answer.body, s.initID), needed, "")
+}
+
+// told takes a notification of a client.
+func (m *Mux) told(s *session, body []byte, e *wire.Envelope) {
+	switch string(e.Method) {
+	case "initialized":
+		if s.stage == initialized {
+			s.stage = ready
+			m.catchUp(s)
+		}
+		return
+	case "$/cancelRequest":
+		m.cancel(s, e.CancelID)
+		return
+	}
+	if s.stage != initialized && s.stage != ready {
+		return // the protocol says that it is dropped
+	}
+	params := json.RawMessage(null)
+	if span := e.ParamsSpan; span.End > 0 {
+		params = body[span.Start:span.End]
+	}
+	switch string(e.Method) {
+	case "textDocument/didOpen":
+		m.didOpen(s, params)
+	case "textDocument/didChange":
+		m.didChange(s, params)
+	case "textDocument/didSave":
+		m.didSave(s, params)
+	case "textDocument/didClose":
+		m.didClose(s, e.URI)
+	case "window/workDoneProgress/cancel":
+		m.cancelProgress(s, body, e)
+	case "$/setTrace", "workspace/didChangeConfiguration", "workspace/didChangeWorkspaceFolders":
+		// Settings and folders are those of the spec, for all.
+	case "workspace/didChangeWatchedFiles":
+		if m.serves() {
+			m.server.put(body) // a server that starts reads the files anyhow
+		}
+	default:
+		m.forward(s, body, e)
+	}
+}
+
+// forward sends on a notification that means nothing here; like a request it waits for a server, as long as there is room.
+func (m *Mux) forward(s *session, body []byte, e *wire.Envelope) {
+	switch {
+	case m.serves() && s.waiting == 0:
+		m.server.put(body)
+	case s.waiting < m.config.Hold.Requests && s.waitingBytes+len(body) <= m.config.Hold.Bytes && m.config.Hold.Timeout > 0:
+		m.wait(m.newRequest(s, body, e), !m.serves())
+	default:
+		m.counters.Rejected++
+	}
+}
+
+// cancel is a client's $/cancelRequest.
+func (m *Mux) cancel(s *session, id []byte) {
+	r := s.find(id)
+	if r == nil || len(id) == 0 {
+		return // it was answered already
+	}
+	r.cancelled = true
+	if r.place == inFlight {
+		m.cancelAtServer(r)
+		return
+	}
+	m.take(r)
+	m.fail(r, codeRequestCancelled, "cancelled before it was sent to the server", nil)
+}

@@ -1,0 +1,209 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// streamPatience is how long the last words of a server that has ended may take to be read.
+	streamPatience = 2 * time.Second
+	// quarantineTime is how long something is kept from servers that were there when they crashed.
+	quarantineTime = 10 * time.Minute
+	// soon after a start a crash is put down to the documents.
+	soon = 30 * time.Second
+	// poisonCrashes in a row make a document suspect, requestCrashes a request.
+	poisonCrashes, requestCrashes = 3, 2
+)
+
+// Detach says that the server has ended, or nothing connects it any more; asked: it was no crash. What it still owes is sent to its
+// successor, or answered.
+func (m *Mux) Detach(incarnation int64, asked bool) {
+	m.lock()
+	b := m.server
+	m.unlock()
+	if b == nil || b.incarnation != incarnation {
+		return
+	}
+	lastWords := time.NewTimer(streamPatience)
+	defer lastWords.Stop()
+	select {
+	case <-b.read:
+	case <-b.gone:
+	case <-lastWords.C:
+	}
+	m.lock()
+	defer m.unlock()
+	if m.server == b {
+		m.detach(b, asked)
+	}
+}
+
+func (m *Mux) detach(b *backend, asked bool) {
+	why := "it was asked to"
+	if !asked {
+		why = "it has crashed"
+	}
+	if b.fault != "" {
+		asked, why = false, b.faultMessage
+	}
+	if !m.holding {
+		m.reason = why
+	}
+	m.documents.Detach()
+	m.endProgress(b)
+	m.suspect(b, asked)
+	m.settleOwed(b, asked)
+	for _, s := range m.sessions {
+		maps.DeleteFunc(s.asked, func(_ int64, q *question) bool { return q.id != nil })
+	}
+	for _, p := range m.published {
+		p.stale = true
+	}
+	for _, r := range m.registrations {
+		r.stale = true
+	}
+	m.server, m.holding = nil, false
+	clear(m.timedOut)
+	b.release()
+	m.urgent = true
+}
+
+// settleOwed decides about all that a server owes which is gone, in order of arrival.
+func (m *Mux) settleOwed(b *backend, asked bool) {
+	owed := slices.SortedFunc(maps.Values(b.pending), func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
+	fatal := map[string]bool{}
+	for _, r := range owed {
+		m.landed(r)
+		if r.own != ofClient {
+			m.forget(r)
+			continue
+		}
+		if !asked && r.class != read && len(r.uri) > 0 {
+			fatal[poisonKey(r)] = true
+		}
+		m.interrupted(r, asked)
+	}
+	if !asked {
+		m.fatalLast = fatal
+	}
+}
+
+// release ends the goroutines of a server that has gone.
+func (b *backend) release() {
+	close(b.gone)
+	b.out.abort()
+	_ = b.stdin.Close()
+	if c, ok := b.stdout.(io.Closer); ok {
+		_ = c.Close()
+	}
+}
+
+// interrupted decides about a request, in no place now, whose server ended or gave it back before it was answered.
+func (m *Mux) interrupted(r *request, asked bool) {
+	r.withdrawn = false
+	switch {
+	case m.quitting:
+		m.fail(r, codeRequestFailed, m.reason, &detail{Reason: "Quit", Incarnation: m.incarnation, Outcome: outcome(r)})
+	case r.cancelled:
+		m.fail(r, codeRequestCancelled, "cancelled", nil)
+	case !r.late.IsZero():
+		m.timeOut(r)
+	case r.class == bound, r.class == read && r.streamed:
+		m.fail(r, codeContentModified, "the language server restarted, and this is about something of the one before; ask anew", nil)
+	case r.class != read:
+		m.interruptedEffect(r, asked)
+	default:
+		m.interruptedRead(r, asked)
+	}
+}
+
+func (m *Mux) interruptedEffect(r *request, asked bool) {
+	if key := poisonKey(r); !asked && len(r.uri) > 0 && m.fatalLast[key] {
+		m.quarantine[key] = m.now().Add(quarantineTime)
+	}
+	m.fail(r, codeRequestFailed, "the language server ended while it carried this out; whether it was done is not known", &detail{
+		Reason: "Restarting", Incarnation: m.incarnation, Outcome: outcome(r),
+	})
+}
+
+func (m *Mux) interruptedRead(r *request, asked bool) {
+	if !asked {
+		r.crashes++
+	}
+	if r.crashes >= requestCrashes {
+		m.quarantine[poisonKey(r)] = m.now().Add(quarantineTime)
+		m.refusePoison(r)
+		return
+	}
+	if m.config.Hold.Timeout < 0 {
+		m.failWaiting(r, true)
+		return
+	}
+	m.wait(r, true)
+	slices.SortStableFunc(m.waiting, func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
+}
+
+// outcome is unknown of a request with effects that was sent to a server.
+func outcome(r *request) string {
+	if !r.sent.IsZero() && (r.class == effect || r.class == unknown) {
+		return "unknown"
+	}
+	return ""
+}
+
+// suspect counts the crashes that documents were open at.
+func (m *Mux) suspect(b *backend, asked bool) {
+	switch {
+	case asked:
+		clear(m.quarantine)
+		clear(m.poison)
+		clear(m.crashesWith)
+		clear(m.fatalLast)
+	case !b.ready:
+	case m.now().Sub(b.readyAt) > soon:
+		clear(m.crashesWith)
+	default:
+		for _, uri := range m.documents.URIs() {
+			if m.isPoisoned(uri) {
+				continue
+			}
+			if m.crashesWith[uri]++; m.crashesWith[uri] >= poisonCrashes {
+				m.poison[uri] = m.now().Add(quarantineTime)
+				delete(m.crashesWith, uri)
+				m.log(fmt.Sprintf("%s is kept from the language server, which has crashed %d times with it", uri, poisonCrashes))
+			}
+		}
+	}
+}
+
+func poisonKey(r *request) string { return r.method + "\x00" + string(r.uri) }
+
+func (m *Mux) isPoisoned(uri string) bool {
+	_, poisoned := m.poison[uri]
+	return poisoned
+}
+
+// refusePoison fails a request that, or whose document, is kept from the server.
+func (m *Mux) refusePoison(r *request) bool {
+	if len(m.quarantine) == 0 && len(m.poison) == 0 {
+		return false
+	}
+	until, ok := m.poison[string(r.uri)]
+	if !ok {
+		until, ok = m.quarantine[poisonKey(r)]
+	}
+	if !ok {
+		return false
+	}
+	m.fail(r, codeRequestFailed, "the language server has crashed repeatedly with this; it is kept from it for a while, or until a restart is asked for",
+		&detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(until.Sub(m.now()).Milliseconds(), 1000)})
+	return true
+}

@@ -1,0 +1,203 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+	"net/url"
+
+	"github.com/berth-dev/berth/internal/lsp/document"
+)
+
+// emit sends the server what the documents say that it has to know.
+func (m *Mux) emit(list []document.Notification) {
+	if m.server == nil {
+		return
+	}
+	for _, n := range list {
+		m.server.put(notificationBody(n.Method, n.Params))
+	}
+}
+
+func (m *Mux) didOpen(s *session, params json.RawMessage) {
+	var p struct {
+		TextDocument struct {
+			URI        string `json:"uri"`
+			LanguageID string `json:"languageId"`
+			Version    int64  `json:"version"`
+			Text       string `json:"text"`
+		} `json:"textDocument"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil || p.TextDocument.URI == "" {
+		m.violation(s, codeInvalidRequest, "textDocument/didOpen without a document")
+		return
+	}
+	d := p.TextDocument
+	if d.LanguageID == "" {
+		d.LanguageID = m.config.Language
+	}
+	list, err := m.documents.Open(s.key, d.URI, d.LanguageID, d.Version, d.Text)
+	if err != nil {
+		m.decline(s, err)
+		return
+	}
+	m.open[d.URI] = d.URI
+	m.changed = true
+	m.emit(list)
+	if p := m.published[normal(d.URI)]; p != nil && s.stage == ready {
+		m.showTo(p, s)
+	}
+}
+
+func (m *Mux) didChange(s *session, params json.RawMessage) {
+	var p struct {
+		TextDocument struct {
+			URI     string `json:"uri"`
+			Version int64  `json:"version"`
+		} `json:"textDocument"`
+		ContentChanges []json.RawMessage `json:"contentChanges"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		m.violation(s, codeInvalidRequest, "textDocument/didChange: "+err.Error())
+		return
+	}
+	list, err := m.documents.Change(s.key, p.TextDocument.URI, p.TextDocument.Version, p.ContentChanges)
+	m.emit(list)
+	if err != nil { // what it has now is not known: it counts as closed
+		m.decline(s, err)
+		m.closed()
+	}
+}
+
+func (m *Mux) didSave(s *session, params json.RawMessage) {
+	var p struct {
+		TextDocument struct {
+			URI string `json:"uri"`
+		} `json:"textDocument"`
+		Text *string `json:"text"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		m.violation(s, codeInvalidRequest, "textDocument/didSave: "+err.Error())
+		return
+	}
+	m.emit(m.documents.Save(s.key, p.TextDocument.URI, p.Text))
+}
+
+func (m *Mux) didClose(s *session, uri []byte) {
+	m.emit(m.documents.Close(s.key, string(uri)))
+	m.closed()
+}
+
+// closed forgets what was known of documents that nobody holds any more.
+func (m *Mux) closed() {
+	held := make(map[string]bool, len(m.open))
+	for _, uri := range m.documents.URIs() {
+		held[normal(uri)] = true
+	}
+	for uri := range m.open {
+		if held[normal(uri)] {
+			continue
+		}
+		m.changed = true
+		delete(m.open, uri)
+		delete(m.published, normal(uri))
+		delete(m.poison, uri)
+		delete(m.crashesWith, uri)
+	}
+}
+
+// normal is a URI without escapes: clients and servers differ in what they escape.
+func normal(uri string) string {
+	if plain, err := url.PathUnescape(uri); err == nil {
+		return plain
+	}
+	return uri
+}
+
+// decline tells a client that something about its documents could not be done.
+func (m *Mux) decline(s *session, err error) {
+	m.counters.Rejected++
+	m.log("a document was refused: " + err.Error())
+	m.sendAs(s, notificationBody("window/logMessage", encode(map[string]any{"type": 1, "message": err.Error()})), logging, "")
+}
+
+// publication is the newest diagnostics of a document, as clients get them.
+type publication struct {
+	uri     string
+	version *int64
+	body    []byte
+	// stale: they are of an incarnation that has ended.
+	stale bool
+}
+
+// maxPublications bounds the documents whose diagnostics are kept for those who come later.
+const maxPublications = 20000
+
+// publish takes diagnostics of the server. The version is left out for clients: it counts the server's texts, not theirs.
+func (m *Mux) publish(params json.RawMessage) {
+	var p struct {
+		URI         string          `json:"uri"`
+		Version     *int64          `json:"version"`
+		Diagnostics json.RawMessage `json:"diagnostics"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil || p.URI == "" {
+		m.log("diagnostics without a document were dropped")
+		return
+	}
+	if len(p.Diagnostics) == 0 {
+		p.Diagnostics = json.RawMessage("[]")
+	}
+	body := notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": p.URI, "diagnostics": p.Diagnostics}))
+	made := &publication{uri: p.URI, version: p.Version, body: body}
+	key := normal(p.URI)
+	_, known := m.published[key]
+	switch {
+	case string(p.Diagnostics) == "[]":
+		delete(m.published, key)
+	case known || len(m.published) < maxPublications:
+		m.published[key] = made
+	}
+	m.show(made)
+}
+
+// show sends diagnostics to all who may see them.
+func (m *Mux) show(p *publication) {
+	sessions, all := m.documents.Published(p.uri, p.version)
+	if all {
+		for _, s := range m.sessions {
+			if s.stage == ready {
+				m.sendAs(s, p.body, diagnostics, p.uri)
+			}
+		}
+		return
+	}
+	for _, key := range sessions {
+		if s := m.sessions[key]; s != nil && s.stage == ready {
+			m.sendAs(s, p.body, diagnostics, p.uri)
+		}
+	}
+}
+
+// showTo is show for one session.
+func (m *Mux) showTo(p *publication, s *session) {
+	sessions, all := m.documents.Published(p.uri, p.version)
+	for i := 0; i < len(sessions) && !all; i++ {
+		all = sessions[i] == s.key
+	}
+	if all {
+		m.sendAs(s, p.body, diagnostics, p.uri)
+	}
+}
+
+// clearStale takes back diagnostics that the new server has not published again.
+func (m *Mux) clearStale() {
+	for key, p := range m.published {
+		if p.stale {
+			delete(m.published, key)
+			p.version = nil
+			p.body = notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": p.uri, "diagnostics": []int{}}))
+			m.show(p)
+		}
+	}
+}

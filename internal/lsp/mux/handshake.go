@@ -1,0 +1,211 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	_ "embed"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// clientCapabilities are the same for every server and whatever clients there are: what shapes answers is what every client understands.
+//
+//go:embed capabilities.json
+var clientCapabilities []byte
+
+// initializeAnswer is what the server said to initialize, for clients.
+type initializeAnswer struct {
+	body     []byte
+	envelope wire.Envelope
+	result   initializeResult
+}
+
+type initializeResult struct {
+	Capabilities map[string]json.RawMessage `json:"capabilities"`
+	ServerInfo   struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	} `json:"serverInfo"`
+}
+
+type folder struct {
+	URI  string `json:"uri"`
+	Name string `json:"name"`
+}
+
+func fileURI(path string) string {
+	return (&url.URL{Scheme: "file", Path: path}).String()
+}
+
+func workspaceFolders(paths []string) []folder {
+	folders := make([]folder, 0, len(paths))
+	for _, path := range paths {
+		folders = append(folders, folder{URI: fileURI(path), Name: filepath.Base(path)})
+	}
+	return folders
+}
+
+func (m *Mux) initializeParams() json.RawMessage {
+	params := map[string]any{
+		"processId":        nil,
+		"clientInfo":       map[string]string{"name": "berth-lsp"},
+		"rootPath":         nil,
+		"rootUri":          nil,
+		"capabilities":     json.RawMessage(clientCapabilities),
+		"workspaceFolders": nil,
+	}
+	if m.options.ProcessID != 0 {
+		params["processId"] = m.options.ProcessID
+	}
+	if folders := m.config.Folders; len(folders) > 0 {
+		params["rootPath"], params["rootUri"], params["workspaceFolders"] = folders[0], fileURI(folders[0]), workspaceFolders(folders)
+	}
+	if len(m.config.InitializationOptions) > 0 {
+		params["initializationOptions"] = m.config.InitializationOptions
+	}
+	return encode(params)
+}
+
+// answeredOwn takes the answer to a request that the multiplexer made.
+func (m *Mux) answeredOwn(b *backend, what own, body []byte, e *wire.Envelope) {
+	switch what {
+	case ownInitialize:
+		m.introduced(b, body, e)
+	case ownPing:
+		b.pinged = false
+		b.responsive = true
+	case ownCanary:
+		m.canaryAnswered(b, body, e)
+	case ownShutdown:
+		close(b.shut)
+	}
+}
+
+// introduced takes the server's answer to initialize: it is told all that it has to know, and serves.
+func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
+	made := &initializeAnswer{body: append([]byte(nil), body...)}
+	span := e.ResultSpan
+	err := wire.Scan(made.body, &made.envelope)
+	if err == nil && !e.IsError && span.End > 0 {
+		err = json.Unmarshal(made.body[span.Start:span.End], &made.result)
+	}
+	if e.IsError || err != nil || made.result.Capabilities == nil {
+		m.blame(b, lsp.ReasonProtocolError, "the language server refused to initialize: "+abridged(body[span.Start:span.End]))
+		return
+	}
+	m.answer = made
+	m.compare(made.result.Capabilities)
+	b.put(notificationBody("initialized", json.RawMessage("{}")))
+	if settings := m.config.Settings; len(settings) > 0 && string(settings) != "null" {
+		b.put(notificationBody("workspace/didChangeConfiguration", encode(map[string]any{"settings": settings})))
+	}
+	if m.holding {
+		return // it is being ended already
+	}
+	maps.DeleteFunc(m.poison, func(_ string, until time.Time) bool { return !m.now().Before(until) })
+	m.emit(m.documents.Replay(m.isPoisoned))
+	b.ready, b.readyAt = true, m.now()
+	b.workAt = b.readyAt
+	b.silence = silence{}
+	m.counters.StartupNanos = int64(b.readyAt.Sub(b.attachedAt))
+	m.reason, m.changed = "", true
+	// It answers when it has digested that it was initialized.
+	m.request(b, ownPing, methodPing, nil)
+	for _, s := range m.sessions {
+		if s.stage == initializing {
+			m.welcome(s)
+		}
+	}
+	m.pump()
+}
+
+func abridged(text []byte) string {
+	if len(text) > 300 {
+		return strings.ToValidUTF8(string(text[:300]), "") + "…"
+	}
+	return string(text)
+}
+
+// compare notes which features clients were told of that this server doesn't have.
+func (m *Mux) compare(offered map[string]json.RawMessage) {
+	known := slices.ContainsFunc(slices.Collect(maps.Values(m.sessions)), func(s *session) bool { return s.stage >= initialized })
+	if m.promised == nil || !known {
+		m.promised, m.lost = offered, nil
+		return
+	}
+	m.lost = nil
+	for name, was := range m.promised {
+		if on(was) && !on(offered[name]) {
+			m.lost = append(m.lost, name)
+		}
+	}
+	slices.Sort(m.lost)
+}
+
+// on says whether a capability is there.
+func on(value json.RawMessage) bool {
+	text := string(value)
+	return text != "" && text != "false" && text != "null"
+}
+
+// configuration answers workspace/configuration from the settings of the spec: null for a section that they lack.
+func (m *Mux) configuration(params json.RawMessage) json.RawMessage {
+	var p struct {
+		Items []struct {
+			Section string `json:"section"`
+		} `json:"items"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return json.RawMessage("[]")
+	}
+	sections := make([]json.RawMessage, 0, len(p.Items))
+	for _, item := range p.Items {
+		sections = append(sections, section(m.config.Settings, item.Section))
+	}
+	return encode(sections)
+}
+
+// section finds a.b.c in settings, where keys may hold dots themselves.
+func section(settings json.RawMessage, path string) json.RawMessage {
+	if len(settings) == 0 {
+		return null
+	}
+	if path == "" {
+		return settings
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal(settings, &object) != nil {
+		return null
+	}
+	if value, ok := object[path]; ok {
+		return value
+	}
+	for i := 0; i < len(path); i++ {
+		if path[i] != '.' {
+			continue
+		}
+		if value, ok := object[path[:i]]; ok {
+			if found := section(value, path[i+1:]); string(found) != "null" {
+				return found
+			}
+		}
+	}
+	return null
+}
+
+// catchUp tells a client that has just come what the others know.
+func (m *Mux) catchUp(s *session) {
+	m.announceTo(s, "client/registerCapability", m.registrations)
+	for _, p := range m.published {
+		m.showTo(p, s)
+	}
+}

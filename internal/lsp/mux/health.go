@@ -1,0 +1,240 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+const (
+	// methodPing is known to no server. All answer: the protocol says that a request like this gets an error.
+	methodPing = "$/berth/ping"
+
+	settleTime       = time.Second      // without work in progress, and the server has read its workspace
+	progressGrace    = 10 * time.Second // for a server that shows no progress and answers nothing
+	cancelPatience   = 5 * time.Second  // for a request that was cancelled as it was too old
+	outputPatience   = 3 * time.Second  // for the end of a server whose output has ended
+	staleDiagnostics = 60 * time.Second // after a restart diagnostics that were not published again are taken back
+
+	lateInARow   = 3
+	canaryInARow = 3
+	busyFactor   = 5 // as long as a server that computes may be silent
+	startFactor  = 6 // as long as a start with progress may take
+	// unreadBytes wait for a server that doesn't read, at most.
+	unreadBytes = 256 << 20
+)
+
+// silence is what a silent server had computed when it fell silent.
+type silence struct {
+	since, measured time.Time
+	cpu             time.Duration
+}
+
+// Tick does what time asks for. New calls it regularly.
+func (m *Mux) Tick(now time.Time) {
+	var cpu time.Duration
+	if m.options.CPU != nil && m.wantsCPU(now) {
+		cpu = m.options.CPU() // reads many files: not while others wait
+	}
+	m.lock()
+	defer m.unlock()
+	m.expire(now)
+	m.giveUpLate(now)
+	m.lift(now)
+	if b := m.server; b != nil && b.fault == "" && !m.holding {
+		m.examine(b, now, cpu)
+	}
+	m.pump()
+	m.changed = m.changed || m.dirty
+	m.dirty = false
+}
+
+func (m *Mux) wantsCPU(now time.Time) bool {
+	m.lock()
+	defer m.unlock()
+	b := m.server
+	return b != nil && b.indexed && b.fault == "" && len(b.pending) > 0 && now.Sub(b.heard()) >= m.config.Health.PingAfter
+}
+
+// examine looks whether a server that should serve does.
+func (m *Mux) examine(b *backend, now time.Time, cpu time.Duration) {
+	switch {
+	case !b.endedAt.IsZero() && now.Sub(b.endedAt) >= outputPatience:
+		m.blame(b, lsp.ReasonProtocolError, "the language server has closed its output, but runs on")
+	case b.out.backlog() > unreadBytes:
+		m.blame(b, lsp.ReasonHung, "the language server does not read what it is sent")
+	case !b.ready:
+		m.examineStart(b, now)
+	default:
+		m.examineWork(b, now)
+		m.examineAge(b, now)
+		if b.indexed && b.fault == "" {
+			m.examineSilence(b, now, cpu)
+			m.examineUse(b, now)
+		}
+		if now.Sub(b.readyAt) >= staleDiagnostics {
+			m.clearStale()
+		}
+	}
+}
+
+func (m *Mux) examineStart(b *backend, now time.Time) {
+	patience, last := m.config.StartupTimeout, b.attachedAt
+	if heard := b.heard(); heard.After(last) {
+		last = heard
+	}
+	if now.Sub(last) >= patience || now.Sub(b.attachedAt) >= startFactor*patience {
+		m.blame(b, lsp.ReasonHung, fmt.Sprintf("the language server has not answered initialize for %s", now.Sub(b.attachedAt).Round(time.Second)))
+	}
+}
+
+// examineWork looks whether the server has read its workspace.
+func (m *Mux) examineWork(b *backend, now time.Time) {
+	if b.indexed {
+		return
+	}
+	idle := len(b.work) == 0 && !b.busyStatus
+	quiet := now.Sub(b.workAt)
+	switch {
+	case idle && quiet >= settleTime && (b.worked || b.responsive):
+		b.indexedBy = "Settled"
+	case idle && !b.worked && quiet >= progressGrace, quiet >= m.config.StartupTimeout:
+		b.indexedBy = "ProgressTimeout"
+	default:
+		return
+	}
+	b.indexed, b.canaryAt, m.changed = true, now, true
+	m.unregisterStale()
+	if m.counters.Incarnations > 1 {
+		for _, kind := range []string{"semanticTokens", "inlayHint", "codeLens"} {
+			m.refresh(b, "workspace/"+kind+"/refresh", kind)
+		}
+	}
+}
+
+// examineAge gives up requests that the server has had for too long.
+func (m *Mux) examineAge(b *backend, now time.Time) {
+	for _, r := range b.pending {
+		switch {
+		case r.own != ofClient && r.own != ofNobody:
+		case r.late.IsZero() && now.Sub(r.sent) >= m.config.Limits.RequestTimeout:
+			r.late = now
+			m.counters.Cancelled++
+			m.cancelAtServer(r)
+		case !r.late.IsZero() && now.Sub(r.late) >= cancelPatience:
+			m.landed(r)
+			m.timeOut(r)
+		}
+	}
+	if len(m.timedOut) >= lateInARow {
+		m.blame(b, lsp.ReasonHung, fmt.Sprintf("the language server has left %d requests in a row without an answer for more than %s",
+			len(m.timedOut), m.config.Limits.RequestTimeout))
+	}
+}
+
+// timeOut answers a request, in no place now, that was too old.
+func (m *Mux) timeOut(r *request) {
+	m.timedOut[poisonKey(r)] = true
+	m.fail(r, codeRequestFailed, fmt.Sprintf("the language server did not answer within %s", m.config.Limits.RequestTimeout), &detail{
+		Reason: "Timeout", Incarnation: m.incarnation, Retriable: outcome(r) == "", Outcome: outcome(r),
+	})
+}
+
+// examineSilence asks a server that is silent, and gives it up when it owes an answer for too long. Any byte of it is life.
+func (m *Mux) examineSilence(b *backend, now time.Time, cpu time.Duration) {
+	heard, health := b.heard(), m.config.Health
+	silent := now.Sub(heard)
+	if silent < health.PingAfter {
+		return
+	}
+	if !b.pinged {
+		b.pinged = true
+		m.request(b, ownPing, methodPing, nil)
+	}
+	if !b.silence.since.Equal(heard) {
+		b.silence = silence{since: heard, measured: now, cpu: cpu}
+	}
+	owedSince := now
+	for _, r := range b.pending {
+		if r.sent.Before(owedSince) {
+			owedSince = r.sent
+		}
+	}
+	patience := health.HangTimeout
+	if computed := cpu - b.silence.cpu; computed > 0 && computed >= now.Sub(b.silence.measured)/100 {
+		patience *= busyFactor
+	}
+	if silent = min(silent, now.Sub(owedSince)); silent >= patience {
+		m.blame(b, lsp.ReasonHung, fmt.Sprintf("the language server owes answers and has said nothing for %s", silent.Round(time.Second)))
+	}
+}
+
+// examineUse asks the canary, which shows whether answers are of use.
+func (m *Mux) examineUse(b *backend, now time.Time) {
+	canary := m.config.Health.Canary
+	if canary.Method == "" || now.Before(b.canaryAt) {
+		return
+	}
+	if b.canaryOwed {
+		for _, r := range b.pending {
+			if r.own == ownCanary && now.Sub(r.sent) >= m.config.Limits.RequestTimeout {
+				m.landed(r)
+				m.forget(r)
+				m.canaryFailed(b, "no answer")
+				return
+			}
+		}
+		return
+	}
+	b.canaryOwed, b.canaryAt = true, now.Add(canary.Period)
+	m.request(b, ownCanary, canary.Method, canary.Params)
+}
+
+func (m *Mux) canaryAnswered(b *backend, body []byte, e *wire.Envelope) {
+	result := body[e.ResultSpan.Start:e.ResultSpan.End]
+	if e.IsError || isEmpty(result) {
+		m.canaryFailed(b, abridged(result))
+		return
+	}
+	b.canaryOwed, b.canaryBad, m.changed = false, 0, true
+}
+
+func (m *Mux) canaryFailed(b *backend, got string) {
+	m.counters.CanaryFailed++
+	b.canaryOwed = false
+	b.canaryBad++
+	b.canaryMessage = fmt.Sprintf("the language server answers %s with nothing of use: %s", m.config.Health.Canary.Method, got)
+	m.changed = true
+	if b.canaryBad >= canaryInARow {
+		m.blame(b, lsp.ReasonCanaryFailed, b.canaryMessage)
+	}
+}
+
+// isEmpty says whether a result holds nothing: null, or a list or object without anything, or a list of completions without items.
+func isEmpty(result []byte) bool {
+	switch string(bytes.Join(bytes.Fields(result), nil)) {
+	case "", "null", "[]", "{}", `""`, "false":
+		return true
+	}
+	var list struct {
+		Items *[]json.RawMessage `json:"items"`
+	}
+	return json.Unmarshal(result, &list) == nil && list.Items != nil && len(*list.Items) == 0
+}
+
+// lift ends the quarantine of requests whose time is over. Documents wait for the next incarnation, which can be told of them.
+func (m *Mux) lift(now time.Time) {
+	for key, until := range m.quarantine {
+		if !now.Before(until) {
+			delete(m.quarantine, key)
+			m.changed = true
+		}
+	}
+}

@@ -1,0 +1,297 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+func TestMain(m *testing.M) {
+	SetDefaultEventuallyTimeout(60 * time.Second)
+	SetDefaultEventuallyPollingInterval(2 * time.Millisecond)
+	goleak.VerifyTestMain(m)
+}
+
+// message is any message, for tests.
+type message struct {
+	ID     json.RawMessage `json:"id,omitempty"`
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+		Data    detail `json:"data"`
+	} `json:"error,omitempty"`
+}
+
+// peer is one end of a connection that keeps all that it receives.
+type peer struct {
+	writing sync.Mutex
+	to      io.Writer
+
+	mu     sync.Mutex
+	got    []message
+	closed bool
+	// reply, if set, is called for every message, by the goroutine that reads.
+	reply func(message)
+}
+
+func (p *peer) read(from io.Reader) {
+	reader := wire.NewReader(from, wire.Limits{}, nil)
+	for {
+		body, err := reader.Read()
+		if err != nil {
+			p.mu.Lock()
+			p.closed = true
+			p.mu.Unlock()
+			return
+		}
+		var got message
+		if err := json.Unmarshal(body, &got); err != nil {
+			panic(fmt.Sprintf("%v: %s", err, body))
+		}
+		p.mu.Lock()
+		p.got = append(p.got, got)
+		p.mu.Unlock()
+		if p.reply != nil {
+			p.reply(got)
+		}
+	}
+}
+
+func (p *peer) send(text string) {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_, _ = p.to.Write(wire.AppendFrame(nil, []byte(text)))
+}
+
+func (p *peer) all() []message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.got)
+}
+
+func (p *peer) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+// of returns the messages with a method.
+func (p *peer) of(method string) []message {
+	return slices.DeleteFunc(p.all(), func(m message) bool { return m.Method != method })
+}
+
+// answers returns the answers to an id.
+func (p *peer) answers(id string) []message {
+	return slices.DeleteFunc(p.all(), func(m message) bool { return m.Method != "" || string(m.ID) != id })
+}
+
+// methods are the names of all that was received, answers being "".
+func (p *peer) methods() []string {
+	var names []string
+	for _, m := range p.all() {
+		names = append(names, m.Method)
+	}
+	return names
+}
+
+// clock is one that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// bench is a mux with what it is tested with.
+type bench struct {
+	*WithT
+	t      *testing.T
+	mux    *Mux
+	clock  *clock
+	urgent chan struct{}
+	next   int64
+}
+
+func newBench(t *testing.T, config lsp.Config, more ...func(*Options)) *bench {
+	b := &bench{WithT: NewWithT(t), t: t, clock: &clock{now: time.Unix(1_700_000_000, 0)}, urgent: make(chan struct{}, 1000)}
+	options := Options{
+		Config: config, ProcessID: 4711, Now: b.clock.Now,
+		Urgent: func() { b.urgent <- struct{}{} },
+	}
+	for _, change := range more {
+		change(&options)
+	}
+	b.mux = newMux(options)
+	t.Cleanup(func() { b.mux.Quit("the test is over") })
+	return b
+}
+
+// tick moves the clock.
+func (b *bench) tick(d time.Duration) {
+	b.clock.step(d)
+	b.mux.Tick(b.clock.Now())
+}
+
+func (b *bench) report() lsp.Report {
+	var r lsp.Report
+	b.mux.Fill(&r)
+	return r
+}
+
+// fakeServer is a server in this process.
+type fakeServer struct {
+	*peer
+	incarnation int64
+	stdout      *io.PipeWriter
+	stdin       *io.PipeReader
+}
+
+const fakeResult = `{"capabilities":{"hoverProvider":true,"renameProvider":{}},"serverInfo":{"name":"fake","version":"1"}}`
+
+// attach starts a server that answers initialize with the result, and pings.
+func (b *bench) attach(result string, more func(*fakeServer, message)) *fakeServer {
+	b.next++
+	inRead, inWrite := io.Pipe()
+	outRead, outWrite := io.Pipe()
+	s := &fakeServer{peer: &peer{to: outWrite}, incarnation: b.next, stdout: outWrite, stdin: inRead}
+	s.reply = func(m message) {
+		switch {
+		case m.Method == "initialize" && result != "":
+			s.answer(m, result)
+		case m.Method == methodPing:
+			s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, m.ID))
+		case m.Method == "shutdown":
+			s.answer(m, "null")
+		}
+		if more != nil {
+			more(s, m)
+		}
+	}
+	go s.read(inRead)
+	b.mux.Attach(b.next, inWrite, outRead)
+	b.t.Cleanup(func() { s.die() })
+	return s
+}
+
+// serve is attach, and waits until the server serves.
+func (b *bench) serve(more func(*fakeServer, message)) *fakeServer {
+	s := b.attach(fakeResult, more)
+	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
+	return s
+}
+
+func (s *fakeServer) answer(m message, result string) {
+	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result))
+}
+
+// die ends the streams as the end of a process does.
+func (s *fakeServer) die() {
+	_ = s.stdout.Close()
+	_ = s.stdin.Close()
+}
+
+// crash is the end of the server, and the mux being told.
+func (b *bench) crash(s *fakeServer) {
+	s.die()
+	b.mux.Detach(s.incarnation, false)
+}
+
+// restart is a restart that was asked for.
+func (b *bench) end(s *fakeServer) {
+	b.mux.Hold("Requested")
+	s.die()
+	b.mux.Detach(s.incarnation, true)
+}
+
+type fakeClient struct {
+	*peer
+	b    *bench
+	conn net.Conn
+}
+
+// connect is a client that has sent nothing.
+func (b *bench) connect() *fakeClient {
+	ours, theirs := net.Pipe()
+	c := &fakeClient{peer: &peer{to: ours}, b: b, conn: ours}
+	go c.read(ours)
+	go b.mux.Serve(theirs)
+	b.t.Cleanup(func() { _ = ours.Close() })
+	return c
+}
+
+const fullCapabilities = `{"window":{"workDoneProgress":true},"workspace":{"codeLens":{"refreshSupport":true}},"textDocument":{"hover":{"dynamicRegistration":true}}}`
+
+// join is a client that is initialized; there has to be a server, or to have been one.
+func (b *bench) join() *fakeClient {
+	c := b.connect()
+	c.send(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"processId":1,"capabilities":` + fullCapabilities + `}}`)
+	b.Eventually(func() int { return len(c.answers(`"init"`)) }).Should(Equal(1))
+	c.send(`{"jsonrpc":"2.0","method":"initialized","params":{}}`)
+	c.sync()
+	return c
+}
+
+// sync waits until all that the client sent was taken.
+func (c *fakeClient) sync() {
+	c.b.next++
+	id := fmt.Sprintf(`"sync%d"`, c.b.next+1_000_000)
+	c.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"initialize","params":{}}`)
+	c.b.Eventually(func() int { return len(c.answers(id)) }).Should(Equal(1))
+}
+
+func (c *fakeClient) ask(id, method, params string) {
+	c.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`)
+}
+
+func (c *fakeClient) tell(method, params string) {
+	c.send(`{"jsonrpc":"2.0","method":"` + method + `","params":` + params + `}`)
+}
+
+func (c *fakeClient) openDocument(uri, text string) {
+	c.tell("textDocument/didOpen", fmt.Sprintf(`{"textDocument":{"uri":%q,"languageId":"go","version":7,"text":%q}}`, uri, text))
+}
+
+// awaitAnswer waits for the one answer to an id.
+func (c *fakeClient) awaitAnswer(id string) message {
+	c.b.t.Helper()
+	c.b.Eventually(func() []message { return c.answers(id) }).Should(HaveLen(1), "answers to "+id)
+	return c.answers(id)[0]
+}
+
+// await waits for n messages of a method.
+func (b *bench) await(p *peer, method string, n int) message {
+	b.t.Helper()
+	b.Eventually(func() []message { return p.of(method) }).Should(HaveLen(n), method)
+	return p.of(method)[n-1]
+}
+
+func at(uri string) string {
+	return fmt.Sprintf(`{"textDocument":{"uri":%q},"position":{"line":1,"character":2}}`, uri)
+}

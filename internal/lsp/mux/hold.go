@@ -1,0 +1,254 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+const (
+	// backlogBytes wait for the server at most before requests do.
+	backlogBytes = 16 << 20
+	// retryAfter is the hint in errors that say to ask again.
+	retryAfter = 2 * time.Second
+)
+
+// serves says whether the server takes requests.
+func (m *Mux) serves() bool {
+	b := m.server
+	return b != nil && b.ready && !m.holding && b.fault == "" && (b.indexed || m.config.WhileIndexing != lsp.IndexingHold)
+}
+
+// admits says whether a request may be sent now. Commands are sent one after another, so that an edit that the server wants applied is known
+// to be of the one client that asked for a command.
+func (m *Mux) admits(r *request) bool {
+	if !m.serves() || m.server.out.backlog() > backlogBytes {
+		return false
+	}
+	if r.notification {
+		return true
+	}
+	if r.session.inFlight >= m.config.Limits.InFlight {
+		return false
+	}
+	return r.method != methodExecute || m.server.executing == 0
+}
+
+// submit sends a new request, or lets it wait, within the bounds.
+func (m *Mux) submit(r *request) {
+	s, bounds := r.session, m.config.Hold
+	if m.refusePoison(r) {
+		return
+	}
+	if s.waiting == 0 && m.admits(r) {
+		m.dispatch(r)
+		return
+	}
+	held := !m.serves()
+	if held && bounds.Timeout < 0 || s.waiting >= bounds.Requests || s.waitingBytes+len(r.body) > bounds.Bytes {
+		m.failWaiting(r, held)
+		return
+	}
+	m.wait(r, held)
+	if !held {
+		m.server.out.callWhenDrained()
+	}
+}
+
+// wait puts a request among those that wait.
+func (m *Mux) wait(r *request, held bool) {
+	r.place, r.since, r.held = waits, m.now(), held
+	m.waiting = append(m.waiting, r)
+	r.session.waiting++
+	r.session.waitingBytes += len(r.body)
+	if held && !r.notification {
+		m.counters.HeldTotal++
+		m.changed = true
+	}
+	m.nudge()
+}
+
+// take removes a request from where it is.
+func (m *Mux) take(r *request) {
+	switch r.place {
+	case waits:
+		if i := slices.Index(m.waiting, r); i >= 0 {
+			m.waiting = slices.Delete(m.waiting, i, i+1)
+		}
+		m.stopsWaiting(r)
+	case inFlight:
+		m.landed(r)
+	}
+}
+
+func (m *Mux) stopsWaiting(r *request) {
+	r.place = nowhere
+	r.session.waiting--
+	r.session.waitingBytes -= len(r.body)
+	if r.held && !r.notification {
+		m.counters.HeldNanos += int64(m.now().Sub(r.since))
+	}
+}
+
+// landed removes a request from those that the server owes.
+func (m *Mux) landed(r *request) {
+	b := m.server
+	delete(b.pending, r.number)
+	m.dropTokens(r)
+	r.place = nowhere
+	if r.method == methodExecute && (r.own == ofClient || r.own == ofNobody) {
+		b.executing--
+	}
+	if r.session != nil {
+		r.session.inFlight--
+		b.owed--
+		if b.owed == 0 && b.drained != nil {
+			close(b.drained)
+			b.drained = nil
+		}
+	}
+}
+
+// pump sends what waits and may be sent, in order of arrival; what has to wait on is overtaken by other clients' only.
+func (m *Mux) pump() {
+	if len(m.waiting) == 0 || !m.serves() {
+		return
+	}
+	m.pumps++
+	kept := m.waiting[:0]
+	for _, r := range m.waiting {
+		s := r.session
+		if s.blocked == m.pumps || !m.admits(r) {
+			s.blocked = m.pumps
+			kept = append(kept, r)
+			continue
+		}
+		m.stopsWaiting(r)
+		if !m.refusePoison(r) {
+			m.dispatch(r)
+		}
+	}
+	clear(m.waiting[len(kept):])
+	if m.waiting = kept; len(kept) > 0 {
+		m.server.out.callWhenDrained()
+	} else {
+		m.changed = true
+	}
+}
+
+// dispatch sends a request to the server, under a number of this incarnation, with the server showing the text that its client sees.
+func (m *Mux) dispatch(r *request) {
+	b := m.server
+	m.emit(m.documents.View(r.session.key, m.open[string(r.uri)]))
+	if r.notification {
+		b.put(r.body)
+		m.forget(r)
+		return
+	}
+	if !r.sent.IsZero() {
+		m.counters.Replayed++
+	}
+	m.track(b, r)
+	r.session.inFlight++
+	b.owed++
+	m.dirty = true
+	if r.method == methodExecute {
+		b.executing++
+	}
+	replacements := m.replacements[:1]
+	replacements[0] = replace(r.spans.id, strconv.AppendInt(m.scratch[0][:0], r.number, 10))
+	if len(r.workRaw) > 0 {
+		r.workToken = b.number()
+		if !r.begun { // a second time progress would begin twice for the client
+			b.tokens[r.workToken] = r
+		}
+		replacements = append(replacements, replace(r.spans.work, appendToken(m.scratch[1][:0], r.workToken)))
+	}
+	if len(r.partRaw) > 0 {
+		r.partToken = b.number()
+		b.tokens[r.partToken] = r
+		replacements = append(replacements, replace(r.spans.part, appendToken(m.scratch[2][:0], r.partToken)))
+	}
+	buffer, _ := b.out.begin(needed, "")
+	b.out.end(wire.AppendReplaced(buffer, r.body, replacements), needed, "")
+	m.nudge()
+}
+
+// track gives a request a number and remembers it until it is answered.
+func (m *Mux) track(b *backend, r *request) {
+	r.number, r.place, r.sent = b.number(), inFlight, m.now()
+	b.pending[r.number] = r
+}
+
+func replace(span wire.Span, with []byte) wire.Replacement {
+	return wire.Replacement{Start: span.Start, End: span.End, With: with}
+}
+
+// cancelAtServer tells the server that nobody waits for the answer any more; it answers nevertheless.
+func (m *Mux) cancelAtServer(r *request) {
+	m.server.put(notificationBody("$/cancelRequest", encode(map[string]int64{"id": r.number})))
+}
+
+// fail answers a request, which is in no place any more, with an error of the multiplexer.
+func (m *Mux) fail(r *request, code int, message string, data *detail) {
+	if r.session != nil && !r.notification {
+		m.counters.Failed++
+		m.dirty = true
+		m.send(r.session, errorBody(r.id, code, message, data))
+	}
+	m.forget(r)
+}
+
+// failWaiting says that a request can't wait any longer, or at all, and why it would have to.
+func (m *Mux) failWaiting(r *request, held bool) {
+	data := &detail{Reason: "Busy", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds()}
+	message := "the language server has too much to do; ask again later"
+	switch {
+	case held && m.server != nil && m.server.ready && !m.holding && m.server.fault == "":
+		data.Reason, message = "Indexing", "the language server is still reading its workspace; ask again later"
+	case held:
+		data.Reason, message = "Restarting", fmt.Sprintf("the language server restarts (%s); ask again later", m.reason)
+	}
+	m.fail(r, codeRequestFailed, message, data)
+}
+
+// expire fails what has waited for too long.
+func (m *Mux) expire(now time.Time) {
+	held := !m.serves()
+	for i := 0; i < len(m.waiting); {
+		r := m.waiting[i]
+		patience := m.config.Hold.Timeout
+		if !held {
+			patience = m.config.Limits.RequestTimeout
+		}
+		if now.Sub(r.since) < patience {
+			i++
+			continue
+		}
+		m.take(r)
+		m.failWaiting(r, held)
+	}
+	for _, s := range m.sessions {
+		since := s.initSince
+		if m.server != nil && m.server.heard().After(since) {
+			since = m.server.heard()
+		}
+		if s.stage == initializing && now.Sub(since) >= initializePatience {
+			s.stage = fresh
+			m.counters.Failed++
+			m.send(s, errorBody(s.initID, codeRequestFailed, fmt.Sprintf("the language server does not start (%s)", m.reason), &detail{
+				Reason: "Starting", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds(),
+			}))
+		}
+	}
+}
+
+// initializePatience is how long a client's initialize waits for a server that says nothing.
+const initializePatience = 60 * time.Second

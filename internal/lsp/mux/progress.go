@@ -1,0 +1,143 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// work is progress that the server began by itself.
+type work struct {
+	token []byte // raw
+	begun bool
+	to    map[*session]bool
+}
+
+// maxWork bounds the progress of a server that never ends any.
+const maxWork = 1000
+
+// createWork is for window/workDoneProgress/create: clients that show progress are told of the token.
+func (m *Mux) createWork(b *backend, token []byte, params json.RawMessage) {
+	if len(token) == 0 || len(b.work) >= maxWork {
+		return
+	}
+	w := &work{token: bytes.Clone(token), to: map[*session]bool{}}
+	b.work[string(token)] = w
+	b.worked, b.workAt = true, m.now()
+	for _, s := range m.sessions {
+		if s.stage == ready && s.progress {
+			w.to[s] = true
+			m.ask(s, b, nil, "window/workDoneProgress/create", bytes.Clone(params))
+		}
+	}
+}
+
+// progress takes a $/progress of the server: of a request, to its client, else to those who know the token.
+func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.RawMessage) {
+	if number, ok := tokenNumber(e.Token); ok {
+		m.requestProgress(b, number, body, e, params)
+		return
+	}
+	w := b.work[string(e.Token)]
+	if w == nil {
+		return // the token of our own initialize, or one that was not created
+	}
+	b.workAt = m.now()
+	kind := progressKind(params)
+	w.begun = true
+	importance := needed
+	switch kind {
+	case "report":
+		importance = progressReport
+	case "end":
+		delete(b.work, string(e.Token))
+	}
+	for s := range w.to {
+		m.sendAs(s, body, importance, "")
+	}
+}
+
+// requestProgress passes on progress or a part of the answer, under the token that the client chose.
+func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Envelope, params json.RawMessage) {
+	r := b.tokens[number]
+	if r == nil || r.session == nil {
+		return
+	}
+	token, kind := r.workRaw, needed
+	if number == r.partToken {
+		token, r.streamed = r.partRaw, true
+	} else {
+		switch progressKind(params) {
+		case "begin":
+			r.begun = true
+		case "report":
+			kind = progressReport
+		case "end":
+			delete(b.tokens, number)
+		}
+	}
+	m.sendAs(r.session, replaced(body, []wire.Replacement{replace(e.TokenSpan, token)}), kind, "")
+}
+
+func progressKind(params json.RawMessage) string {
+	var p struct {
+		Value struct {
+			Kind string `json:"kind"`
+		} `json:"value"`
+	}
+	_ = json.Unmarshal(params, &p) // a part of an answer is no object, and has no kind
+	return p.Value.Kind
+}
+
+// cancelProgress takes a window/workDoneProgress/cancel of a client.
+func (m *Mux) cancelProgress(s *session, body []byte, e *wire.Envelope) {
+	if !m.serves() || len(e.Token) == 0 {
+		return
+	}
+	for number, r := range m.server.tokens {
+		if r.session == s && number == r.workToken && bytes.Equal(r.workRaw, e.Token) {
+			m.server.put(replaced(body, []wire.Replacement{replace(e.TokenSpan, appendToken(nil, number))}))
+			return
+		}
+	}
+	if w := m.server.work[string(e.Token)]; w != nil && w.to[s] {
+		m.server.put(body)
+	}
+}
+
+// dropTokens forgets the tokens of a request that is not in flight any more.
+func (m *Mux) dropTokens(r *request) {
+	if r.workToken != 0 {
+		delete(m.server.tokens, r.workToken)
+	}
+	if r.partToken != 0 {
+		delete(m.server.tokens, r.partToken)
+	}
+	r.workToken, r.partToken = 0, 0
+}
+
+// endProgress says that all work of a server has ended, with it.
+func (m *Mux) endProgress(b *backend) {
+	for _, w := range b.work {
+		for s := range w.to {
+			if w.begun {
+				m.send(s, endOf(w.token))
+			}
+		}
+	}
+	for number, r := range b.tokens {
+		if r.session != nil && number == r.workToken && r.begun {
+			m.send(r.session, endOf(r.workRaw))
+		}
+	}
+}
+
+func endOf(token []byte) []byte {
+	return notificationBody("$/progress", encode(map[string]any{
+		"token": json.RawMessage(token), "value": map[string]string{"kind": "end", "message": "the language server restarts"},
+	}))
+}

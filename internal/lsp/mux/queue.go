@@ -1,0 +1,192 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"io"
+	"sync"
+)
+
+// importance says what may be dropped when a reader is slow, in the order of the constants.
+type importance uint8
+
+const (
+	needed importance = iota
+	// diagnostics are dropped when newer ones of the same document wait behind them.
+	diagnostics
+	progressReport
+	logging
+)
+
+// keepBytes is the largest buffer that is kept for what comes next.
+const keepBytes = 256 << 10
+
+// piece is a run of bytes in a queue that is dropped as a whole or not at all.
+type piece struct {
+	size int
+	kind importance
+	key  string
+}
+
+// queue holds what one peer has still to be sent. Frames are appended to it in place, and its writer takes all at once.
+type queue struct {
+	limit int
+	// drained is called, without any lock, when all is written that a backlog was made of.
+	drained func()
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	pending []byte
+	pieces  []piece
+	writing int
+	full    bool
+	closed  bool
+	failed  bool
+}
+
+func newQueue(limit int) *queue {
+	q := &queue{limit: limit}
+	q.wake.L = &q.mu
+	return q
+}
+
+// begin locks the queue and returns the buffer to append one frame to; end has to follow. It is false, without lock, when there is no room
+// although all was dropped that may be: the peer doesn't read.
+func (q *queue) begin(kind importance, key string) ([]byte, bool) {
+	q.mu.Lock()
+	if q.closed || q.failed {
+		return nil, true
+	}
+	if q.limit > 0 && q.writing+len(q.pending) > q.limit {
+		for drop := diagnostics; drop <= logging && q.writing+len(q.pending) > q.limit; drop++ {
+			q.drop(drop, kind, key)
+		}
+		if q.writing+len(q.pending) > q.limit {
+			q.mu.Unlock()
+			return nil, false
+		}
+	}
+	return q.pending, true
+}
+
+// end takes the buffer that begin returned, with one frame more.
+func (q *queue) end(buffer []byte, kind importance, key string) {
+	defer q.mu.Unlock()
+	if q.closed || q.failed {
+		return
+	}
+	size := len(buffer) - len(q.pending)
+	q.pending = buffer
+	if n := len(q.pieces); kind == needed && n > 0 && q.pieces[n-1].kind == needed {
+		q.pieces[n-1].size += size
+	} else {
+		q.pieces = append(q.pieces, piece{size: size, kind: kind, key: key})
+	}
+	q.wake.Signal()
+}
+
+// drop removes pieces of the kind; of diagnostics only those that newer ones supersede, of which coming ones may be the newest.
+func (q *queue) drop(kind, coming importance, key string) {
+	newest := map[string]int{}
+	if kind == diagnostics {
+		for i, p := range q.pieces {
+			if p.kind == diagnostics {
+				newest[p.key] = i
+			}
+		}
+		if coming == diagnostics {
+			newest[key] = len(q.pieces)
+		}
+	}
+	kept, from, to := q.pieces[:0], 0, 0
+	for i, p := range q.pieces {
+		data := q.pending[from : from+p.size]
+		from += p.size
+		if p.kind == kind && (kind != diagnostics || newest[p.key] != i) {
+			continue
+		}
+		to += copy(q.pending[to:], data)
+		kept = append(kept, p)
+	}
+	q.pieces, q.pending = kept, q.pending[:to]
+}
+
+// backlog is how many bytes are not written yet.
+func (q *queue) backlog() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.writing + len(q.pending)
+}
+
+// callWhenDrained has drained called once, when there is no backlog any more.
+func (q *queue) callWhenDrained() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.full = true
+}
+
+// close lets the writer end when all is written; abort drops what is not.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.wake.Signal()
+}
+
+func (q *queue) abort() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed, q.pending, q.pieces = true, nil, nil
+	q.wake.Signal()
+}
+
+// write writes until the queue is closed or the peer takes no more.
+func (q *queue) write(w io.Writer) error {
+	var buffer []byte
+	for {
+		var full bool
+		buffer, full = q.take(buffer)
+		if full && q.drained != nil {
+			q.drained()
+		}
+		if buffer == nil {
+			return nil
+		}
+		if len(buffer) == 0 {
+			continue
+		}
+		if _, err := w.Write(buffer); err != nil {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.failed, q.pending, q.pieces, q.writing = true, nil, nil, 0
+			return err
+		}
+	}
+}
+
+// take waits for something to write and returns it, and nil when that is all. What is returned was asked for by callWhenDrained if full.
+func (q *queue) take(used []byte) (buffer []byte, full bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.writing = 0
+	if len(q.pending) == 0 && q.full {
+		q.full = false
+		return used[:0:cap(used)], true
+	}
+	for len(q.pending) == 0 {
+		if q.closed {
+			return nil, false
+		}
+		q.wake.Wait()
+	}
+	if cap(used) > keepBytes {
+		used = nil
+	}
+	if used == nil {
+		used = []byte{}
+	}
+	buffer, q.pending, q.pieces = q.pending, used[:0], q.pieces[:0]
+	q.writing = len(buffer)
+	return buffer, false
+}

@@ -1,0 +1,129 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// Fill sets everything in a report that the mux knows.
+func (m *Mux) Fill(r *lsp.Report) {
+	m.lock()
+	defer m.unlock()
+	documents, _, switches := m.documents.Stats()
+	r.Clients, r.OpenDocuments, r.IdleSince = len(m.sessions), documents, m.idleSince
+	r.Held, r.InFlight, r.OldestRequest = 0, 0, time.Time{}
+	if !m.serves() {
+		for _, waiting := range m.waiting {
+			if !waiting.notification {
+				r.Held++
+			}
+		}
+	}
+	r.Counters = m.counters
+	r.Counters.ViewSwitches = switches
+	if m.answer != nil {
+		r.ServerName, r.ServerVersion = m.answer.result.ServerInfo.Name, m.answer.result.ServerInfo.Version
+	}
+	r.Initialized, r.Indexed, r.IndexedBy = false, false, ""
+	b := m.server
+	if b != nil {
+		r.Initialized, r.Indexed, r.IndexedBy = b.ready, b.indexed, b.indexedBy
+		for _, pending := range b.pending {
+			if pending.own != ofClient {
+				continue
+			}
+			r.InFlight++
+			if r.OldestRequest.IsZero() || pending.arrived.Before(r.OldestRequest) {
+				r.OldestRequest = pending.arrived
+			}
+		}
+	}
+	r.Unhealthy, r.Message, r.Restart = m.condition(b)
+}
+
+// condition is what is wrong, the worst first.
+func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
+	switch {
+	case b != nil && b.fault != "":
+		return b.fault, b.faultMessage, true
+	case b != nil && b.canaryBad > 0:
+		return lsp.ReasonCanaryFailed, b.canaryMessage, false
+	case len(m.poison) > 0:
+		for uri := range m.poison {
+			message = fmt.Sprintf("%s is kept from the language server, as it was open at repeated crashes; a restart that is asked for tries it again", uri)
+			break
+		}
+		return lsp.ReasonQuarantined, message, false
+	case len(m.quarantine) > 0:
+		for key := range m.quarantine {
+			method, uri, _ := strings.Cut(key, "\x00")
+			message = fmt.Sprintf("%s of %q is kept from the language server, as it was in flight at repeated crashes; a restart that is asked for tries it again", method, uri)
+			break
+		}
+		return lsp.ReasonQuarantined, message, false
+	case b != nil && len(m.lost) > 0:
+		return lsp.ReasonCapabilityLost, "clients were told of features that the language server does not have any more: " + strings.Join(m.lost, ", "), false
+	}
+	return "", "", false
+}
+
+// How long the goroutine that calls Tick rests: while something is underway, and while nothing is. Without clients and server it sleeps.
+const (
+	busyRest = 200 * time.Millisecond
+	idleRest = time.Second
+)
+
+// rest is how long until the next Tick; 0: until it is nudged.
+func (m *Mux) rest() time.Duration {
+	m.lock()
+	defer m.unlock()
+	b := m.server
+	busy := len(m.waiting) > 0 || m.dirty || b != nil && (!b.indexed || len(b.pending) > 0)
+	switch {
+	case busy:
+		m.resting = busyRest
+	case b != nil || len(m.sessions) > 0 || len(m.poison)+len(m.quarantine) > 0:
+		m.resting = idleRest
+	default:
+		m.resting = 0
+	}
+	return m.resting
+}
+
+// nudge has Tick called soon, if it would be late for what has begun.
+func (m *Mux) nudge() {
+	if m.resting == busyRest {
+		return
+	}
+	m.resting = busyRest
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// wakeUp calls Tick until Quit.
+func (m *Mux) wakeUp() {
+	defer m.awake.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-m.over:
+			return
+		case <-m.kick:
+		case <-timer.C:
+		}
+		m.Tick(m.now())
+		timer.Stop()
+		if rest := m.rest(); rest > 0 {
+			timer.Reset(rest)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// class says what becomes of a request whose server has gone.
+type class uint8
+
+const (
+	// unknown: it may have had an effect, so it is not sent again.
+	unknown class = iota
+	// read: it changes nothing and may be sent again.
+	read
+	// bound: it holds something that only the server which has gone could understand.
+	bound
+	// effect: it changes something, and who asked may be asked to apply an edit.
+	effect
+)
+
+const (
+	methodExecute    = "workspace/executeCommand"
+	methodCodeAction = "textDocument/codeAction"
+)
+
+var classes = map[string]class{
+	"textDocument/hover": read, "textDocument/definition": read, "textDocument/declaration": read, "textDocument/typeDefinition": read,
+	"textDocument/implementation": read, "textDocument/references": read, "textDocument/completion": read,
+	"textDocument/signatureHelp": read, "textDocument/documentHighlight": read, "textDocument/documentSymbol": read,
+	methodCodeAction: read, "textDocument/codeLens": read, "textDocument/documentLink": read, "textDocument/documentColor": read,
+	"textDocument/colorPresentation": read, "textDocument/formatting": read, "textDocument/rangeFormatting": read,
+	"textDocument/rangesFormatting": read, "textDocument/onTypeFormatting": read, "textDocument/rename": read,
+	"textDocument/prepareRename": read, "textDocument/foldingRange": read, "textDocument/selectionRange": read,
+	"textDocument/prepareCallHierarchy": read, "textDocument/prepareTypeHierarchy": read, "textDocument/linkedEditingRange": read,
+	"textDocument/semanticTokens/full": read, "textDocument/semanticTokens/range": read, "textDocument/inlayHint": read,
+	"textDocument/inlineValue": read, "textDocument/inlineCompletion": read, "textDocument/moniker": read,
+	"textDocument/diagnostic": read, "workspace/diagnostic": read, "workspace/symbol": read,
+
+	"completionItem/resolve": bound, "codeAction/resolve": bound, "codeLens/resolve": bound, "documentLink/resolve": bound,
+	"inlayHint/resolve": bound, "workspaceSymbol/resolve": bound, "textDocument/semanticTokens/full/delta": bound,
+	"callHierarchy/incomingCalls": bound, "callHierarchy/outgoingCalls": bound, "typeHierarchy/supertypes": bound,
+	"typeHierarchy/subtypes": bound,
+
+	methodExecute: effect, "workspace/willCreateFiles": effect, "workspace/willRenameFiles": effect, "workspace/willDeleteFiles": effect,
+	"textDocument/willSaveWaitUntil": effect,
+}
+
+// own says that a request is the multiplexer's, and what for.
+type own uint8
+
+const (
+	ofClient own = iota
+	ownInitialize
+	ownPing
+	ownCanary
+	ownShutdown
+	// ofNobody is one whose client has gone.
+	ofNobody
+)
+
+// place says where a request is.
+type place uint8
+
+const (
+	nowhere place = iota
+	waits
+	inFlight
+)
+
+// request is one request that is not answered yet, or a notification that waits.
+type request struct {
+	own     own
+	place   place
+	class   class
+	session *session
+	// notification: it has no id, and only ever waits.
+	notification bool
+	// sequence is the order of arrival over all clients.
+	sequence int64
+	id       []byte // raw, as the client sent it
+	number   int64  // with the present server
+	method   string
+	uri      []byte
+	body     []byte
+	spans    spans
+
+	arrived, since, sent time.Time
+	// held: it waits, or waited, for a server.
+	held bool
+	// cancelled: the client doesn't want it any more. withdrawn: the multiplexer cancelled it to end the server.
+	cancelled, withdrawn bool
+	// late is when the multiplexer cancelled it as it was too old.
+	late time.Time
+	// crashes is at how many ends of a server it was in flight.
+	crashes int
+	// streamed: parts of the answer were given already; begun: progress was.
+	streamed, begun      bool
+	workToken, partToken int64
+	workRaw, partRaw     []byte
+}
+
+type spans struct{ id, work, part wire.Span }
+
+// newRequest copies what is needed of a message, into memory that earlier ones used.
+func (m *Mux) newRequest(s *session, body []byte, e *wire.Envelope) *request {
+	r := m.blank()
+	m.sequence++
+	r.session, r.sequence, r.arrived = s, m.sequence, m.now()
+	r.notification = e.Kind == wire.Notification
+	r.method = m.intern(e.Method)
+	r.id, r.uri, r.body = append(r.id, e.ID...), append(r.uri, e.URI...), append(r.body, body...)
+	r.workRaw, r.partRaw = append(r.workRaw, e.WorkDoneToken...), append(r.partRaw, e.PartialResultToken...)
+	r.spans = spans{id: e.IDSpan, work: e.WorkDoneSpan, part: e.PartialSpan}
+	r.class = m.classOf(r)
+	return r
+}
+
+// blank is a request without anything, whose slices are empty but may have room.
+func (m *Mux) blank() *request {
+	n := len(m.free)
+	if n == 0 {
+		return &request{}
+	}
+	r := m.free[n-1]
+	m.free = m.free[:n-1]
+	return r
+}
+
+// forget ends a request that was answered or is not to be: it must be in no list of a place any more.
+func (m *Mux) forget(r *request) {
+	if s := r.session; s != nil && !r.notification {
+		if i := slices.Index(s.open, r); i >= 0 {
+			s.open = slices.Delete(s.open, i, i+1)
+		}
+	}
+	if len(m.free) >= 64 {
+		return
+	}
+	id, uri, body, work, part := r.id[:0], r.uri[:0], r.body[:0], r.workRaw[:0], r.partRaw[:0]
+	if cap(body) > keepBytes {
+		body = nil
+	}
+	*r = request{id: id, uri: uri, body: body, workRaw: work, partRaw: part}
+	m.free = append(m.free, r)
+}
+
+// maxMethods bounds the names that are kept: clients make them up.
+const maxMethods = 512
+
+func (m *Mux) intern(name []byte) string {
+	if known, ok := m.names[string(name)]; ok {
+		return known
+	}
+	text := string(name)
+	if len(m.names) < maxMethods && len(text) < 128 {
+		m.names[text] = text
+	}
+	return text
+}
+
+func (m *Mux) classOf(r *request) class {
+	kind, ok := classes[r.method]
+	if !ok && slices.Contains(m.config.Replay, r.method) {
+		return read
+	}
+	switch r.method {
+	case "textDocument/diagnostic":
+		if bytes.Contains(r.body, []byte(`"previousResultId"`)) {
+			return bound
+		}
+	case "workspace/diagnostic":
+		if bytes.Contains(r.body, []byte(`"value"`)) {
+			return bound
+		}
+	}
+	return kind
+}

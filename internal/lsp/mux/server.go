@@ -1,0 +1,164 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// fromServer takes one message of a server.
+func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
+	m.lock()
+	defer m.unlock()
+	if m.server != b {
+		return
+	}
+	m.counters.Frames++
+	m.counters.Bytes += int64(len(body))
+	m.dirty = true
+	switch e.Kind {
+	case wire.Response:
+		m.answered(b, body, e)
+	case wire.Request:
+		m.serverAsks(b, body, e)
+	case wire.Notification:
+		m.serverTells(b, body, e)
+	}
+}
+
+// answered takes an answer of the server. One that nobody waits for is dropped: it was given up before.
+func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
+	number, ok := decimal(e.ID)
+	if !ok {
+		return
+	}
+	r := b.pending[number]
+	if r == nil {
+		return
+	}
+	m.landed(r)
+	if r.own != ofClient {
+		what := r.own
+		m.forget(r)
+		m.answeredOwn(b, what, body, e)
+		m.pump()
+		return
+	}
+	if e.IsError && r.withdrawn && !r.cancelled {
+		m.interrupted(r, true) // it was not the client who cancelled it
+		return
+	}
+	if e.IsError && !r.late.IsZero() && !r.cancelled {
+		m.timeOut(r) // the same
+		m.pump()
+		return
+	}
+	if !e.IsError {
+		clear(m.timedOut)
+	}
+	m.relay(r, body, e)
+	m.forget(r)
+	m.pump()
+}
+
+// relay gives a client the answer of the server.
+func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
+	s := r.session
+	if s.closing {
+		return
+	}
+	if span := e.ResultSpan; span.End > 0 && bytes.Contains(body, []byte(`"documentChanges"`)) {
+		m.send(s, replaced(body, []wire.Replacement{
+			replace(e.IDSpan, r.id), replace(span, withoutVersions(body[span.Start:span.End])),
+		}))
+		return
+	}
+	buffer, ok := s.out.begin(needed, "")
+	if !ok {
+		m.tooSlow(s)
+		return
+	}
+	s.out.end(e.AppendWithID(buffer, body, r.id), needed, "")
+}
+
+// replaced is a body with spans of it replaced.
+func replaced(body []byte, spans []wire.Replacement) []byte {
+	whole := wire.AppendReplaced(nil, body, spans)
+	_, made, _ := bytes.Cut(whole, []byte("\r\n\r\n"))
+	return made
+}
+
+// withoutVersions makes the versions of documents in workspace edits null, which says that any is meant: the server counts its own texts.
+func withoutVersions(value json.RawMessage) json.RawMessage {
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	decoder.UseNumber()
+	var tree any
+	if err := decoder.Decode(&tree); err != nil {
+		return value
+	}
+	dropVersions(tree)
+	return encode(tree)
+}
+
+func dropVersions(tree any) {
+	switch node := tree.(type) {
+	case []any:
+		for _, child := range node {
+			dropVersions(child)
+		}
+	case map[string]any:
+		changes, _ := node["documentChanges"].([]any)
+		for _, change := range changes {
+			edit, _ := change.(map[string]any)
+			if document, ok := edit["textDocument"].(map[string]any); ok {
+				document["version"] = nil
+			}
+		}
+		for key, child := range node {
+			if key != "documentChanges" {
+				dropVersions(child)
+			}
+		}
+	}
+}
+
+// serverTells takes a notification of the server.
+func (m *Mux) serverTells(b *backend, body []byte, e *wire.Envelope) {
+	var params json.RawMessage
+	if span := e.ParamsSpan; span.End > 0 {
+		params = body[span.Start:span.End]
+	}
+	switch string(e.Method) {
+	case "textDocument/publishDiagnostics":
+		m.publish(params)
+	case "$/progress":
+		m.progress(b, body, e, params)
+	case "window/logMessage", "telemetry/event", "$/logTrace":
+		m.broadcast(body, logging)
+	case "experimental/serverStatus":
+		var status struct {
+			Quiescent *bool `json:"quiescent"`
+		}
+		if json.Unmarshal(params, &status) == nil && status.Quiescent != nil {
+			b.busyStatus, b.worked, b.workAt = !*status.Quiescent, true, m.now()
+		}
+		m.broadcast(body, needed)
+	case "$/cancelRequest":
+		// It asks less of a client; whatever that answers is dropped.
+	default:
+		m.broadcast(body, needed)
+	}
+}
+
+// broadcast sends a message to all clients that take what they didn't ask for.
+func (m *Mux) broadcast(body []byte, kind importance) {
+	for _, s := range m.sessions {
+		if s.stage == ready {
+			m.sendAs(s, body, kind, "")
+		}
+	}
+}

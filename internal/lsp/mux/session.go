@@ -1,0 +1,215 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp/document"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// stage is how far a client is.
+type stage uint8
+
+const (
+	fresh        stage = iota // it has not asked to initialize
+	initializing              // it waits for the answer
+	initialized               // it has the answer
+	ready                     // it has said so: it takes what it didn't ask for
+	finished                  // it has sent shutdown
+)
+
+// lastWords is how long a client that is to be disconnected may take to read what was sent to it before.
+const lastWords = 2 * time.Second
+
+// session is one client.
+type session struct {
+	key      document.Session
+	conn     net.Conn
+	out      *queue
+	reader   *wire.Reader
+	envelope wire.Envelope
+	stage    stage
+	// closing: nothing more is taken from it or sent to it.
+	closing bool
+
+	initID       []byte // of the initialize that waits
+	initSince    time.Time
+	capabilities json.RawMessage
+	progress     bool // it shows progress of the server
+
+	open         []*request // that it has not been answered
+	inFlight     int
+	waiting      int // with waitingBytes, of notifications too
+	waitingBytes int
+	blocked      int64 // the pump at which it had to wait on
+	asked        map[int64]*question
+}
+
+// join makes a session of a connection, or says why there can't be one more.
+func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
+	m.lock()
+	defer m.unlock()
+	limits := m.config.Limits
+	switch {
+	case m.quitting:
+		return nil, m.reason
+	case len(m.sessions) >= limits.Clients:
+		m.counters.Rejected++
+		m.dirty = true
+		return nil, fmt.Sprintf("%d clients are connected already; close one, or raise the limit of clients", len(m.sessions))
+	}
+	m.newestSession++
+	s = &session{
+		key: m.newestSession, conn: conn, out: newQueue(limits.QueueBytes), asked: map[int64]*question{},
+		reader: wire.NewReader(conn, wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.ClientMessageBytes}, m.budget),
+	}
+	m.sessions[s.key] = s
+	m.serving.Add(1)
+	m.changed, m.idleSince = true, time.Time{}
+	m.nudge()
+	return s, ""
+}
+
+// readClient reads what the client sends until it ends or breaks the protocol.
+func (m *Mux) readClient(s *session) {
+	for {
+		body, err := s.reader.Read()
+		if err == nil {
+			err = wire.Scan(body, &s.envelope)
+		} else if wire.Ended(err) {
+			return
+		}
+		if err != nil {
+			m.lock()
+			m.violation(s, codeParse, err.Error())
+			m.unlock()
+			return
+		}
+		if !m.fromClient(s, body, &s.envelope) {
+			return
+		}
+	}
+}
+
+// violation closes the connection of a client that broke the protocol; others don't notice.
+func (m *Mux) violation(s *session, code int, message string) {
+	if s.closing {
+		return
+	}
+	m.counters.Rejected++
+	m.log("a client broke the protocol and is disconnected: " + message)
+	m.send(s, errorBody(null, code, message, nil))
+	m.hangUp(s)
+}
+
+// hangUp closes the connection when what was queued is written, or after a while.
+func (m *Mux) hangUp(s *session) {
+	s.closing = true
+	_ = s.conn.SetWriteDeadline(time.Now().Add(lastWords))
+	s.out.close()
+}
+
+// dismiss ends a session from this side: whatever it waits for is answered with the reason.
+func (m *Mux) dismiss(s *session, reason string) {
+	if s.closing {
+		return
+	}
+	for len(s.open) > 0 {
+		m.take(s.open[0])
+		m.fail(s.open[0], codeRequestFailed, reason, &detail{Reason: "Quit", Incarnation: m.incarnation, Outcome: outcome(s.open[0])})
+	}
+	if s.stage == initializing {
+		m.send(s, errorBody(s.initID, codeRequestFailed, reason, &detail{Reason: "Quit", Incarnation: m.incarnation}))
+	}
+	m.send(s, notificationBody("window/showMessage", encode(map[string]any{"type": 2, "message": reason})))
+	m.hangUp(s)
+}
+
+// leave forgets a session whose connection has ended.
+func (m *Mux) leave(s *session) {
+	m.lock()
+	defer m.unlock()
+	if !s.closing {
+		s.closing = true
+		s.out.abort()
+		_ = s.conn.Close()
+	}
+	delete(m.sessions, s.key)
+	for _, r := range s.open {
+		m.abandon(r)
+	}
+	s.open = nil
+	kept := m.waiting[:0]
+	for _, r := range m.waiting {
+		if r.session == s {
+			r.place = nowhere
+			m.forget(r)
+			continue
+		}
+		kept = append(kept, r)
+	}
+	clear(m.waiting[len(kept):])
+	m.waiting = kept
+	m.emit(m.documents.Drop(s.key))
+	m.closed()
+	for number, q := range s.asked {
+		m.giveUp(s, number, q)
+	}
+	if len(m.sessions) == 0 {
+		m.idleSince = m.now()
+	}
+	m.changed = true
+	m.pump()
+}
+
+// abandon is for a request whose client has gone: the server is told, and its answer goes to nobody.
+func (m *Mux) abandon(r *request) {
+	if r.place != inFlight {
+		return // forgotten with the others that wait
+	}
+	m.cancelAtServer(r)
+	m.dropTokens(r)
+	r.own, r.session = ofNobody, nil
+}
+
+// send queues a message for a client.
+func (m *Mux) send(s *session, body []byte) { m.sendAs(s, body, needed, "") }
+
+func (m *Mux) sendAs(s *session, body []byte, kind importance, key string) {
+	if s.closing {
+		return
+	}
+	buffer, ok := s.out.begin(kind, key)
+	if !ok {
+		m.tooSlow(s)
+		return
+	}
+	s.out.end(wire.AppendFrame(buffer, body), kind, key)
+}
+
+// tooSlow disconnects a client that doesn't read.
+func (m *Mux) tooSlow(s *session) {
+	m.counters.SlowClients++
+	m.changed = true
+	m.log(fmt.Sprintf("client %d does not read: more than %d bytes wait for it; it is disconnected", s.key, s.out.limit))
+	s.closing = true
+	s.out.abort()
+	_ = s.conn.Close()
+}
+
+// find returns the request of a session that is not answered and has this raw id.
+func (s *session) find(id []byte) *request {
+	for _, r := range s.open {
+		if bytes.Equal(r.id, id) {
+			return r
+		}
+	}
+	return nil
+}
