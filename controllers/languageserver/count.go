@@ -1,0 +1,118 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+const (
+	// countEvery is how often counts are written while they change and nothing else does.
+	countEvery = 5 * time.Second
+	// memoryStep is how exactly memory is told; a server that computes never stands still.
+	memoryStep = 16 << 20
+)
+
+// figures are the parts of the status that change without anything happening that a user would call an event.
+type figures struct {
+	clients, documents, held, oldest int32
+	memory                           int64
+	idle                             metav1.ConditionStatus
+}
+
+// count takes over the counts of a report: at once if something else is written anyway, else if they were not lately. It gives the time to look again.
+func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway bool) time.Duration {
+	m, now := k.memory(server.UID), k.clock.Now()
+	fresh := counts(server, report, now)
+	retry := time.Duration(0)
+	if !report.OldestRequest.IsZero() {
+		retry = countEvery // it grows older without a report
+	}
+	if !anyway && fresh == present(server) {
+		k.take(server, fresh) // its conditions are about the present generation
+		return retry
+	}
+	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
+		k.complete(server)
+		return sooner(left, retry)
+	}
+	m.counted = now
+	k.take(server, fresh)
+	return retry
+}
+
+// counts says what the status should say.
+func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) figures {
+	f := figures{
+		clients: small(report.Clients), documents: small(report.OpenDocuments), held: small(report.Held),
+		memory: steadyMemory(server.Status.MemoryBytes, report.MemoryBytes),
+		idle:   metav1.ConditionTrue,
+	}
+	if report.Clients > 0 {
+		f.idle = metav1.ConditionFalse
+	}
+	// A request that is answered soon is nobody's concern, and telling it would be a write for each.
+	if age := now.Sub(report.OldestRequest); !report.OldestRequest.IsZero() && age >= countEvery {
+		f.oldest = small(int(age / time.Second))
+	}
+	return f
+}
+
+// present is what the status says.
+func present(server *v1alpha1.LanguageServer) figures {
+	status := &server.Status
+	f := figures{
+		clients: status.Clients, documents: status.OpenDocuments, held: status.HeldRequests, oldest: status.OldestRequestSeconds, memory: status.MemoryBytes,
+	}
+	if idle := condition(server, v1alpha1.ConditionIdle); idle != nil {
+		f.idle = idle.Status
+	}
+	return f
+}
+
+func (k *Kind) take(server *v1alpha1.LanguageServer, f figures) {
+	status := &server.Status
+	status.Clients, status.OpenDocuments, status.HeldRequests, status.OldestRequestSeconds = f.clients, f.documents, f.held, f.oldest
+	status.MemoryBytes = f.memory
+	if f.idle == metav1.ConditionFalse {
+		k.set(server, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonInUse, "")
+		return
+	}
+	k.set(server, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoClients, "")
+}
+
+// steadyMemory leaves what is said alone while it is about right: within two steps, or a tenth.
+func steadyMemory(said, is int64) int64 {
+	rounded := (is + memoryStep/2) / memoryStep * memoryStep
+	if is > 0 {
+		rounded = max(rounded, memoryStep)
+	}
+	difference := rounded - said
+	if difference < 0 {
+		difference = -difference
+	}
+	if said > 0 && rounded > 0 && difference <= max(2*memoryStep, said/10) {
+		return said
+	}
+	return rounded
+}
+
+func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
+
+// longestName bounds what a server says that it is.
+const longestName = 256
+
+func shorten(text string) string {
+	if len(text) <= longestName {
+		return strings.ToValidUTF8(text, "")
+	}
+	return strings.ToValidUTF8(text[:longestName], "")
+}

@@ -1,0 +1,159 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package languageserver is what is special to LanguageServers: what the multiplexer in front of the server is told, what it reports, and
+// when a server sleeps because nobody uses it.
+package languageserver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/owner"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Reporter is a runtime with a multiplexer in front of every server.
+type Reporter interface {
+	// Report gives the newest report of the multiplexer of an object; false while there is none.
+	Report(uid types.UID) (lsp.Report, bool)
+	// Endpoint is where its clients connect; empty while that is not known.
+	Endpoint(uid types.UID) string
+	// Keep says whether the multiplexer has to be there although no server runs. It may be said again at any time.
+	Keep(uid types.UID, keep bool)
+}
+
+// Kind is the kind LanguageServer. What it keeps in memory only saves writes, or makes what is told of a restart more exact.
+type Kind struct {
+	owners   owner.Setter
+	clock    clock.PassiveClock
+	reporter Reporter // nil when the backend has no multiplexer: then a server that runs serves
+
+	mu       sync.Mutex
+	memories map[types.UID]*memory
+}
+
+var (
+	_ process.Kind    = (*Kind)(nil)
+	_ process.Sleeper = (*Kind)(nil)
+)
+
+// memory is what is kept of one object while this manager runs.
+type memory struct {
+	// counted is when the counts of the status were taken over last.
+	counted time.Time
+	// asked is when the end of an incarnation was asked for, and trouble what was wrong with it.
+	incarnation int64
+	asked       time.Time
+	trouble     string
+}
+
+// +kubebuilder:rbac:groups=berth.dev,resources=languageservers,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=berth.dev,resources=languageservers/status,verbs=patch
+// +kubebuilder:rbac:groups=berth.dev,resources=languageservers/finalizers,verbs=update
+// +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch
+
+// Setup registers the controller of LanguageServers with the manager.
+func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
+	return process.Setup(mgr, New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock), deps)
+}
+
+// New gives the kind. The client reads from a cache, the reader past it. A backend that is a Reporter is asked for its reports.
+func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now clock.PassiveClock) *Kind {
+	if now == nil {
+		now = clock.RealClock{}
+	}
+	kind := &Kind{owners: owner.Setter{Client: cache, Reader: reader}, clock: now, memories: map[types.UID]*memory{}}
+	kind.reporter, _ = backend.(Reporter)
+	return kind
+}
+
+// Resource is the plural lower-case name.
+func (k *Kind) Resource() string { return "languageservers" }
+
+// New gives an empty LanguageServer.
+func (k *Kind) New() process.Object { return &v1alpha1.LanguageServer{} }
+
+// NewList gives an empty list of LanguageServers.
+func (k *Kind) NewList() client.ObjectList { return &v1alpha1.LanguageServerList{} }
+
+// Forget drops what is kept of an object that is gone, and its multiplexer with it.
+func (k *Kind) Forget(uid types.UID) {
+	k.keep(uid, false)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.memories, uid)
+}
+
+// Asleep says whether nobody has used the server for long enough. One that sleeps goes on doing so until a client comes: that its multiplexer
+// or the manager is new, and does not know since when it is idle, wakes nobody.
+func (k *Kind) Asleep(_ context.Context, object process.Object, now time.Time) bool {
+	server := languageServer(object)
+	if server.Spec.State != v1alpha1.StateOnDemand {
+		return false
+	}
+	report, known := k.report(server.UID)
+	asleep := sleeps(server)
+	switch {
+	case known && report.Clients > 0:
+		asleep = false
+	case known && !asleep:
+		asleep = !report.IdleSince.IsZero() && now.Sub(report.IdleSince) >= idleTimeout(server)
+	}
+	if asleep {
+		k.keep(server.UID, true) // nothing else of the kind says so while nothing is to be started
+	}
+	return asleep
+}
+
+// sleeps says that the process was put to sleep, or is being.
+func sleeps(server *v1alpha1.LanguageServer) bool {
+	if stopping := server.Status.Stopping; stopping != nil {
+		return stopping.Reason == v1alpha1.ReasonIdle
+	}
+	ready := condition(server, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
+}
+
+// wanted says that the object is there to be used, now or on demand.
+func wanted(server *v1alpha1.LanguageServer) bool {
+	return server.Spec.State != v1alpha1.StateStopped && server.DeletionTimestamp.IsZero()
+}
+
+func (k *Kind) report(uid types.UID) (lsp.Report, bool) {
+	if k.reporter == nil {
+		return lsp.Report{}, false
+	}
+	return k.reporter.Report(uid)
+}
+
+func (k *Kind) keep(uid types.UID, keep bool) {
+	if k.reporter != nil {
+		k.reporter.Keep(uid, keep)
+	}
+}
+
+// memory gives what is kept of an object. One reconcile at a time uses it.
+func (k *Kind) memory(uid types.UID) *memory {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m, ok := k.memories[uid]
+	if !ok {
+		m = &memory{}
+		k.memories[uid] = m
+	}
+	return m
+}
+
+func languageServer(object process.Object) *v1alpha1.LanguageServer {
+	return object.(*v1alpha1.LanguageServer) // New gives nothing else
+}

@@ -1,0 +1,203 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// unheardRetry is when to ask again for a report that has not come. An event comes with it; this is for the case that it does not.
+const unheardRetry = time.Second
+
+// shortestWait keeps a wait that is over by a hair from being none.
+const shortestWait = 100 * time.Millisecond
+
+// Look takes over what the multiplexer reports of the server that runs.
+func (k *Kind) Look(_ context.Context, object process.Object, current runtime.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+	server := languageServer(object)
+	before := server.Status.DeepCopy()
+	k.noteAsked(server)
+	k.locate(server)
+	if k.reporter == nil {
+		k.lookWithout(server, current, observed)
+		return 0, nil
+	}
+	report, known := k.report(server.UID)
+	if !known {
+		// What was said of this incarnation stands: a manager that has just come takes nothing away.
+		observed.NotReady = "its multiplexer has not reported yet"
+		k.restarting(server)
+		k.complete(server)
+		return unheardRetry, nil
+	}
+	if report.Incarnation != current.Number {
+		notReady := false
+		observed.Ready, observed.NotReady = &notReady, "its multiplexer has not reported on this incarnation yet"
+		k.resting(server, v1alpha1.ReasonInitializing, "Nothing was reported on this incarnation yet.")
+		k.restarting(server)
+		settled := equality.Semantic.DeepEqual(before, &server.Status)
+		return sooner(unheardRetry, k.count(server, report, !settled)), nil
+	}
+	k.judge(server, report, observed)
+	k.describe(server, report)
+	k.restarting(server)
+	if observed.Ready != nil && *observed.Ready {
+		k.served(server, servingSince(current, report, k.clock.Now()))
+	}
+	settled := equality.Semantic.DeepEqual(before, &server.Status)
+	return sooner(k.count(server, report, !settled), k.untilIdle(server, report)), nil
+}
+
+// lookWithout is for a backend without a multiplexer: a process that runs serves, and nobody can tell who uses it.
+func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current runtime.Incarnation, observed *lifecycle.Observed) {
+	ready := true
+	observed.Ready = &ready
+	k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")
+	k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionTrue, v1alpha1.ReasonSettled, "")
+	k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v1alpha1.ReasonHealthy, "")
+	k.set(server, v1alpha1.ConditionIdle, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, noMultiplexer)
+	k.restarting(server)
+	k.served(server, cmp.Or(current.StartedAt, k.clock.Now()))
+}
+
+const noMultiplexer = "This runtime has no multiplexer that could tell."
+
+// judge says whether the server serves, and whether it has to be restarted although it runs.
+func (k *Kind) judge(server *v1alpha1.LanguageServer, report lsp.Report, observed *lifecycle.Observed) {
+	trouble := cmp.Or(report.Message, report.Unhealthy)
+	ready := report.Initialized
+	if !ready {
+		observed.NotReady = "the language server has not answered initialize yet"
+	}
+	if report.Unhealthy != "" && report.Restart {
+		ready = false
+		observed.NotReady, observed.Unhealthy, observed.UnhealthyReason = trouble, trouble, report.Unhealthy
+		m := k.memory(server.UID)
+		m.enter(report.Incarnation)
+		m.trouble = trouble
+	}
+	observed.Ready = &ready
+}
+
+// describe sets the conditions that are about the server itself, and what it says that it is.
+func (k *Kind) describe(server *v1alpha1.LanguageServer, report lsp.Report) {
+	switch {
+	case !report.Initialized:
+		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, v1alpha1.ReasonInitializing, "The server has not answered initialize yet.")
+		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, v1alpha1.ReasonInitializing, "")
+	case !report.Indexed:
+		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")
+		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, v1alpha1.ReasonIndexing, "The server reads its workspace; answers may be incomplete.")
+	default:
+		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")
+		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionTrue, cmp.Or(report.IndexedBy, v1alpha1.ReasonSettled), "")
+	}
+	if report.Unhealthy != "" {
+		k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionFalse, report.Unhealthy, report.Message)
+	} else {
+		k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v1alpha1.ReasonHealthy, "")
+	}
+	if report.Initialized {
+		server.Status.ServerInfo = serverInfo(report)
+	}
+}
+
+func serverInfo(report lsp.Report) *v1alpha1.ServerInfo {
+	if report.ServerName == "" && report.ServerVersion == "" {
+		return nil
+	}
+	return &v1alpha1.ServerInfo{Name: shorten(report.ServerName), Version: shorten(report.ServerVersion)}
+}
+
+// Rest says that nothing runs. Clients may be connected all the same: the multiplexer stays.
+func (k *Kind) Rest(_ context.Context, object process.Object) {
+	server := languageServer(object)
+	before := server.Status.DeepCopy()
+	k.noteAsked(server)
+	k.locate(server)
+	k.resting(server, v1alpha1.ReasonNotRunning, "")
+	k.restarting(server)
+	report, known := k.report(server.UID)
+	switch {
+	case !wanted(server), k.reporter == nil:
+		nobody := lsp.Report{}
+		k.take(server, counts(server, nobody, k.clock.Now()))
+	case known:
+		report.MemoryBytes = 0
+		settled := equality.Semantic.DeepEqual(before, &server.Status)
+		k.count(server, report, !settled)
+	}
+	k.complete(server)
+}
+
+// resting sets the conditions that are about a server that does not serve, or not yet.
+func (k *Kind) resting(server *v1alpha1.LanguageServer, reason, message string) {
+	k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, reason, message)
+	k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, reason, "")
+	k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, reason, "")
+}
+
+// complete gives every condition of the kind a value, so that none is missing at any time, and makes them about the present generation.
+func (k *Kind) complete(server *v1alpha1.LanguageServer) {
+	for _, conditionType := range []string{
+		v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy, v1alpha1.ConditionIdle,
+	} {
+		if condition := condition(server, conditionType); condition != nil {
+			condition.ObservedGeneration = server.Generation
+			continue
+		}
+		k.set(server, conditionType, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
+	}
+}
+
+// locate says where clients connect, as long as the object is there to be used, and what becomes of the multiplexer when it is not.
+func (k *Kind) locate(server *v1alpha1.LanguageServer) {
+	if !wanted(server) {
+		k.keep(server.UID, false)
+		server.Status.Endpoint = ""
+		return
+	}
+	if k.reporter == nil {
+		return
+	}
+	if endpoint := k.reporter.Endpoint(server.UID); endpoint != "" {
+		server.Status.Endpoint = endpoint
+	}
+}
+
+// untilIdle is when a server that nobody uses is put to sleep; 0 when it is not.
+func (k *Kind) untilIdle(server *v1alpha1.LanguageServer, report lsp.Report) time.Duration {
+	if server.Spec.State != v1alpha1.StateOnDemand || report.Clients > 0 || report.IdleSince.IsZero() || sleeps(server) {
+		return 0
+	}
+	return max(idleTimeout(server)-k.clock.Since(report.IdleSince), shortestWait)
+}
+
+func (k *Kind) set(server *v1alpha1.LanguageServer, conditionType string, status metav1.ConditionStatus, reason, message string) {
+	process.SetCondition(server, k.clock.Now().Truncate(time.Second), conditionType, status, reason, message)
+}
+
+func condition(server *v1alpha1.LanguageServer, conditionType string) *metav1.Condition {
+	return meta.FindStatusCondition(server.Status.Conditions, conditionType)
+}
+
+// sooner gives the shorter of the times that are set; 0 when none is.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

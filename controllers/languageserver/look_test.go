@@ -1,0 +1,287 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func TestFirstVisit(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.kind.Rest(t.Context(), server)
+	s.Expect(s.said(server, v1alpha1.ConditionInitialized)).To(Equal("False NotRunning"))
+	s.Expect(s.said(server, v1alpha1.ConditionIndexed)).To(Equal("False NotRunning"))
+	s.Expect(s.said(server, v1alpha1.ConditionHealthy)).To(Equal("Unknown NotRunning"))
+	s.Expect(s.said(server, v1alpha1.ConditionIdle)).To(Equal("Unknown Pending"))
+	s.Expect(server.Status.Endpoint).To(Equal(socket), "whoever connects waits for the server there")
+}
+
+func TestFromStartToIndexed(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = &lsp.Report{Incarnation: 1, Phase: lsp.Running}
+	observed, _ := s.look(server)
+	s.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	s.Expect(observed.NotReady).To(ContainSubstring("has not answered initialize"))
+	s.Expect(s.said(server, v1alpha1.ConditionInitialized)).To(Equal("False Initializing"))
+
+	s.backend.report = serving(1)
+	s.backend.reports(func(r *lsp.Report) { r.Indexed, r.IndexedBy = false, "" })
+	observed, _ = s.look(server)
+	s.Expect(observed.Ready).To(HaveValue(BeTrue()))
+	s.Expect(s.said(server, v1alpha1.ConditionInitialized)).To(Equal("True Initialized"))
+	s.Expect(s.said(server, v1alpha1.ConditionIndexed)).To(Equal("False Indexing"))
+	s.Expect(s.said(server, v1alpha1.ConditionHealthy)).To(Equal("True Healthy"))
+	s.Expect(server.Status.ServerInfo).To(Equal(&v1alpha1.ServerInfo{Name: "gopls", Version: "v0.23.0"}))
+
+	s.backend.reports(func(r *lsp.Report) { r.Indexed, r.IndexedBy = true, "ProgressTimeout" })
+	s.look(server)
+	s.Expect(s.said(server, v1alpha1.ConditionIndexed)).To(Equal("True ProgressTimeout"))
+}
+
+func TestTroubleThatRestarts(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.backend.reports(func(r *lsp.Report) { r.Unhealthy, r.Message = lsp.ReasonHung, "owes three answers" })
+	observed, _ := s.look(server)
+	s.Expect(observed.Ready).To(HaveValue(BeTrue()), "it is said before it is acted on")
+	s.Expect(observed.Unhealthy).To(BeEmpty())
+	s.Expect(s.said(server, v1alpha1.ConditionHealthy)).To(Equal("False Hung"))
+
+	s.backend.reports(func(r *lsp.Report) { r.Restart = true })
+	observed, _ = s.look(server)
+	s.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	s.Expect(observed.Unhealthy).To(Equal("owes three answers"))
+	s.Expect(observed.UnhealthyReason).To(Equal(v1alpha1.ReasonHung))
+	s.Expect(condition(server, v1alpha1.ConditionHealthy).Message).To(Equal("owes three answers"))
+}
+
+func TestReasonsAreThoseOfTheMultiplexer(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(v1alpha1.ReasonHung).To(Equal(lsp.ReasonHung))
+	g.Expect(v1alpha1.ReasonProtocolError).To(Equal(lsp.ReasonProtocolError))
+	g.Expect(v1alpha1.ReasonMemoryLimit).To(Equal(lsp.ReasonMemoryLimit))
+	g.Expect(v1alpha1.ReasonCanaryFailed).To(Equal(lsp.ReasonCanaryFailed))
+	g.Expect(v1alpha1.ReasonQuarantined).To(Equal(lsp.ReasonQuarantined))
+	g.Expect(v1alpha1.ReasonCapabilityMismatch).To(Equal(lsp.ReasonCapabilityLost))
+}
+
+func TestAnotherIncarnationProvesNothing(t *testing.T) {
+	s := newStage(t)
+	server := gopls(func(server *v1alpha1.LanguageServer) { server.Status.Incarnation = 2 })
+	s.backend.report = serving(1)
+	observed, retry := s.look(server)
+	s.Expect(observed.Ready).To(HaveValue(BeFalse()))
+	s.Expect(retry).To(Equal(unheardRetry))
+	s.Expect(s.said(server, v1alpha1.ConditionInitialized)).To(Equal("False Initializing"))
+}
+
+func TestNewManagerTakesNothingAway(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.look(server)
+	before := server.DeepCopy()
+	s.restartManager()
+	s.backend.report, s.backend.socket = nil, ""
+	observed, retry := s.look(server)
+	s.Expect(observed.Ready).To(BeNil(), "what is recorded stands")
+	s.Expect(retry).To(Equal(unheardRetry))
+	s.Expect(server).To(Equal(before))
+}
+
+func TestAtRestNothingChanges(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.look(server)
+	before := server.DeepCopy()
+	for range 20 {
+		s.pass(time.Minute)
+		_, retry := s.look(server)
+		s.Expect(server).To(Equal(before))
+		s.Expect(retry).To(BeZero())
+	}
+	s.restartManager()
+	s.look(server)
+	s.Expect(server).To(Equal(before))
+}
+
+func TestCountsAreNotWrittenForEachRequest(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.look(server)
+	s.Expect(server.Status.Clients).To(Equal(int32(2)))
+	s.Expect(server.Status.OpenDocuments).To(Equal(int32(3)))
+	changes := 0
+	for i := range 100 { // ten seconds of ten requests each
+		before := server.DeepCopy()
+		s.pass(100 * time.Millisecond)
+		s.backend.reports(func(r *lsp.Report) {
+			r.InFlight, r.OldestRequest, r.OpenDocuments = i%3, s.clock.Now(), 3+i
+		})
+		_, retry := s.look(server)
+		s.Expect(retry).To(And(BeNumerically(">", 0), BeNumerically("<=", countEvery)), "what is not written yet is looked at again")
+		if !equality.Semantic.DeepEqual(before, server) {
+			changes++
+		}
+	}
+	s.Expect(changes).To(BeNumerically("<=", 2), "in ten seconds")
+	s.pass(countEvery)
+	s.look(server)
+	s.Expect(server.Status.OpenDocuments).To(Equal(int32(102)))
+}
+
+func TestCountsComeWithWhatIsWrittenAnyway(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.look(server)
+	s.backend.reports(func(r *lsp.Report) { r.Clients = 7 })
+	s.look(server)
+	s.Expect(server.Status.Clients).To(Equal(int32(2)))
+	s.backend.reports(func(r *lsp.Report) { r.Unhealthy = lsp.ReasonQuarantined })
+	s.look(server)
+	s.Expect(server.Status.Clients).To(Equal(int32(7)))
+}
+
+func TestOldestRequest(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.backend.reports(func(r *lsp.Report) { r.OldestRequest = s.clock.Now() })
+	_, retry := s.look(server)
+	s.Expect(retry).To(Equal(countEvery))
+	s.Expect(server.Status.OldestRequestSeconds).To(BeZero())
+	s.pass(7 * time.Second)
+	s.look(server)
+	s.Expect(server.Status.OldestRequestSeconds).To(Equal(int32(7)))
+}
+
+func TestMemoryIsToldInSteps(t *testing.T) {
+	g := NewWithT(t)
+	const mega = 1 << 20
+	g.Expect(steadyMemory(0, 1)).To(Equal(int64(16 * mega)))
+	g.Expect(steadyMemory(0, 100*mega)).To(Equal(int64(96 * mega)))
+	g.Expect(steadyMemory(96*mega, 120*mega)).To(Equal(int64(96*mega)), "that is noise")
+	g.Expect(steadyMemory(96*mega, 160*mega)).To(Equal(int64(160 * mega)))
+	g.Expect(steadyMemory(1600*mega, 1500*mega)).To(Equal(int64(1600 * mega)))
+	g.Expect(steadyMemory(1600*mega, 0)).To(BeZero())
+}
+
+func TestStoppedIsGivenUp(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.look(server)
+	s.Expect(server.Status.Endpoint).To(Equal(socket))
+	s.prepare(server)
+	server.Spec.State = v1alpha1.StateStopped
+	s.kind.Rest(t.Context(), server)
+	s.Expect(server.Status.Endpoint).To(BeEmpty())
+	s.Expect(server.Status.Clients).To(BeZero())
+	s.Expect(server.Status.MemoryBytes).To(BeZero())
+	s.Expect(s.said(server, v1alpha1.ConditionIdle)).To(Equal("True NoClients"))
+	s.Expect(s.backend.kept).To(HaveKeyWithValue(server.UID, false))
+}
+
+func TestDeletedIsGivenUp(t *testing.T) {
+	s := newStage(t)
+	server := gopls(func(server *v1alpha1.LanguageServer) { server.DeletionTimestamp = &metav1.Time{Time: epoch} })
+	s.backend.report = serving(1)
+	s.look(server)
+	s.Expect(s.backend.kept).To(HaveKeyWithValue(server.UID, false))
+	s.kind.Forget(server.UID)
+	s.Expect(s.kind.memories).To(BeEmpty())
+}
+
+func TestClientsStayDuringARestart(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.look(server)
+	s.backend.reports(func(r *lsp.Report) { r.Phase, r.Held = lsp.Exited, 4 })
+	s.kind.Rest(t.Context(), server)
+	s.Expect(server.Status.Endpoint).To(Equal(socket))
+	s.Expect(server.Status.Clients).To(Equal(int32(2)))
+	s.Expect(server.Status.HeldRequests).To(Equal(int32(4)))
+	s.Expect(server.Status.ServerInfo).NotTo(BeNil())
+}
+
+func TestBackendWithoutMultiplexer(t *testing.T) {
+	s := newStage(t)
+	s.kind = New(s.store, s.store, &struct{ runtime.Runtime }{}, s.clock)
+	server := gopls(onDemand)
+	s.prepare(server)
+	observed, retry := s.look(server)
+	s.Expect(observed.Ready).To(HaveValue(BeTrue()))
+	s.Expect(retry).To(BeZero())
+	s.Expect(s.said(server, v1alpha1.ConditionInitialized)).To(Equal("True Initialized"))
+	s.Expect(s.said(server, v1alpha1.ConditionIdle)).To(Equal("Unknown Unknown"))
+	s.Expect(s.kind.Asleep(t.Context(), server, epoch)).To(BeFalse(), "nobody could wake it")
+}
+
+func TestLongNamesAreCut(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.backend.reports(func(r *lsp.Report) { r.ServerName = strings.Repeat("ä", 200) })
+	s.look(server)
+	s.Expect(server.Status.ServerInfo.Name).To(Equal(strings.Repeat("ä", 128)))
+}
+
+func TestSleep(t *testing.T) {
+	s := newStage(t)
+	server := gopls(onDemand)
+	asleep := func() bool { return s.kind.Asleep(t.Context(), server, s.clock.Now()) }
+	s.Expect(asleep()).To(BeFalse(), "it starts once, to show that it can")
+	s.backend.report = serving(1)
+	s.Expect(asleep()).To(BeFalse())
+	s.backend.reports(func(r *lsp.Report) { r.Clients, r.IdleSince = 0, s.clock.Now() })
+	_, retry := s.look(server)
+	s.Expect(retry).To(Equal(time.Minute))
+	s.pass(time.Minute - time.Second)
+	s.Expect(asleep()).To(BeFalse())
+	_, retry = s.look(server)
+	s.Expect(retry).To(Equal(time.Second))
+	s.pass(time.Second)
+	s.Expect(asleep()).To(BeTrue())
+	s.Expect(s.backend.kept).To(HaveKeyWithValue(server.UID, true))
+
+	server.Status.Stopping = &v1alpha1.StopRequest{Incarnation: 1, Reason: v1alpha1.ReasonIdle, Deadline: metav1.NewMicroTime(epoch.Add(time.Hour))}
+	_, retry = s.look(server)
+	s.Expect(retry).To(BeZero(), "its end is an event")
+	server.Status.Stopping = nil
+	process.SetCondition(server, epoch, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonIdle, "")
+	s.restartManager()
+	s.backend.report = nil
+	s.Expect(asleep()).To(BeTrue(), "a new manager wakes nobody")
+	s.backend.report = &lsp.Report{IdleSince: s.clock.Now()}
+	s.Expect(asleep()).To(BeTrue(), "nor does a new multiplexer")
+	s.kind.Rest(t.Context(), server)
+	s.Expect(server.Status.Endpoint).To(Equal(socket), "so that somebody can come")
+	s.Expect(s.said(server, v1alpha1.ConditionIdle)).To(Equal("True NoClients"))
+	s.backend.reports(func(r *lsp.Report) { r.Clients, r.IdleSince = 1, time.Time{} })
+	s.Expect(asleep()).To(BeFalse())
+}
+
+func TestOthersNeverSleep(t *testing.T) {
+	s := newStage(t)
+	s.backend.report = &lsp.Report{IdleSince: epoch.Add(-24 * time.Hour)}
+	s.Expect(s.kind.Asleep(t.Context(), gopls(), epoch)).To(BeFalse())
+}

@@ -1,0 +1,139 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Prepare says what the multiplexer has to know, and gives the object its owner.
+func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
+	server := languageServer(object)
+	k.keep(server.UID, true)
+	plan.Probed = true
+	if plan.Blocked == nil {
+		blocked, err := k.owners.Set(ctx, server, server.Spec.InstanceRef)
+		if err != nil {
+			return err
+		}
+		plan.Blocked = blocked
+	}
+	if plan.Process.Dir == "" && len(server.Spec.Workspace.Folders) > 0 {
+		plan.Process.Dir = server.Spec.Workspace.Folders[0]
+	}
+	config, err := config(&server.Spec)
+	if err != nil {
+		return err
+	}
+	plan.Process.Config = config
+	plan.Fingerprint = []string{"lsp=" + string(config)}
+	return nil
+}
+
+// config is what the spec says beyond the process, as the multiplexer reads it. The same spec gives the same bytes.
+func config(spec *v1alpha1.LanguageServerSpec) ([]byte, error) {
+	options, err := canonical(spec.InitializationOptions)
+	if err != nil {
+		return nil, fmt.Errorf("read spec.initializationOptions: %w", err)
+	}
+	settings, err := canonical(spec.Settings)
+	if err != nil {
+		return nil, fmt.Errorf("read spec.settings: %w", err)
+	}
+	health, err := health(&spec.Health)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(lsp.Config{
+		Language:              spec.Language,
+		Folders:               spec.Workspace.Folders,
+		InitializationOptions: options,
+		Settings:              settings,
+		Limits:                limits(&spec.Limits),
+		Hold:                  hold(&spec.Hold),
+		Health:                health,
+		StartupTimeout:        seconds(spec.StartupTimeoutSeconds),
+		WhileIndexing:         string(spec.WhileIndexing),
+		Replay:                spec.ReplayMethods,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write down the configuration of the multiplexer: %w", err)
+	}
+	return text, nil
+}
+
+func limits(spec *v1alpha1.LanguageServerLimits) lsp.Limits {
+	return lsp.Limits{
+		HeaderBytes:        number(spec.HeaderBytes),
+		MessageBytes:       number(spec.MessageBytes),
+		ClientMessageBytes: number(spec.ClientMessageBytes),
+		Clients:            number(spec.Clients),
+		OpenDocuments:      number(spec.OpenDocuments),
+		DocumentBytes:      number(spec.DocumentBytes),
+		InFlight:           number(spec.InFlight),
+		QueueBytes:         number(spec.QueueBytes),
+		RequestTimeout:     seconds(spec.RequestTimeoutSeconds),
+		MemoryBytes:        ptr.Deref(spec.MemoryBytes, 0),
+	}
+}
+
+// hold turns a timeout of 0 into the multiplexer's word for it: there, 0 is the default.
+func hold(spec *v1alpha1.HoldPolicy) lsp.Hold {
+	timeout := seconds(spec.TimeoutSeconds)
+	if spec.TimeoutSeconds != nil && timeout == 0 {
+		timeout = -1
+	}
+	return lsp.Hold{Timeout: timeout, Requests: number(spec.Requests), Bytes: number(spec.Bytes)}
+}
+
+func health(spec *v1alpha1.LanguageServerHealth) (lsp.Health, error) {
+	health := lsp.Health{PingAfter: seconds(spec.PingAfterSeconds), HangTimeout: seconds(spec.HangTimeoutSeconds)}
+	if spec.Canary == nil {
+		return health, nil
+	}
+	params, err := canonical(spec.Canary.Params)
+	if err != nil {
+		return health, fmt.Errorf("read spec.health.canary.params: %w", err)
+	}
+	health.Canary = lsp.Canary{Method: spec.Canary.Method, Params: params, Period: seconds(spec.Canary.PeriodSeconds)}
+	return health, nil
+}
+
+// canonical gives JSON without spaces and with its names in order, so that the same content is the same text. Numbers stay as they are written.
+func canonical(extension *apiruntime.RawExtension) (json.RawMessage, error) {
+	if extension == nil || len(extension.Raw) == 0 {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(extension.Raw))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
+}
+
+// idleTimeout is how long a server may have no client before it sleeps.
+func idleTimeout(server *v1alpha1.LanguageServer) time.Duration {
+	return time.Duration(ptr.Deref(server.Spec.IdleTimeoutSeconds, defaultIdleTimeout)) * time.Second
+}
+
+// defaultIdleTimeout is that of the API, for objects that were stored without it.
+const defaultIdleTimeout = 1800
+
+func seconds(n *int32) time.Duration { return time.Duration(ptr.Deref(n, 0)) * time.Second }
+
+func number(n *int32) int { return int(ptr.Deref(n, 0)) }

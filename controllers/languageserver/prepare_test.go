@@ -1,0 +1,152 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+func (s *stage) prepare(server *v1alpha1.LanguageServer) process.Plan {
+	s.t.Helper()
+	var plan process.Plan
+	plan.Process.Dir = server.Spec.Process.WorkingDir
+	s.Expect(s.kind.Prepare(s.t.Context(), server, nil, &plan)).To(Succeed())
+	return plan
+}
+
+func raw(text string) *apiruntime.RawExtension { return &apiruntime.RawExtension{Raw: []byte(text)} }
+
+func everything(server *v1alpha1.LanguageServer) {
+	spec := &server.Spec
+	n := func(n int32) *int32 { return &n }
+	spec.InitializationOptions, spec.Settings = raw(`{"b": 1.50, "a":[null]}`), raw(`{"gopls":{"z":true,"a":{}}}`)
+	spec.Limits = v1alpha1.LanguageServerLimits{
+		HeaderBytes: n(1), MessageBytes: n(2), ClientMessageBytes: n(3), Clients: n(4), OpenDocuments: n(5), DocumentBytes: n(6),
+		InFlight: n(7), QueueBytes: n(8), RequestTimeoutSeconds: n(9), MemoryBytes: ptr.To[int64](10),
+	}
+	spec.Hold = v1alpha1.HoldPolicy{TimeoutSeconds: n(11), Requests: n(12), Bytes: n(13)}
+	spec.Health = v1alpha1.LanguageServerHealth{
+		PingAfterSeconds: n(14), HangTimeoutSeconds: n(15),
+		Canary: &v1alpha1.Canary{Method: "workspace/symbol", Params: raw(`{ "query": "main" }`), PeriodSeconds: n(16)},
+	}
+	spec.StartupTimeoutSeconds, spec.WhileIndexing, spec.ReplayMethods = n(17), v1alpha1.IndexingHold, []string{"my/read"}
+}
+
+func TestAllOfTheSpecReachesTheMultiplexer(t *testing.T) {
+	s := newStage(t)
+	plan := s.prepare(gopls(everything))
+	var got lsp.Config
+	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
+	want := lsp.Config{
+		Language: "go", Folders: []string{"/src", "/lib"},
+		InitializationOptions: json.RawMessage(`{"a":[null],"b":1.50}`), Settings: json.RawMessage(`{"gopls":{"a":{},"z":true}}`),
+		Limits: lsp.Limits{
+			HeaderBytes: 1, MessageBytes: 2, ClientMessageBytes: 3, Clients: 4, OpenDocuments: 5, DocumentBytes: 6,
+			InFlight: 7, QueueBytes: 8, RequestTimeout: 9 * time.Second, MemoryBytes: 10,
+		},
+		Hold: lsp.Hold{Timeout: 11 * time.Second, Requests: 12, Bytes: 13},
+		Health: lsp.Health{PingAfter: 14 * time.Second, HangTimeout: 15 * time.Second, Canary: lsp.Canary{
+			Method: "workspace/symbol", Params: json.RawMessage(`{"query":"main"}`), Period: 16 * time.Second}},
+		StartupTimeout: 17 * time.Second, WhileIndexing: lsp.IndexingHold, Replay: []string{"my/read"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	s.Expect(plan.Process.Dir).To(Equal("/src"))
+	s.Expect(plan.Probed).To(BeTrue())
+	s.Expect(plan.Blocked).To(BeNil())
+	s.Expect(s.backend.kept).To(HaveKeyWithValue(gopls().UID, true))
+}
+
+func TestWhatIsLeftOpenIsTheDefaultOfTheMultiplexer(t *testing.T) {
+	s := newStage(t)
+	var got lsp.Config
+	s.Expect(json.Unmarshal(s.prepare(gopls()).Process.Config, &got)).To(Succeed())
+	want := lsp.Config{Language: "go", Folders: []string{"/src", "/lib"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestNothingIsHeldWithATimeoutOf0(t *testing.T) {
+	s := newStage(t)
+	var got lsp.Config
+	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Hold.TimeoutSeconds = ptr.To[int32](0) }))
+	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
+	s.Expect(got.WithDefaults().Hold.Timeout).To(BeNumerically("<", 0))
+}
+
+func TestDirectory(t *testing.T) {
+	s := newStage(t)
+	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Process.WorkingDir = "/elsewhere" }))
+	s.Expect(plan.Process.Dir).To(Equal("/elsewhere"))
+}
+
+func TestFingerprint(t *testing.T) {
+	s := newStage(t)
+	before := s.prepare(gopls(everything)).Fingerprint
+	same := s.prepare(gopls(everything, func(server *v1alpha1.LanguageServer) {
+		server.Spec.Settings = raw("{\n  \"gopls\": {\"a\": {}, \"z\": true}}")
+		server.Spec.IdleTimeoutSeconds = ptr.To[int32](1)
+	})).Fingerprint
+	s.Expect(same).To(Equal(before), "order and spaces are no change, and how long it may idle is nothing to the server")
+	for name, change := range map[string]func(*v1alpha1.LanguageServerSpec){
+		"language": func(spec *v1alpha1.LanguageServerSpec) { spec.Language = "c" },
+		"folders":  func(spec *v1alpha1.LanguageServerSpec) { spec.Workspace.Folders = []string{"/lib", "/src"} },
+		"settings": func(spec *v1alpha1.LanguageServerSpec) { spec.Settings = raw(`{"gopls":{"z":false,"a":{}}}`) },
+		"options":  func(spec *v1alpha1.LanguageServerSpec) { spec.InitializationOptions = nil },
+		"limits":   func(spec *v1alpha1.LanguageServerSpec) { spec.Limits.Clients = ptr.To[int32](99) },
+		"hold":     func(spec *v1alpha1.LanguageServerSpec) { spec.Hold.Requests = ptr.To[int32](99) },
+		"canary":   func(spec *v1alpha1.LanguageServerSpec) { spec.Health.Canary.Params = raw(`{"query":"x"}`) },
+		"replay":   func(spec *v1alpha1.LanguageServerSpec) { spec.ReplayMethods = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := s.prepare(gopls(everything, func(server *v1alpha1.LanguageServer) { change(&server.Spec) }))
+			NewWithT(t).Expect(changed.Fingerprint).NotTo(Equal(before))
+		})
+	}
+}
+
+func TestInstanceOwnsTheServer(t *testing.T) {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent", UID: "uid-agent"}}
+	server := gopls(func(server *v1alpha1.LanguageServer) {
+		server.Spec.InstanceRef = &v1alpha1.LocalReference{Name: "agent"}
+	})
+
+	s := newStage(t, server.DeepCopy())
+	blocked := s.prepare(server).Blocked
+	s.Expect(blocked).NotTo(BeNil())
+	s.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonInstanceMissing))
+	s.Expect(blocked.Message).To(ContainSubstring("Instance agent does not exist in namespace default"))
+	s.Expect(blocked.Retry).To(BeNumerically(">", 0))
+
+	s.Expect(s.store.Create(t.Context(), instance)).To(Succeed())
+	s.Expect(s.store.Get(t.Context(), client.ObjectKeyFromObject(server), server)).To(Succeed())
+	s.Expect(s.prepare(server).Blocked).To(BeNil())
+	s.Expect(s.store.Get(t.Context(), client.ObjectKeyFromObject(server), server)).To(Succeed())
+	s.Expect(server.OwnerReferences).To(HaveLen(1))
+	s.Expect(server.OwnerReferences[0].UID).To(Equal(instance.UID))
+	s.Expect(server.OwnerReferences[0].Controller).To(HaveValue(BeTrue()))
+
+	version := server.ResourceVersion
+	s.Expect(s.prepare(server).Blocked).To(BeNil())
+	s.Expect(s.store.Get(t.Context(), client.ObjectKeyFromObject(server), server)).To(Succeed())
+	s.Expect(server.ResourceVersion).To(Equal(version), "it is written once")
+
+	server.OwnerReferences[0].UID = "uid-of-an-earlier-one"
+	s.Expect(s.prepare(server).Blocked.Message).To(ContainSubstring("create this object anew"))
+}

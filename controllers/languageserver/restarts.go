@@ -1,0 +1,131 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// defaultGrace is that of the API, in seconds, for objects that were stored without it.
+const defaultGrace = 10
+
+// maxRestarts is how many restarts the status tells.
+const maxRestarts = 10
+
+// enter makes the memory of a restart that of an incarnation.
+func (m *memory) enter(incarnation int64) {
+	if m.incarnation != incarnation {
+		m.incarnation, m.asked, m.trouble = incarnation, time.Time{}, ""
+	}
+}
+
+// noteAsked remembers when the end of the current incarnation was asked for: that is when users begin to wait. The record of it is gone when
+// the next one starts.
+func (k *Kind) noteAsked(server *v1alpha1.LanguageServer) {
+	stopping := server.Status.Stopping
+	if stopping == nil || stopping.Incarnation != server.Status.Incarnation {
+		return
+	}
+	m := k.memory(server.UID)
+	m.enter(stopping.Incarnation)
+	grace := time.Duration(ptr.Deref(server.Spec.Process.Stop.GracePeriodSeconds, defaultGrace)) * time.Second
+	asked, now := stopping.Deadline.Add(-grace), k.clock.Now()
+	if asked.After(now) {
+		asked = now // the grace period was longer when it was asked for
+	}
+	if m.asked.IsZero() {
+		m.asked = asked
+	}
+}
+
+// restarting adds the restart that is under way to those that the status tells, once the new incarnation is recorded.
+func (k *Kind) restarting(server *v1alpha1.LanguageServer) {
+	status := &server.Status
+	restarting := condition(server, v1alpha1.ConditionRestarting)
+	ended := status.LastExit != nil && status.LastExit.Incarnation >= status.Incarnation
+	ending := status.Stopping != nil && status.Stopping.Incarnation == status.Incarnation
+	if status.Incarnation < 2 || ended || ending || restarting == nil || restarting.Status != metav1.ConditionTrue {
+		return
+	}
+	if last := len(status.RecentRestarts) - 1; last >= 0 && status.RecentRestarts[last].Incarnation >= status.Incarnation {
+		return
+	}
+	restart := v1alpha1.Restart{Incarnation: status.Incarnation, Reason: restarting.Reason}
+	restart.Time = metav1.NewMicroTime(k.lostAt(server, restarting).Truncate(time.Microsecond))
+	restart.Message = k.why(server, restart.Reason)
+	status.RecentRestarts = append(status.RecentRestarts, restart)
+	if surplus := len(status.RecentRestarts) - maxRestarts; surplus > 0 {
+		status.RecentRestarts = append([]v1alpha1.Restart(nil), status.RecentRestarts[surplus:]...)
+	}
+}
+
+// lostAt is since when users wait: since the end was asked for, or came by itself.
+func (k *Kind) lostAt(server *v1alpha1.LanguageServer, restarting *metav1.Condition) time.Time {
+	m, end := k.memory(server.UID), server.Status.LastExit
+	switch {
+	case m.incarnation == server.Status.Incarnation-1 && !m.asked.IsZero():
+		return m.asked
+	case end != nil && end.Incarnation == server.Status.Incarnation-1 && end.FinishedAt != nil:
+		return end.FinishedAt.Time
+	default:
+		return restarting.LastTransitionTime.Time
+	}
+}
+
+// why says more than the reason: what was wrong with the server, or how it ended by itself.
+func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
+	m, end := k.memory(server.UID), server.Status.LastExit
+	previous := server.Status.Incarnation - 1
+	switch {
+	case m.incarnation == previous && m.trouble != "":
+		return bounded(m.trouble)
+	case end == nil || end.Incarnation != previous || reason != v1alpha1.ReasonCrashed:
+		return ""
+	case end.Signal != "":
+		return "ended by " + end.Signal
+	case end.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *end.ExitCode)
+	default:
+		return end.Message
+	}
+}
+
+// served says since when the current incarnation serves: that is how long its restart took.
+func (k *Kind) served(server *v1alpha1.LanguageServer, since time.Time) {
+	restarts := server.Status.RecentRestarts
+	last := len(restarts) - 1
+	if last < 0 || restarts[last].Incarnation != server.Status.Incarnation || restarts[last].TookMilliseconds != nil ||
+		!meta.IsStatusConditionTrue(server.Status.Conditions, v1alpha1.ConditionRestarting) {
+		return
+	}
+	took := max(0, since.Sub(restarts[last].Time.Time).Milliseconds())
+	restarts[last].TookMilliseconds = &took
+}
+
+// servingSince is when the server began to serve, as exactly as that is known.
+func servingSince(current runtime.Incarnation, report lsp.Report, now time.Time) time.Time {
+	if current.StartedAt.IsZero() || report.Counters.StartupNanos <= 0 {
+		return now
+	}
+	return current.StartedAt.Add(time.Duration(report.Counters.StartupNanos))
+}
+
+// bounded keeps a message well below the bound of the field.
+func bounded(message string) string {
+	const longest = 1000
+	if len(message) <= longest {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longest], "") + "…"
+}

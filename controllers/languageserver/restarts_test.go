@@ -1,0 +1,121 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+func TestRestartThatWasAskedFor(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.look(server)
+	s.Expect(server.Status.RecentRestarts).To(BeEmpty(), "the first start is no restart")
+
+	asked := s.clock.Now()
+	server.Status.Stopping = &v1alpha1.StopRequest{
+		Incarnation: 1, Reason: v1alpha1.ReasonRequested, Deadline: metav1.NewMicroTime(asked.Add(10 * time.Second)),
+	}
+	s.pass(300 * time.Millisecond)
+	s.kind.Rest(t.Context(), server)
+	s.Expect(server.Status.RecentRestarts).To(BeEmpty())
+
+	restartingTo(server, s.clock.Now(), v1alpha1.ReasonRequested, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonStopped})
+	s.kind.Rest(t.Context(), server)
+	s.Expect(server.Status.RecentRestarts).To(HaveLen(1))
+	s.Expect(server.Status.RecentRestarts[0].TookMilliseconds).To(BeNil(), "it is not over")
+	s.pass(200 * time.Millisecond)
+	s.backend.report = serving(2)
+	s.look(server)
+	s.Expect(server.Status.RecentRestarts).To(Equal([]v1alpha1.Restart{{
+		Incarnation: 2, Time: metav1.NewMicroTime(asked), Reason: v1alpha1.ReasonRequested, TookMilliseconds: ptr.To[int64](500 + 1500),
+	}}), "from the request until it served")
+
+	restarted(server, s.clock.Now())
+	before := server.DeepCopy()
+	s.pass(time.Hour)
+	s.look(server)
+	s.Expect(server).To(Equal(before))
+}
+
+func TestRestartAfterACrash(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	ended := metav1.NewMicroTime(epoch.Add(-2 * time.Second))
+	restartingTo(server, epoch, v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{
+		Incarnation: 1, Reason: v1alpha1.ReasonFailed, Signal: "SIGKILL", FinishedAt: &ended})
+	s.backend.report = serving(2)
+	s.look(server)
+	s.Expect(server.Status.RecentRestarts).To(Equal([]v1alpha1.Restart{{
+		Incarnation: 2, Time: ended, Reason: v1alpha1.ReasonCrashed, TookMilliseconds: ptr.To[int64](3500), Message: "ended by SIGKILL",
+	}}), "by a manager that did not see it")
+}
+
+func TestRestartOfAServerThatWasNoGood(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	s.backend.reports(func(r *lsp.Report) {
+		r.Unhealthy, r.Message, r.Restart = lsp.ReasonMemoryLimit, "holds 3 GiB of 2 GiB", true
+	})
+	s.look(server)
+	server.Status.Stopping = &v1alpha1.StopRequest{Incarnation: 1, Reason: lsp.ReasonMemoryLimit, Deadline: metav1.NewMicroTime(epoch.Add(10 * time.Second))}
+	s.look(server)
+	restartingTo(server, s.clock.Now(), v1alpha1.ReasonMemoryLimit, &v1alpha1.ProcessExit{Incarnation: 1, Reason: lsp.ReasonMemoryLimit})
+	s.backend.report = serving(2)
+	s.look(server)
+	s.Expect(server.Status.RecentRestarts).To(HaveLen(1))
+	s.Expect(server.Status.RecentRestarts[0].Reason).To(Equal(v1alpha1.ReasonMemoryLimit))
+	s.Expect(server.Status.RecentRestarts[0].Message).To(Equal("holds 3 GiB of 2 GiB"))
+}
+
+func TestWakingIsNoRestart(t *testing.T) {
+	s := newStage(t)
+	server := gopls(onDemand)
+	server.Status.Incarnation = 2
+	restarted(server, epoch)
+	s.backend.report = serving(2)
+	s.look(server)
+	s.Expect(server.Status.RecentRestarts).To(BeEmpty())
+}
+
+func TestTenRestartsAreTold(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	for range 15 {
+		restartingTo(server, s.clock.Now(), v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{
+			Incarnation: server.Status.Incarnation, Reason: v1alpha1.ReasonFailed, ExitCode: ptr.To[int32](3)})
+		s.backend.report = serving(server.Status.Incarnation)
+		s.look(server)
+		restarted(server, s.clock.Now())
+	}
+	s.Expect(server.Status.RecentRestarts).To(HaveLen(maxRestarts))
+	s.Expect(server.Status.RecentRestarts[0].Incarnation).To(Equal(int64(7)))
+	s.Expect(server.Status.RecentRestarts[9].Incarnation).To(Equal(int64(16)))
+	s.Expect(server.Status.RecentRestarts[9].Message).To(Equal("exit code 3"))
+}
+
+func TestStartThatFailsAgainIsToldTwice(t *testing.T) {
+	s := newStage(t)
+	server := gopls()
+	s.backend.report = serving(1)
+	restartingTo(server, s.clock.Now(), v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonFailed})
+	s.kind.Rest(t.Context(), server)
+	s.pass(time.Second)
+	restartingTo(server, s.clock.Now(), v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{Incarnation: 2, Reason: v1alpha1.ReasonFailed})
+	s.backend.report = serving(3)
+	s.look(server)
+	s.Expect(server.Status.RecentRestarts).To(HaveLen(2))
+	s.Expect(server.Status.RecentRestarts[0].TookMilliseconds).To(BeNil(), "it never served")
+	s.Expect(server.Status.RecentRestarts[1].TookMilliseconds).NotTo(BeNil())
+}

@@ -1,0 +1,151 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+const socket = "unix:///run/berth/uid-go/lsp.sock"
+
+// backend is a runtime of which only the multiplexer is there.
+type backend struct {
+	runtime.Runtime
+	report *lsp.Report
+	kept   map[types.UID]bool
+	socket string
+}
+
+func (b *backend) Report(types.UID) (lsp.Report, bool) {
+	if b.report == nil {
+		return lsp.Report{}, false
+	}
+	return *b.report, true
+}
+func (b *backend) Endpoint(types.UID) string        { return b.socket }
+func (b *backend) Keep(uid types.UID, keep bool)    { b.kept[uid] = keep }
+func (b *backend) reports(change func(*lsp.Report)) { change(b.report) }
+
+// stage is the kind over a backend and a clock in the hands of the test. What a test changes of the object is what the loop would have written.
+type stage struct {
+	Gomega
+	t       *testing.T
+	kind    *Kind
+	backend *backend
+	clock   *clocktesting.FakePassiveClock
+	store   client.WithWatch
+}
+
+func newStage(t *testing.T, objects ...client.Object) *stage {
+	t.Helper()
+	scheme := apiruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{
+		Gomega: NewWithT(t), t: t,
+		backend: &backend{socket: socket, kept: map[types.UID]bool{}},
+		clock:   clocktesting.NewFakePassiveClock(epoch),
+		store:   fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
+	}
+	s.kind = New(s.store, s.store, s.backend, s.clock)
+	return s
+}
+
+func (s *stage) pass(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
+
+// restartManager forgets what is in memory alone.
+func (s *stage) restartManager() { s.kind = New(s.store, s.store, s.backend, s.clock) }
+
+// look is what the loop does of an incarnation that runs.
+func (s *stage) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.Duration) {
+	s.t.Helper()
+	var observed lifecycle.Observed
+	retry, err := s.kind.Look(s.t.Context(), server, s.incarnation(server), &observed)
+	s.Expect(err).NotTo(HaveOccurred())
+	for _, conditionType := range []string{
+		v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy, v1alpha1.ConditionIdle,
+	} {
+		s.Expect(condition(server, conditionType)).NotTo(BeNil(), conditionType)
+		s.Expect(condition(server, conditionType).ObservedGeneration).To(Equal(server.Generation), conditionType)
+	}
+	return observed, retry
+}
+
+func (s *stage) incarnation(server *v1alpha1.LanguageServer) runtime.Incarnation {
+	return runtime.Incarnation{UID: server.UID, Number: server.Status.Incarnation, Phase: runtime.Running, StartedAt: s.clock.Now()}
+}
+
+func (s *stage) said(server *v1alpha1.LanguageServer, conditionType string) string {
+	s.t.Helper()
+	found := condition(server, conditionType)
+	s.Expect(found).NotTo(BeNil(), conditionType)
+	return string(found.Status) + " " + found.Reason
+}
+
+// gopls is a language server whose first incarnation runs.
+func gopls(change ...func(*v1alpha1.LanguageServer)) *v1alpha1.LanguageServer {
+	server := &v1alpha1.LanguageServer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "go", UID: "uid-go", Generation: 1},
+		Spec: v1alpha1.LanguageServerSpec{
+			ProcessSpec: v1alpha1.ProcessSpec{
+				State:   v1alpha1.StateRunning,
+				Process: v1alpha1.ProcessTemplate{Command: []string{"gopls"}, Stop: v1alpha1.StopPolicy{GracePeriodSeconds: ptr.To[int32](10)}},
+			},
+			Language: "go", Workspace: v1alpha1.Workspace{Folders: []string{"/src", "/lib"}},
+		},
+		Status: v1alpha1.LanguageServerStatus{ProcessStatus: v1alpha1.ProcessStatus{Incarnation: 1}},
+	}
+	for _, do := range change {
+		do(server)
+	}
+	return server
+}
+
+func onDemand(server *v1alpha1.LanguageServer) {
+	server.Spec.State = v1alpha1.StateOnDemand
+	server.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
+}
+
+// serving is the report of a server that serves two clients.
+func serving(incarnation int64) *lsp.Report {
+	return &lsp.Report{
+		Incarnation: incarnation, Phase: lsp.Running, Initialized: true, Indexed: true, IndexedBy: "Settled",
+		ServerName: "gopls", ServerVersion: "v0.23.0", Clients: 2, OpenDocuments: 3, MemoryBytes: 100 << 20,
+		Counters: lsp.Counters{StartupNanos: int64(1500 * time.Millisecond)},
+	}
+}
+
+// restartingTo records the start of a new incarnation as the state machine does.
+func restartingTo(server *v1alpha1.LanguageServer, now time.Time, reason string, end *v1alpha1.ProcessExit) {
+	server.Status.Incarnation++
+	server.Status.Stopping = nil
+	server.Status.LastExit = end
+	process.SetCondition(server, now, v1alpha1.ConditionRestarting, metav1.ConditionTrue, reason, "Starting.")
+}
+
+func restarted(server *v1alpha1.LanguageServer, now time.Time) {
+	process.SetCondition(server, now, v1alpha1.ConditionRestarting, metav1.ConditionFalse, v1alpha1.ReasonNotRestarting, "")
+}

@@ -1,0 +1,92 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package owner makes an object belong to the Instance that its spec names, so that it is deleted with it.
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// retry is how soon to look again for an Instance that is not there.
+const retry = 2 * time.Second
+
+// Setter writes owner references. Client reads from a cache, Reader past it.
+type Setter struct {
+	Client client.Client
+	Reader client.Reader
+}
+
+// Set makes the Instance that is named the owner of the object, or says why nothing can be started because of it.
+func (s Setter) Set(ctx context.Context, object process.Object, named *v1alpha1.LocalReference) (*lifecycle.Blocked, error) {
+	if named == nil {
+		return nil, nil //nolint:nilnil // nothing blocks
+	}
+	instance, err := s.instance(ctx, types.NamespacedName{Namespace: object.GetNamespace(), Name: named.Name})
+	if apierrors.IsNotFound(err) {
+		return missing("Instance %s does not exist in namespace %s; create it, or create this object anew without spec.instanceRef",
+			named.Name, object.GetNamespace()), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the instance of spec.instanceRef: %w", err)
+	}
+	if !instance.DeletionTimestamp.IsZero() {
+		return missing("Instance %s is being deleted, and this object with it", instance.Name), nil
+	}
+	for _, reference := range object.GetOwnerReferences() {
+		if reference.Kind != "Instance" || reference.Name != instance.Name {
+			continue
+		}
+		if reference.UID == instance.UID {
+			return nil, nil //nolint:nilnil // nothing blocks
+		}
+		return missing("the Instance %s that this object belonged to was deleted, and a new one has its name; create this object anew",
+			instance.Name), nil
+	}
+	return nil, s.write(ctx, object, instance)
+}
+
+// instance reads from the cache, and past it when it is not there: it may have been created a moment ago.
+func (s Setter) instance(ctx context.Context, key types.NamespacedName) (*v1alpha1.Instance, error) {
+	instance := &v1alpha1.Instance{}
+	err := s.Client.Get(ctx, key, instance)
+	if apierrors.IsNotFound(err) {
+		err = s.Reader.Get(ctx, key, instance)
+	}
+	return instance, err
+}
+
+// write adds the reference. Whoever decides on the object as it was before that notices that it has changed, and looks again.
+func (s Setter) write(ctx context.Context, object process.Object, instance *v1alpha1.Instance) error {
+	before := object.DeepCopyObject().(client.Object) // a copy has the type of its original
+	owned := object.DeepCopyObject().(client.Object)
+	err := controllerutil.SetControllerReference(instance, owned, s.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false))
+	var controlled *controllerutil.AlreadyOwnedError
+	if errors.As(err, &controlled) {
+		err = controllerutil.SetOwnerReference(instance, owned, s.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false))
+	}
+	if err != nil {
+		return fmt.Errorf("make instance %s the owner: %w", instance.Name, err)
+	}
+	err = s.Client.Patch(ctx, owned, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("make instance %s the owner: %w", instance.Name, err)
+	}
+	return nil
+}
+
+func missing(format string, args ...any) *lifecycle.Blocked {
+	return &lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: fmt.Sprintf(format, args...), Retry: retry}
+}
