@@ -24,6 +24,7 @@ type tooth struct {
 	forgets bool // every manager gets a state directory of its own
 	pidOnly bool // a process is recognized by its PID
 	noQuota bool // the limit is looked at before the create, by the client
+	noFront bool // clients talk to the server past its proxy
 }
 
 // teeth are all of them, one for every row.
@@ -72,6 +73,7 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return &believesKill{backend: b, killed: map[string]bool{}} }},
 	{row: "S15", without: "a cursor per reader: all move one", sees: "every line",
 		wrap: func(b backend) backend { return &oneOffset{backend: b} }},
+	{row: "D01", without: "the proxy: clients talk to the server itself", sees: "requests failed", noFront: true},
 }
 
 func toothOf(row string) *tooth {
