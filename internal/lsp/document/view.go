@@ -22,6 +22,9 @@ func (s *Set) View(session Session, uri string) []Notification {
 			keys = append(keys, key)
 		}
 	}
+	if len(keys) == 0 {
+		return nil
+	}
 	slices.Sort(keys)
 	if i := slices.Index(keys, keyOf(uri)); i > 0 { // the document of the request comes first
 		keys[0], keys[i] = keys[i], keys[0]

@@ -1,0 +1,396 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf16"
+)
+
+const (
+	sessionCount = 5
+	uriCount     = 4
+	steps        = 600
+)
+
+// server is a model of a language server: it takes what a strict one would take, and has texts of UTF-16 units as editors have them.
+type server struct {
+	t        *testing.T
+	texts    map[string][]uint16
+	versions map[string]int64            // the last of this incarnation, also of closed documents
+	history  map[string]map[int64]string // what a version was
+}
+
+func newServer(t *testing.T) *server {
+	return &server{t, map[string][]uint16{}, map[string]int64{}, map[string]map[int64]string{}}
+}
+
+func (s *server) take(told []Notification) {
+	s.t.Helper()
+	for _, n := range told {
+		var p struct {
+			TextDocument struct {
+				URI, LanguageID string
+				Version         int64
+				Text            *string
+			}
+			ContentChanges []event
+			Text           *string
+		}
+		if err := json.Unmarshal(n.Params, &p); err != nil {
+			s.t.Fatal(err)
+		}
+		uri, _ := url.PathUnescape(p.TextDocument.URI)
+		text, open := s.texts[uri]
+		if open == (n.Method == "textDocument/didOpen") {
+			s.t.Fatalf("%s of %s, which is open: %v", n.Method, uri, open)
+		}
+		switch n.Method {
+		case "textDocument/didOpen":
+			if p.TextDocument.LanguageID != "go" {
+				s.t.Fatalf("language %q", p.TextDocument.LanguageID)
+			}
+			s.set(uri, p.TextDocument.Version, utf16.Encode([]rune(*p.TextDocument.Text)))
+		case "textDocument/didChange":
+			if len(p.ContentChanges) == 0 {
+				s.t.Fatal("nothing is changed")
+			}
+			for _, change := range p.ContentChanges {
+				text = edited(text, change, serverLineEnd)
+			}
+			s.set(uri, p.TextDocument.Version, text)
+		case "textDocument/didSave":
+			if p.Text != nil && *p.Text != s.text(uri) {
+				s.t.Fatalf("saved %q, has %q", *p.Text, s.text(uri))
+			}
+		case "textDocument/didClose":
+			delete(s.texts, uri)
+		default:
+			s.t.Fatal(n.Method)
+		}
+	}
+}
+
+func (s *server) set(uri string, version int64, text []uint16) {
+	s.t.Helper()
+	if version <= s.versions[uri] {
+		s.t.Fatalf("version %d of %s after %d", version, uri, s.versions[uri])
+	}
+	s.versions[uri], s.texts[uri] = version, text
+	if s.history[uri] == nil {
+		s.history[uri] = map[int64]string{}
+	}
+	s.history[uri][version] = s.text(uri)
+}
+
+func (s *server) text(uri string) string { return string(utf16.Decode(s.texts[uri])) }
+
+// What ends a line: for editors, and for servers that do not know \r alone.
+var (
+	editorLineEnd = regexp.MustCompile("\r\n|\r|\n")
+	serverLineEnd = regexp.MustCompile("\r?\n")
+)
+
+// lines are the units at which lines begin.
+func lines(text []uint16, end *regexp.Regexp) []int {
+	flat := make([]byte, len(text)) // one byte for each unit
+	for i, unit := range text {
+		flat[i] = 'x'
+		if unit == '\r' || unit == '\n' {
+			flat[i] = byte(unit)
+		}
+	}
+	starts := []int{0}
+	for _, found := range end.FindAllIndex(flat, -1) {
+		starts = append(starts, found[1])
+	}
+	return starts
+}
+
+// edited makes one change in the way of an editor. It shares nothing with apply.
+func edited(text []uint16, change event, end *regexp.Regexp) []uint16 {
+	inserted := utf16.Encode([]rune(change.Text))
+	if change.Range == nil {
+		return inserted
+	}
+	starts := lines(text, end)
+	from := starts[change.Range.Start.Line] + change.Range.Start.Character
+	to := starts[change.Range.End.Line] + change.Range.End.Character
+	return slices.Concat(text[:from], inserted, text[to:])
+}
+
+// world is some clients, a server, and the set between them.
+type world struct {
+	t       *testing.T
+	random  *rand.Rand
+	set     *Set
+	server  *server
+	clients [sessionCount]map[string]string // what each has open
+	disk    map[string]string               // what is taken for saved, of what is open
+	kept    map[string]bool                 // in quarantine
+	down    bool
+}
+
+// FuzzViews does a few hundred random things with documents, from a seed.
+func FuzzViews(f *testing.F) {
+	for seed := range uint64(24) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		t.Logf("seed %d", seed)
+		w := &world{t: t, random: rand.New(rand.NewPCG(seed, 0)), set: NewSet(Limits{}), server: newServer(t), disk: map[string]string{}, kept: map[string]bool{}}
+		for i := range w.clients {
+			w.clients[i] = map[string]string{}
+		}
+		for range steps {
+			w.step()
+			w.check()
+		}
+		for i := range w.clients {
+			w.drop(i)
+			w.check()
+		}
+		if documents, bytes, _ := w.set.Stats(); documents != 0 || bytes != 0 || len(w.server.texts) != 0 || len(w.set.sessions) != 0 || len(w.set.unsettled) != 0 {
+			t.Fatalf("left: %d documents, %d bytes, the server has %v", documents, bytes, w.server.texts)
+		}
+	})
+}
+
+func (w *world) step() {
+	i, uri := w.random.IntN(sessionCount), fmt.Sprintf("file:///w/a+b%d.go", w.random.IntN(uriCount))
+	_, holds := w.clients[i][uri]
+	switch dice := w.random.IntN(100); {
+	case dice < 20 && !holds:
+		w.open(i, uri)
+	case dice < 50 && holds:
+		w.change(i, uri)
+	case dice < 55 && holds:
+		w.save(i, uri)
+	case dice < 62:
+		w.close(i, uri)
+	case dice < 63:
+		w.drop(i)
+	case dice < 64:
+		w.set.Detach()
+		w.server, w.down = newServer(w.t), true
+	case dice < 67 && (w.down || dice == 66):
+		w.replay()
+	case dice < 69 && w.holders(uri) > 0:
+		w.disk[uri] = w.text()
+		w.set.OnDisk(uri, w.disk[uri])
+	default:
+		w.view(i, uri)
+	}
+}
+
+func (w *world) take(told []Notification) {
+	w.t.Helper()
+	if w.down && len(told) > 0 {
+		w.t.Fatalf("told %v without a server", told)
+	}
+	w.server.take(told)
+}
+
+// spelled writes the URI as this client does.
+func spelled(i int, uri string) string {
+	if i%2 == 0 {
+		return strings.ReplaceAll(uri, "+", "%2B")
+	}
+	return uri
+}
+
+func (w *world) text() string {
+	parts := []string{"", "a", "ä", "日", "😀", "\n", "\r\n", "line\n", "<&>", "\"\\", "\r"}
+	var text strings.Builder
+	for range w.random.IntN(6) {
+		text.WriteString(parts[w.random.IntN(len(parts))])
+	}
+	return text.String()
+}
+
+func (w *world) holders(uri string) (n int) {
+	for _, client := range w.clients {
+		if _, ok := client[uri]; ok {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) open(i int, uri string) {
+	text := w.text()
+	if disk, ok := w.disk[uri]; ok && w.random.IntN(3) > 0 {
+		text = disk
+	}
+	told, err := w.set.Open(Session(i), spelled(i, uri), "go", w.random.Int64N(9), text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.clients[i][uri], w.disk[uri] = text, text
+	w.take(told)
+}
+
+// change edits a document at random places, or all clients' documents in the same way.
+func (w *world) change(i int, uri string) {
+	var changes []json.RawMessage
+	units := utf16.Encode([]rune(w.clients[i][uri]))
+	for range 1 + w.random.IntN(3) {
+		change := event{Text: w.text()}
+		if w.random.IntN(6) > 0 {
+			starts := lines(units, editorLineEnd)
+			from, to := w.place(units), w.place(units)
+			if from > to {
+				from, to = to, from
+			}
+			change.Range = &span{place(starts, from), place(starts, to)}
+		}
+		raw, err := json.Marshal(change)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		changes = append(changes, raw)
+		units = edited(units, change, editorLineEnd)
+	}
+	told, err := w.set.Change(Session(i), spelled(i, uri), 5, changes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.clients[i][uri] = string(utf16.Decode(units))
+	w.take(told)
+}
+
+// place is a random unit that an editor can name: not within a pair, not between \r and \n.
+func (w *world) place(units []uint16) int {
+	at := w.random.IntN(len(units) + 1)
+	if at > 0 && at < len(units) && (utf16.IsSurrogate(rune(units[at])) && units[at] >= 0xdc00 || units[at-1] == '\r' && units[at] == '\n') {
+		at--
+	}
+	return at
+}
+
+func place(starts []int, at int) position {
+	line := len(starts) - 1
+	for starts[line] > at {
+		line--
+	}
+	return position{line, at - starts[line]}
+}
+
+func (w *world) save(i int, uri string) {
+	text := w.clients[i][uri]
+	told := w.set.Save(Session(i), spelled(i, uri), &text)
+	w.disk[uri] = text
+	w.take(told)
+	if !w.down && !w.kept[uri] && w.server.text(uri) != text {
+		w.t.Fatalf("saved %q, the server has %q", text, w.server.text(uri))
+	}
+}
+
+func (w *world) close(i int, uri string) {
+	told := w.set.Close(Session(i), spelled(i, uri))
+	delete(w.clients[i], uri)
+	w.forget()
+	w.take(told)
+}
+
+func (w *world) drop(i int) {
+	told := w.set.Drop(Session(i))
+	clear(w.clients[i])
+	w.forget()
+	w.take(told)
+}
+
+// forget is about documents that nobody has any more.
+func (w *world) forget() {
+	for uri := range w.disk {
+		if w.holders(uri) == 0 {
+			delete(w.disk, uri)
+			delete(w.kept, uri)
+		}
+	}
+}
+
+func (w *world) replay() {
+	w.server, w.down = newServer(w.t), false
+	clear(w.kept)
+	w.take(w.set.Replay(func(uri string) bool {
+		uri, _ = url.PathUnescape(uri)
+		w.kept[uri] = w.random.IntN(8) == 0
+		return w.kept[uri]
+	}))
+	for uri := range w.disk {
+		if _, open := w.server.texts[uri]; open == w.kept[uri] || open && w.server.versions[uri] != 1 {
+			w.t.Fatalf("%s after the replay: open %v, version %d", uri, open, w.server.versions[uri])
+		}
+	}
+}
+
+// view is the invariant: before a request of a client is sent, the server has the texts of that client, and nothing unsaved of others.
+func (w *world) view(i int, uri string) {
+	w.take(w.set.View(Session(i), spelled(i, uri)))
+	if w.down {
+		return
+	}
+	for uri := range w.disk {
+		text, holds := w.clients[i][uri]
+		_, open := w.server.texts[uri]
+		has := w.server.text(uri)
+		switch {
+		case w.kept[uri]:
+		case holds && (!open || has != text):
+			w.t.Fatalf("client %d has %q of %s, the server has %q (open: %v)", i, text, uri, has, open)
+		case !holds && open && has != w.disk[uri]:
+			w.t.Fatalf("client %d has not opened %s, on disk is %q, the server has %q", i, uri, w.disk[uri], has)
+		case holds:
+			version := w.server.versions[uri]
+			if sessions, all := w.set.Published(uri, &version); !all && !slices.Contains(sessions, Session(i)) {
+				w.t.Fatalf("client %d does not see what was published for its text", i)
+			}
+		}
+	}
+}
+
+func (w *world) check() {
+	for n := range uriCount {
+		uri := fmt.Sprintf("file:///w/a+b%d.go", n)
+		if _, open := w.server.texts[uri]; open && (w.holders(uri) == 0 || w.kept[uri]) {
+			w.t.Fatalf("%s is open at the server, held by %d", uri, w.holders(uri))
+		}
+		for i, client := range w.clients {
+			if _, holds := client[uri]; w.set.Holds(Session(i), uri) != holds {
+				w.t.Fatalf("client %d holds %s: %v", i, uri, holds)
+			}
+		}
+		for version, text := range w.server.history[uri] {
+			w.published(uri, version, text)
+		}
+	}
+	if documents, _, _ := w.set.Stats(); documents != len(w.disk) || len(w.set.URIs()) != documents {
+		w.t.Fatalf("%d documents, want %d", documents, len(w.disk))
+	}
+}
+
+// published: diagnostics are seen only by who has the text that they were computed on.
+func (w *world) published(uri string, version int64, text string) {
+	if w.holders(uri) == 0 {
+		return
+	}
+	sessions, all := w.set.Published(uri, &version)
+	for i, client := range w.clients {
+		has, holds := client[uri]
+		if !holds {
+			has = w.disk[uri]
+		}
+		if (all || slices.Contains(sessions, Session(i))) && has != text {
+			w.t.Fatalf("client %d has %q of %s, and sees diagnostics of %q", i, has, uri, text)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+
+	. "github.com/onsi/gomega"
+)
+
+const file = "file:///w/a.go"
+
+// told writes notifications down in one line.
+func told(list []Notification) string {
+	words := make([]string, 0, len(list))
+	for _, n := range list {
+		var p struct {
+			TextDocument   struct{ Text string }
+			ContentChanges []event
+		}
+		if err := json.Unmarshal(n.Params, &p); err != nil {
+			panic(err)
+		}
+		word := strings.TrimPrefix(n.Method, "textDocument/did")
+		switch word {
+		case "Open":
+			word += " " + p.TextDocument.Text
+		case "Change":
+			for _, change := range p.ContentChanges {
+				if word += " "; change.Range != nil {
+					word += "part "
+				}
+				word += change.Text
+			}
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}
+
+// desk is a set with shorter words for a test.
+type desk struct {
+	*Set
+	*WithT
+}
+
+func newDesk(t *testing.T, limits Limits) desk {
+	return desk{NewSet(limits), NewWithT(t)}
+}
+
+func (d desk) open(session Session, uri, text string) string {
+	list, err := d.Open(session, uri, "go", 1, text)
+	d.Expect(err).NotTo(HaveOccurred())
+	return told(list)
+}
+
+func (d desk) change(session Session, uri string, changes ...string) string {
+	list, err := d.Change(session, uri, 2, raws(changes...))
+	d.Expect(err).NotTo(HaveOccurred())
+	return told(list)
+}
+
+func (d desk) view(session Session) string { return told(d.View(session, file)) }
+
+func (d desk) published(version int64) ([]Session, bool) { return d.Published(file, &version) }
+
+func TestOneOwner(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.Expect(d.open(1, file, "text")).To(Equal("Open text"))
+	d.Expect(d.open(2, file, strings.Clone("text"))).To(BeEmpty())
+	d.Expect(d.open(3, "file:///w/%61.go", strings.Clone("text"))).To(BeEmpty())
+
+	documents, bytes, switches := d.Stats()
+	d.Expect([]int64{int64(documents), bytes, switches}).To(Equal([]int64{1, 4, 0}))
+	views := d.documents[file].views
+	d.Expect(unsafe.StringData(views[2].text)).To(BeIdenticalTo(unsafe.StringData(views[1].text)))
+	d.Expect(unsafe.StringData(views[3].text)).To(BeIdenticalTo(unsafe.StringData(views[1].text)))
+	d.Expect(d.URIs()).To(Equal([]string{file}))
+
+	d.Expect(told(d.Close(1, file))).To(BeEmpty())
+	d.Expect(told(d.Close(1, file))).To(BeEmpty())
+	d.Expect(d.Holds(1, file)).To(BeFalse())
+	d.Expect(told(d.Drop(2))).To(BeEmpty())
+	d.Expect(told(d.Drop(3))).To(Equal("Close"))
+	d.Expect(told(d.Drop(3))).To(BeEmpty())
+	d.Expect(d.open(1, file, "again")).To(Equal("Open again"))
+}
+
+func TestViews(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.open(1, file, "ab")
+	d.Expect(d.change(1, file, edit(0, 2, 0, 2, "c"))).To(Equal("Change part c"), "the only one: as it is")
+	d.Expect(d.view(1)).To(BeEmpty())
+
+	d.Expect(d.open(2, file, "ab")).To(Equal("Change ab"))
+	d.Expect(d.view(2)).To(BeEmpty())
+	d.Expect(d.view(1)).To(Equal("Change abc"))
+	d.Expect(d.view(2)).To(Equal("Change ab"))
+	d.Expect(d.change(2, file, edit(0, 0, 0, 0, "x"))).To(Equal("Change part x"), "the server has its text")
+	d.Expect(d.change(1, file, edit(0, 0, 0, 0, "y"))).To(Equal("Change yabc"), "the server has another")
+
+	d.Expect(d.change(2, file, `{"text":"yabc"}`)).To(BeEmpty(), "the server has that text already")
+	_, bytes, switches := d.Stats()
+	d.Expect(bytes).To(BeEquivalentTo(4))
+	d.Expect(switches).To(BeEquivalentTo(4))
+	d.Expect(d.change(1, file, edit(0, 9, 0, 9, "z"))).To(Equal("Change yabcz"), "a place that does not exist: the whole text")
+	d.Expect(d.change(1, file)).To(BeEmpty())
+}
+
+// TestOfOthers: an answer is computed on other documents than the one of the request too.
+func TestOfOthers(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.open(1, file, "a")
+	d.open(2, file, "a")
+	d.Expect(d.view(3)).To(BeEmpty(), "what is open is on disk")
+	d.change(1, file, `{"text":"dirty"}`)
+	d.Expect(told(d.View(2, "file:///w/other.go"))).To(Equal("Change a"))
+	d.Expect(told(d.View(3, "file:///w/other.go"))).To(BeEmpty())
+	d.Expect(d.view(1)).To(Equal("Change dirty"))
+	d.Expect(told(d.View(3, "file:///w/other.go"))).To(Equal("Close"))
+	d.Expect(told(d.View(3, ""))).To(BeEmpty())
+	d.Expect(d.view(1)).To(Equal("Open dirty"))
+
+	d.Expect(told(d.Save(1, file, nil))).To(Equal("Save"))
+	d.Expect(d.view(3)).To(BeEmpty())
+	d.Expect(told(d.Save(2, file, nil))).To(Equal("Change a, Save"), "the server takes what it has for what was saved")
+	d.Expect(d.view(1)).To(Equal("Change dirty"))
+	d.OnDisk(file, "dirty")
+	d.Expect(d.view(3)).To(BeEmpty())
+
+	d.view(2)
+	d.Expect(d.view(3)).To(Equal("Close"))
+	d.Expect(told(d.Drop(1))).To(BeEmpty())
+	d.Expect(told(d.Drop(2))).To(BeEmpty(), "it is closed already")
+}
+
+func TestRequestedDocumentFirst(t *testing.T) {
+	d := newDesk(t, Limits{})
+	for _, name := range []string{"a", "b", "c"} {
+		d.open(1, "file:///w/"+name, "text of "+name)
+		d.open(2, "file:///w/"+name, "other")
+	}
+	d.Expect(told(d.View(1, "file:///w/c"))).To(HavePrefix("Change text of c, "))
+}
+
+// TestWhoGoes: the text of somebody who is gone does not stay at the server.
+func TestWhoGoes(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.open(1, file, "a")
+	d.open(2, file, "a")
+	d.open(3, file, "a")
+	d.change(1, file, `{"text":"dirty"}`)
+	d.Expect(told(d.Close(2, file))).To(BeEmpty())
+	d.Expect(told(d.Drop(1))).To(Equal("Change a"))
+	d.Expect(d.view(3)).To(BeEmpty())
+}
+
+func TestPublished(t *testing.T) {
+	d := newDesk(t, Limits{})
+	_, all := d.Published(file, nil)
+	d.Expect(all).To(BeTrue(), "nobody has it open")
+
+	d.open(1, file, "a")
+	d.open(2, file, "a")
+	_, all = d.published(1)
+	d.Expect(all).To(BeTrue(), "what is open is on disk")
+
+	d.change(1, file, `{"text":"b"}`)
+	sessions, all := d.published(1)
+	d.Expect(sessions, all).To(Equal([]Session{2}))
+	sessions, _ = d.published(2)
+	d.Expect(sessions).To(Equal([]Session{1}))
+	sessions, _ = d.Published(file, nil)
+	d.Expect(sessions).To(Equal([]Session{1}))
+	sessions, all = d.published(7)
+	d.Expect(sessions, all).To(BeEmpty())
+
+	d.view(2)
+	sessions, all = d.Published(file, nil)
+	d.Expect(sessions, all).To(BeEmpty(), "without a version it may be of either text")
+
+	d.change(2, file, `{"text":"b"}`)
+	sessions, all = d.Published(file, nil)
+	d.Expect(sessions).To(Equal([]Session{1, 2}))
+	d.Expect(all).To(BeFalse(), "who has not opened it sees what is on disk")
+	version, ok := d.ClientVersion(2, file)
+	d.Expect(ok).To(BeTrue())
+	d.Expect(version).To(BeEquivalentTo(2))
+	_, ok = d.ClientVersion(3, file)
+	d.Expect(ok).To(BeFalse())
+
+	d.Detach()
+	sessions, all = d.Published(file, nil)
+	d.Expect(sessions, all).To(BeEmpty())
+}
+
+func TestRestart(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.open(1, file, "a")
+	d.open(2, file, "b")
+	d.view(2)
+	d.Detach()
+	d.Expect(d.change(2, file, edit(0, 1, 0, 1, "c"))).To(BeEmpty())
+	d.Expect(d.open(1, "file:///w/b.go", "new")).To(BeEmpty())
+	d.Expect(d.view(1)).To(BeEmpty())
+	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
+	d.Expect(told(d.Replay(nil))).To(Equal("Open bc, Open new"), "the view that the server had, as it is now")
+	d.Expect(d.view(1)).To(Equal("Change a"))
+
+	d.Detach()
+	d.Expect(told(d.Close(1, file))).To(BeEmpty())
+	d.Expect(told(d.Replay(func(uri string) bool { return uri == file }))).To(Equal("Open new"))
+	d.Expect(d.change(2, file, `{"text":"poison"}`)).To(BeEmpty())
+	d.Expect(d.view(2)).To(BeEmpty())
+	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
+	d.Expect(d.open(3, file, "x")).To(BeEmpty())
+	d.Expect(told(d.Replay(nil))).To(Equal("Open poison, Open new"))
+}
+
+func TestOpenTwice(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.open(1, file, "a")
+	d.Expect(d.open(1, file, "b")).To(Equal("Change b"))
+	d.Expect(told(d.Close(1, file))).To(Equal("Close"))
+}
+
+func TestNotOpen(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.open(1, file, "a")
+	for _, session := range []Session{2, 1} {
+		list, err := d.Change(session, map[Session]string{1: "file:///w/b.go", 2: file}[session], 2, raws(`{"text":"b"}`))
+		d.Expect(err).To(MatchError(ErrNotOpen))
+		d.Expect(list).To(BeEmpty())
+	}
+	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
+}
+
+// TestBadChange: what the client has is not known any more, so it has nothing.
+func TestBadChange(t *testing.T) {
+	d := newDesk(t, Limits{})
+	d.open(1, file, "a")
+	list, err := d.Change(1, file, 2, raws(`{"text":"b"}`, `{}`))
+	d.Expect(err).To(MatchError(ErrChange))
+	d.Expect(told(list)).To(Equal("Close"))
+	d.Expect(d.Holds(1, file)).To(BeFalse())
+}
+
+func TestLimits(t *testing.T) {
+	uri := func(i int) string { return fmt.Sprintf("file:///w/%d.go", i) }
+	refused := func(d desk, list []Notification, err error, says string) {
+		d.Expect(err).To(MatchError(ErrLimit))
+		d.Expect(err).To(MatchError(ContainSubstring(says)))
+	}
+	t.Run("documents", func(t *testing.T) {
+		d := newDesk(t, Limits{Documents: 2})
+		d.open(1, uri(1), "")
+		d.open(1, uri(2), "")
+		list, err := d.Open(1, uri(3), "go", 1, "")
+		refused(d, list, err, "a client may have 2 open")
+		d.open(2, uri(3), "")
+		d.Close(1, uri(1))
+		d.open(1, uri(3), "")
+	})
+	t.Run("bytes of a client", func(t *testing.T) {
+		d := newDesk(t, Limits{Bytes: 10})
+		d.open(1, uri(1), "123456")
+		list, err := d.Open(1, uri(2), "go", 1, "12345")
+		refused(d, list, err, "a client may have 10 bytes of text open, with this it would be 11")
+		d.open(1, uri(2), "1234")
+		list, err = d.Change(1, uri(1), 2, raws(edit(0, 0, 0, 0, "x")))
+		refused(d, list, err, "10 bytes")
+		d.Expect(told(list)).To(Equal("Close"))
+		d.open(1, uri(1), "123456")
+		d.change(1, uri(1), `{"text":""}`)
+		d.open(1, uri(3), "123456")
+	})
+	t.Run("bytes of all", func(t *testing.T) {
+		d := newDesk(t, Limits{Bytes: 10, Total: 15})
+		d.open(1, uri(1), "1234567890")
+		list, err := d.Open(2, uri(2), "go", 1, "123456")
+		refused(d, list, err, "all clients together may have 15 bytes of text open, 10 are")
+		d.open(2, uri(2), "12345")
+		d.Drop(1)
+		d.open(3, uri(3), "1234567890")
+		d.Drop(2)
+		d.Drop(3)
+		_, bytes, _ := d.Stats()
+		d.Expect(bytes).To(BeZero())
+	})
+}
+
+func TestParams(t *testing.T) {
+	d := newDesk(t, Limits{})
+	list, err := d.Open(1, file, "go", 9, "<a>\n")
+	d.Expect(err).NotTo(HaveOccurred())
+	d.Expect(string(list[0].Params)).To(Equal(`{"textDocument":{"uri":"file:///w/a.go","languageId":"go","version":1,"text":"<a>\n"}}`))
+	list, err = d.Change(1, file, 10, raws(edit(0, 0, 0, 3, "")))
+	d.Expect(err).NotTo(HaveOccurred())
+	d.Expect(string(list[0].Params)).To(Equal(`{"textDocument":{"uri":"file:///w/a.go","version":2},` +
+		`"contentChanges":[{"range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}},"text":""}]}`))
+	text := "\n"
+	d.Expect(string(d.Save(1, file, &text)[0].Params)).To(Equal(`{"textDocument":{"uri":"file:///w/a.go"},"text":"\n"}`))
+	d.Expect(string(d.Close(1, file)[0].Params)).To(Equal(`{"textDocument":{"uri":"file:///w/a.go"}}`))
+	d.Expect(d.open(1, file, "")).To(Equal("Open "))
+}
+
+// TestViewCostsNothingAtRest: it is asked for every request.
+func TestViewCostsNothingAtRest(t *testing.T) {
+	d := newDesk(t, Limits{})
+	for i := range 100 {
+		d.open(1, fmt.Sprintf("file:///w/%d.go", i), "text")
+	}
+	d.change(1, "file:///w/1.go", `{"text":"dirty"}`)
+	d.Expect(testing.AllocsPerRun(100, func() { d.View(1, "file:///w/1.go") })).To(BeZero())
+}
+
+func BenchmarkChange(b *testing.B) {
+	set := NewSet(Limits{})
+	if _, err := set.Open(1, file, "go", 1, strings.Repeat("0123456789012345678901234567890\n", 1000)); err != nil {
+		b.Fatal(err)
+	}
+	changes := raws(edit(900, 3, 900, 4, "x"))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := set.Change(1, file, 1, changes); err != nil {
+			b.Fatal(err)
+		}
+		changes[0][len(changes[0])-3] ^= 1 // another letter, so that it is a change
+	}
+}
