@@ -1,0 +1,227 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/server"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// defaultGrace is for a launch that names none.
+const defaultGrace = 10 * time.Second
+
+// program is the multiplexer and its server. It is the handler of the control socket.
+type program struct {
+	dir             string
+	stderr          *os.File
+	mux             multiplexer
+	changes, urgent chan struct{}
+
+	quitting sync.Once
+	quit     chan struct{}
+
+	// storing keeps the state on disk in order.
+	storing sync.Mutex
+
+	mu     sync.Mutex
+	reason string // why the multiplexer quits
+	// report holds what is known of the server's process; the rest is the mux's.
+	report   lsp.Report
+	process  *server.Process // nil when nothing lives
+	launch   lsp.Launch      // without its environment
+	killed   bool
+	leaving  bool // Quit was asked for
+	executed int64
+	number   int64 // of reports
+	// tight says since when the server holds more than it may, in the words of a report.
+	tight string
+}
+
+// Do implements control.Handler.
+func (p *program) Do(command lsp.Command) lsp.Answer {
+	var err error
+	code := ""
+	switch command.Verb {
+	case lsp.Start:
+		code, err = p.start(command.Launch)
+	case lsp.HoldRequests:
+		if p.current(command.Incarnation) != nil {
+			p.mux.Hold(or(command.Reason, "the language server is being restarted"))
+		}
+	case lsp.Stop:
+		p.stop(command)
+	case lsp.Kill:
+		err = p.kill(command.Incarnation)
+		if err != nil {
+			code = lsp.CodeUnavailable
+		}
+	case lsp.Quit:
+		code, err = p.leave(command.Reason)
+	default:
+		code, err = lsp.CodeInvalid, fmt.Errorf("the multiplexer does not know %q; it speaks version %d of the protocol", command.Verb, lsp.Protocol)
+	}
+	if err != nil {
+		return lsp.Answer{Code: code, Error: err.Error()}
+	}
+	return lsp.Answer{}
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// current is the process of that incarnation, if it lives.
+func (p *program) current(incarnation int64) *server.Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.report.Incarnation != incarnation {
+		return nil
+	}
+	return p.process
+}
+
+// start begins an incarnation. Commands come one after another, so nothing starts beside it.
+func (p *program) start(launch *lsp.Launch) (code string, err error) {
+	if launch == nil || launch.Incarnation <= 0 {
+		return lsp.CodeInvalid, fmt.Errorf("a start needs what to start, and a number above 0")
+	}
+	p.mu.Lock()
+	before, alive, leaving := p.report.Incarnation, p.process != nil, p.leaving
+	p.mu.Unlock()
+	switch {
+	case leaving:
+		return lsp.CodeOldAlive, fmt.Errorf("the multiplexer is about to end")
+	case launch.Incarnation < before:
+		return lsp.CodeStale, fmt.Errorf("incarnation %d was started already", before)
+	case launch.Incarnation == before:
+		return "", nil
+	case alive:
+		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d lives; end it first", before)
+	}
+	next := lsp.Report{Protocol: lsp.Protocol, Incarnation: launch.Incarnation, Phase: lsp.Starting}
+	if err := p.store(next); err != nil {
+		return lsp.CodeUnavailable, fmt.Errorf("write down the start: %w", err)
+	}
+	p.mux.Configure(launch.Config)
+	process, failed := server.Start(*launch, p.stderr)
+	p.begun(next, launch, process, failed)
+	return "", nil
+}
+
+// begun takes over what came of a start.
+func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *lsp.StartError) {
+	if failed != nil {
+		report.Phase, report.StartError = lsp.Failed, failed
+		p.log("incarnation %d could not be started: %s", launch.Incarnation, failed.Message)
+	} else {
+		report.Phase, report.StartedAt = lsp.Running, process.StartedAt().UTC().Round(0)
+		report.PID, report.StartTicks = int64(process.Identity().PID), int64(process.Identity().Ticks)
+		report.BootID, _ = bootID()
+		p.log("incarnation %d of the server runs as process %d", launch.Incarnation, report.PID)
+	}
+	p.mu.Lock()
+	p.report, p.process, p.killed, p.tight = report, process, false, ""
+	p.launch = *launch
+	p.launch.Env = nil
+	if process != nil {
+		p.executed++
+	}
+	p.mu.Unlock()
+	p.keep()
+	if process != nil {
+		p.mux.Attach(launch.Incarnation, process.Stdin(), process.Stdout())
+		go p.follow(launch.Incarnation, process)
+	}
+	p.told()
+}
+
+// stop begins the ladder.
+func (p *program) stop(command lsp.Command) {
+	process := p.current(command.Incarnation)
+	if process == nil {
+		return
+	}
+	p.mu.Lock()
+	p.report.StopSent = true
+	grace := p.launch.Grace
+	p.mu.Unlock()
+	p.keep()
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	p.mux.Hold(or(command.Reason, "the language server is being restarted"))
+	process.Stop(p.mux.Shutdown, grace)
+}
+
+func (p *program) kill(incarnation int64) error {
+	process := p.current(incarnation)
+	if process == nil {
+		return nil
+	}
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+	return process.Kill()
+}
+
+// leave ends the multiplexer, once its server has ended.
+func (p *program) leave(reason string) (code string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != nil {
+		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d lives; end it first", p.report.Incarnation)
+	}
+	p.leaving = true
+	p.reason = or(p.reason, reason)
+	p.quitting.Do(func() { close(p.quit) })
+	return "", nil
+}
+
+func (p *program) farewell() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return or(p.reason, "the language server is stopped")
+}
+
+// terminate ends the server because the multiplexer was asked to end, by a signal: first the ladder, then the kill.
+func (p *program) terminate() {
+	p.mu.Lock()
+	p.leaving = true
+	process, incarnation, grace := p.process, p.report.Incarnation, p.launch.Grace
+	p.mu.Unlock()
+	if process == nil {
+		return
+	}
+	p.stop(lsp.Command{Incarnation: incarnation, Reason: "the language server is stopped"})
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-process.Done():
+	case <-timer.C:
+		_ = p.kill(incarnation)
+		<-process.Done()
+	}
+	p.settled(process)
+}
+
+// statePath is where a manager reads what is known when we are gone.
+func (p *program) statePath() string { return filepath.Join(p.dir, lsp.StateFile) }
+
+// store writes a report down, so that a reader sees the old one or the new.
+func (p *program) store(report lsp.Report) error {
+	return shim.WriteFile(p.statePath(), report, false)
+}

@@ -1,0 +1,199 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/server"
+)
+
+const (
+	// drainPatience is how long the last words of a server that has ended may take to be read.
+	drainPatience = time.Second
+	// samplePeriod is how often the server is measured, and busyOldest how old a request may be for a restart not to cut it off.
+	samplePeriod = 3 * time.Second
+	busyOldest   = time.Second
+)
+
+// follow waits for the end of an incarnation and says so.
+func (p *program) follow(incarnation int64, process *server.Process) {
+	<-process.LeaderDone()
+	p.drain(process)
+	p.mu.Lock()
+	asked := p.report.StopSent || p.killed
+	if p.report.Incarnation == incarnation {
+		p.report.LeaderExit = process.LeaderExit()
+	}
+	p.mu.Unlock()
+	p.mux.Detach(incarnation, asked)
+	select {
+	case <-process.Done():
+	default:
+		p.keep()
+		p.told()
+		<-process.Done()
+	}
+	process.Close()
+	p.settle(process)
+	exit := process.Exit()
+	p.log("incarnation %d has ended: %s", incarnation, describe(exit))
+	p.told()
+}
+
+// drain lets the mux read what the server has written before it ended, unless others of its tree hold the stream open.
+func (p *program) drain(process *server.Process) {
+	timer := time.NewTimer(drainPatience)
+	defer timer.Stop()
+	select {
+	case <-process.Drained():
+	case <-timer.C:
+	}
+}
+
+// settle records that nothing of an incarnation is left: first on disk, so that no manager has to guess afterwards.
+func (p *program) settle(process *server.Process) {
+	p.mu.Lock()
+	ended := p.report
+	p.mu.Unlock()
+	ended.Phase, ended.Exit, ended.LeaderExit, ended.MemoryBytes = lsp.Exited, process.Exit(), nil, 0
+	p.storing.Lock()
+	if err := p.store(ended); err != nil {
+		p.log("the end of the server could not be written down: %v", err)
+	}
+	p.storing.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report, p.process, p.tight = ended, nil, ""
+}
+
+// settled waits until the end of a process was recorded.
+func (p *program) settled(process *server.Process) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*drainPatience)
+	defer cancel()
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		over := p.process != process
+		p.mu.Unlock()
+		if over {
+			return
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+}
+
+// keep writes down what is known of the server's process.
+func (p *program) keep() {
+	p.storing.Lock()
+	defer p.storing.Unlock()
+	p.mu.Lock()
+	report := p.report
+	p.mu.Unlock()
+	if err := p.store(report); err != nil {
+		p.log("the state of the server could not be written down: %v", err)
+	}
+}
+
+func describe(exit *lsp.Exit) string {
+	switch {
+	case exit == nil || !exit.Known:
+		return "nobody saw how"
+	case exit.Signal != "":
+		return "ended by " + exit.Signal
+	default:
+		return fmt.Sprintf("exit code %d", exit.Code)
+	}
+}
+
+// Report implements control.Handler.
+func (p *program) Report() lsp.Report {
+	var report lsp.Report
+	p.mux.Fill(&report)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.number++
+	own := p.report
+	report.Protocol, report.Number, report.Incarnation, report.Phase = own.Protocol, p.number, own.Incarnation, own.Phase
+	report.PID, report.StartTicks, report.BootID, report.StartedAt = own.PID, own.StartTicks, own.BootID, own.StartedAt
+	report.Exit, report.LeaderExit, report.StartError, report.StopSent = own.Exit, own.LeaderExit, own.StartError, own.StopSent
+	report.MemoryBytes = own.MemoryBytes
+	report.Counters.Incarnations = p.executed
+	if p.tight != "" && !report.Restart {
+		report.Unhealthy, report.Message = lsp.ReasonMemoryLimit, p.tight
+		report.Restart = quiet(report)
+	}
+	return report
+}
+
+// quiet says that a restart would cut off nothing that has run for long.
+func quiet(report lsp.Report) bool {
+	return report.OldestRequest.IsZero() || time.Since(report.OldestRequest) < busyOldest
+}
+
+// Changes implements control.Handler.
+func (p *program) Changes() <-chan struct{} { return p.changes }
+
+// Urgent implements control.Handler.
+func (p *program) Urgent() <-chan struct{} { return p.urgent }
+
+func (p *program) changed() { poke(p.changes) }
+
+func (p *program) told() { poke(p.urgent) }
+
+func poke(channel chan struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
+	}
+}
+
+// cpu is the time that the server's tree has computed.
+func (p *program) cpu() time.Duration {
+	p.mu.Lock()
+	process := p.process
+	p.mu.Unlock()
+	if process == nil {
+		return 0
+	}
+	_, used, _ := process.Usage() // 0 is never progress
+	return used
+}
+
+// sample measures the server now and then.
+func (p *program) sample(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.measure()
+		pause(ctx, samplePeriod)
+	}
+}
+
+func (p *program) measure() {
+	p.mu.Lock()
+	process := p.process
+	p.mu.Unlock()
+	if process == nil {
+		return
+	}
+	memory, _, err := process.Usage()
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != process {
+		return
+	}
+	p.report.MemoryBytes = memory
+	limit := p.launch.Config.Limits.MemoryBytes
+	if limit > 0 && memory > limit {
+		p.tight = fmt.Sprintf("the server holds %d MiB of memory, the limit is %d MiB", memory>>20, limit>>20)
+		p.told()
+		return
+	}
+	p.tight = ""
+	p.changed()
+}

@@ -1,0 +1,195 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Stop implements runtime.Runtime: it begins the ladder, which is the multiplexer's.
+func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	if err := r.ask(ctx, uid, incarnation, lsp.Stop, askTimeout); err != nil {
+		return fmt.Errorf("end incarnation %d of language server %s: %w", incarnation, uid, err)
+	}
+	return nil
+}
+
+// Kill implements runtime.Runtime. A multiplexer that doesn't do it is killed itself, and its whole tree with it.
+func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	failed := r.ask(ctx, uid, incarnation, lsp.Kill, killTimeout)
+	if failed == nil {
+		return nil
+	}
+	held, err := r.multiplexer(ctx, uid)
+	if err == nil && held != nil && held.Alive() {
+		r.log.Info("The multiplexer of a language server is killed, for it does not kill the server", "uid", uid, "because", failed.Error())
+		err = r.host.Kill(ctx, uid, held.Number)
+	}
+	if err != nil {
+		return fmt.Errorf("kill incarnation %d of language server %s: %w", incarnation, uid, err)
+	}
+	return nil
+}
+
+// errSilent means: there is a multiplexer, and it can't be asked.
+var errSilent = errors.New("its multiplexer cannot be reached")
+
+// ask has the multiplexer end an incarnation. Nothing there to end is success.
+func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, verb lsp.Verb, timeout time.Duration) error {
+	held, err := r.multiplexer(ctx, uid)
+	if err != nil || held == nil || !held.Alive() {
+		return err
+	}
+	l := r.link(uid)
+	l.watch()
+	l.acting.Lock()
+	defer l.acting.Unlock()
+	l.mu.Lock()
+	if l.pending != nil && l.pending.Incarnation == incarnation {
+		l.pending, l.cancelled = nil, incarnation
+		l.mu.Unlock()
+		r.tell(uid)
+		return nil
+	}
+	client, report, leaving := l.client, l.report, l.quitting || !l.keep
+	l.mu.Unlock()
+	switch {
+	case held.LeaderExit != nil || client == nil || report == nil:
+		return errSilent
+	case verb == lsp.Kill && leaving && !serverLives(*report):
+		return errors.New("it stays although no server lives") // what is left to kill is the multiplexer
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := client.Do(ctx, lsp.Command{Verb: verb, Incarnation: incarnation})
+	if err == nil && answer.Code != "" {
+		err = errors.New(answer.Error)
+	}
+	return err
+}
+
+// serverLives says whether something of a server does.
+func serverLives(report lsp.Report) bool {
+	return report.Phase == lsp.Starting || report.Phase == lsp.Running
+}
+
+// Hold has the multiplexer admit no more requests to an incarnation, because it is about to be restarted. It is a courtesy to clients.
+func (r *Runtime) Hold(ctx context.Context, uid types.UID, incarnation int64, reason string) error {
+	l := r.known(uid)
+	if l == nil {
+		return nil
+	}
+	client := l.connection()
+	if client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := client.Do(ctx, lsp.Command{Verb: lsp.HoldRequests, Incarnation: incarnation, Reason: reason})
+	return err
+}
+
+// Keep says whether the multiplexer stays when no server lives: not when its object is stopped or deleted. It stays until it is told otherwise.
+func (r *Runtime) Keep(uid types.UID, keep bool) {
+	l := r.known(uid)
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.keep = keep
+	l.mu.Unlock()
+	l.retire()
+}
+
+// retire tells a multiplexer that is not to stay and has no server to quit.
+func (l *link) retire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.retiring || !l.mayRetire() {
+		return
+	}
+	l.retiring = l.runtime.spawn(l.quit)
+}
+
+func (l *link) mayRetire() bool {
+	return !l.keep && !l.quitting && l.client != nil && l.pending == nil && l.report != nil && !serverLives(*l.report)
+}
+
+func (l *link) quit() {
+	l.acting.Lock()
+	defer l.acting.Unlock()
+	l.mu.Lock()
+	l.retiring = false
+	if !l.mayRetire() { // a start came before
+		l.mu.Unlock()
+		return
+	}
+	l.quitting = true
+	client := l.client
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(l.runtime.life, askTimeout)
+	defer cancel()
+	answer, err := client.Do(ctx, lsp.Command{Verb: lsp.Quit, Reason: "the language server is stopped"})
+	if err == nil && answer.Code == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// One that is ending hangs up before it answers. One that doesn't answer is dialled anew, and told again.
+	if l.client == client && (err == nil || ctx.Err() != nil) {
+		l.quitting = false
+		client.Close()
+	}
+}
+
+// Forget implements runtime.Runtime.
+func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
+	held, err := r.multiplexer(ctx, uid)
+	if err != nil {
+		return err
+	}
+	if held != nil && held.Alive() {
+		return r.hasten(ctx, uid, held)
+	}
+	l := r.link(uid)
+	l.acting.Lock()
+	defer l.acting.Unlock()
+	if err := r.host.Forget(ctx, uid); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(r.Directory(uid)); err != nil {
+		return fmt.Errorf("forget language server %s: %w", uid, err)
+	}
+	l.mu.Lock()
+	l.forgotten = true
+	l.mu.Unlock()
+	r.mu.Lock()
+	if r.links[uid] == l {
+		delete(r.links, uid)
+	}
+	r.mu.Unlock()
+	return nil
+}
+
+// hasten refuses to forget what lives, and sees to it that a multiplexer without a server doesn't for long.
+func (r *Runtime) hasten(ctx context.Context, uid types.UID, held *runtime.Incarnation) error {
+	l := r.link(uid)
+	l.watch()
+	r.Keep(uid, false)
+	if v := l.view(); v.report == nil && !v.young {
+		if err := r.host.Kill(ctx, uid, held.Number); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("forget language server %s: its multiplexer still lives", uid)
+}

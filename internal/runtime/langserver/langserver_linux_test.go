@@ -1,0 +1,288 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const uid = types.UID("first")
+
+func TestAServerIsStartedWithWhatWasAskedFor(t *testing.T) {
+	t.Setenv("BERTH_SECRET", "hidden")
+	t.Setenv("INHERITED", "from-the-manager")
+	b := newBench(t)
+	b.Expect(b.observe(uid)).To(BeZero())
+	running := b.start(uid, 1)
+	b.Expect(shim.Identify(int(running.PID))).To(Equal(identity(running)))
+	b.Expect(running).To(And(HaveField("UID", uid), HaveField("StartedAt", Not(BeZero())), HaveField("BootID", Not(BeEmpty())),
+		HaveField("Containment", Not(BeEmpty())), HaveField("Name", "languageservers/default/first")))
+	b.ready(uid, 1)
+	b.Expect(b.woken).To(Receive(Equal(uid)))
+	report, _ := b.Report(uid)
+	b.Expect(report).To(And(HaveField("ServerName", "tester"), HaveField("Counters.Incarnations", int64(1))))
+
+	said := b.connect(uid).hover()
+	b.Expect(said[:2]).To(Equal([]string{strconv.Itoa(int(running.PID)), b.dir}))
+	b.Expect(said).To(ContainElements("ASKED_FOR=this", "INHERITED=from-the-manager"))
+	b.Expect(said).NotTo(ContainElement(ContainSubstring("hidden")))
+	info, err := os.Stat(b.Endpoint(uid))
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
+	info, err = os.Stat(b.Directory(uid))
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o700)))
+	state, err := os.ReadFile(b.Directory(uid) + "/state.json")
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(string(state)).NotTo(ContainSubstring("ASKED_FOR"), "no environment is on disk")
+}
+
+func TestARestartKeepsConnections(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	e := b.connect(uid)
+	multiplexer := b.multiplexer(uid)
+	for incarnation := int64(1); incarnation <= 3; incarnation++ {
+		running := b.await(uid, incarnation, runtime.Running)
+		b.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(running.PID))))
+		b.signal(identity(running), unix.SIGKILL)
+		ended := b.await(uid, incarnation, runtime.Exited)
+		b.Expect(ended.Exit).To(And(HaveField("Known", true), HaveField("Signal", "SIGKILL"), HaveField("FinishedAt", Not(BeZero()))))
+		b.Expect(b.Start(t.Context(), b.process(uid, incarnation+1))).To(Succeed())
+	}
+	b.Expect(b.multiplexer(uid)).To(Equal(multiplexer), "it is the same multiplexer")
+}
+
+func TestAnExitCodeIsTold(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	e := b.connect(uid)
+	e.send(map[string]any{"jsonrpc": "2.0", "id": 99, "method": "textDocument/definition", "params": anywhere})
+	b.Expect(b.await(uid, 1, runtime.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
+}
+
+func TestStopGoesDownTheLadder(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	b.Expect(b.Stop(t.Context(), uid, 2)).To(Succeed(), "another incarnation is none of its business")
+	b.Expect(b.observe(uid)).To(And(HaveField("Phase", runtime.Running), HaveField("StopSent", false)))
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.observe(uid).StopSent).To(BeTrue(), "it is known at once")
+	b.Expect(b.await(uid, 1, runtime.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")), "the protocol's own way")
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "there is nothing left to end")
+	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.multiplexer(uid)).NotTo(BeZero(), "it stays")
+}
+
+func TestKillTakesAStubbornServer(t *testing.T) {
+	b := newBench(t)
+	running := b.start(uid, 1, "stubborn")
+	multiplexer := b.multiplexer(uid)
+	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Signal).To(Equal("SIGKILL"))
+	b.isGone(identity(running))
+	b.Expect(b.multiplexer(uid)).To(Equal(multiplexer))
+}
+
+func TestKillTakesAMultiplexerThatDoesNotAnswer(t *testing.T) {
+	b := newBench(t)
+	running := b.start(uid, 1)
+	multiplexer := b.multiplexer(uid)
+	b.signal(multiplexer, unix.SIGSTOP)
+	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
+	ended := b.await(uid, 1, runtime.Exited)
+	b.Expect(ended.Exit.Known).To(BeFalse())
+	b.isGone(multiplexer)
+	b.isGone(identity(running))
+}
+
+func TestALostMultiplexerTakesItsServerWithIt(t *testing.T) {
+	b := newBench(t)
+	running := b.start(uid, 1, "stubborn")
+	multiplexer := b.multiplexer(uid)
+	b.signal(multiplexer, unix.SIGKILL)
+	ended := b.await(uid, 1, runtime.Exited)
+	b.Expect(ended.Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("SIGKILL")), HaveField("FinishedAt", Not(BeZero()))))
+	b.isGone(identity(running))
+	_, known := b.Report(uid)
+	b.Expect(known).To(BeFalse())
+	b.close()
+	b.open()
+	b.Expect(b.observe(uid).Exit).To(Equal(ended.Exit), "another manager says the same")
+
+	b.start(uid, 2)
+	b.Expect(b.multiplexer(uid)).NotTo(Equal(multiplexer))
+	b.Expect(b.connect(uid).hover()).NotTo(BeEmpty())
+}
+
+func TestAnotherManagerFindsEverything(t *testing.T) {
+	b := newBench(t)
+	first := b.start(uid, 1)
+	second := b.start("second", 4)
+	b.ready(uid, 1)
+	e := b.connect(uid)
+	multiplexer := b.multiplexer(uid)
+	b.close()
+	b.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(first.PID))), "clients don't notice that there is no manager")
+	b.open()
+	b.Expect(b.observe(uid)).To(Equal(first), "at once")
+	b.Expect(b.observe("second")).To(Equal(second))
+	report, known := b.Report(uid)
+	b.Expect(known).To(BeTrue())
+	b.Expect(report.Clients).To(Equal(1))
+	b.Expect(b.multiplexer(uid)).To(Equal(multiplexer))
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.await(uid, 1, runtime.Exited)
+	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
+	third := b.await(uid, 2, runtime.Running)
+	b.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(third.PID))))
+}
+
+func TestAStoppedObjectKeepsNothing(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	multiplexer := b.multiplexer(uid)
+	b.Expect(b.Forget(t.Context(), uid)).NotTo(Succeed(), "it lives")
+	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Running))
+	b.Keep(uid, false)
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.Eventually(func(g Gomega) {
+		now := b.observe(uid)
+		if now.Alive() {
+			g.Expect(now.StopSent).To(BeTrue())
+		}
+		g.Expect(now.Phase).To(Equal(runtime.Exited))
+	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
+	b.isGone(multiplexer) // nothing was called ended before this was
+	b.Expect(b.observe(uid).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0))))
+	b.Expect(b.Endpoint(uid)).NotTo(BeAnExistingFile())
+
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
+	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Exited), "that one was started already")
+	b.start(uid, 2)
+	b.Keep(uid, false)
+	b.Expect(b.Kill(t.Context(), uid, 2)).To(Succeed())
+	b.await(uid, 2, runtime.Exited)
+	b.Expect(b.Forget(t.Context(), uid)).To(Succeed())
+	b.Expect(b.Directory(uid)).NotTo(BeADirectory())
+	b.Expect(b.observe(uid)).To(BeZero())
+	b.Expect(b.Forget(t.Context(), uid)).To(Succeed(), "again")
+}
+
+func TestWhatIsEndingIsAliveUntilItsMultiplexerIsGone(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.await(uid, 1, runtime.Exited)
+	multiplexer := b.multiplexer(uid)
+	b.signal(multiplexer, unix.SIGSTOP) // it will not hear that it has to quit
+	b.Keep(uid, false)
+	now := b.observe(uid)
+	b.Expect(now).To(And(HaveField("Phase", runtime.Running), HaveField("StopSent", true), HaveField("Exit", BeNil()), HaveField("LeaderExit.Known", true)))
+	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
+	b.await(uid, 1, runtime.Exited)
+	b.isGone(multiplexer)
+}
+
+func TestAStartThatFails(t *testing.T) {
+	b := newBench(t)
+	p := b.process(uid, 1)
+	p.Command = []string{"there-is-no-such-server"}
+	b.Expect(b.Start(t.Context(), p)).To(Succeed())
+	b.Expect(b.await(uid, 1, runtime.Failed).StartError).To(And(HaveField("Reason", shim.ReasonCommandNotFound), HaveField("Message", ContainSubstring("there-is-no-such-server"))))
+	p = b.process(uid, 2)
+	p.Dir = "/nowhere"
+	b.Expect(b.Start(t.Context(), p)).To(Succeed())
+	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(2)), HaveField("StartError.Reason", shim.ReasonWorkingDirMissing)))
+	b.start(uid, 3)
+}
+
+func TestNumbersOnlyRise(t *testing.T) {
+	b := newBench(t)
+	running := b.start(uid, 5)
+	b.Expect(b.Start(t.Context(), b.process(uid, 5))).To(Succeed())
+	b.Expect(b.observe(uid)).To(Equal(running), "it isn't started again")
+	b.Expect(b.Start(t.Context(), b.process(uid, 4))).To(MatchError(runtime.ErrStale))
+	b.Expect(b.Start(t.Context(), b.process(uid, 6))).To(MatchError(runtime.ErrOldAlive))
+	b.Expect(b.observe(uid)).To(Equal(running))
+	b.signal(b.multiplexer(uid), unix.SIGKILL)
+	b.await(uid, 5, runtime.Exited)
+	b.Expect(b.Start(t.Context(), b.process(uid, 4))).To(MatchError(runtime.ErrStale), "it is remembered without a multiplexer")
+	b.Expect(b.Start(t.Context(), runtime.Process{UID: "../up", Incarnation: 1, Command: []string{"x"}})).NotTo(Succeed())
+}
+
+func TestAMultiplexerThatCannotRun(t *testing.T) {
+	b := newBench(t)
+	b.Runtime.program = "/etc/passwd"
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
+	b.Expect(b.await(uid, 1, runtime.Failed).StartError.Reason).To(Equal(shim.ReasonPermissionDenied))
+	b.Runtime.program = "/bin/true" // it ends without a word
+	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
+	b.Expect(b.await(uid, 2, runtime.Exited).Exit.Known).To(BeFalse())
+}
+
+func TestAnEndBeforeTheMultiplexerHeardOfTheStart(t *testing.T) {
+	b := newBench(t)
+	b.Expect(os.WriteFile(b.dir+"/silent", []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755)).To(Succeed())
+	b.Runtime.program = b.dir + "/silent"
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
+	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", runtime.Starting)))
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed(), "it is under way")
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Unknown), "nobody can ask this multiplexer")
+	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Known).To(BeFalse())
+}
+
+func TestWhatWasForgottenByForceIsCleanedUp(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	found, err := b.machine.Observe(t.Context(), uid)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(b.machine.Stop(t.Context(), uid, found[0].Number)).To(Succeed(), "as the collector of leftovers does it")
+	b.Expect(b.await(uid, 1, runtime.Exited).Exit).To(HaveField("Known", true), "a multiplexer that is asked to end ends its server first")
+	b.Expect(b.machine.Forget(t.Context(), uid)).To(Succeed())
+	b.close()
+	b.open()
+	b.Expect(b.Directory(uid)).NotTo(BeADirectory())
+	b.Expect(b.observe(uid)).To(BeZero())
+}
+
+func TestTheLogHoldsWhatTheServerSays(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	b.Eventually(func(g Gomega) {
+		log, err := b.OpenLog(context.Background(), uid)
+		g.Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = log.Close() }()
+		text := make([]byte, 64<<10)
+		n, _ := log.ReadAt(text, 0)
+		g.Expect(bytes.Contains(text[:n], []byte("incarnation 1 of the server runs"))).To(BeTrue())
+	}).WithTimeout(patience).Should(Succeed())
+}
+
+func TestAClosedRuntimeStartsNothing(t *testing.T) {
+	b := newBench(t)
+	b.start(uid, 1)
+	b.Runtime.Close()
+	b.Runtime.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	b.Expect(errors.Is(b.Start(ctx, b.process(uid, 2)), context.Canceled)).To(BeTrue())
+}

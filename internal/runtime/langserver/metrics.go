@@ -1,0 +1,137 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// measures are the sums over all language servers of what their multiplexers report. No label holds the name of an object.
+var measures = newCensus()
+
+func init() { metrics.Registry.MustRegister(measures) }
+
+// census adds up reports. What a multiplexer counted stays in the sums when it is gone, so that counters never fall.
+type census struct {
+	mu      sync.Mutex
+	reports map[types.UID]lsp.Report
+	before  lsp.Counters // of multiplexers that are gone
+	counts  []count
+	gauges  []gauge
+}
+
+type count struct {
+	desc  *prometheus.Desc
+	value func(lsp.Counters) float64
+}
+
+type gauge struct {
+	desc  *prometheus.Desc
+	value func(lsp.Report) float64
+}
+
+func newCensus() *census {
+	describe := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("berth_lsp_"+name, help, nil, nil) }
+	counter := func(name, help string, value func(lsp.Counters) int64) count {
+		return count{describe(name, help), func(c lsp.Counters) float64 { return float64(value(c)) }}
+	}
+	measure := func(name, help string, value func(lsp.Report) int) gauge {
+		return gauge{describe(name, help), func(r lsp.Report) float64 { return float64(value(r)) }}
+	}
+	return &census{
+		reports: map[types.UID]lsp.Report{},
+		counts: []count{
+			counter("requests_total", "Requests that clients made.", func(c lsp.Counters) int64 { return c.Requests }),
+			counter("held_requests_total", "Requests that waited for a restart.", func(c lsp.Counters) int64 { return c.HeldTotal }),
+			counter("replayed_requests_total", "Requests that were sent to a second incarnation of the server.", func(c lsp.Counters) int64 { return c.Replayed }),
+			counter("failed_requests_total", "Requests that the multiplexer answered with an error of its own.", func(c lsp.Counters) int64 { return c.Failed }),
+			counter("cancelled_requests_total", "Requests that were cancelled because they were too old.", func(c lsp.Counters) int64 { return c.Cancelled }),
+			counter("frames_total", "Messages relayed, both ways.", func(c lsp.Counters) int64 { return c.Frames }),
+			counter("message_bytes_total", "Bytes of the messages relayed.", func(c lsp.Counters) int64 { return c.Bytes }),
+			counter("frames_rejected_total", "Messages that broke a bound or the protocol.", func(c lsp.Counters) int64 { return c.Rejected }),
+			counter("slow_clients_total", "Connections closed because the client did not read.", func(c lsp.Counters) int64 { return c.SlowClients }),
+			counter("view_switches_total", "Times a server was given another client's text.", func(c lsp.Counters) int64 { return c.ViewSwitches }),
+			counter("canary_failures_total", "Canary requests without an answer of use.", func(c lsp.Counters) int64 { return c.CanaryFailed }),
+			counter("incarnations_total", "Servers that were executed.", func(c lsp.Counters) int64 { return c.Incarnations }),
+			{describe("hold_seconds_total", "Seconds that held requests waited."), func(c lsp.Counters) float64 { return time.Duration(c.HeldNanos).Seconds() }},
+		},
+		gauges: []gauge{
+			measure("servers", "Language servers that serve.", func(r lsp.Report) int { return truth(r.Initialized && serverLives(r)) }),
+			measure("clients", "Clients that are connected.", func(r lsp.Report) int { return r.Clients }),
+			measure("open_documents", "Documents that clients have open.", func(r lsp.Report) int { return r.OpenDocuments }),
+			measure("held_requests", "Requests that wait for a restart.", func(r lsp.Report) int { return r.Held }),
+			measure("in_flight_requests", "Requests that servers owe an answer.", func(r lsp.Report) int { return r.InFlight }),
+			{describe("memory_bytes", "Memory that the trees of servers hold."), func(r lsp.Report) float64 { return float64(r.MemoryBytes) }},
+		},
+	}
+}
+
+func truth(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// note takes the newest report of a multiplexer.
+func (c *census) note(uid types.UID, report lsp.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reports[uid] = report
+}
+
+// drop is for a multiplexer that is gone, or that this manager hears no more of.
+func (c *census) drop(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = add(c.before, c.reports[uid].Counters)
+	delete(c.reports, uid)
+}
+
+// Describe implements prometheus.Collector.
+func (c *census) Describe(out chan<- *prometheus.Desc) {
+	for _, counter := range c.counts {
+		out <- counter.desc
+	}
+	for _, gauge := range c.gauges {
+		out <- gauge.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *census) Collect(out chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := c.before
+	values := make([]float64, len(c.gauges))
+	for _, report := range c.reports {
+		total = add(total, report.Counters)
+		for i, gauge := range c.gauges {
+			values[i] += gauge.value(report)
+		}
+	}
+	for _, counter := range c.counts {
+		out <- prometheus.MustNewConstMetric(counter.desc, prometheus.CounterValue, counter.value(total))
+	}
+	for i, gauge := range c.gauges {
+		out <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, values[i])
+	}
+}
+
+// add gives the sum of both, but for the time of the last start, which is no sum.
+func add(a, b lsp.Counters) lsp.Counters {
+	return lsp.Counters{
+		Requests: a.Requests + b.Requests, HeldTotal: a.HeldTotal + b.HeldTotal, Replayed: a.Replayed + b.Replayed, Failed: a.Failed + b.Failed,
+		Frames: a.Frames + b.Frames, Bytes: a.Bytes + b.Bytes, Rejected: a.Rejected + b.Rejected, SlowClients: a.SlowClients + b.SlowClients,
+		ViewSwitches: a.ViewSwitches + b.ViewSwitches, CanaryFailed: a.CanaryFailed + b.CanaryFailed, Cancelled: a.Cancelled + b.Cancelled,
+		HeldNanos: a.HeldNanos + b.HeldNanos, Incarnations: a.Incarnations + b.Incarnations,
+	}
+}

@@ -1,0 +1,200 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// view is what a link knew at one moment.
+type view struct {
+	report    *lsp.Report // nil when it isn't to be relied on
+	young     bool        // the multiplexer was started or heard of a moment ago
+	pending   int64
+	cancelled int64
+	leaving   bool // the multiplexer is to end, or was told to
+}
+
+func (l *link) view() view {
+	report, fresh := l.newest()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := view{cancelled: l.cancelled, leaving: l.quitting || !l.keep, young: time.Since(l.since) < youth}
+	if fresh {
+		v.report = &report
+	}
+	if l.pending != nil {
+		v.pending = l.pending.Incarnation
+	}
+	return v
+}
+
+// Observe implements runtime.Runtime: incarnations are those of the server.
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	var v view
+	l := r.known(uid)
+	if l != nil {
+		v = l.view()
+	}
+	// The link first: if its multiplexer ends in between, what it wrote down is newer than what it said.
+	held, err := r.multiplexer(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	if l == nil && held != nil && held.Alive() {
+		r.link(uid).watch()
+	}
+	state, err := r.state(uid)
+	if err != nil {
+		return nil, err
+	}
+	var found *runtime.Incarnation
+	switch {
+	case held == nil || !held.Alive():
+		found = gone(v, held, state)
+	case held.Phase == runtime.Unknown:
+		found = unknown(newestOf(v, state), held.Message)
+	case held.LeaderExit != nil:
+		found = dying(newestOf(v, state), held)
+	default:
+		found = living(v, state)
+	}
+	if found == nil {
+		return nil, nil
+	}
+	found.UID = uid
+	if held != nil {
+		found.Name, found.Node, found.Containment = held.Name, held.Node, held.Containment
+	}
+	return []runtime.Incarnation{*found}, nil
+}
+
+func newestOf(v view, state lsp.Report) int64 {
+	newest := max(state.Incarnation, v.pending, v.cancelled)
+	if v.report != nil {
+		newest = max(newest, v.report.Incarnation)
+	}
+	return newest
+}
+
+// gone is for a multiplexer that is not there any more: nothing of a server lives, for all of it was in the multiplexer's tree.
+func gone(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnation {
+	newest := newestOf(v, state)
+	switch {
+	case newest == 0:
+		return nil
+	case newest == state.Incarnation && (state.Exit != nil || state.StartError != nil):
+		return translate(state)
+	}
+	found := &runtime.Incarnation{Number: newest}
+	if newest == state.Incarnation {
+		found = translate(state)
+	}
+	if held != nil && held.Phase == runtime.Failed && newest == v.pending {
+		found.Phase, found.StartError = runtime.Failed, held.StartError
+		return found
+	}
+	found.Phase = runtime.Exited
+	if found.Exit, found.LeaderExit = found.LeaderExit, nil; found.Exit != nil {
+		return found // the server itself had ended, and its multiplexer before the rest of its tree had
+	}
+	found.Exit = &runtime.Exit{Message: "nobody saw how the server ended: its multiplexer was not there any more"}
+	if held != nil && held.Exit != nil {
+		found.Exit.FinishedAt = held.Exit.FinishedAt
+		found.Exit.Message = "nobody saw how the server ended: its multiplexer " + describe(held.Exit) + " before"
+	}
+	return found
+}
+
+func describe(exit *runtime.Exit) string {
+	switch {
+	case !exit.Known:
+		return "ended unseen"
+	case exit.Signal != "":
+		return "was ended by " + exit.Signal
+	default:
+		return fmt.Sprintf("ended with exit code %d", exit.Code)
+	}
+}
+
+func unknown(number int64, message string) *runtime.Incarnation {
+	if number == 0 {
+		return nil
+	}
+	return &runtime.Incarnation{Number: number, Phase: runtime.Unknown, Message: message}
+}
+
+// dying is for a multiplexer that has ended while others of its tree are being ended.
+func dying(number int64, held *runtime.Incarnation) *runtime.Incarnation {
+	if number == 0 {
+		return nil
+	}
+	return &runtime.Incarnation{
+		Number: number, Phase: runtime.Running, PID: held.PID, StartTicks: held.StartTicks, BootID: held.BootID, StartedAt: held.StartedAt,
+		LeaderExit: &runtime.Exit{FinishedAt: held.LeaderExit.FinishedAt, Message: "its multiplexer " + describe(held.LeaderExit)},
+	}
+}
+
+// living is for a multiplexer that runs.
+func living(v view, state lsp.Report) *runtime.Incarnation {
+	said := state
+	if v.report != nil && v.report.Incarnation > 0 {
+		said = *v.report
+	}
+	switch {
+	case v.pending > said.Incarnation && (v.report != nil || v.young):
+		return &runtime.Incarnation{Number: v.pending, Phase: runtime.Starting}
+	case v.report == nil:
+		return unknown(newestOf(v, state), "the multiplexer of the language server runs, but cannot be reached")
+	case v.cancelled > said.Incarnation:
+		return ending(v, &runtime.Incarnation{Number: v.cancelled, Phase: runtime.Exited, Exit: &runtime.Exit{Message: "it was ended before it was started"}})
+	case said.Incarnation == 0:
+		return nil
+	case v.report.Incarnation == 0 && state.Exit == nil && state.StartError == nil:
+		// The multiplexer is a new one, and the one before was lost with its server.
+		return ending(v, &runtime.Incarnation{Number: said.Incarnation, Phase: runtime.Exited, Exit: &runtime.Exit{
+			Message: "nobody saw how the server ended: its multiplexer was not there any more",
+		}})
+	}
+	return ending(v, translate(said))
+}
+
+// ending keeps a server from being taken for ended while the multiplexer that is to end with it lives.
+func ending(v view, found *runtime.Incarnation) *runtime.Incarnation {
+	if !v.leaving || found.Alive() {
+		return found
+	}
+	found.LeaderExit = found.Exit
+	if found.LeaderExit == nil {
+		found.LeaderExit = &runtime.Exit{Message: "it could not be started"}
+	}
+	found.Phase, found.Exit, found.StartError, found.StopSent = runtime.Running, nil, nil, true
+	return found
+}
+
+// translate says in the words of the runtime what a multiplexer said.
+func translate(report lsp.Report) *runtime.Incarnation {
+	found := &runtime.Incarnation{
+		Number: report.Incarnation, Phase: runtime.Phase(report.Phase), PID: report.PID, StartTicks: report.StartTicks, BootID: report.BootID,
+		StartedAt: report.StartedAt, Exit: exitOf(report.Exit), LeaderExit: exitOf(report.LeaderExit), StopSent: report.StopSent,
+	}
+	if report.StartError != nil {
+		found.StartError = &runtime.StartError{Reason: report.StartError.Reason, Message: report.StartError.Message}
+	}
+	return found
+}
+
+func exitOf(exit *lsp.Exit) *runtime.Exit {
+	if exit == nil {
+		return nil
+	}
+	return &runtime.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt, Message: exit.Message}
+}
