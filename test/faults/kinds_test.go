@@ -25,6 +25,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/languageserver"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -100,6 +101,18 @@ var subjects = []subject{
 			return kind
 		},
 		asynchronous: true,
+	},
+	{
+		// The runtime of these tests has no multiplexer: a server that runs serves.
+		name: "LanguageServer",
+		object: func() process.Object {
+			return &v1alpha1.LanguageServer{Spec: v1alpha1.LanguageServerSpec{
+				Language: "go", Workspace: v1alpha1.Workspace{Folders: []string{"/src"}},
+			}}
+		},
+		kind: func(_ *testing.T, _ context.Context, p parts) process.Kind {
+			return languageserver.New(p.client, p.reader, p.runtime, p.clock)
+		},
 	},
 }
 

@@ -191,6 +191,10 @@ func (w *world) old(lag int, target process.Object) error {
 		w.past[at].(*v1alpha1.Instance).DeepCopyInto(target)
 	case *v1alpha1.DevServer:
 		w.past[at].(*v1alpha1.DevServer).DeepCopyInto(target)
+	case *v1alpha1.LanguageServer:
+		w.past[at].(*v1alpha1.LanguageServer).DeepCopyInto(target)
+	default:
+		w.t.Fatalf("the cache of these tests does not know %T", target)
 	}
 	return nil
 }
