@@ -3,7 +3,10 @@
 
 package wire
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // maxDepth is how deep a message may be nested: decoders behind us recurse.
 const maxDepth = 512
@@ -28,6 +31,13 @@ func (s *scanner) fail(what string) error {
 
 // peek passes over white space and returns the next byte, or 0 at the end.
 func (s *scanner) peek() byte {
+	if s.at < len(s.body) && s.body[s.at] > ' ' {
+		return s.body[s.at]
+	}
+	return s.space()
+}
+
+func (s *scanner) space() byte {
 	for ; s.at < len(s.body); s.at++ {
 		switch c := s.body[s.at]; c {
 		case ' ', '\t', '\r', '\n':
@@ -69,6 +79,13 @@ func (s *scanner) colon() error {
 	return nil
 }
 
+// allPlain says that eight bytes all stand for themselves: none is below a space, a quote or a backslash.
+func allPlain(word uint64) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := word^'"'*ones, word^'\\'*ones
+	return ((word-' '*ones)&^word|(quote-ones)&^quote|(backslash-ones)&^backslash)&highs == 0
+}
+
 // str consumes a string.
 func (s *scanner) str() (escaped bool, err error) {
 	if s.at >= len(s.body) || s.body[s.at] != '"' {
@@ -76,9 +93,14 @@ func (s *scanner) str() (escaped bool, err error) {
 	}
 	body, i := s.body, s.at+1
 	for i < len(body) {
-		if plain[body[i]] {
+		for i+8 <= len(body) && allPlain(binary.LittleEndian.Uint64(body[i:])) {
+			i += 8
+		}
+		for i < len(body) && plain[body[i]] {
 			i++
-			continue
+		}
+		if i == len(body) {
+			break
 		}
 		s.at = i
 		switch body[i] {

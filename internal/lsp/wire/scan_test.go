@@ -5,6 +5,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -232,5 +233,20 @@ func BenchmarkRelay(b *testing.B) {
 				out = e.AppendWithID(out[:0], body, []byte("12345"))
 			}
 		})
+	}
+}
+
+// TestAllPlain tries every byte at every place.
+func TestAllPlain(t *testing.T) {
+	for place := range 8 {
+		for other := range 256 {
+			for c := range 256 {
+				word := bytes.Repeat([]byte{byte(other)}, 8)
+				word[place] = byte(c)
+				if got, want := allPlain(binary.LittleEndian.Uint64(word)), plain[c] && plain[other]; got != want {
+					t.Fatalf("% x: %v", word, got)
+				}
+			}
+		}
 	}
 }
