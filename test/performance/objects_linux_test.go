@@ -37,11 +37,11 @@ func empty(t *testing.T, namespace string) {
 	t.Helper()
 	g := NewWithT(t)
 	ctx := backgroundContext
-	for _, object := range []client.Object{&v1alpha1.Instance{}, &v1alpha1.DevServer{}} {
+	for _, object := range []client.Object{&v1alpha1.Instance{}, &v1alpha1.DevServer{}, &v1alpha1.LanguageServer{}} {
 		g.Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
 	}
 	g.Eventually(func(g Gomega) {
-		for _, kind := range []string{"InstanceList", "DevServerList"} {
+		for _, kind := range []string{"InstanceList", "DevServerList", "LanguageServerList"} {
 			list := &metav1.PartialObjectMetadataList{}
 			list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 			g.Expect(k8s.List(ctx, list, client.InNamespace(namespace))).To(Succeed())

@@ -1,0 +1,79 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/test/lspclient"
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+const (
+	// asks is how often each way is asked in a round, in turns of so many.
+	asks  = 3000
+	turns = 100
+)
+
+// TestMultiplexerLatency compares a request through the multiplexer with the same request to the same server without it, in turns.
+func TestMultiplexerLatency(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	g.Expect(script.Script{Quiet: true}.Write(dir, "direct")).To(Succeed())
+	g.Expect(script.Script{Quiet: true}.Write(dir, "shared")).To(Succeed())
+	m := startMultiplexer(t)
+	m.serve(1, lsp.Config{Language: "fake", Folders: []string{dir}}, dir, fakePath(t), "-dir", dir, "-name", "shared")
+	direct, shared := overPipes(t, fakePath(t), "-dir", dir, "-name", "direct"), overSocket(t, m)
+	uri := lspclient.URI(dir, "one.txt")
+	for _, c := range []wireClient{direct, shared} {
+		c.ask(t, frame(t, 1, "initialize", map[string]any{"processId": nil, "rootUri": nil, "capabilities": map[string]any{}}), 1)
+		for _, notification := range [][]byte{
+			frame(t, 0, "initialized", map[string]any{}),
+			frame(t, 0, "textDocument/didOpen", map[string]any{
+				"textDocument": map[string]any{"uri": uri, "languageId": "fake", "version": 1, "text": "hello world\n"},
+			}),
+		} {
+			_, err := c.Write(notification)
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	for name, size := range map[string]struct{ question, answer int }{"300 B": {}, "question of 32 KiB": {question: 32 << 10}, "answer of 32 KiB": {answer: 32 << 10}} {
+		params := lspclient.At(uri, lspclient.Position{Character: 1})
+		params["padding"] = strings.Repeat("x", max(0, size.question-300))
+		params["fake"] = map[string]any{"pad": max(0, size.answer-300)}
+		request := frame(t, 7, "textDocument/hover", params)
+		var p50, p99 []float64
+		for range rounds {
+			own, theirs := askInTurns(t, direct, shared, request)
+			p50 = append(p50, median(theirs)-median(own))
+			p99 = append(p99, percentile(theirs, 99)-percentile(own, 99))
+			note("language server, "+name+": direct and through the multiplexer, p50", "%.0f µs, %.0f µs", median(own), median(theirs))
+		}
+		atMost(t, "language server, "+name+": added by the multiplexer, p50", median(p50), 100, 3, " µs")
+		atMost(t, "language server, "+name+": added by the multiplexer, p99", median(p99)/1000, 1, 8, " ms")
+	}
+}
+
+// askInTurns gives the times of both ways, in microseconds.
+func askInTurns(t *testing.T, direct, shared wireClient, request []byte) (own, theirs []float64) {
+	t.Helper()
+	measure := func(c wireClient) (times []float64) {
+		for range turns {
+			began := time.Now()
+			c.ask(t, request, 7)
+			times = append(times, float64(time.Since(began))/float64(time.Microsecond))
+		}
+		return times
+	}
+	for range asks / turns {
+		own = append(own, measure(direct)...)
+		theirs = append(theirs, measure(shared)...)
+	}
+	return own, theirs
+}

@@ -1,0 +1,194 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/test/lspclient"
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+// editors is how many clients look at one workspace.
+const editors = 3
+
+// TestSharedServerMemory compares one gopls with three clients with three gopls, each with one.
+func TestSharedServerMemory(t *testing.T) {
+	folder, files := goWorkspace(t)
+	var ratios, separates, shareds []float64
+	for range rounds {
+		separate, shared := separateMemory(t, folder, files), sharedMemory(t, folder, files)
+		separates, shareds, ratios = append(separates, separate), append(shareds, shared), append(ratios, 100*shared/separate)
+	}
+	note("language server, memory of three gopls", "%.0f MiB", median(separates))
+	note("language server, memory of one gopls and its multiplexer, with three clients", "%.0f MiB", median(shareds))
+	atMost(t, "language server, memory of three clients on one / three", median(ratios), 45, 1.2, " %")
+}
+
+// goWorkspace gives a module that needs no other, yet has much to type-check: what the standard library has.
+func goWorkspace(t *testing.T) (folder string, files []string) {
+	t.Helper()
+	folder = t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example.test/bench\n\ngo 1.24\n")
+	for i, imported := range []string{"net/http", "go/types", "crypto/tls", "database/sql", "html/template", "image/png", "encoding/xml", "archive/zip"} {
+		name := fmt.Sprintf("file%d.go", i)
+		base := imported[strings.LastIndexByte(imported, '/')+1:]
+		use := map[string]string{
+			"http": "Server", "types": "Config", "tls": "Config", "sql": "DB", "template": "Template", "png": "Encoder", "xml": "Decoder", "zip": "Reader",
+		}[base]
+		write(name, fmt.Sprintf("package bench\n\nimport %q\n\n// Use%d is used.\nfunc Use%d(v *%s.%s) *%s.%s { return v }\n", imported, i, i, base, use, base, use))
+		files = append(files, filepath.Join(folder, name))
+	}
+	return folder, files
+}
+
+// works does what an editor does: it opens all files, and looks at each.
+func works(t *testing.T, client *lspclient.Client, files []string) {
+	t.Helper()
+	g := NewWithT(t)
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(client.Open(lspclient.URI(file), "go", 1, string(text))).To(Succeed())
+		at := lspclient.Find(string(text), fmt.Sprintf("Use%d", i), 2)
+		g.Eventually(func() (string, error) { return client.Hover(t.Context(), lspclient.URI(file), at) }).WithTimeout(patience).
+			Should(ContainSubstring(fmt.Sprintf("func Use%d", i)))
+		_, err = client.References(t.Context(), lspclient.URI(file), at)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+func separateMemory(t *testing.T, folder string, files []string) (mib float64) {
+	t.Helper()
+	var pids []int
+	for range editors {
+		program, err := lspclient.Start(exec.Command(gopls(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := lspclient.New(program, lspclient.Options{})
+		defer func() {
+			_ = program.Kill()
+			client.Close()
+		}()
+		if _, err := client.Initialize(t.Context(), folder); err != nil {
+			t.Fatal(err)
+		}
+		works(t, client, files)
+		pids = append(pids, program.Process.Pid)
+	}
+	return proportionalOf(t, pids...)
+}
+
+func sharedMemory(t *testing.T, folder string, files []string) (mib float64) {
+	t.Helper()
+	m := startMultiplexer(t)
+	m.serve(1, lsp.Config{Language: "go", Folders: []string{folder}}, folder, gopls(t))
+	for range editors {
+		client := m.client(t, folder)
+		works(t, client, files)
+	}
+	mib = proportionalOf(t, m.cmd.Process.Pid)
+	m.do(lsp.Command{Verb: lsp.Kill, Incarnation: 1})
+	return mib
+}
+
+const (
+	// arriving is how many bytes really come, from all who are hostile together; announced is what each of them announces.
+	arriving  = 64 << 20
+	announced = 30 << 20
+	hostile   = 8
+)
+
+// TestHostileMemory has clients and a server announce much and send a part of it, and sees what that costs.
+func TestHostileMemory(t *testing.T) {
+	var fromClients, fromServer []float64
+	for range rounds {
+		fromClients = append(fromClients, hostileClients(t)/(arriving>>20))
+		fromServer = append(fromServer, hostileServer(t)/(arriving>>20))
+	}
+	atMost(t, "language server, memory for half messages of clients / bytes that arrived", median(fromClients), 2, 1.25, "×")
+	atMost(t, "language server, memory for half a message of the server / bytes that arrived", median(fromServer), 2, 1.25, "×")
+}
+
+// resident is the most that berth-lsp has ever had in RAM, in MiB.
+func (m *multiplexer) resident() float64 {
+	m.t.Helper()
+	return float64(statusField(m.t, m.cmd.Process.Pid, "VmHWM")) / 1024
+}
+
+// hostileClients gives by how many MiB the multiplexer grows.
+func hostileClients(t *testing.T) float64 {
+	t.Helper()
+	g := NewWithT(t)
+	m := startMultiplexer(t)
+	before := m.resident()
+	part := bytes.Repeat([]byte(" "), arriving/hostile)
+	for range hostile {
+		conn, err := net.Dial("unix", m.socket())
+		g.Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = conn.Close() }()
+		_, err = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n", announced)
+		g.Expect(err).NotTo(HaveOccurred())
+		// All of it is read as soon as the socket's buffer takes the last of it.
+		_, err = conn.Write(part)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	// Those who announce more than is allowed, or never end their header, are sent away.
+	for _, words := range []string{"Content-Length: 1099511627776\r\n\r\n", strings.Repeat("X-Header: x\r\n", 1<<16), "X: " + strings.Repeat("x", 1<<20)} {
+		conn, err := net.Dial("unix", m.socket())
+		g.Expect(err).NotTo(HaveOccurred())
+		_, _ = conn.Write([]byte(words)) // it may be closed meanwhile
+		g.Expect(conn.SetReadDeadline(time.Now().Add(patience))).To(Succeed())
+		for buffer := make([]byte, 4096); err == nil; {
+			_, err = conn.Read(buffer)
+		}
+		g.Expect(os.IsTimeout(err)).To(BeFalse(), "it was not sent away")
+		_ = conn.Close()
+	}
+	grown := m.resident() - before
+	g.Expect(m.report().Protocol).To(Equal(lsp.Protocol))
+	return grown
+}
+
+// hostileServer does the same from the other side.
+func hostileServer(t *testing.T) float64 {
+	t.Helper()
+	g := NewWithT(t)
+	dir := t.TempDir()
+	stall := script.Fault{Method: "textDocument/hover", Do: script.Stall, Bytes: arriving}
+	g.Expect(script.Script{Faults: []script.Fault{stall}}.Write(dir, "hostile")).To(Succeed())
+	m := startMultiplexer(t)
+	config := lsp.Config{Language: "fake", Folders: []string{dir}, Limits: lsp.Limits{MessageBytes: 4 * arriving}}
+	m.serve(1, config, dir, fakePath(t), "-dir", dir, "-name", "hostile")
+	client := m.client(t, dir)
+	uri := lspclient.URI(dir, "one.txt")
+	g.Expect(client.Open(uri, "fake", 1, "hello")).To(Succeed())
+	before := m.resident()
+	_, err := client.Begin("textDocument/hover", lspclient.At(uri, lspclient.Position{}))
+	g.Expect(err).NotTo(HaveOccurred())
+	// It tells when all was taken from it.
+	g.Eventually(func() (bool, error) {
+		lines, err := script.Journal(dir, "hostile")
+		return slices.ContainsFunc(lines, func(line script.Line) bool { return line.What == script.Stalled }), err
+	}).WithTimeout(patience).Should(BeTrue())
+	return m.resident() - before
+}
