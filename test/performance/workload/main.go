@@ -87,6 +87,7 @@ func serve() error {
 		return err
 	}
 	fmt.Printf("Local: http://%s/\n", listener.Addr()) // as servers do
-	server := &http.Server{ReadHeaderTimeout: time.Minute}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "hello from", os.Getpid()) })
+	server := &http.Server{Handler: hello, ReadHeaderTimeout: time.Minute}
 	return server.Serve(listener)
 }

@@ -1,0 +1,207 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// proxyPace is 200 requests a second.
+	proxyPace = 5 * time.Millisecond
+	// proxySamples is how many requests a round has each way.
+	proxySamples  = 400
+	proxyRestarts = 20
+	// proxyServed is how many requests are answered between two restarts.
+	proxyServed = 20
+)
+
+// TestProxy compares requests to a DevServer through its proxy with such to the server itself, one by one in turns, and then restarts it again and
+// again while requests go on coming.
+func TestProxy(t *testing.T) {
+	g := NewWithT(t)
+	startManager(t, stateDirectory(t), 0)
+	dev := proxiedServer(t)
+	through, direct := address(dev.Status.Port), address(dev.Status.BackendPort)
+	var added, throughs, directs []float64
+	for range rounds {
+		proxied, itself := inTurns(t, through, direct)
+		added = append(added, median(proxied)-median(itself))
+		throughs, directs = append(throughs, median(proxied)), append(directs, median(itself))
+	}
+	note("DevServer, a request to itself, p50", "%.0f µs", median(directs))
+	note("DevServer, a request through its proxy, p50", "%.0f µs", median(throughs))
+	atMost(t, "DevServer, added by the proxy, p50", median(added), 300, 3, " µs")
+
+	l := load(t, through)
+	for i := range proxyRestarts {
+		l.serves(proxyServed)
+		g.Expect(restartServer(t, dev, fmt.Sprintf("under-load-%d", i))).To(Succeed())
+	}
+	l.serves(proxyServed)
+	failures, times := l.stop()
+	g.Expect(failures).To(BeEmpty())
+	note("DevServer, GET under 200 requests/s over 20 restarts: p50, p99, longest", "%.2f ms, %.0f ms, %.0f ms of %d",
+		median(times), percentile(times, 99), percentile(times, 100), len(times))
+	atMost(t, "DevServer, GETs that failed over 20 restarts under 200 requests/s", float64(len(failures)), 0, 1, "")
+}
+
+func address(port int32) string { return fmt.Sprintf("http://127.0.0.1:%d/", port) }
+
+// proxiedServer gives a DevServer behind a proxy, when it is ready.
+func proxiedServer(t *testing.T) *v1alpha1.DevServer {
+	t.Helper()
+	g := NewWithT(t)
+	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: newNamespace(t), Name: "proxied"}}
+	dev.Spec.Process.Command = []string{workloadPath, "serve"}
+	dev.Spec.Proxy = v1alpha1.ProxyEnabled
+	g.Expect(k8s.Create(t.Context(), dev)).To(Succeed())
+	g.Eventually(func() (bool, error) { return serverIsReady(t.Context(), dev, "") }).WithTimeout(patience).
+		WithPolling(proxyPace).Should(BeTrue())
+	return dev
+}
+
+// restartServer restarts a DevServer and waits until it is ready again.
+func restartServer(t *testing.T, dev *v1alpha1.DevServer, token string) error {
+	patch := fmt.Appendf(nil, `{"spec":{"restartToken":%q}}`, token)
+	if err := k8s.Patch(t.Context(), dev.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	look := time.NewTicker(4 * proxyPace)
+	defer look.Stop()
+	for {
+		if ready, err := serverIsReady(ctx, dev, token); ready || err != nil {
+			return err
+		}
+		<-look.C
+	}
+}
+
+func serverIsReady(ctx context.Context, dev *v1alpha1.DevServer, token string) (bool, error) {
+	if err := k8s.Get(ctx, client.ObjectKeyFromObject(dev), dev); err != nil {
+		return false, err
+	}
+	ready := meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)
+	return ready && dev.Status.ObservedRestartToken == token, nil
+}
+
+// inTurns sends requests to both addresses, one after another at the pace, and gives how long each took, in microseconds.
+func inTurns(t *testing.T, through, direct string) (proxied, itself []float64) {
+	t.Helper()
+	g := NewWithT(t)
+	browser := &http.Client{Timeout: patience, Transport: &http.Transport{}}
+	defer browser.CloseIdleConnections()
+	pace := time.NewTicker(proxyPace)
+	defer pace.Stop()
+	for range proxySamples {
+		<-pace.C // each comes after a rest: what was busy just now is faster
+		took, err := ask(browser, through)
+		g.Expect(err).NotTo(HaveOccurred())
+		proxied = append(proxied, float64(took)/float64(time.Microsecond))
+		<-pace.C
+		took, err = ask(browser, direct)
+		g.Expect(err).NotTo(HaveOccurred())
+		itself = append(itself, float64(took)/float64(time.Microsecond))
+	}
+	return proxied, itself
+}
+
+// ask sends a GET, and says how long it took to have all of the answer.
+func ask(browser *http.Client, url string) (time.Duration, error) {
+	began := time.Now()
+	response, err := browser.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	took := time.Since(began)
+	if err == nil && (response.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "hello")) {
+		err = fmt.Errorf("GET %s: %s: %s", url, response.Status, body)
+	}
+	return took, err
+}
+
+// getters send GETs at the pace, whatever becomes of those before.
+type getters struct {
+	t      *testing.T
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+
+	mu       sync.Mutex
+	failures []string
+	times    []float64
+}
+
+func load(t *testing.T, url string) *getters {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &getters{t: t, cancel: cancel}
+	browser := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+	l.all.Go(func() {
+		pace := time.NewTicker(proxyPace)
+		defer pace.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-pace.C:
+				l.all.Go(func() { l.get(browser, url) })
+			}
+		}
+	})
+	t.Cleanup(func() {
+		l.stop()
+		browser.CloseIdleConnections()
+	})
+	return l
+}
+
+func (l *getters) get(browser *http.Client, url string) {
+	took, err := ask(browser, url)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.failures = append(l.failures, err.Error())
+		return
+	}
+	l.times = append(l.times, milliseconds(took))
+}
+
+// serves waits until so many more were answered.
+func (l *getters) serves(more int) {
+	l.t.Helper()
+	answered := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.times)
+	}
+	NewWithT(l.t).Eventually(answered).WithTimeout(patience).WithPolling(proxyPace).Should(BeNumerically(">=", answered()+more))
+}
+
+// stop sends no more, and gives what became of all that were sent.
+func (l *getters) stop() (failures []string, times []float64) {
+	l.cancel()
+	l.all.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failures, l.times
+}
