@@ -48,8 +48,11 @@ func (m *Mux) Tick(now time.Time) {
 	m.expire(now)
 	m.giveUpLate(now)
 	m.lift(now)
-	if b := m.server; b != nil && b.fault == "" && !m.holding {
-		m.examine(b, now, cpu)
+	if b := m.server; b != nil {
+		m.examineAge(b, now) // even of one that is to be ended: nobody waits for ever
+		if b.fault == "" && !m.holding {
+			m.examine(b, now, cpu)
+		}
 	}
 	m.pump()
 	m.changed = m.changed || m.dirty
@@ -60,7 +63,7 @@ func (m *Mux) wantsCPU(now time.Time) bool {
 	m.lock()
 	defer m.unlock()
 	b := m.server
-	return b != nil && b.indexed && b.fault == "" && len(b.pending) > 0 && now.Sub(b.heard()) >= m.config.Health.PingAfter
+	return b != nil && b.indexed && b.fault == "" && now.Sub(b.heard()) >= m.config.Health.PingAfter
 }
 
 // examine looks whether a server that should serve does.
@@ -74,7 +77,6 @@ func (m *Mux) examine(b *backend, now time.Time, cpu time.Duration) {
 		m.examineStart(b, now)
 	default:
 		m.examineWork(b, now)
-		m.examineAge(b, now)
 		if b.indexed && b.fault == "" {
 			m.examineSilence(b, now, cpu)
 			m.examineUse(b, now)
@@ -142,6 +144,10 @@ func (m *Mux) examineAge(b *backend, now time.Time) {
 // timeOut answers a request, in no place now, that was too old.
 func (m *Mux) timeOut(r *request) {
 	m.timedOut[poisonKey(r)] = true
+	if r.cancelled {
+		m.fail(r, codeRequestCancelled, "cancelled", nil)
+		return
+	}
 	m.fail(r, codeRequestFailed, fmt.Sprintf("the language server did not answer within %s", m.config.Limits.RequestTimeout), &detail{
 		Reason: "Timeout", Incarnation: m.incarnation, Retriable: outcome(r) == "", Outcome: outcome(r),
 	})

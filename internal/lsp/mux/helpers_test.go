@@ -175,7 +175,7 @@ type fakeServer struct {
 
 const fakeResult = `{"capabilities":{"hoverProvider":true,"renameProvider":{}},"serverInfo":{"name":"fake","version":"1"}}`
 
-// attach starts a server that answers initialize with the result, and pings.
+// attach starts a server that answers initialize with the result, and pings; without a result neither.
 func (b *bench) attach(result string, more func(*fakeServer, message)) *fakeServer {
 	b.next++
 	inRead, inWrite := io.Pipe()
@@ -185,7 +185,7 @@ func (b *bench) attach(result string, more func(*fakeServer, message)) *fakeServ
 		switch {
 		case m.Method == "initialize" && result != "":
 			s.answer(m, result)
-		case m.Method == methodPing:
+		case m.Method == methodPing && result != "":
 			s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, m.ID))
 		case m.Method == "shutdown":
 			s.answer(m, "null")

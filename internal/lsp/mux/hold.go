@@ -108,11 +108,15 @@ func (m *Mux) landed(r *request) {
 	}
 	if r.session != nil {
 		r.session.inFlight--
-		b.owed--
-		if b.owed == 0 && b.drained != nil {
-			close(b.drained)
-			b.drained = nil
-		}
+		b.paid()
+	}
+}
+
+// paid says that the server owes a client that is there one answer less.
+func (b *backend) paid() {
+	if b.owed--; b.owed == 0 && b.drained != nil {
+		close(b.drained)
+		b.drained = nil
 	}
 }
 

@@ -172,7 +172,7 @@ func (q *queue) take(used []byte) (buffer []byte, full bool) {
 	q.writing = 0
 	if len(q.pending) == 0 && q.full {
 		q.full = false
-		return used[:0:cap(used)], true
+		return append([]byte{}, used[:0]...), true
 	}
 	for len(q.pending) == 0 {
 		if q.closed {

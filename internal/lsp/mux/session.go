@@ -162,6 +162,11 @@ func (m *Mux) leave(s *session) {
 	for number, q := range s.asked {
 		m.giveUp(s, number, q)
 	}
+	if m.server != nil {
+		for _, w := range m.server.work {
+			delete(w.to, s)
+		}
+	}
 	if len(m.sessions) == 0 {
 		m.idleSince = m.now()
 	}
@@ -176,6 +181,7 @@ func (m *Mux) abandon(r *request) {
 	}
 	m.cancelAtServer(r)
 	m.dropTokens(r)
+	m.server.paid()
 	r.own, r.session = ofNobody, nil
 }
 

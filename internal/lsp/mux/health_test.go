@@ -1,0 +1,359 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// settled is a server that has read its workspace.
+func (b *bench) settled(more func(*fakeServer, message)) *fakeServer {
+	b.t.Helper()
+	s := b.serve(more)
+	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.responsive }).Should(BeTrue())
+	b.tick(settleTime)
+	b.Expect(b.report().Indexed).To(BeTrue())
+	return s
+}
+
+// quiet is a server that answers nothing but initialize.
+func (b *bench) quiet() *fakeServer {
+	b.t.Helper()
+	s := b.attach("", func(s *fakeServer, m message) {
+		if m.Method == "initialize" {
+			s.answer(m, fakeResult)
+		}
+	})
+	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
+	return s
+}
+
+// freeze makes a server that reads but says nothing.
+func (s *fakeServer) freeze() { s.writing.Lock() }
+
+func (s *fakeServer) thaw() { s.writing.Unlock() }
+
+func (b *bench) restartWanted(reason string) {
+	b.t.Helper()
+	r := b.report()
+	b.Expect(r.Restart).To(BeTrue())
+	b.Expect(r.Unhealthy).To(Equal(reason), r.Message)
+	b.Expect(r.Message).NotTo(BeEmpty())
+	b.Eventually(b.urgent).Should(Receive())
+}
+
+func TestAServerIsSettledWhenItsWorkIsDone(t *testing.T) {
+	b := newBench(t, lsp.Config{WhileIndexing: lsp.IndexingHold})
+	s := b.attach(fakeResult, func(s *fakeServer, m message) {
+		if m.Method == "initialized" {
+			s.send(`{"jsonrpc":"2.0","id":1,"method":"window/workDoneProgress/create","params":{"token":"load"}}`)
+			s.send(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":"begin"}}}`)
+		}
+	})
+	b.Eventually(func() []message { return s.answers("1") }).Should(HaveLen(1))
+	c := b.join()
+	c.ask("1", "textDocument/hover", "{}")
+	c.sync()
+	for range 15 {
+		b.tick(time.Second)
+	}
+	b.Expect(b.report().Indexed).To(BeFalse(), "there is work underway")
+	b.Expect(b.report().Held).To(Equal(1))
+	b.Expect(s.of("textDocument/hover")).To(BeEmpty())
+	s.send(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":"end"}}}`)
+	s.send(`{"jsonrpc":"2.0","method":"window/logMessage","params":{}}`)
+	b.await(c.peer, "window/logMessage", 1)
+	b.tick(settleTime / 2)
+	b.Expect(b.report().Indexed).To(BeFalse())
+	b.tick(settleTime / 2)
+	b.Expect(b.report().Indexed).To(BeTrue())
+	b.Expect(b.report().IndexedBy).To(Equal("Settled"))
+	b.await(s.peer, "textDocument/hover", 1)
+
+	c.ask("2", "textDocument/hover", "{}")
+	b.await(s.peer, "textDocument/hover", 2)
+}
+
+func TestHoldingWhileIndexingIsBounded(t *testing.T) {
+	b := newBench(t, lsp.Config{WhileIndexing: lsp.IndexingHold})
+	s := b.attach(fakeResult, nil)
+	c := b.join()
+	b.serverAsks(s, "1", "window/workDoneProgress/create", `{"token":"load"}`)
+	c.ask("1", "textDocument/hover", "{}")
+	c.sync()
+	b.tick(30 * time.Second)
+	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Indexing"))
+	b.tick(5 * time.Minute)
+	b.Expect(b.report().IndexedBy).To(Equal("ProgressTimeout"))
+}
+
+func TestAServerWithoutAnySign(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	b.quiet()
+	b.tick(progressGrace - time.Millisecond)
+	b.Expect(b.report().Indexed).To(BeFalse())
+	b.tick(time.Millisecond)
+	b.Expect(b.report().IndexedBy).To(Equal("ProgressTimeout"))
+}
+
+func TestQuiescence(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.attach(fakeResult, func(s *fakeServer, m message) {
+		if m.Method == "initialized" {
+			s.send(`{"jsonrpc":"2.0","method":"experimental/serverStatus","params":{"health":"ok","quiescent":false}}`)
+		}
+	})
+	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.busyStatus }).Should(BeTrue())
+	b.tick(time.Minute)
+	b.Expect(b.report().Indexed).To(BeFalse())
+	s.send(`{"jsonrpc":"2.0","method":"experimental/serverStatus","params":{"health":"ok","quiescent":true}}`)
+	b.Eventually(func() bool { b.tick(settleTime); return b.report().Indexed }).Should(BeTrue())
+}
+
+func TestSilence(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.settled(nil)
+	b.Expect(s.of(methodPing)).To(HaveLen(1))
+	for i := range 5 { // idle, but alive
+		b.tick(10 * time.Second)
+		b.await(s.peer, methodPing, i+2)
+		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pending) }).Should(BeZero())
+	}
+	s.freeze()
+	b.tick(10 * time.Second) // it is asked now
+	b.tick(50 * time.Second)
+	b.Expect(b.report().Unhealthy).To(BeEmpty(), "it owes an answer for 50 s only")
+	b.tick(10 * time.Second)
+	b.restartWanted(lsp.ReasonHung)
+	s.thaw()
+	c := b.join()
+	c.ask("1", "textDocument/hover", "{}")
+	c.sync()
+	b.Expect(s.of("textDocument/hover")).To(BeEmpty(), "a server that hangs is given nothing more")
+	b.mux.Hold("Hung")
+	s.die()
+	b.mux.Detach(s.incarnation, true)
+	s = b.serve(nil)
+	b.await(s.peer, "textDocument/hover", 1)
+	b.Expect(b.report().Restart).To(BeFalse())
+}
+
+func TestAnyByteIsLife(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.settled(nil)
+	s.freeze()
+	defer s.thaw()
+	for _, c := range []byte("Content-Length: 100") { // of a message that does not end
+		b.tick(30 * time.Second)
+		_, _ = s.to.Write([]byte{c})
+		b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.heard().Equal(b.clock.Now()) }).Should(BeTrue())
+		b.Expect(b.report().Unhealthy).To(BeEmpty())
+	}
+	b.tick(30 * time.Second)
+	b.tick(30 * time.Second)
+	b.restartWanted(lsp.ReasonHung)
+}
+
+func TestAServerThatComputesMayBeSilentForLonger(t *testing.T) {
+	var cpu atomic.Int64
+	b := newBench(t, lsp.Config{}, func(o *Options) { o.CPU = func() time.Duration { return time.Duration(cpu.Load()) } })
+	s := b.settled(nil)
+	s.freeze()
+	defer s.thaw()
+	for range 30 {
+		b.tick(10 * time.Second)
+		cpu.Add(int64(5 * time.Second))
+		b.Expect(b.report().Unhealthy).To(BeEmpty())
+	}
+	b.tick(10 * time.Second)
+	b.restartWanted(lsp.ReasonHung)
+}
+
+func TestAServerThatComputedNothing(t *testing.T) {
+	b := newBench(t, lsp.Config{}, func(o *Options) { o.CPU = func() time.Duration { return time.Hour } })
+	s := b.settled(nil)
+	s.freeze()
+	defer s.thaw()
+	for range 6 {
+		b.tick(10 * time.Second)
+		b.Expect(b.report().Unhealthy).To(BeEmpty())
+	}
+	b.tick(10 * time.Second)
+	b.restartWanted(lsp.ReasonHung)
+}
+
+func TestNoProbeBeforeReadiness(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.attach("", nil)
+	b.await(s.peer, "initialize", 1)
+	b.tick(4 * time.Minute)
+	b.Expect(b.report().Unhealthy).To(BeEmpty())
+	b.Expect(s.of(methodPing)).To(BeEmpty())
+	b.tick(time.Minute)
+	b.restartWanted(lsp.ReasonHung)
+}
+
+func TestAStartWithProgressMayTakeLonger(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.attach("", nil)
+	for range 7 {
+		s.send(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"x","value":{"kind":"report"}}}`)
+		b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.heard().Equal(b.clock.Now()) }).Should(BeTrue())
+		b.Expect(b.report().Unhealthy).To(BeEmpty())
+		b.tick(257 * time.Second)
+	}
+	b.Expect(b.report().Unhealthy).To(BeEmpty())
+	b.tick(time.Second)
+	b.restartWanted(lsp.ReasonHung)
+}
+
+func TestAServerThatRefusesToInitialize(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	b.attach("", func(s *fakeServer, m message) {
+		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"no TypeScript"}}`, m.ID))
+	})
+	b.Eventually(b.urgent).Should(Receive())
+	r := b.report()
+	b.Expect(r.Unhealthy).To(Equal(lsp.ReasonProtocolError))
+	b.Expect(r.Message).To(ContainSubstring("no TypeScript"))
+}
+
+func TestRequestsThatAreTooOld(t *testing.T) {
+	b := newBench(t, lsp.Config{Health: lsp.Health{HangTimeout: time.Hour}})
+	s := b.settled(nil)
+	c := b.join()
+	old := func(id, method string) message {
+		b.t.Helper()
+		c.ask(id, method, "{}")
+		c.sync()
+		b.tick(120 * time.Second)
+		b.tick(cancelPatience)
+		return c.awaitAnswer(id)
+	}
+	answer := old("1", "textDocument/hover")
+	b.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+	b.Expect(answer.Error.Data.Reason).To(Equal("Timeout"))
+	b.await(s.peer, "$/cancelRequest", 1)
+	s.answer(s.of("textDocument/hover")[0], `"far too late"`)
+	b.Expect(old("2", "workspace/executeCommand").Error.Data.Outcome).To(Equal("unknown"))
+	c.ask("3", "textDocument/definition", "{}")
+	s.answer(b.await(s.peer, "textDocument/definition", 1), "null")
+	c.awaitAnswer("3") // a success: it counts anew
+	old("4", "textDocument/hover")
+	old("5", "textDocument/hover")
+	old("6", "textDocument/definition")
+	b.Expect(b.report().Unhealthy).To(BeEmpty(), "two different ones")
+
+	c.ask("7", "textDocument/references", "{}")
+	c.sync()
+	b.tick(120 * time.Second)
+	b.await(s.peer, "$/cancelRequest", 6)
+	asked := s.of("textDocument/references")[0]
+	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, asked.ID))
+	b.Expect(c.awaitAnswer("7").Error.Data.Reason).To(Equal("Timeout"), "it was not the client who cancelled it")
+	b.tick(time.Second)
+	b.restartWanted(lsp.ReasonHung)
+	b.Expect(c.answers("1")).To(HaveLen(1))
+	b.Expect(b.report().Counters.Cancelled).To(BeNumerically("==", 6))
+}
+
+func TestAServerThatBreaksTheProtocol(t *testing.T) {
+	for _, bad := range []string{
+		"Content-Length: 99999\r\n\r\n", "Content-Length: 1\r\n\r\n{", "Content-Length: 2\r\n\r\n{}", "Content-Length: x\r\n\r\n",
+	} {
+		b := newBench(t, lsp.Config{Limits: lsp.Limits{MessageBytes: 5000}})
+		s := b.serve(nil)
+		c := b.join()
+		c.ask("1", "textDocument/hover", "{}")
+		b.await(s.peer, "textDocument/hover", 1)
+		_, _ = s.to.Write([]byte(bad))
+		b.Eventually(func() bool { return b.report().Restart }).Should(BeTrue(), bad)
+		b.restartWanted(lsp.ReasonProtocolError)
+		_, _ = s.to.Write([]byte("it must be able to go on writing while it is ended"))
+		s.die()
+		b.mux.Detach(s.incarnation, true)
+		b.Eventually(b.urgent).Should(Receive())
+		b.serve(echo)
+		c.awaitAnswer("1")
+	}
+}
+
+func TestAServerThatClosesItsOutput(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	_ = s.stdout.Close()
+	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return !b.mux.server.endedAt.IsZero() }).Should(BeTrue())
+	b.tick(0)
+	b.Expect(b.report().Restart).To(BeFalse(), "most likely it is ending")
+	b.tick(outputPatience)
+	b.restartWanted(lsp.ReasonProtocolError)
+}
+
+func TestCanary(t *testing.T) {
+	var answer atomic.Value
+	answer.Store(`"result":[{"name":"main"}]`)
+	canary := lsp.Canary{Method: "workspace/symbol", Params: json.RawMessage(`{"query":"main"}`), Period: time.Minute}
+	b := newBench(t, lsp.Config{Health: lsp.Health{Canary: canary}})
+	s := b.settled(func(s *fakeServer, m message) {
+		if m.Method == "workspace/symbol" {
+			s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, answer.Load()))
+		}
+	})
+	asked := 1
+	answered := func() {
+		b.t.Helper()
+		b.await(s.peer, "workspace/symbol", asked)
+		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pending) }).Should(BeZero())
+	}
+	answered()
+	next := func(with string) {
+		b.t.Helper()
+		answer.Store(with)
+		asked++
+		b.tick(time.Minute)
+		answered()
+	}
+	for range 2 {
+		next(`"result":[{"name":"main"}]`)
+		b.Expect(b.report().Unhealthy).To(BeEmpty())
+		for _, bad := range []string{`"result":null`, `"error":{"code":1,"message":"no"}`} {
+			next(bad)
+			b.Expect(b.report().Unhealthy).To(Equal(lsp.ReasonCanaryFailed))
+			b.Expect(b.report().Restart).To(BeFalse())
+		}
+	}
+	next(`"result":[ ]`)
+	b.restartWanted(lsp.ReasonCanaryFailed)
+	b.Expect(b.report().Counters.CanaryFailed).To(BeNumerically("==", 5))
+	for _, empty := range []string{"", "null", "[]", "{ }", `{"isIncomplete":false,"items":[]}`} {
+		b.Expect(isEmpty([]byte(empty))).To(BeTrue(), empty)
+	}
+	for _, full := range []string{"[1]", `{"contents":"x"}`, `{"items":[1]}`, "7"} {
+		b.Expect(isEmpty([]byte(full))).To(BeFalse(), full)
+	}
+}
+
+func TestChangesAreTold(t *testing.T) {
+	var told atomic.Int64
+	b := newBench(t, lsp.Config{}, func(o *Options) { o.Changed = func() { told.Add(1) } })
+	b.settled(echo)
+	before := told.Load()
+	c := b.join()
+	b.Expect(told.Load()).To(BeNumerically(">", before))
+	c.ask("1", "textDocument/hover", "{}")
+	c.awaitAnswer("1")
+	before = told.Load()
+	b.tick(time.Second)
+	b.Expect(told.Load()).To(Equal(before+1), "counters are told of with the next tick")
+	b.tick(time.Second)
+	b.Expect(told.Load()).To(Equal(before + 1))
+}

@@ -1,0 +1,334 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// echo answers every request of clients with the name of its method.
+func echo(s *fakeServer, m message) {
+	if m.ID == nil || m.Method == "initialize" || m.Method == methodPing || m.Method == "shutdown" || m.Method == "" {
+		return
+	}
+	s.answer(m, `"`+m.Method+`"`)
+}
+
+func TestARestartIsNotNoticed(t *testing.T) {
+	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"a":1}`)})
+	old := b.serve(echo)
+	c := b.join()
+	c.openDocument("file:///a.go", "one")
+	c.openDocument("file:///b.go", "two")
+	b.await(old.peer, "textDocument/didOpen", 2)
+
+	b.mux.Hold("Requested")
+	c.ask("1", "textDocument/hover", at("file:///a.go"))
+	c.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"three"}]}`)
+	c.ask("2", "workspace/executeCommand", "{}")
+	c.sync()
+	b.Expect(old.of("textDocument/hover")).To(BeEmpty())
+	b.Expect(b.report().Held).To(Equal(2))
+	old.die()
+	b.mux.Detach(old.incarnation, true)
+	b.Expect(b.urgent).To(Receive())
+	newcomer := b.connect()
+	newcomer.ask("1", "initialize", "{}")
+	newcomer.awaitAnswer("1")
+
+	s := b.serve(echo)
+	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal(`"textDocument/hover"`))
+	b.Expect(string(c.awaitAnswer("2").Result)).To(Equal(`"workspace/executeCommand"`))
+	b.Expect(s.methods()).To(Equal([]string{"initialize", "initialized", "workspace/didChangeConfiguration", "textDocument/didOpen", "textDocument/didOpen",
+		methodPing, "textDocument/hover", "workspace/executeCommand"}))
+	b.Expect(string(s.of("textDocument/didOpen")[0].Params)).To(ContainSubstring("three"))
+	b.Expect(string(s.of("textDocument/didOpen")[0].Params)).To(ContainSubstring(`"version":1`))
+	r := b.report()
+	b.Expect(r.Held).To(BeZero())
+	b.Expect(r.Counters.HeldTotal).To(BeNumerically("==", 2))
+	b.Expect(r.Counters.Failed).To(BeNumerically("==", 2), "those of sync, which are refused")
+}
+
+func TestWhatWasInFlightAtACrash(t *testing.T) {
+	b := newBench(t, lsp.Config{Replay: []string{"vendor/safe"}})
+	old := b.serve(func(s *fakeServer, m message) {
+		if m.Method == "textDocument/references" {
+			var p struct{ PartialResultToken json.RawMessage }
+			_ = json.Unmarshal(m.Params, &p)
+			s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":%s,"value":[1]}}`, p.PartialResultToken))
+		}
+	})
+	c := b.join()
+	c.ask("1", "textDocument/hover", `{"workDoneToken":"w"}`)
+	c.ask("2", "completionItem/resolve", "{}")
+	c.ask("3", "workspace/executeCommand", "{}")
+	c.ask("4", "vendor/unknown", "{}")
+	c.ask("5", "vendor/safe", "{}")
+	c.ask("6", "textDocument/references", `{"partialResultToken":"p"}`)
+	c.ask("7", "textDocument/diagnostic", `{"previousResultId":"x"}`)
+	c.ask("8", "textDocument/definition", "{}")
+	b.await(c.peer, "$/progress", 1)
+	b.await(old.peer, "textDocument/definition", 1)
+	c.tell("$/cancelRequest", `{"id":8}`)
+	c.sync()
+	c.openDocument("file:///x.go", "")
+	b.crash(old)
+	b.Expect(b.urgent).To(Receive())
+	for _, id := range []string{"2", "6", "7"} {
+		b.Expect(c.awaitAnswer(id).Error.Code).To(Equal(codeContentModified), id)
+	}
+	for _, id := range []string{"3", "4"} {
+		b.Expect(c.awaitAnswer(id).Error.Code).To(Equal(codeRequestFailed), id)
+		b.Expect(c.awaitAnswer(id).Error.Data.Outcome).To(Equal("unknown"), id)
+		b.Expect(c.awaitAnswer(id).Error.Data.Retriable).To(BeFalse(), id)
+	}
+	b.Expect(c.awaitAnswer("8").Error.Code).To(Equal(codeRequestCancelled))
+	b.Expect(c.answers("1")).To(BeEmpty())
+
+	s := b.serve(nil)
+	// An answer that is nobody's: to a number of the incarnation before that this one has not used.
+	s.send(`{"jsonrpc":"2.0","id":2147483647,"result":"late"}`)
+	s.answer(b.await(s.peer, "textDocument/hover", 1), `"replayed"`)
+	s.answer(b.await(s.peer, "vendor/safe", 1), `"replayed too"`)
+	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal(`"replayed"`))
+	b.Expect(string(c.awaitAnswer("5").Result)).To(Equal(`"replayed too"`))
+	b.Expect(s.of("workspace/executeCommand")).To(BeEmpty())
+	b.Expect(s.of("vendor/unknown")).To(BeEmpty())
+	b.Expect(b.report().Counters.Replayed).To(BeNumerically("==", 2))
+}
+
+func TestHoldIsBounded(t *testing.T) {
+	b := newBench(t, lsp.Config{Hold: lsp.Hold{Requests: 2, Bytes: 1000, Timeout: 10 * time.Second}})
+	s := b.serve(nil)
+	c, big := b.join(), b.join()
+	b.end(s)
+	c.ask("1", "textDocument/hover", "{}")
+	c.sync()
+	b.tick(5 * time.Second)
+	c.ask("2", "textDocument/hover", "{}")
+	c.ask("3", "textDocument/hover", "{}")
+	restarting := func(m message) {
+		b.t.Helper()
+		b.Expect(m.Result).To(BeNil())
+		b.Expect(m.Error.Code).To(Equal(codeRequestFailed))
+		b.Expect(m.Error.Data).To(Equal(detail{Reason: "Restarting", Incarnation: s.incarnation, Retriable: true, RetryAfterMs: 2000}))
+	}
+	restarting(c.awaitAnswer("3"))
+	big.ask("1", "textDocument/hover", fmt.Sprintf(`{"x":"%01000d"}`, 1))
+	restarting(big.awaitAnswer("1"))
+	b.tick(5 * time.Second)
+	restarting(c.awaitAnswer("1"))
+	b.Expect(c.answers("2")).To(BeEmpty())
+	b.Expect(b.report().Counters.HeldNanos).To(BeNumerically("==", 10*time.Second))
+	b.tick(5 * time.Second)
+	restarting(c.awaitAnswer("2"))
+	b.Expect(b.report().Held).To(BeZero())
+}
+
+func TestNothingIsHeldWhenTheSpecSaysSo(t *testing.T) {
+	b := newBench(t, lsp.Config{Hold: lsp.Hold{Timeout: -1}})
+	s := b.serve(nil)
+	c := b.join()
+	c.ask("1", "textDocument/hover", "{}")
+	b.await(s.peer, "textDocument/hover", 1)
+	b.end(s)
+	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Restarting"))
+	c.ask("2", "textDocument/hover", "{}")
+	b.Expect(c.awaitAnswer("2").Error.Data.Reason).To(Equal("Restarting"))
+}
+
+func TestAClientWaitsForTheFirstServer(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	c := b.connect()
+	c.ask("1", "initialize", "{}")
+	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
+	for _, r := range c.all() {
+		t.Fatalf("unexpected %v", r)
+	}
+	b.Eventually(func() []message { b.tick(time.Minute); return c.answers("1") }).Should(HaveLen(1))
+	b.Expect(c.answers("1")[0].Error.Data.Retriable).To(BeTrue())
+	c.ask("2", "initialize", "{}")
+	s := b.serve(nil)
+	c.awaitAnswer("2")
+	b.Expect(s.of("initialize")).To(HaveLen(1))
+}
+
+func TestPoisonRequest(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	c := b.join()
+	poison := at("file:///poison.go")
+	c.ask("1", "textDocument/hover", poison)
+	for range 2 {
+		b.await(s.peer, "textDocument/hover", 1)
+		b.Expect(c.answers("1")).To(BeEmpty())
+		b.crash(s)
+		s = b.serve(nil)
+	}
+	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Quarantined"))
+	c.ask("2", "textDocument/hover", poison)
+	b.Expect(c.awaitAnswer("2").Error.Data.Reason).To(Equal("Quarantined"))
+	r := b.report()
+	b.Expect(r.Unhealthy).To(Equal(lsp.ReasonQuarantined))
+	b.Expect(r.Restart).To(BeFalse())
+	c.ask("3", "textDocument/definition", poison)
+	c.ask("4", "textDocument/hover", at("file:///other.go"))
+	s.answer(b.await(s.peer, "textDocument/definition", 1), "null")
+	s.answer(b.await(s.peer, "textDocument/hover", 1), "null")
+	c.awaitAnswer("3")
+	c.awaitAnswer("4")
+	b.tick(quarantineTime)
+	c.ask("5", "textDocument/hover", poison)
+	b.await(s.peer, "textDocument/hover", 2)
+	b.Expect(b.report().Unhealthy).To(BeEmpty())
+}
+
+func TestPoisonEffect(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	c := (*fakeClient)(nil)
+	for i := range 2 {
+		s := b.serve(nil)
+		if c == nil {
+			c = b.join()
+		}
+		c.ask(fmt.Sprint(i), "vendor/effect", at("file:///poison.go"))
+		b.await(s.peer, "vendor/effect", 1)
+		b.crash(s)
+		b.Expect(c.awaitAnswer(fmt.Sprint(i)).Error.Data.Outcome).To(Equal("unknown"))
+	}
+	s := b.serve(nil)
+	c.ask("5", "vendor/effect", at("file:///poison.go"))
+	b.Expect(c.awaitAnswer("5").Error.Data.Reason).To(Equal("Quarantined"))
+	b.end(s)
+	s = b.serve(nil)
+	c.ask("6", "vendor/effect", at("file:///poison.go"))
+	b.await(s.peer, "vendor/effect", 1)
+	b.Expect(b.report().Unhealthy).To(BeEmpty(), "a restart that was asked for clears the quarantine")
+}
+
+func TestPoisonDocument(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	c := b.join()
+	c.openDocument("file:///poison.go", "x")
+	b.await(s.peer, "textDocument/didOpen", 1)
+	for range 3 {
+		b.await(s.peer, "textDocument/didOpen", 1)
+		b.crash(s)
+		s = b.serve(nil)
+	}
+	c.ask("1", "textDocument/hover", at("file:///poison.go"))
+	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Quarantined"), "the server would answer from the disk")
+	c.openDocument("file:///good.go", "x")
+	b.await(s.peer, "textDocument/didOpen", 1)
+	b.Expect(b.report().Unhealthy).To(Equal(lsp.ReasonQuarantined))
+	b.Expect(b.report().Message).To(ContainSubstring("poison.go"))
+	b.Expect(b.report().Restart).To(BeFalse())
+	b.end(s)
+	s = b.serve(nil)
+	b.await(s.peer, "textDocument/didOpen", 2)
+	b.Expect(b.report().Unhealthy).To(BeEmpty())
+
+	for range 3 { // crashes that come later are not its fault
+		b.tick(soon + time.Second)
+		b.crash(s)
+		s = b.serve(nil)
+	}
+	b.await(s.peer, "textDocument/didOpen", 2)
+}
+
+func TestShutdownIsAskedOfTheServer(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	c := b.join()
+	c.ask("1", "textDocument/hover", "{}")
+	c.ask("2", "workspace/executeCommand", "{}")
+	b.await(s.peer, "workspace/executeCommand", 1)
+	done := make(chan error, 1)
+	go func() { done <- b.mux.Shutdown(context.Background()) }()
+	b.await(s.peer, "$/cancelRequest", 1)
+	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, s.of("textDocument/hover")[0].ID))
+	s.answer(s.of("workspace/executeCommand")[0], `"done"`)
+	b.Expect(string(c.awaitAnswer("2").Result)).To(Equal(`"done"`), "what has an effect comes to its end")
+	b.Eventually(done).Should(Receive(BeNil()))
+	b.await(s.peer, "exit", 1)
+	names := s.methods()
+	b.Expect(names[len(names)-2:]).To(Equal([]string{"shutdown", "exit"}))
+	s.die()
+	b.mux.Detach(s.incarnation, true)
+	b.Expect(c.answers("1")).To(BeEmpty())
+	next := b.serve(echo)
+	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal(`"textDocument/hover"`))
+	b.Expect(next.of("workspace/executeCommand")).To(BeEmpty())
+}
+
+func TestShutdownOfAServerThatDoesNotAnswer(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	b.Expect(b.mux.Shutdown(context.Background())).To(MatchError(ContainSubstring("no server")))
+	s := b.serve(nil)
+	s.die() // nobody reads what it is sent
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	b.Expect(b.mux.Shutdown(ctx)).To(MatchError(context.DeadlineExceeded))
+}
+
+func TestProgressEndsWithItsServer(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	c := b.join()
+	s.send(`{"jsonrpc":"2.0","id":1,"method":"window/workDoneProgress/create","params":{"token":"load"}}`)
+	b.await(c.peer, "window/workDoneProgress/create", 1)
+	s.send(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":"begin","title":"x"}}}`)
+	c.ask("1", "textDocument/hover", `{"workDoneToken":5}`)
+	var p struct{ WorkDoneToken json.RawMessage }
+	b.Expect(json.Unmarshal(b.await(s.peer, "textDocument/hover", 1).Params, &p)).To(Succeed())
+	begin := `{"jsonrpc":"2.0","method":"$/progress","params":{"token":%s,"value":{"kind":"begin","title":"x"}}}`
+	s.send(fmt.Sprintf(begin, p.WorkDoneToken))
+	b.await(c.peer, "$/progress", 2)
+	b.crash(s)
+	b.await(c.peer, "$/progress", 4)
+	ended := map[string]bool{}
+	for _, m := range c.of("$/progress")[2:] {
+		var p struct {
+			Token json.RawMessage
+			Value struct{ Kind string }
+		}
+		b.Expect(json.Unmarshal(m.Params, &p)).To(Succeed())
+		b.Expect(p.Value.Kind).To(Equal("end"))
+		ended[string(p.Token)] = true
+	}
+	b.Expect(ended).To(HaveKey("5"))
+	b.Expect(ended).To(HaveKey(`"load"`))
+	s = b.serve(nil)
+	again := b.await(s.peer, "textDocument/hover", 1)
+	b.Expect(json.Unmarshal(again.Params, &p)).To(Succeed())
+	s.send(fmt.Sprintf(begin, p.WorkDoneToken))
+	s.answer(again, "null")
+	c.awaitAnswer("1")
+	b.Expect(c.of("$/progress")).To(HaveLen(4), "a token begins once")
+}
+
+func TestAServerThatOffersLess(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	b.join()
+	b.end(s)
+	s = b.attach(`{"capabilities":{"hoverProvider":false}}`, nil)
+	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
+	r := b.report()
+	b.Expect(r.Unhealthy).To(Equal(lsp.ReasonCapabilityLost))
+	b.Expect(r.Message).To(HaveSuffix("hoverProvider, renameProvider"))
+	b.Expect(r.Restart).To(BeFalse())
+	b.end(s)
+	b.serve(nil)
+	b.Expect(b.report().Unhealthy).To(BeEmpty())
+}

@@ -1,0 +1,232 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// serverAsks has the server ask something and returns the answer that it got.
+func (b *bench) serverAsks(s *fakeServer, id, method, params string) message {
+	b.t.Helper()
+	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
+	b.Eventually(func() []message { return s.answers(id) }).Should(HaveLen(1), method)
+	return s.answers(id)[0]
+}
+
+func TestEveryRequestOfTheServerIsAnswered(t *testing.T) {
+	b := newBench(t, lsp.Config{Folders: []string{"/w"}, Settings: json.RawMessage(`{"go":{"lint":{"on":true}},"a.b":{"c":1},"n":null}`)})
+	s := b.attach("", nil) // before it has answered initialize too
+	for i, want := range []struct{ method, params, result string }{
+		{"workspace/configuration", `{"items":[{"section":"go.lint"},{"section":"go.lint.on"},{"section":"a.b.c"},{"section":"x"},{"section":"n"},{}]}`,
+			`[{"on":true},true,1,null,null,{"go":{"lint":{"on":true}},"a.b":{"c":1},"n":null}]`},
+		{"workspace/workspaceFolders", "null", `[{"uri":"file:///w","name":"w"}]`},
+		{"client/registerCapability", `{"registrations":[{"id":"1","method":"textDocument/hover"}]}`, "null"},
+		{"client/unregisterCapability", `{"unregisterations":[{"id":"1","method":"textDocument/hover"}]}`, "null"},
+		{"window/workDoneProgress/create", `{"token":1}`, "null"},
+		{"workspace/codeLens/refresh", "null", "null"},
+		{"workspace/applyEdit", `{"edit":{}}`, `{"applied":false,"failureReason":"no client that is connected asked for it"}`},
+		{"window/showMessageRequest", `{"type":1,"message":"?"}`, "null"},
+		{"window/showDocument", `{"uri":"file:///a"}`, `{"success":false}`},
+	} {
+		answer := b.serverAsks(s, fmt.Sprintf(`"s%d"`, i), want.method, want.params)
+		b.Expect(answer.Error).To(BeNil(), want.method)
+		b.Expect(string(answer.Result)).To(Equal(want.result), want.method)
+	}
+	b.Expect(b.serverAsks(s, "99", "vendor/ask", "{}").Error.Code).To(Equal(codeMethodNotFound))
+}
+
+func TestAnEditGoesToWhoCausedIt(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	one, other := b.join(), b.join()
+	one.ask("1", "workspace/executeCommand", "{}")
+	first := b.await(s.peer, "workspace/executeCommand", 1)
+	other.ask("1", "workspace/executeCommand", "{}")
+	other.ask("2", "textDocument/hover", "{}")
+	other.sync()
+	b.Expect(s.of("workspace/executeCommand")).To(HaveLen(1), "commands are carried out one after another")
+
+	s.send(`{"jsonrpc":"2.0","id":"e1","method":"workspace/applyEdit","params":{"edit":{"documentChanges":[{"textDocument":{"uri":"file:///a","version":3},"edits":[]}]}}}`)
+	asked := b.await(one.peer, "workspace/applyEdit", 1)
+	b.Expect(string(asked.Params)).To(ContainSubstring(`"version":null`), "the server counts other versions than the client")
+	one.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"applied":true}}`, asked.ID))
+	b.Eventually(func() []message { return s.answers(`"e1"`) }).Should(HaveLen(1))
+	b.Expect(string(s.answers(`"e1"`)[0].Result)).To(Equal(`{"applied":true}`))
+
+	s.answer(first, "null")
+	second := b.await(s.peer, "workspace/executeCommand", 2)
+	s.send(`{"jsonrpc":"2.0","id":"e2","method":"workspace/applyEdit","params":{"edit":{}}}`)
+	b.await(other.peer, "workspace/applyEdit", 1)
+	b.Expect(s.answers(`"e2"`)).To(BeEmpty())
+	b.tick(questionPatience)
+	b.Eventually(func() []message { return s.answers(`"e2"`) }).Should(HaveLen(1))
+	b.Expect(string(s.answers(`"e2"`)[0].Result)).To(ContainSubstring(`"applied":false`))
+	s.answer(second, "null")
+	other.awaitAnswer("1")
+	b.Expect(string(b.serverAsks(s, `"e3"`, "workspace/applyEdit", "{}").Result)).To(ContainSubstring(`"applied":false`))
+	b.Expect(one.of("workspace/applyEdit")).To(HaveLen(1))
+
+	// A question is for who has something in flight, if that is one.
+	s.send(`{"jsonrpc":"2.0","id":"q","method":"window/showMessageRequest","params":{"message":"?"}}`)
+	b.await(other.peer, "window/showMessageRequest", 1)
+	_ = other.conn.Close()
+	b.Eventually(func() []message { return s.answers(`"q"`) }).Should(HaveLen(1))
+	b.Expect(string(s.answers(`"q"`)[0].Result)).To(Equal("null"))
+}
+
+func TestVersionsInAnswers(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	c := b.join()
+	c.ask("1", "textDocument/rename", "{}")
+	s.answer(b.await(s.peer, "textDocument/rename", 1), `{"documentChanges":[{"textDocument":{"uri":"file:///<a>","version":12},"edits":[{"newText":"&","n":1e400}]},{"kind":"create"}]}`)
+	b.Expect(string(c.awaitAnswer("1").Result)).To(MatchJSON(
+		`{"documentChanges":[{"edits":[{"newText":"&","n":1e400}],"textDocument":{"uri":"file:///<a>","version":null}},{"kind":"create"}]}`))
+}
+
+func TestRegistrationsReachCapableClients(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	c := b.join()
+	register := `{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":1}},{"id":"2","method":"textDocument/rename"}]}`
+	b.serverAsks(s, "1", "client/registerCapability", register)
+	b.Expect(string(b.await(c.peer, "client/registerCapability", 1).Params)).To(MatchJSON(
+		`{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":1}}]}`))
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"I don't want to"}}`, c.of("client/registerCapability")[0].ID))
+	late := b.join()
+	b.await(late.peer, "client/registerCapability", 1)
+
+	b.end(s)
+	s = b.serve(nil)
+	b.serverAsks(s, "1", "client/registerCapability", register)
+	b.Expect(c.of("client/registerCapability")).To(HaveLen(1), "it knows that")
+	b.end(s)
+	s = b.serve(nil)
+	b.Eventually(func() bool { b.tick(time.Second); return b.report().Indexed }).Should(BeTrue())
+	b.Expect(string(b.await(c.peer, "client/unregisterCapability", 1).Params)).To(MatchJSON(
+		`{"unregisterations":[{"id":"1","method":"textDocument/hover"}]}`), "the new server did not register it again")
+	b.await(c.peer, "workspace/codeLens/refresh", 1)
+	b.Expect(s.of("")).To(BeEmpty(), "no answer of a client is the server's business")
+}
+
+func TestProgressOfTheServer(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	c, plain := b.join(), b.connect()
+	plain.ask("1", "initialize", `{"capabilities":{}}`)
+	plain.awaitAnswer("1")
+	plain.tell("initialized", "{}")
+	plain.sync()
+	b.serverAsks(s, "1", "window/workDoneProgress/create", `{"token":"load"}`)
+	b.await(c.peer, "window/workDoneProgress/create", 1)
+	for _, kind := range []string{"begin", "report", "end", "report"} {
+		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":%q}}}`, kind))
+	}
+	s.send(`{"jsonrpc":"2.0","method":"window/logMessage","params":{"message":"behind it"}}`)
+	b.await(c.peer, "window/logMessage", 1)
+	b.await(plain.peer, "window/logMessage", 1)
+	b.Expect(c.of("$/progress")).To(HaveLen(3), "after its end a token is nobody's")
+	b.Expect(plain.of("$/progress")).To(BeEmpty())
+	c.tell("window/workDoneProgress/cancel", `{"token":"load"}`)
+	b.serverAsks(s, "2", "window/workDoneProgress/create", `{"token":2}`)
+	c.tell("window/workDoneProgress/cancel", `{"token":2}`)
+	b.Expect(string(b.await(s.peer, "window/workDoneProgress/cancel", 1).Params)).To(Equal(`{"token":2}`))
+}
+
+func TestDocumentsHaveOneOwner(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(echo)
+	one, other := b.join(), b.join()
+	const uri = "file:///a.go"
+	one.openDocument(uri, "text")
+	other.openDocument(uri, "text")
+	other.ask("1", "textDocument/hover", at(uri))
+	other.awaitAnswer("1")
+	b.Expect(s.of("textDocument/didOpen")).To(HaveLen(1))
+	b.Expect(s.of("textDocument/didChange")).To(BeEmpty())
+
+	one.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
+	b.await(s.peer, "textDocument/didChange", 1)
+	other.ask("2", "textDocument/hover", at(uri))
+	other.awaitAnswer("2")
+	changes := s.of("textDocument/didChange")
+	b.Expect(string(changes[len(changes)-1].Params)).To(ContainSubstring(`"text"`))
+	b.Expect(string(changes[len(changes)-1].Params)).NotTo(ContainSubstring("unsaved"), "nobody gets an answer about what another has not saved")
+	b.Expect(b.report().Counters.ViewSwitches).To(BeNumerically("==", 1))
+
+	one.tell("textDocument/didSave", `{"textDocument":{"uri":"file:///a.go"}}`)
+	b.await(s.peer, "textDocument/didSave", 1)
+	one.tell("textDocument/didClose", `{"textDocument":{"uri":"file:///a.go"}}`)
+	one.sync()
+	b.Expect(b.report().OpenDocuments).To(Equal(1))
+	other.tell("textDocument/didClose", `{"textDocument":{"uri":"file:///a.go"}}`)
+	b.await(s.peer, "textDocument/didClose", 1)
+	b.Expect(b.report().OpenDocuments).To(BeZero())
+}
+
+func TestDocumentsAreBounded(t *testing.T) {
+	b := newBench(t, lsp.Config{Limits: lsp.Limits{OpenDocuments: 1}})
+	s := b.serve(nil)
+	c := b.join()
+	c.openDocument("file:///a.go", "text")
+	c.openDocument("file:///b.go", "text")
+	b.await(c.peer, "window/logMessage", 1)
+	b.await(s.peer, "textDocument/didOpen", 1)
+	b.Expect(b.report().OpenDocuments).To(Equal(1))
+}
+
+func TestDiagnostics(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	one, other := b.join(), b.join()
+	publish := func(uri string, version int, what string) {
+		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":%q,"version":%d,"diagnostics":[%s]}}`, uri, version, what))
+	}
+	const uri = "file:///a.go"
+	version := func(m message) int {
+		var p struct {
+			TextDocument struct{ Version int }
+		}
+		b.Expect(json.Unmarshal(m.Params, &p)).To(Succeed())
+		return p.TextDocument.Version
+	}
+	one.openDocument(uri, "text")
+	publish(uri, version(b.await(s.peer, "textDocument/didOpen", 1)), `{"message":"wrong"}`)
+	b.Expect(string(b.await(one.peer, "textDocument/publishDiagnostics", 1).Params)).To(MatchJSON(`{"uri":"file:///a.go","diagnostics":[{"message":"wrong"}]}`))
+
+	late := b.join()
+	late.openDocument(uri, "text")
+	b.await(late.peer, "textDocument/publishDiagnostics", 2) // as it came, and as it opened it
+
+	one.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
+	publish(uri, version(b.await(s.peer, "textDocument/didChange", 1)), `{"message":"of unsaved"}`)
+	b.await(one.peer, "textDocument/publishDiagnostics", 2)
+	publish("file:///closed.go", 0, `{"message":"all"}`)
+	b.await(one.peer, "textDocument/publishDiagnostics", 3)
+	b.Eventually(func() int { return len(late.of("textDocument/publishDiagnostics")) }).Should(Equal(3))
+	b.Expect(string(late.of("textDocument/publishDiagnostics")[2].Params)).To(ContainSubstring("all"), "not those of the unsaved text")
+	b.Eventually(func() int { return len(other.of("textDocument/publishDiagnostics")) }).Should(Equal(2))
+	b.Expect(string(other.of("textDocument/publishDiagnostics")[1].Params)).To(ContainSubstring("all"))
+
+	b.end(s)
+	s = b.serve(nil)
+	publish("file:///new.go", 0, `{"message":"new"}`)
+	b.await(one.peer, "textDocument/publishDiagnostics", 4)
+	b.tick(staleDiagnostics)
+	b.Eventually(func() string {
+		all := other.of("textDocument/publishDiagnostics")
+		return string(all[len(all)-1].Params)
+	}).Should(MatchJSON(`{"uri":"file:///closed.go","diagnostics":[]}`), "the new server has not said so again")
+	b.mux.lock()
+	defer b.mux.unlock()
+	b.Expect(b.mux.published).To(HaveLen(1))
+}
