@@ -99,18 +99,6 @@ func (r *Runtime) Hold(ctx context.Context, uid types.UID, incarnation int64, re
 	return err
 }
 
-// Keep says whether the multiplexer stays when no server lives: not when its object is stopped or deleted. It stays until it is told otherwise.
-func (r *Runtime) Keep(uid types.UID, keep bool) {
-	l := r.known(uid)
-	if l == nil {
-		return
-	}
-	l.mu.Lock()
-	l.keep = keep
-	l.mu.Unlock()
-	l.retire()
-}
-
 // retire tells a multiplexer that is not to stay and has no server to quit.
 func (l *link) retire() {
 	l.mu.Lock()

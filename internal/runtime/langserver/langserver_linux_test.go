@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -118,8 +119,10 @@ func TestALostMultiplexerTakesItsServerWithIt(t *testing.T) {
 	ended := b.await(uid, 1, runtime.Exited)
 	b.Expect(ended.Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("SIGKILL")), HaveField("FinishedAt", Not(BeZero()))))
 	b.isGone(identity(running))
-	_, known := b.Report(uid)
-	b.Expect(known).To(BeFalse())
+	b.Eventually(func() bool {
+		_, known := b.Report(uid)
+		return known
+	}).WithTimeout(patience).WithPolling(often).Should(BeFalse())
 	b.close()
 	b.open()
 	b.Expect(b.observe(uid).Exit).To(Equal(ended.Exit), "another manager says the same")
@@ -184,20 +187,58 @@ func TestAStoppedObjectKeepsNothing(t *testing.T) {
 	b.Expect(b.Forget(t.Context(), uid)).To(Succeed(), "again")
 }
 
-func TestWhatIsEndingIsAliveUntilItsMultiplexerIsGone(t *testing.T) {
+func TestAMultiplexerThatDoesNotQuitIsKilled(t *testing.T) {
 	b := newBench(t)
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	ended := b.await(uid, 1, runtime.Exited)
 	multiplexer := b.multiplexer(uid)
 	b.signal(multiplexer, unix.SIGSTOP) // it will not hear that it has to quit
 	b.Keep(uid, false)
-	now := b.observe(uid)
-	b.Expect(now).To(And(HaveField("Phase", runtime.Running), HaveField("StopSent", true), HaveField("Exit", BeNil()), HaveField("LeaderExit.Known", true)))
+	b.Expect(b.observe(uid)).To(Equal(ended), "what was told once isn't taken back")
+	b.Expect(b.Forget(t.Context(), uid)).NotTo(Succeed())
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
 	b.isGone(multiplexer)
+	b.Eventually(func() error { return b.Forget(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
+}
+
+func TestALostMultiplexerComesBackForAServerThatSleeps(t *testing.T) {
+	b := newBench(t)
+	b.Keep(uid, true)
+	b.Expect(b.observe(uid)).To(BeZero(), "the first comes with the first start")
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	ended := b.await(uid, 1, runtime.Exited)
+	for _, managed := range []bool{true, false} {
+		multiplexer := b.multiplexer(uid)
+		if !managed {
+			b.close()
+		}
+		b.signal(multiplexer, unix.SIGKILL)
+		if !managed {
+			b.isGone(multiplexer)
+			b.open()
+		}
+		b.Eventually(func() bool {
+			b.Keep(uid, true)
+			b.Expect(b.observe(uid)).To(Equal(ended), "whatever becomes of the multiplexer")
+			report, known := b.Report(uid)
+			found, err := b.machine.Observe(t.Context(), uid)
+			b.Expect(err).NotTo(HaveOccurred())
+			return known && report.Incarnation == 0 && found[0].Phase == runtime.Running && found[0].PID != int64(multiplexer.PID)
+		}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
+	}
+	conn, err := control.Connect(t.Context(), b.Endpoint(uid))
+	b.Expect(err).NotTo(HaveOccurred())
+	defer func() { b.Expect(conn.Close()).To(Succeed()) }()
+	b.Eventually(func() int {
+		report, _ := b.Report(uid)
+		return report.Clients
+	}).WithTimeout(patience).WithPolling(often).Should(Equal(1), "so that it can be woken")
+	b.start(uid, 2)
+	b.Expect(b.connect(uid).hover()).NotTo(BeEmpty())
 }
 
 func TestAStartThatFails(t *testing.T) {
@@ -257,7 +298,7 @@ func TestWhatWasForgottenByForceIsCleanedUp(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(b.machine.Stop(t.Context(), uid, found[0].Number)).To(Succeed(), "as the collector of leftovers does it")
 	b.Expect(b.await(uid, 1, runtime.Exited).Exit).To(HaveField("Known", true), "a multiplexer that is asked to end ends its server first")
-	b.Expect(b.machine.Forget(t.Context(), uid)).To(Succeed())
+	b.Eventually(func() error { return b.machine.Forget(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.close()
 	b.open()
 	b.Expect(b.Directory(uid)).NotTo(BeADirectory())

@@ -43,6 +43,7 @@ type link struct {
 	watched   bool // a goroutine dials and listens
 	// generation grows with every multiplexer that is started, so that whoever saw the one before gone doesn't take it for the new one.
 	generation int64
+	starting   bool // one is being started, and the rest is still about the one before
 	client     *control.Client
 	report     *lsp.Report   // of the multiplexer that lives
 	since      time.Time     // when the multiplexer was started, or last heard of
@@ -52,7 +53,13 @@ type link struct {
 	pending   *lsp.Launch
 	cancelled int64
 
+	// told is the newest incarnation that was observed as ended.
+	told int64
+
 	keep     bool // the multiplexer stays when no server lives
+	bare     bool // the multiplexer was started by us with nothing to start, and was not heard of yet
+	reviving bool // somebody is about to start a multiplexer with nothing to start
+	revived  int  // how often that was done since one lived for long
 	retiring bool // somebody is about to tell it to quit
 	quitting bool // it was told to
 }
@@ -149,7 +156,7 @@ func (l *link) took(generation int64, report lsp.Report) {
 		l.mu.Unlock()
 		return
 	}
-	l.report, l.since = &report, time.Now()
+	l.report, l.since, l.bare = &report, time.Now(), false
 	measures.note(l.uid, report)
 	if !l.hasHeard {
 		l.hasHeard = true

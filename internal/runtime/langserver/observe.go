@@ -20,14 +20,20 @@ type view struct {
 	young     bool        // the multiplexer was started or heard of a moment ago
 	pending   int64
 	cancelled int64
-	leaving   bool // the multiplexer is to end, or was told to
+	told      int64 // the newest that was observed as ended
+	leaving   bool  // the multiplexer is to end, or was told to
+	bare      bool  // the multiplexer was just started, with nothing to start
+	starting  bool  // a multiplexer is being started, and is not to be taken for the one before
+
+	generation int64
 }
 
 func (l *link) view() view {
 	report, fresh := l.newest()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := view{cancelled: l.cancelled, leaving: l.quitting || !l.keep, young: time.Since(l.since) < youth}
+	v := view{cancelled: l.cancelled, told: l.told, leaving: l.quitting || !l.keep, young: time.Since(l.since) < youth}
+	v.bare, v.starting, v.generation = l.bare && v.young, l.starting, l.generation
 	if fresh {
 		v.report = &report
 	}
@@ -39,31 +45,22 @@ func (l *link) view() view {
 
 // Observe implements runtime.Runtime: incarnations are those of the server.
 func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
-	var v view
 	l := r.known(uid)
-	if l != nil {
-		v = l.view()
-	}
-	// The link first: if its multiplexer ends in between, what it wrote down is newer than what it said.
-	held, err := r.multiplexer(ctx, uid)
+	v, held, state, err := r.look(ctx, uid, l)
 	if err != nil {
 		return nil, err
 	}
 	if l == nil && held != nil && held.Alive() {
 		r.link(uid).watch()
 	}
-	state, err := r.state(uid)
-	if err != nil {
-		return nil, err
-	}
 	var found *runtime.Incarnation
 	switch {
-	case held == nil || !held.Alive():
+	case held == nil || !held.Alive() || v.starting:
 		found = gone(v, held, state)
 	case held.Phase == runtime.Unknown:
 		found = unknown(newestOf(v, state), held.Message)
 	case held.LeaderExit != nil:
-		found = dying(newestOf(v, state), held)
+		found = dying(v, held, state)
 	default:
 		found = living(v, state)
 	}
@@ -74,7 +71,38 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	if held != nil {
 		found.Name, found.Node, found.Containment = held.Name, held.Node, held.Containment
 	}
+	l.tells(*found)
 	return []runtime.Incarnation{*found}, nil
+}
+
+// tells remembers what was observed as ended.
+func (l *link) tells(found runtime.Incarnation) {
+	if l == nil || found.Alive() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = max(l.told, found.Number)
+}
+
+// look finds out all that is known of a UID at one time: again when another multiplexer was started meanwhile.
+func (r *Runtime) look(ctx context.Context, uid types.UID, l *link) (v view, held *runtime.Incarnation, state lsp.Report, err error) {
+	for range 3 {
+		// The link first: if its multiplexer ends in between, what it wrote down is newer than what it said.
+		if l != nil {
+			v = l.view()
+		}
+		if held, err = r.multiplexer(ctx, uid); err == nil {
+			state, err = r.state(uid)
+		}
+		if err != nil || l == nil {
+			return v, held, state, err
+		}
+		if now := l.view(); now.generation == v.generation && now.starting == v.starting {
+			break
+		}
+	}
+	return v, held, state, nil
 }
 
 func newestOf(v view, state lsp.Report) int64 {
@@ -133,14 +161,22 @@ func unknown(number int64, message string) *runtime.Incarnation {
 }
 
 // dying is for a multiplexer that has ended while others of its tree are being ended.
-func dying(number int64, held *runtime.Incarnation) *runtime.Incarnation {
-	if number == 0 {
+func dying(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnation {
+	newest := newestOf(v, state)
+	found := &runtime.Incarnation{Number: newest}
+	switch {
+	case newest == 0:
 		return nil
+	case newest == state.Incarnation && (state.Exit != nil || state.StartError != nil):
+		return ending(v, translate(state))
+	case newest == state.Incarnation:
+		found = translate(state)
 	}
-	return &runtime.Incarnation{
-		Number: number, Phase: runtime.Running, PID: held.PID, StartTicks: held.StartTicks, BootID: held.BootID, StartedAt: held.StartedAt,
-		LeaderExit: &runtime.Exit{FinishedAt: held.LeaderExit.FinishedAt, Message: "its multiplexer " + describe(held.LeaderExit)},
+	found.Phase = runtime.Running
+	if found.LeaderExit == nil {
+		found.LeaderExit = &runtime.Exit{FinishedAt: held.LeaderExit.FinishedAt, Message: "its multiplexer " + describe(held.LeaderExit)}
 	}
+	return found
 }
 
 // living is for a multiplexer that runs.
@@ -152,24 +188,19 @@ func living(v view, state lsp.Report) *runtime.Incarnation {
 	switch {
 	case v.pending > said.Incarnation && (v.report != nil || v.young):
 		return &runtime.Incarnation{Number: v.pending, Phase: runtime.Starting}
-	case v.report == nil:
+	case v.report == nil && !v.bare:
 		return unknown(newestOf(v, state), "the multiplexer of the language server runs, but cannot be reached")
 	case v.cancelled > said.Incarnation:
 		return ending(v, &runtime.Incarnation{Number: v.cancelled, Phase: runtime.Exited, Exit: &runtime.Exit{Message: "it was ended before it was started"}})
 	case said.Incarnation == 0:
 		return nil
-	case v.report.Incarnation == 0 && state.Exit == nil && state.StartError == nil:
-		// The multiplexer is a new one, and the one before was lost with its server.
-		return ending(v, &runtime.Incarnation{Number: said.Incarnation, Phase: runtime.Exited, Exit: &runtime.Exit{
-			Message: "nobody saw how the server ended: its multiplexer was not there any more",
-		}})
 	}
 	return ending(v, translate(said))
 }
 
-// ending keeps a server from being taken for ended while the multiplexer that is to end with it lives.
+// ending keeps a server from being taken for ended while the multiplexer that is to end with it lives. What was seen ended before stays so.
 func ending(v view, found *runtime.Incarnation) *runtime.Incarnation {
-	if !v.leaving || found.Alive() {
+	if !v.leaving || found.Alive() || found.Number <= v.told {
 		return found
 	}
 	found.LeaderExit = found.Exit

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -99,26 +100,64 @@ func (l *link) startIn(ctx context.Context, held *runtime.Incarnation, launch *l
 
 // startBoth starts a multiplexer, which is told what to start as soon as it can be reached.
 func (l *link) startBoth(ctx context.Context, p runtime.Process, held *runtime.Incarnation, launch *lsp.Launch) error {
+	if err := l.startMultiplexer(ctx, p.Name, held, launch); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.keep = true
+	l.mu.Unlock()
+	l.watch()
+	return nil
+}
+
+// startMultiplexer starts one in the place of the one before. A bare one, without a launch, has nothing to start for now.
+func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.Incarnation, launch *lsp.Launch) error {
 	dir := l.runtime.Directory(l.uid)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the multiplexer: %w", err)
+	}
+	if err := l.settle(held); err != nil {
+		return err
 	}
 	var number int64 = 1
 	if held != nil {
 		number = held.Number + 1
 	}
+	l.mu.Lock()
+	l.starting = true
+	l.mu.Unlock()
 	err := l.runtime.host.Start(ctx, runtime.Process{
-		UID: p.UID, Incarnation: number, Name: p.Name, Command: []string{l.runtime.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM",
+		UID: l.uid, Incarnation: number, Name: name, Command: []string{l.runtime.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM",
 	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starting = false
 	if err != nil {
 		return fmt.Errorf("start the multiplexer: %w", err)
 	}
-	l.mu.Lock()
+	if l.pending != nil { // the one before was lost with it
+		l.cancelled = l.pending.Incarnation
+	}
 	l.generation++
-	l.client, l.report, l.quitting = nil, nil, false
-	l.pending, l.since, l.keep = launch, time.Now(), true
-	l.mu.Unlock()
-	l.watch()
+	l.client, l.report, l.quitting, l.since = nil, nil, false, time.Now()
+	l.pending, l.bare = launch, launch == nil
+	return nil
+}
+
+// settle writes down what became of a server whose multiplexer could not, while that can still be told.
+func (l *link) settle(held *runtime.Incarnation) error {
+	state, err := l.runtime.state(l.uid)
+	if err != nil || state.Incarnation == 0 || state.Exit != nil || state.StartError != nil {
+		return err
+	}
+	end := gone(view{}, held, state)
+	state.Phase, state.LeaderExit = lsp.Exited, nil
+	state.Exit = &lsp.Exit{
+		Known: end.Exit.Known, Code: end.Exit.Code, Signal: end.Exit.Signal, FinishedAt: end.Exit.FinishedAt, Message: end.Exit.Message,
+	}
+	if err := shim.WriteFile(filepath.Join(l.runtime.Directory(l.uid), lsp.StateFile), state, false); err != nil {
+		return fmt.Errorf("write down how the server ended: %w", err)
+	}
 	return nil
 }
 

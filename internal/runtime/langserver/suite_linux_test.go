@@ -199,6 +199,13 @@ func (b *bench) signal(p shim.Process, signal unix.Signal) {
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
 	b.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
+	if signal == unix.SIGSTOP {
+		b.Eventually(func() (string, error) {
+			stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
+			_, after, _ := strings.Cut(string(stat), ") ")
+			return after, err
+		}).WithTimeout(patience).WithPolling(often).Should(HavePrefix("T"))
+	}
 }
 
 func (b *bench) isGone(p shim.Process) {

@@ -1,0 +1,100 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A multiplexer that ends again and again is started ever more rarely.
+const (
+	reviveFirst = 250 * time.Millisecond
+	reviveLast  = 5 * time.Minute
+	// longLife is how long a multiplexer has to have lived for its end to count as the first.
+	longLife = 10 * time.Minute
+)
+
+// Keep says whether the multiplexer has to be there although no server runs: so when clients may come to one that sleeps or is about to be started
+// again, not so when its object is stopped or deleted. One that was lost is started again; the first comes with the first start.
+func (r *Runtime) Keep(uid types.UID, keep bool) {
+	l := r.known(uid)
+	if l == nil {
+		if state, err := r.state(uid); !keep || err != nil || state.Incarnation == 0 {
+			return
+		}
+		l = r.link(uid)
+	}
+	l.mu.Lock()
+	l.keep = keep
+	l.mu.Unlock()
+	if keep {
+		l.revive()
+	} else {
+		l.retire()
+	}
+}
+
+// revive has a multiplexer started that should be there and is not.
+func (l *link) revive() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reviving || !l.mayRevive() {
+		return
+	}
+	pause := reviveLast
+	if l.revived == 0 || time.Since(l.since) > longLife {
+		l.revived = 0
+		pause = 0
+	} else if l.revived < 12 {
+		pause = min(reviveFirst<<l.revived, reviveLast)
+	}
+	l.reviving = l.runtime.spawn(func() { l.bring(pause) })
+}
+
+func (l *link) mayRevive() bool {
+	return l.keep && !l.watched && !l.forgotten
+}
+
+// bring starts a multiplexer after a pause, unless it isn't needed any more or is there.
+func (l *link) bring(pause time.Duration) {
+	defer func() {
+		l.mu.Lock()
+		l.reviving = false
+		l.mu.Unlock()
+	}()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	ctx := l.runtime.life
+	select {
+	case <-ctx.Done():
+		return
+	case <-timer.C:
+	}
+	l.acting.Lock()
+	defer l.acting.Unlock()
+	l.mu.Lock()
+	needed := l.mayRevive()
+	l.mu.Unlock()
+	held, err := l.runtime.multiplexer(ctx, l.uid)
+	if err != nil || !needed || held == nil { // one that was never there comes with the first start
+		return
+	}
+	state, err := l.runtime.state(l.uid)
+	if err != nil || state.Incarnation == 0 {
+		return
+	}
+	if !held.Alive() {
+		if err := l.startMultiplexer(ctx, held.Name, held, nil); err != nil {
+			l.runtime.log.Error(err, "The multiplexer of a language server was lost and could not be started again", "uid", l.uid)
+			return
+		}
+		l.mu.Lock()
+		l.revived++
+		l.mu.Unlock()
+	}
+	l.watch()
+	l.runtime.tell(l.uid)
+}

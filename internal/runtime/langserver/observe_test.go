@@ -1,0 +1,121 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// TestWhatIsSaidOfAMultiplexerThatRuns goes through what can be known of one.
+func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
+	exit := &lsp.Exit{Known: true, Code: 2}
+	running, ended := lsp.Report{Incarnation: 3, Phase: lsp.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: lsp.Exited, Exit: exit}
+	failed := lsp.Report{Incarnation: 3, Phase: lsp.Failed, StartError: &lsp.StartError{Reason: "CommandNotFound"}}
+	for name, c := range map[string]struct {
+		view  view
+		state lsp.Report
+		want  runtime.Incarnation
+	}{
+		"nothing was ever started":                 {view: view{report: &lsp.Report{}}},
+		"nothing was ever started, and it is mute": {},
+		"it runs":                             {view: view{report: &running}, state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, PID: 7}},
+		"it can't be reached":                 {state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Unknown}},
+		"it can't be reached, but ended":      {state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Unknown}},
+		"it was just started":                 {view: view{pending: 4, young: true}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Starting}},
+		"it was told nothing for long":        {view: view{pending: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Unknown}},
+		"it is about to be told":              {view: view{pending: 4, report: &ended}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Starting}},
+		"it was started for nothing":          {view: view{bare: true}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"it is another one":                   {view: view{report: &lsp.Report{}}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"its start was taken back":            {view: view{report: &ended, cancelled: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Exited, Exit: &runtime.Exit{}}},
+		"its server has ended":                {view: view{report: &ended}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"it is to end, its server has":        {view: view{report: &ended, leaving: true}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, LeaderExit: exitOf(exit), StopSent: true}},
+		"it is to end, its server never ran":  {view: view{report: &failed, leaving: true}, state: failed, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, LeaderExit: &runtime.Exit{}, StopSent: true}},
+		"it is to end, its server lives":      {view: view{report: &running, leaving: true}, state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, PID: 7}},
+		"it is to end, that was told already": {view: view{report: &ended, leaving: true, told: 3}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			check(g, living(c.view, c.state), c.want)
+		})
+	}
+}
+
+// TestWhatIsSaidOfAMultiplexerThatIsGone goes through what it may have left behind.
+func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
+	at := time.Unix(1000, 0)
+	lost := &runtime.Exit{FinishedAt: at}
+	killed := &runtime.Incarnation{Number: 9, Phase: runtime.Exited, Exit: &runtime.Exit{Known: true, Signal: "SIGKILL", FinishedAt: at}}
+	refused := &runtime.Incarnation{Number: 9, Phase: runtime.Failed, StartError: &runtime.StartError{Reason: "CommandNotFound"}}
+	exit := &lsp.Exit{Known: true, Code: 2}
+	running, ended := lsp.Report{Incarnation: 3, Phase: lsp.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: lsp.Exited, Exit: exit}
+	left := lsp.Report{Incarnation: 3, Phase: lsp.Running, LeaderExit: exit}
+	for name, c := range map[string]struct {
+		view  view
+		held  *runtime.Incarnation
+		state lsp.Report
+		want  runtime.Incarnation
+	}{
+		"nothing was ever started":          {held: killed},
+		"there was none":                    {},
+		"its server ended before":           {held: killed, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"its server ran":                    {held: killed, state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, PID: 7, Exit: lost}},
+		"others of the tree lived":          {held: killed, state: left, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"it was not told of the start":      {held: killed, view: view{pending: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Exited, Exit: lost}},
+		"it could not be started":           {held: refused, view: view{pending: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Failed}},
+		"its record is gone":                {state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, PID: 7, Exit: &runtime.Exit{}}},
+		"a start was taken back before":     {held: killed, view: view{cancelled: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Exited, Exit: lost}},
+		"it ended as it was told, for good": {held: killed, view: view{leaving: true}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			check(g, gone(c.view, c.held, c.state), c.want)
+		})
+	}
+}
+
+// TestWhatIsSaidOfAMultiplexerThatDies keeps an identity what it is, so that nothing is taken for another process.
+func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
+	held := &runtime.Incarnation{Number: 9, Phase: runtime.Running, PID: 100, LeaderExit: &runtime.Exit{Known: true, Signal: "SIGKILL"}}
+	exit := &lsp.Exit{Known: true, Code: 2}
+	for name, c := range map[string]struct {
+		view  view
+		state lsp.Report
+		want  runtime.Incarnation
+	}{
+		"nothing was ever started": {},
+		"its server ran":           {state: lsp.Report{Incarnation: 3, Phase: lsp.Running, PID: 7}, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, PID: 7, LeaderExit: &runtime.Exit{}}},
+		"its server had ended":     {state: lsp.Report{Incarnation: 3, Phase: lsp.Exited, Exit: exit}, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"it was told of no start":  {view: view{pending: 4}, want: runtime.Incarnation{Number: 4, Phase: runtime.Running, LeaderExit: &runtime.Exit{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			check(g, dying(c.view, held, c.state), c.want)
+		})
+	}
+}
+
+// check compares all but the words.
+func check(g Gomega, got *runtime.Incarnation, want runtime.Incarnation) {
+	if want.Number == 0 {
+		g.Expect(got).To(BeNil())
+		return
+	}
+	g.Expect(got).NotTo(BeNil())
+	g.Expect(got.StartError != nil).To(Equal(want.Phase == runtime.Failed))
+	said := *got
+	said.Message, said.StartError = "", nil
+	for _, exit := range []*runtime.Exit{said.Exit, said.LeaderExit} {
+		if exit != nil && !exit.Known {
+			g.Expect(exit.Message).NotTo(BeEmpty())
+			exit.Message = ""
+		}
+	}
+	g.Expect(said).To(Equal(want))
+}
