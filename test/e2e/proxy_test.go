@@ -1,0 +1,196 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = Describe("A DevServer behind its proxy", func() {
+	It("keeps its address over restarts, a crash, a stop and another manager", Serial, NodeTimeout(storyTimeout), func(ctx context.Context) {
+		s := proxied("gohello", "", "gohello").create(ctx).ready(ctx)
+		url, port, backend := s.server().Status.URL, s.server().Status.Port, s.server().Status.BackendPort
+		Expect(url).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", port)))
+		Expect(backend).NotTo(Or(Equal(port), BeZero()))
+		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{backend}), "the program has a port of its own")
+
+		By("being restarted and killed while somebody reads all the time")
+		r := readAlways(url)
+		for i := range int64(3) {
+			house.run(ctx, "restart", s.path())
+			s.incarnation(ctx, i+2)
+		}
+		signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
+		s.incarnation(ctx, 5)
+		read, failed := r.stop()
+		Expect(failed).To(BeEmpty())
+		Expect(read).To(BeNumerically(">", 4))
+
+		By("being stopped: whoever asks is told why at once")
+		house.run(ctx, "stop", s.path())
+		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+		Expect(listens(backend)).To(BeFalse())
+		status, reason, text := get(url)
+		Expect(status).To(Equal(http.StatusServiceUnavailable))
+		Expect(reason).To(Equal(v1alpha1.ReasonStopped))
+		Expect(text).To(ContainSubstring(s.GetName()))
+
+		By("being started again, with the same ports")
+		house.run(ctx, "start", s.path())
+		s.ready(ctx).answers("Hello")
+		Expect(s.server().Status.Port).To(Equal(port))
+		Expect(s.server().Status.BackendPort).To(Equal(backend))
+
+		By("having another manager")
+		pid := pidOf(s)
+		house.kill(ctx)
+		Expect(listens(port)).To(BeFalse(), "while no manager runs, nobody holds the address")
+		house.up(ctx)
+		s.ready(ctx).answers("Hello")
+		Expect(pidOf(s)).To(Equal(pid))
+		Expect(s.server().Status.URL).To(Equal(url))
+
+		By("giving the proxy up: the server has the port itself")
+		s.change(ctx, func() { s.server().Spec.Proxy = v1alpha1.ProxyDisabled })
+		s.ready(ctx).answers("Hello")
+		Expect(s.server().Status.URL).To(Equal(url))
+		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{port}))
+
+		s.delete(ctx)
+		Expect(listens(port)).To(BeFalse(), "somebody still listens on port %d", port)
+	})
+
+	It("has Vite's modules and its hot module replacement", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		s := proxied("vite", project(ctx, "samples/vite"), "npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort").create(ctx).ready(ctx)
+		s.answers("Vite in a berth")
+		url := s.server().Status.URL
+		Expect(hotModules(url)).To(ContainSubstring(`"connected"`))
+
+		By("being restarted while somebody reads the page")
+		r := readAlways(url)
+		house.run(ctx, "restart", s.path())
+		s.incarnation(ctx, 2)
+		_, failed := r.stop()
+		Expect(failed).To(BeEmpty())
+		s.answers("Vite in a berth")
+		Expect(hotModules(url)).To(ContainSubstring(`"connected"`))
+	})
+})
+
+func proxied(name, dir string, command ...string) *subject {
+	s := devServer(name, dir, command...)
+	s.server().Spec.Proxy = v1alpha1.ProxyEnabled
+	return s
+}
+
+// patientClient asks once: what fails has failed. It waits longer than a proxy does.
+var patientClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// get asks once.
+func get(url string) (status int, reason, text string) {
+	GinkgoHelper()
+	status, reason, text, err := tryGet(url)
+	Expect(err).NotTo(HaveOccurred())
+	return status, reason, text
+}
+
+func tryGet(url string) (status int, reason, text string, err error) {
+	response, err := patientClient.Get(url)
+	if err != nil {
+		return 0, "", "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return response.StatusCode, response.Header.Get("Berth-Reason"), string(body), err
+}
+
+// reader reads a page again and again.
+type reader struct {
+	done   sync.WaitGroup
+	ended  chan struct{}
+	once   sync.Once
+	read   int
+	failed []string
+}
+
+func readAlways(url string) *reader {
+	r := &reader{ended: make(chan struct{})}
+	r.done.Go(func() {
+		for {
+			select {
+			case <-r.ended:
+				return
+			default:
+			}
+			status, reason, text, err := tryGet(url)
+			r.read++
+			if err != nil || status != http.StatusOK {
+				r.failed = append(r.failed, fmt.Sprintf("%d %s %v %s", status, reason, err, text))
+			}
+		}
+	})
+	DeferCleanup(func() { r.stop() })
+	return r
+}
+
+func (r *reader) stop() (read int, failed []string) {
+	r.once.Do(func() { close(r.ended) })
+	r.done.Wait()
+	return r.read, r.failed
+}
+
+var viteToken = regexp.MustCompile(`wsToken = "([^"]+)"`)
+
+// hotModules connects to the socket over which Vite tells a page what has changed, as its client does, and gives the first message.
+func hotModules(url string) string {
+	GinkgoHelper()
+	_, _, client := get(url + "@vite/client")
+	token := viteToken.FindStringSubmatch(client)
+	Expect(token).To(HaveLen(2), "Vite's client holds a token")
+	host := strings.Trim(strings.TrimPrefix(url, "http://"), "/")
+	conn, err := net.Dial("tcp", host)
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = conn.Close() }()
+	Expect(conn.SetDeadline(time.Now().Add(startTimeout))).To(Succeed())
+	_, err = fmt.Fprintf(conn, "GET /?token=%s HTTP/1.1\r\nHost: %s\r\nOrigin: http://%s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: vite-hmr\r\n\r\n", token[1], host, host)
+	Expect(err).NotTo(HaveOccurred())
+	reader := bufio.NewReader(conn)
+	response, err := http.ReadResponse(reader, nil) //nolint:bodyclose // what was upgraded has no body
+	Expect(err).NotTo(HaveOccurred())
+	Expect(response.StatusCode).To(Equal(http.StatusSwitchingProtocols))
+	return firstMessage(reader)
+}
+
+// firstMessage reads a frame of a WebSocket, as servers send them: one byte of kind, the length, and the text.
+func firstMessage(from io.Reader) string {
+	GinkgoHelper()
+	var head [2]byte
+	_, err := io.ReadFull(from, head[:])
+	Expect(err).NotTo(HaveOccurred())
+	length := uint16(head[1] & 0x7f)
+	if length == 126 {
+		Expect(binary.Read(from, binary.BigEndian, &length)).To(Succeed())
+	}
+	text := make([]byte, length)
+	_, err = io.ReadFull(from, text)
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
