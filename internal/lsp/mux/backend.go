@@ -224,7 +224,11 @@ func (m *Mux) Shutdown(ctx context.Context) error {
 		}
 	}
 	m.unlock()
-	drain, cancel := context.WithTimeout(ctx, drainPatience)
+	patience := drainPatience
+	if end, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(end)/2) // the rest is for the shutdown itself
+	}
+	drain, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_ = b.await(drain, drained) // whoever is late is decided about in Detach
 	err := m.askToEnd(ctx, b)

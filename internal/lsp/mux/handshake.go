@@ -37,6 +37,16 @@ type initializeResult struct {
 	} `json:"serverInfo"`
 }
 
+// version is what the server says of its version, without what else some put there: gopls lists all that it was built of.
+func (r *initializeResult) version() string {
+	said := r.ServerInfo.Version
+	var build struct{ Main struct{ Version string } }
+	if json.Unmarshal([]byte(said), &build) == nil && build.Main.Version != "" {
+		said = build.Main.Version
+	}
+	return abridged([]byte(said))
+}
+
 type folder struct {
 	URI  string `json:"uri"`
 	Name string `json:"name"`

@@ -23,6 +23,7 @@ const (
 	outputPatience   = 3 * time.Second  // for the end of a server whose output has ended
 	staleDiagnostics = 60 * time.Second // after a restart diagnostics that were not published again are taken back
 
+	cpuPeriod    = 2 * time.Second // between two looks at what a silent server computes
 	lateInARow   = 3
 	canaryInARow = 3
 	busyFactor   = 5 // as long as a server that computes may be silent
@@ -31,17 +32,16 @@ const (
 	unreadBytes = 256 << 20
 )
 
-// silence is what a silent server had computed when it fell silent.
+// silence is what a silent server had computed when it fell silent, and when that was looked at last.
 type silence struct {
-	since, measured time.Time
-	cpu             time.Duration
+	since, measured, last time.Time
+	cpu, newest           time.Duration
 }
 
 // Tick does what time asks for. New calls it regularly.
 func (m *Mux) Tick(now time.Time) {
-	var cpu time.Duration
-	if m.options.CPU != nil && m.wantsCPU(now) {
-		cpu = m.options.CPU() // reads many files: not while others wait
+	if b := m.wantsCPU(now); b != nil {
+		m.noteCPU(b, now, m.options.CPU()) // which reads many files: not while others wait
 	}
 	m.lock()
 	defer m.unlock()
@@ -51,7 +51,7 @@ func (m *Mux) Tick(now time.Time) {
 	if b := m.server; b != nil {
 		m.examineAge(b, now) // even of one that is to be ended: nobody waits for ever
 		if b.fault == "" && !m.holding {
-			m.examine(b, now, cpu)
+			m.examine(b, now)
 		}
 	}
 	m.pump()
@@ -59,15 +59,38 @@ func (m *Mux) Tick(now time.Time) {
 	m.dirty = false
 }
 
-func (m *Mux) wantsCPU(now time.Time) bool {
+// wantsCPU returns the server if it has to be known what it has computed: when it has just fallen silent, and when that is too long ago.
+func (m *Mux) wantsCPU(now time.Time) *backend {
 	m.lock()
 	defer m.unlock()
 	b := m.server
-	return b != nil && b.indexed && b.fault == "" && now.Sub(b.heard()) >= m.config.Health.PingAfter
+	if m.options.CPU == nil || b == nil || !b.indexed || b.fault != "" || now.Sub(b.heard()) < m.config.Health.PingAfter {
+		return nil
+	}
+	begins := !b.silence.since.Equal(b.heard())
+	if begins || now.Sub(b.heard()) >= m.config.Health.HangTimeout && now.Sub(b.silence.last) >= cpuPeriod {
+		return b
+	}
+	return nil
+}
+
+func (m *Mux) noteCPU(b *backend, now time.Time, cpu time.Duration) {
+	m.lock()
+	defer m.unlock()
+	if heard := b.heard(); !b.silence.since.Equal(heard) {
+		b.silence = silence{since: heard, measured: now, cpu: cpu}
+	}
+	b.silence.last, b.silence.newest = now, cpu
+}
+
+// computes says that a silent server is at work: it takes at least a hundredth of the time.
+func (s silence) computes() bool {
+	computed := s.newest - s.cpu
+	return computed > 0 && computed >= s.last.Sub(s.measured)/100
 }
 
 // examine looks whether a server that should serve does.
-func (m *Mux) examine(b *backend, now time.Time, cpu time.Duration) {
+func (m *Mux) examine(b *backend, now time.Time) {
 	switch {
 	case !b.endedAt.IsZero() && now.Sub(b.endedAt) >= outputPatience:
 		m.blame(b, lsp.ReasonProtocolError, "the language server has closed its output, but runs on")
@@ -78,7 +101,7 @@ func (m *Mux) examine(b *backend, now time.Time, cpu time.Duration) {
 	default:
 		m.examineWork(b, now)
 		if b.indexed && b.fault == "" {
-			m.examineSilence(b, now, cpu)
+			m.examineSilence(b, now)
 			m.examineUse(b, now)
 		}
 		if now.Sub(b.readyAt) >= staleDiagnostics {
@@ -154,7 +177,7 @@ func (m *Mux) timeOut(r *request) {
 }
 
 // examineSilence asks a server that is silent, and gives it up when it owes an answer for too long. Any byte of it is life.
-func (m *Mux) examineSilence(b *backend, now time.Time, cpu time.Duration) {
+func (m *Mux) examineSilence(b *backend, now time.Time) {
 	heard, health := b.heard(), m.config.Health
 	silent := now.Sub(heard)
 	if silent < health.PingAfter {
@@ -164,9 +187,6 @@ func (m *Mux) examineSilence(b *backend, now time.Time, cpu time.Duration) {
 		b.pinged = true
 		m.request(b, ownPing, methodPing, nil)
 	}
-	if !b.silence.since.Equal(heard) {
-		b.silence = silence{since: heard, measured: now, cpu: cpu}
-	}
 	owedSince := now
 	for _, r := range b.pending {
 		if r.sent.Before(owedSince) {
@@ -174,7 +194,7 @@ func (m *Mux) examineSilence(b *backend, now time.Time, cpu time.Duration) {
 		}
 	}
 	patience := health.HangTimeout
-	if computed := cpu - b.silence.cpu; computed > 0 && computed >= now.Sub(b.silence.measured)/100 {
+	if b.silence.since.Equal(heard) && b.silence.computes() {
 		patience *= busyFactor
 	}
 	if silent = min(silent, now.Sub(owedSince)); silent >= patience {

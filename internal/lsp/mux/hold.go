@@ -217,6 +217,8 @@ func (m *Mux) failWaiting(r *request, held bool) {
 	switch {
 	case held && m.server != nil && m.server.ready && !m.holding && m.server.fault == "":
 		data.Reason, message = "Indexing", "the language server is still reading its workspace; ask again later"
+	case held && m.incarnation == 0:
+		data.Reason, message = "Starting", "the language server is not started yet; ask again later"
 	case held:
 		data.Reason, message = "Restarting", fmt.Sprintf("the language server restarts (%s); ask again later", m.reason)
 	}

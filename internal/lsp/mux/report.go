@@ -28,7 +28,7 @@ func (m *Mux) Fill(r *lsp.Report) {
 	r.Counters = m.counters
 	r.Counters.ViewSwitches = switches
 	if m.answer != nil {
-		r.ServerName, r.ServerVersion = m.answer.result.ServerInfo.Name, m.answer.result.ServerInfo.Version
+		r.ServerName, r.ServerVersion = abridged([]byte(m.answer.result.ServerInfo.Name)), m.answer.result.version()
 	}
 	r.Initialized, r.Indexed, r.IndexedBy = false, false, ""
 	b := m.server

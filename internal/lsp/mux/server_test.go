@@ -230,3 +230,14 @@ func TestDiagnostics(t *testing.T) {
 	defer b.mux.unlock()
 	b.Expect(b.mux.published).To(HaveLen(1))
 }
+
+func TestTheVersionOfAServer(t *testing.T) {
+	g := NewWithT(t)
+	r := &initializeResult{}
+	for said, want := range map[string]string{
+		"1.2": "1.2", "": "", `{"GoVersion":"go1.26","Main":{"Version":"v0.23.0"},"Deps":[]}`: "v0.23.0", `{"a":1}`: `{"a":1}`,
+	} {
+		r.ServerInfo.Version = said
+		g.Expect(r.version()).To(Equal(want))
+	}
+}

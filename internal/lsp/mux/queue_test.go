@@ -1,0 +1,79 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func put(q *queue, text string, kind importance, key string) bool {
+	buffer, ok := q.begin(kind, key)
+	if ok {
+		q.end(append(buffer, text...), kind, key)
+	}
+	return ok
+}
+
+func TestAFullQueueDropsWhatMatters(t *testing.T) {
+	g := NewWithT(t)
+	q := newQueue(41)
+	for _, p := range []struct {
+		text string
+		kind importance
+		key  string
+	}{
+		{"<needed 1>", needed, ""}, {"<old a>", diagnostics, "a"}, {"<b>", diagnostics, "b"}, {"<report>", progressReport, ""}, {"<log>", logging, ""},
+		{"<new a>", diagnostics, "a"}, {"<needed 2>", needed, ""},
+	} {
+		g.Expect(put(q, p.text, p.kind, p.key)).To(BeTrue(), p.text)
+	}
+	g.Expect(string(q.pending)).To(Equal("<needed 1><old a><b><report><log><new a><needed 2>"), "there was room")
+	g.Expect(put(q, "<b again>", diagnostics, "b")).To(BeTrue())
+	g.Expect(string(q.pending)).To(Equal("<needed 1><report><log><new a><needed 2><b again>"), "first goes what is superseded")
+	g.Expect(put(q, "<needed 3>", needed, "")).To(BeTrue())
+	g.Expect(string(q.pending)).To(Equal("<needed 1><log><new a><needed 2><b again><needed 3>"))
+	g.Expect(put(q, "<needed 4>", needed, "")).To(BeFalse(), "its reader doesn't read")
+
+	var out strings.Builder
+	q.close()
+	g.Expect(q.write(&out)).To(Succeed())
+	g.Expect(out.String()).To(Equal("<needed 1><new a><needed 2><b again><needed 3>"))
+	g.Expect(put(q, "x", needed, "")).To(BeTrue(), "after its end all is dropped")
+	g.Expect(q.backlog()).To(BeZero())
+}
+
+func TestOneMessageMayBeLargerThanTheQueue(t *testing.T) {
+	g := NewWithT(t)
+	q := newQueue(10)
+	g.Expect(put(q, strings.Repeat("x", 100), needed, "")).To(BeTrue())
+	g.Expect(put(q, "y", needed, "")).To(BeFalse())
+}
+
+func TestAQueueWhoseReaderFails(t *testing.T) {
+	g := NewWithT(t)
+	q := newQueue(0)
+	drained := make(chan struct{}, 1)
+	q.drained = func() { drained <- struct{}{} }
+	read, write := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- q.write(write) }()
+	q.callWhenDrained()
+	put(q, "abc", needed, "")
+	got := make([]byte, 3)
+	_, err := io.ReadFull(read, got)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(got)).To(Equal("abc"))
+	g.Eventually(drained).Should(Receive())
+	broken := errors.New("broken")
+	_ = read.CloseWithError(broken)
+	put(q, "def", needed, "")
+	g.Eventually(done).Should(Receive(MatchError(broken)))
+	put(q, "ghi", needed, "")
+	g.Expect(q.backlog()).To(BeZero())
+}
