@@ -26,7 +26,7 @@ import (
 type Reporter interface {
 	// Report gives the newest report of the multiplexer of an object; false while there is none.
 	Report(uid types.UID) (lsp.Report, bool)
-	// Endpoint is where its clients connect; empty while that is not known.
+	// Endpoint is the path of the socket that its clients connect to; empty while that is not known.
 	Endpoint(uid types.UID) string
 	// Keep says whether the multiplexer has to be there although no server runs. It may be said again at any time.
 	Keep(uid types.UID, keep bool)

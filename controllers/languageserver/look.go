@@ -173,8 +173,8 @@ func (k *Kind) locate(server *v1alpha1.LanguageServer) {
 	if k.reporter == nil {
 		return
 	}
-	if endpoint := k.reporter.Endpoint(server.UID); endpoint != "" {
-		server.Status.Endpoint = endpoint
+	if path := k.reporter.Endpoint(server.UID); path != "" {
+		server.Status.Endpoint = "unix://" + path
 	}
 }
 

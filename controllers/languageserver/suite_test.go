@@ -28,7 +28,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-const socket = "unix:///run/berth/uid-go/lsp.sock"
+const (
+	path   = "/run/berth/uid-go/lsp.sock"
+	socket = "unix://" + path
+)
 
 // backend is a runtime of which only the multiplexer is there.
 type backend struct {
@@ -66,7 +69,7 @@ func newStage(t *testing.T, objects ...client.Object) *stage {
 	}
 	s := &stage{
 		Gomega: NewWithT(t), t: t,
-		backend: &backend{socket: socket, kept: map[types.UID]bool{}},
+		backend: &backend{socket: path, kept: map[types.UID]bool{}},
 		clock:   clocktesting.NewFakePassiveClock(epoch),
 		store:   fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
 	}

@@ -77,10 +77,10 @@ func (e *usageError) Unwrap() error { return e.error }
 func (a *app) command(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
-		Short: "Keep sessions and dev servers running, as Kubernetes resources",
-		Long: "Berth keeps the processes that coding agents need: sessions (Instance) and dev servers (DevServer).\n" +
+		Short: "Keep sessions, dev servers and language servers running, as Kubernetes resources",
+		Long: "Berth keeps the processes that coding agents need: sessions (Instance), dev servers (DevServer) and language servers (LanguageServer).\n" +
 			"Each is a Kubernetes resource: kubectl apply says what should be there, and Berth makes it so.\n\n" +
-			"KIND is devserver (devservers, dsv) or instance (instances, inst).",
+			"KIND is devserver (devservers, dsv), instance (instances, inst) or languageserver (languageservers, lsv).",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -94,7 +94,7 @@ func (a *app) command(name string) *cobra.Command {
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
 		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(),
-		a.restartCommand(), a.stopCommand(), a.startCommand(), a.versionCommand(),
+		a.restartCommand(), a.stopCommand(), a.startCommand(), a.lspCommand(), a.versionCommand(),
 	)
 	return root
 }

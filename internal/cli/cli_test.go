@@ -5,14 +5,20 @@ package cli
 
 import (
 	"context"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lsp/control"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 func TestCommands(t *testing.T) {
@@ -29,7 +35,7 @@ func TestCommands(t *testing.T) {
 		"status of nothing":        {args: "status -n empty", err: []string{"nothing is declared in namespace empty"}},
 		"status, not there":        {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
 		"status, a name and -A":    {args: "status -A devserver/web", code: 1, err: []string{"leave out -A"}},
-		"status, no such kind":     {args: "status pods", code: 1, err: []string{"use devserver or instance"}},
+		"status, no such kind":     {args: "status pods", code: 1, err: []string{"use devserver, instance or languageserver"}},
 		"restart":                  {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
 		"restart, with the group":  {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
 		"restart, several":         {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
@@ -138,4 +144,82 @@ func TestStatusWatches(t *testing.T) {
 	cancel()
 	g.Eventually(code, timeout).Should(Receive(Equal(130)))
 	g.Expect(strings.Count(f.out.String(), "\n")).To(Equal(2), "a line per change")
+}
+
+func goServer(change ...func(*v1alpha1.LanguageServer)) *v1alpha1.LanguageServer {
+	server := &v1alpha1.LanguageServer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "go", UID: "uid-go"},
+		Spec:       v1alpha1.LanguageServerSpec{Language: "go", Workspace: v1alpha1.Workspace{Folders: []string{"/src"}}},
+		Status: v1alpha1.LanguageServerStatus{Endpoint: "unix:///nowhere/lsp.sock", ProcessStatus: v1alpha1.ProcessStatus{
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning}},
+		}},
+	}
+	for _, do := range change {
+		do(server)
+	}
+	return server
+}
+
+func TestLanguageServerCommands(t *testing.T) {
+	for name, test := range map[string]struct {
+		args     string
+		code     int
+		out, err string
+	}{
+		"status":                {args: "status lsv/go", out: "languageserver/go   True    Running   berth lsp connect go"},
+		"restart":               {args: "restart languageserver/go", out: "languageserver/go restart requested"},
+		"stop":                  {args: "stop languageservers/go", out: "languageserver/go is to be stopped"},
+		"start":                 {args: "start lsv/go", out: "languageserver/go is to run"},
+		"logs":                  {args: "logs lsv/go", code: 1, err: "no manager"},
+		"connect to nothing":    {args: "lsp connect nope", code: 1, err: `languageserver/nope does not exist in namespace "default": berth status languageservers -A`},
+		"connect to a server":   {args: "lsp connect devserver/web", code: 1, err: "devserver/web is no language server"},
+		"connect without name":  {args: "lsp connect", code: 2, err: "accepts 1 arg"},
+		"connect and hang up":   {args: "lsp connect go"},
+		"as editors call it":    {args: "lsp connect languageserver/go --stdio --clientProcessId=4711"},
+		"connect, stopped":      {args: "lsp connect stopped", err: "is stopped; waiting until somebody runs berth start languageserver/stopped"},
+		"connect, no address":   {args: "lsp connect fresh", err: "has no endpoint yet"},
+		"connect, another kind": {args: "lsp connect far", code: 1, err: "does not know: tcp://1.2.3.4:5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(goServer(), web(),
+				goServer(func(s *v1alpha1.LanguageServer) { s.Name, s.Spec.State = "stopped", v1alpha1.StateStopped }),
+				goServer(func(s *v1alpha1.LanguageServer) { s.Name, s.Status.Endpoint = "fresh", "" }),
+				goServer(func(s *v1alpha1.LanguageServer) { s.Name, s.Status.Endpoint = "far", "tcp://1.2.3.4:5" }))
+			g.Expect(f.run(t.Context(), strings.Fields(test.args)...)).To(Equal(test.code), f.err.String())
+			g.Expect(f.out.String()).To(ContainSubstring(test.out))
+			g.Expect(f.err.String()).To(ContainSubstring(test.err))
+		})
+	}
+}
+
+// TestLanguageServerThatComesLater connects before there is an address, and again when that has moved.
+func TestLanguageServerThatComesLater(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(goServer(func(s *v1alpha1.LanguageServer) { s.Status.Endpoint = "" }))
+	editor, toBerth := io.Pipe()
+	f.app.in = editor
+	code := make(chan int, 1)
+	go func() { code <- f.run(t.Context(), "lsp", "connect", "go") }()
+	g.Eventually(f.err.String, timeout).Should(ContainSubstring("has no endpoint yet"))
+
+	for _, name := range []string{"one", "two"} {
+		path := filepath.Join(t.TempDir(), name)
+		listener, err := control.Listen(path)
+		g.Expect(err).NotTo(HaveOccurred())
+		server := goServer()
+		g.Expect(f.api.Get(t.Context(), client.ObjectKeyFromObject(server), server)).To(Succeed())
+		server.Status.Endpoint = "unix://" + path
+		g.Expect(f.api.Status().Update(t.Context(), server)).To(Succeed())
+		conn, err := listener.Accept()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(listener.Close()).To(Succeed())
+		_, err = conn.Write(wire.AppendFrame(nil, []byte(`{"jsonrpc":"2.0","method":"hello/`+name+`"}`)))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Eventually(f.out.String, timeout).Should(ContainSubstring("hello/" + name))
+		g.Expect(conn.Close()).To(Succeed())
+		g.Expect(os.Remove(path)).To(Succeed())
+	}
+	g.Expect(toBerth.Close()).To(Succeed())
+	g.Eventually(code, timeout).Should(Receive(BeZero()))
 }

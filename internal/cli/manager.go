@@ -22,13 +22,29 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
 // runtimeOptions say where the processes of this machine are kept.
 type runtimeOptions struct {
-	stateDir, shim string
-	log            logr.Logger
+	stateDir, shim, lsp string
+	log                 logr.Logger
 }
+
+// machine is this machine as a runtime, with the language servers on it.
+type machine struct {
+	*host.Host
+	servers *langserver.Runtime
+}
+
+// Close lets go of both, and leaves what runs alone.
+func (m *machine) Close() error {
+	m.servers.Close()
+	return m.Host.Close()
+}
+
+// LanguageServers gives the runtime of those.
+func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
 
 func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	opened, err := host.New(host.Options{
@@ -37,13 +53,19 @@ func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return opened, nil
+	servers, err := langserver.New(opened, langserver.Options{
+		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, Logger: opts.log.WithName("lsp"),
+	})
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return &machine{opened, servers}, nil
 }
 
 // managerFlags are those of berth manager.
 type managerFlags struct {
 	connection                connectionFlags
-	stateDir, shim            string
+	stateDir, shim, lsp       string
 	metrics, probes, endpoint string
 	endpointCert, endpointKey string
 	leaderElect               bool
@@ -66,6 +88,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.connection.context, "context", "", "context of the kubeconfig to use")
 	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "where the processes of this machine are recorded")
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
+	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "where to serve metrics, such as 127.0.0.1:8080; 0 for nowhere")
 	flags.StringVar(&f.probes, "health-probe-bind-address", "0", "where to serve /healthz and /readyz, such as :8081; 0 for nowhere")
 	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "where to serve logs and terminals; beyond loopback it needs a certificate; 0 for nowhere")
@@ -93,7 +116,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		level = slog.LevelDebug
 	}
 	log := useLogger(a.err, level)
-	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, log})
+	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, f.lsp, log})
 	if err != nil {
 		return err
 	}
@@ -122,6 +145,9 @@ type assembled struct {
 // assemble puts a manager and its endpoint together. An endpoint address of 0 leaves that away.
 func assemble(config *rest.Config, on hostRuntime, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
 	opts.Runtime, opts.Logger = on, log
+	if with, ok := on.(interface{ LanguageServers() *langserver.Runtime }); ok {
+		opts.LanguageServers = with.LanguageServers()
+	}
 	mgr, err := manager.New(config, opts)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,6 +42,25 @@ var kinds = []*kind{
 		list:    func() client.ObjectList { return &v1alpha1.InstanceList{} },
 		address: func(object process.Object) string { return object.(*v1alpha1.Instance).Status.AttachCommand },
 	},
+	{
+		singular: "languageserver", plural: "languageservers", short: "lsv",
+		object:  func() process.Object { return &v1alpha1.LanguageServer{} },
+		list:    func() client.ObjectList { return &v1alpha1.LanguageServerList{} },
+		address: connectCommand,
+	},
+}
+
+// connectCommand is what an editor is told to run; nothing while there is nothing to connect to.
+func connectCommand(object process.Object) string {
+	server := object.(*v1alpha1.LanguageServer)
+	if server.Status.Endpoint == "" {
+		return ""
+	}
+	command := "berth lsp connect " + server.Name
+	if server.Namespace != metav1.NamespaceDefault {
+		command += " -n " + server.Namespace
+	}
+	return command
 }
 
 func findKind(word string) (*kind, error) {
@@ -50,7 +70,7 @@ func findKind(word string) (*kind, error) {
 			return kind, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no kind %q: use devserver or instance", word)
+	return nil, fmt.Errorf("there is no kind %q: use devserver, instance or languageserver", word)
 }
 
 // reference is KIND/NAME; an empty name stands for all of the kind.

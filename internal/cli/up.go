@@ -27,8 +27,8 @@ const showEvery = 250 * time.Millisecond
 
 // upFlags are those of berth up.
 type upFlags struct {
-	manifests, stateDir, kubeconfig, assets, shim string
-	keep                                          bool
+	manifests, stateDir, kubeconfig, assets, shim, lsp string
+	keep                                               bool
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -49,6 +49,7 @@ func (a *app) upCommand() *cobra.Command {
 	flags.BoolVar(&f.keep, "keep", false, "leave the processes running at the end")
 	flags.StringVar(&f.assets, "assets", "", "where etcd, kube-apiserver and kube-controller-manager are; default: KUBEBUILDER_ASSETS, beside this program, or bin")
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
+	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
 	return command
 }
 
@@ -83,7 +84,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, log})
+	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, f.lsp, log})
 	if err != nil {
 		return err
 	}

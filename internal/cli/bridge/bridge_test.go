@@ -1,0 +1,341 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// long is a time that nothing needs unless it is broken.
+const long = time.Minute
+
+// note is one message, as tests look at it.
+type note struct {
+	ID     json.RawMessage `json:"id,omitempty"`
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	} `json:"error,omitempty"`
+}
+
+// end is one end of a conversation: what it hears comes in order.
+type end struct {
+	Gomega
+	out   io.Writer
+	heard chan note
+}
+
+func newEnd(g Gomega, in io.Reader, out io.Writer) *end {
+	e := &end{Gomega: g, out: out, heard: make(chan note, 1000)}
+	go func() {
+		defer close(e.heard)
+		reader := wire.NewReader(in, wire.Limits{BodyBase: -1}, nil)
+		for {
+			body, err := reader.Read()
+			if err != nil {
+				return
+			}
+			var n note
+			if json.Unmarshal(body, &n) != nil {
+				return
+			}
+			e.heard <- n
+		}
+	}()
+	return e
+}
+
+func (e *end) say(format string, args ...any) {
+	_, err := e.out.Write(wire.AppendFrame(nil, fmt.Appendf(nil, format, args...)))
+	e.Expect(err).NotTo(HaveOccurred())
+}
+
+func (e *end) hears() note {
+	var n note
+	e.Eventually(e.heard, long).Should(Receive(&n))
+	return n
+}
+
+func (e *end) hearsMethod(method string) note {
+	n := e.hears()
+	e.Expect(n.Method).To(Equal(method))
+	return n
+}
+
+// stage is a bridge between an editor and multiplexers that come and go.
+type stage struct {
+	Gomega
+	t      *testing.T
+	editor *end
+	hangUp func() error // of the editor
+	dialed chan net.Conn
+	refuse atomic.Bool
+	gone   atomic.Bool
+	ended  chan error
+	cancel context.CancelFunc
+}
+
+func newStage(t *testing.T, change func(*Options)) *stage {
+	t.Helper()
+	s := &stage{Gomega: NewWithT(t), t: t, dialed: make(chan net.Conn), ended: make(chan error, 1)}
+	fromEditor, toBridge := io.Pipe()
+	fromBridge, toEditor := io.Pipe()
+	s.editor = newEnd(s, fromBridge, toBridge)
+	s.hangUp = toBridge.Close
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	opts := Options{In: fromEditor, Out: toEditor, Dial: s.dial, Say: t.Logf, Slowest: 20 * time.Millisecond}
+	if change != nil {
+		change(&opts)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.ended <- Run(ctx, opts)
+		_ = toEditor.Close()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = toBridge.Close()
+		_ = fromBridge.Close()
+		_ = fromEditor.Close()
+		<-done
+	})
+	return s
+}
+
+func (s *stage) dial(ctx context.Context) (net.Conn, error) {
+	if s.gone.Load() {
+		return nil, fmt.Errorf("no such object: %w", ErrGone)
+	}
+	if s.refuse.Load() {
+		return nil, errors.New("nobody is there")
+	}
+	ours, theirs := net.Pipe()
+	select {
+	case s.dialed <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// multiplexer is the other end of the next connection.
+func (s *stage) multiplexer() (*end, net.Conn) {
+	s.t.Helper()
+	var conn net.Conn
+	s.Eventually(s.dialed, long).Should(Receive(&conn))
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return newEnd(s, conn, conn), conn
+}
+
+// greeted is a stage whose editor has met a multiplexer and has one document open, in version 7 with the text abXY.
+func greeted(t *testing.T, change func(*Options)) (*stage, *end, net.Conn) {
+	s := newStage(t, change)
+	s.editor.say(`{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"processId":1,"capabilities":{"x":true}}}`)
+	mux, conn := s.multiplexer()
+	s.Expect(mux.hearsMethod("initialize").ID).To(MatchJSON(`"i"`))
+	mux.say(`{"jsonrpc":"2.0","id":"i","result":{"capabilities":{}}}`)
+	s.Expect(s.editor.hears().Result).To(MatchJSON(`{"capabilities":{}}`))
+	s.editor.say(`{"jsonrpc":"2.0","method":"initialized","params":{}}`)
+	s.editor.say(`{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file:///a.go","languageId":"go","version":3,"text":"abcd"}}}`)
+	s.editor.say(`{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":"file:///b.go","languageId":"go","version":1,"text":""}}}`)
+	s.editor.say(`{"jsonrpc":"2.0","method":"textDocument/didChange","params":{"textDocument":{"uri":"file:///a.go","version":7},` +
+		`"contentChanges":[{"range":{"start":{"line":0,"character":2},"end":{"line":0,"character":4}},"text":"XY"}]}}`)
+	s.editor.say(`{"jsonrpc":"2.0","method":"textDocument/didClose","params":{"textDocument":{"uri":"file:///b.go"}}}`)
+	for _, method := range []string{"initialized", "textDocument/didOpen", "textDocument/didOpen", "textDocument/didChange", "textDocument/didClose"} {
+		mux.hearsMethod(method)
+	}
+	return s, mux, conn
+}
+
+// reattached checks how a multiplexer meets the editor anew, and that the editor hears nothing of it.
+func (s *stage) reattached() *end {
+	s.t.Helper()
+	mux, _ := s.multiplexer()
+	again := mux.hearsMethod("initialize")
+	s.Expect(again.Params).To(MatchJSON(`{"processId":1,"capabilities":{"x":true}}`))
+	s.Consistently(mux.heard, 50*time.Millisecond).ShouldNot(Receive(), "nothing may come before the answer to initialize")
+	mux.say(`{"jsonrpc":"2.0","id":%s,"result":{"capabilities":{"other":1}}}`, again.ID)
+	mux.hearsMethod("initialized")
+	return mux
+}
+
+func TestReattach(t *testing.T) {
+	s, _, conn := greeted(t, nil)
+	s.Expect(conn.Close()).To(Succeed())
+	mux := s.reattached()
+	s.Expect(mux.hearsMethod("textDocument/didOpen").Params).To(MatchJSON(
+		`{"textDocument":{"uri":"file:///a.go","languageId":"go","version":7,"text":"abXY"}}`), "as the editor has it now, and nothing that it has closed")
+	s.editor.say(`{"jsonrpc":"2.0","id":1,"method":"textDocument/hover","params":{}}`)
+	s.Expect(mux.hearsMethod("textDocument/hover").ID).To(MatchJSON("1"))
+	mux.say(`{"jsonrpc":"2.0","id":1,"result":"here"}`)
+	s.Expect(s.editor.hears().Result).To(MatchJSON(`"here"`), "and it has heard nothing of the rest")
+}
+
+func TestRequestUnderWayFails(t *testing.T) {
+	s, mux, conn := greeted(t, nil)
+	s.editor.say(`{"jsonrpc":"2.0","id":5,"method":"textDocument/hover","params":{}}`)
+	mux.hearsMethod("textDocument/hover")
+	s.Expect(conn.Close()).To(Succeed())
+	answer := s.editor.hears()
+	s.Expect(answer.ID).To(MatchJSON("5"))
+	s.Expect(answer.Error).NotTo(BeNil())
+	s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+	s.Expect(answer.Error.Data).To(MatchJSON(`{"reason":"Reconnecting","retriable":true,"retryAfterMs":1000}`))
+	s.reattached()
+	s.Expect(s.editor.heard).NotTo(Receive(), "one answer for each request")
+}
+
+func TestWhatIsSaidMeanwhileComesLater(t *testing.T) {
+	s, _, conn := greeted(t, nil)
+	s.refuse.Store(true)
+	s.Expect(conn.Close()).To(Succeed())
+	s.editor.say(`{"jsonrpc":"2.0","method":"textDocument/didChange","params":{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"new"}]}}`)
+	s.editor.say(`{"jsonrpc":"2.0","id":6,"method":"textDocument/hover","params":{}}`)
+	s.editor.say(`{"jsonrpc":"2.0","id":7,"method":"textDocument/references","params":{}}`)
+	s.editor.say(`{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":7}}`)
+	s.refuse.Store(false)
+
+	// The bridge may have noticed the loss only after some of it: what it could not send fails, and is never sent twice.
+	mux := s.reattached()
+	s.Expect(mux.hearsMethod("textDocument/didOpen").Params).To(MatchJSON(
+		`{"textDocument":{"uri":"file:///a.go","languageId":"go","version":8,"text":"new"}}`))
+	s.editor.say(`{"jsonrpc":"2.0","id":8,"method":"last","params":{}}`)
+	heard := map[string]bool{}
+	for !heard["8"] {
+		n := mux.hears()
+		s.Expect(n.Method).NotTo(HavePrefix("textDocument/did"), "what the document says already")
+		heard[string(n.ID)] = true
+		mux.say(`{"jsonrpc":"2.0","id":%s,"result":null}`, n.ID)
+	}
+	answered := map[string]int{}
+	for range 3 {
+		answered[string(s.editor.hears().ID)]++
+	}
+	s.Expect(answered).To(Equal(map[string]int{"6": 1, "7": 1, "8": 1}))
+}
+
+func TestWaitingIsBounded(t *testing.T) {
+	s, _, conn := greeted(t, func(o *Options) { o.Wait, o.WaitBytes = 200*time.Millisecond, 1000 })
+	s.refuse.Store(true)
+	s.Expect(conn.Close()).To(Succeed())
+	s.editor.say(`{"jsonrpc":"2.0","id":6,"method":"a","params":{}}`)
+	answer := s.editor.hears()
+	s.Expect(answer.ID).To(MatchJSON("6"))
+	s.Expect(answer.Error.Data).To(ContainSubstring(`"retriable":true`))
+}
+
+func TestTooMuchDoesNotWait(t *testing.T) {
+	s, _, conn := greeted(t, func(o *Options) { o.WaitBytes = 200 })
+	s.refuse.Store(true)
+	s.Expect(conn.Close()).To(Succeed())
+	for id := range 8 {
+		s.editor.say(`{"jsonrpc":"2.0","id":%d,"method":"a","params":{"long":"%060d"}}`, 10+id, id)
+	}
+	for range 5 {
+		answer := s.editor.hears()
+		s.Expect(answer.Error).NotTo(BeNil())
+		s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+	}
+}
+
+func TestEditorMayIntroduceItselfBeforeAnybodyIsThere(t *testing.T) {
+	s := newStage(t, nil)
+	s.refuse.Store(true)
+	s.editor.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`)
+	s.refuse.Store(false)
+	mux, conn := s.multiplexer()
+	mux.hearsMethod("initialize")
+	s.Expect(conn.Close()).To(Succeed())
+
+	mux, _ = s.multiplexer()
+	s.Expect(mux.hearsMethod("initialize").ID).To(MatchJSON("0"), "it is asked anew, as the editor has no answer")
+	mux.say(`{"jsonrpc":"2.0","id":0,"result":{}}`)
+	s.Expect(s.editor.hears().Result).To(MatchJSON(`{}`))
+}
+
+func TestRequestsOfTheServer(t *testing.T) {
+	s, mux, conn := greeted(t, nil)
+	mux.say(`{"jsonrpc":"2.0","id":1,"method":"workspace/applyEdit","params":{}}`)
+	old := s.editor.hearsMethod("workspace/applyEdit")
+	s.Expect(conn.Close()).To(Succeed())
+	mux = s.reattached()
+	mux.hearsMethod("textDocument/didOpen")
+	mux.say(`{"jsonrpc":"2.0","id":1,"method":"workspace/applyEdit","params":{}}`)
+	fresh := s.editor.hearsMethod("workspace/applyEdit")
+	s.Expect(fresh.ID).NotTo(MatchJSON(string(old.ID)))
+	s.editor.say(`{"jsonrpc":"2.0","id":%s,"result":"of the old one"}`, old.ID)
+	s.editor.say(`{"jsonrpc":"2.0","id":%s,"result":"of the new one"}`, fresh.ID)
+	answer := mux.hears()
+	s.Expect(answer.ID).To(MatchJSON("1"))
+	s.Expect(answer.Result).To(MatchJSON(`"of the new one"`))
+}
+
+func TestNothingToConnectTo(t *testing.T) {
+	s, _, conn := greeted(t, nil)
+	s.gone.Store(true)
+	s.Expect(conn.Close()).To(Succeed())
+	var err error
+	s.Eventually(s.ended, long).Should(Receive(&err))
+	s.Expect(err).To(MatchError(ErrGone))
+}
+
+func TestExitIsPassedOn(t *testing.T) {
+	s, mux, _ := greeted(t, nil)
+	s.editor.say(`{"jsonrpc":"2.0","id":9,"method":"shutdown"}`)
+	mux.hearsMethod("shutdown")
+	mux.say(`{"jsonrpc":"2.0","id":9,"result":null}`)
+	s.editor.hears()
+	s.editor.say(`{"jsonrpc":"2.0","method":"exit"}`)
+	mux.hearsMethod("exit")
+	s.Eventually(s.ended, long).Should(Receive(BeNil()))
+}
+
+func TestShutdownWithoutAnybody(t *testing.T) {
+	s := newStage(t, nil)
+	s.refuse.Store(true)
+	s.editor.say(`{"jsonrpc":"2.0","id":9,"method":"shutdown"}`)
+	s.Expect(s.editor.hears().ID).To(MatchJSON("9"))
+	s.editor.say(`{"jsonrpc":"2.0","method":"exit"}`)
+	s.Eventually(s.ended, long).Should(Receive(BeNil()))
+}
+
+func TestEditorThatHangsUpGetsItsAnswers(t *testing.T) {
+	s, mux, _ := greeted(t, nil)
+	s.editor.say(`{"jsonrpc":"2.0","id":1,"method":"a"}`)
+	mux.hearsMethod("a")
+	s.Expect(s.hangUp()).To(Succeed())
+	mux.say(`{"jsonrpc":"2.0","id":1,"result":1}`)
+	s.Expect(s.editor.hears().Result).To(MatchJSON("1"))
+	s.Eventually(s.ended, long).Should(Receive(BeNil()))
+}
+
+func TestEditorThatSpeaksAnotherLanguage(t *testing.T) {
+	s := newStage(t, nil)
+	_, err := s.editor.out.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+	s.Expect(err).NotTo(HaveOccurred())
+	var ended error
+	s.Eventually(s.ended, long).Should(Receive(&ended))
+	s.Expect(ended).To(MatchError(ContainSubstring("read from the editor")))
+}

@@ -1,0 +1,200 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// codeRequestFailed and codeRequestCancelled are error codes of the protocol.
+const (
+	codeRequestFailed    = -32803
+	codeRequestCancelled = -32800
+)
+
+// retryAfter is the hint for requests that fail because there is no connection.
+const retryAfter = time.Second
+
+func errorBody(id, why string) []byte {
+	return failure(id, codeRequestFailed, why, map[string]any{"reason": "Reconnecting", "retriable": true, "retryAfterMs": retryAfter.Milliseconds()})
+}
+
+func failure(id string, code int, why string, data map[string]any) []byte {
+	content := map[string]any{"code": code, "message": "berth: " + why}
+	if data != nil {
+		content["data"] = data
+	}
+	return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "error": content})
+}
+
+// encode is for values that can be encoded.
+func encode(value any) []byte {
+	body, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("encode a message: %v", err))
+	}
+	return body
+}
+
+// readEditor takes what the editor says until it is done.
+func (b *bridge) readEditor() error {
+	reader := wire.NewReader(b.In, wire.Limits{BodyBase: -1}, nil)
+	var e wire.Envelope
+	for {
+		body, err := reader.Read()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read from the editor: %w", err)
+		}
+		if err := wire.Scan(body, &e); err != nil {
+			return fmt.Errorf("read from the editor: %w", err)
+		}
+		if b.take(body, &e) {
+			return nil
+		}
+	}
+}
+
+// take does one message of the editor; done says that it was its last.
+func (b *bridge) take(body []byte, e *wire.Envelope) (done bool) {
+	switch e.Kind {
+	case wire.Request:
+		b.takeRequest(body, string(e.ID), string(e.Method))
+	case wire.Notification:
+		return b.takeNotification(body, e)
+	case wire.Response:
+		b.takeResponse(body, e)
+	}
+	return false
+}
+
+func (b *bridge) takeRequest(body []byte, id, method string) {
+	b.mu.Lock()
+	switch {
+	case method == "initialize" && b.initialize == nil:
+		b.initialize, b.initializeID = clone(body), id
+	case method == "shutdown" && b.link == nil:
+		// There is nobody to tell, and the multiplexer keeps its server anyway.
+		b.mu.Unlock()
+		b.answer(encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil}))
+		return
+	}
+	room := b.put(message{body: clone(body), id: id})
+	b.mu.Unlock()
+	if !room {
+		b.fail(id, "too much waits for the language server already; try again")
+	}
+}
+
+func (b *bridge) takeNotification(body []byte, e *wire.Envelope) (done bool) {
+	if string(e.Method) == "$/cancelRequest" {
+		b.cancel(string(e.CancelID), message{body: clone(body), here: true})
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := message{body: clone(body)}
+	switch string(e.Method) {
+	case "exit":
+		b.put(m)
+		b.exited = true
+		return true
+	case "initialized":
+		b.initialized = m.body
+	case "textDocument/didOpen", "textDocument/didChange", "textDocument/didClose":
+		m.document = true
+		b.keep(string(e.Method), body[e.ParamsSpan.Start:e.ParamsSpan.End])
+		if b.answered && (b.link == nil || !b.link.attached) {
+			return false // it is told with the next attachment
+		}
+	}
+	b.put(m)
+	return false
+}
+
+// takeResponse passes an answer to the server on, if the one who asked is still there.
+func (b *bridge) takeResponse(body []byte, e *wire.Envelope) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id, ok := b.asked[string(e.ID)]
+	if !ok {
+		return
+	}
+	delete(b.asked, string(e.ID))
+	b.put(message{body: replaced(body, e.IDSpan, id), here: true})
+}
+
+// put adds to what is to be sent. While there is a connection the editor is kept from going on when too much waits; without one it is refused.
+func (b *bridge) put(m message) bool {
+	full := func() bool { return len(b.queue) > 0 && b.queueBytes+len(m.body) > b.WaitBytes }
+	for full() && b.link != nil && b.link.attached && !b.link.lost {
+		b.changed.Wait()
+	}
+	if full() {
+		return false
+	}
+	m.since = time.Now()
+	b.queue = append(b.queue, m)
+	b.queueBytes += len(m.body)
+	b.changed.Broadcast()
+	return true
+}
+
+// cancel withdraws a request that was not sent; one that was is for the server to cancel.
+func (b *bridge) cancel(id string, m message) {
+	b.mu.Lock()
+	at := slices.IndexFunc(b.queue, func(m message) bool { return m.id == id && id != "" })
+	if at < 0 {
+		if b.sent[id] {
+			b.put(m)
+		}
+		b.mu.Unlock()
+		return
+	}
+	b.queueBytes -= len(b.queue[at].body)
+	b.queue = slices.Delete(b.queue, at, at+1)
+	b.mu.Unlock()
+	b.answer(failure(id, codeRequestCancelled, "cancelled", nil))
+}
+
+// keep follows what the editor has open. What makes no sense is passed on all the same: the multiplexer says what is wrong with it.
+func (b *bridge) keep(method string, params []byte) {
+	var p struct {
+		TextDocument struct {
+			URI        string `json:"uri"`
+			LanguageID string `json:"languageId"`
+			Version    int64  `json:"version"`
+			Text       string `json:"text"`
+		} `json:"textDocument"`
+		ContentChanges []json.RawMessage `json:"contentChanges"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return
+	}
+	doc := p.TextDocument
+	switch method {
+	case "textDocument/didOpen":
+		_, _ = b.docs.Open(session, doc.URI, doc.LanguageID, doc.Version, doc.Text)
+	case "textDocument/didChange":
+		_, _ = b.docs.Change(session, doc.URI, doc.Version, p.ContentChanges)
+	case "textDocument/didClose":
+		b.docs.Close(session, doc.URI)
+	}
+}
+
+// ownID gives an id that no other request to the editor has had.
+func (b *bridge) ownID() string {
+	b.ids++
+	return strconv.Quote("berth-" + strconv.FormatInt(b.ids, 10))
+}

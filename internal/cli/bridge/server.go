@@ -1,0 +1,195 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+// errEnded is a connection that the other end closed in good order.
+var errEnded = errors.New("it was closed")
+
+// write attaches, and then sends what waits until the connection is lost.
+func (b *bridge) write(l *link) error {
+	if err := b.attach(l); err != nil {
+		return err
+	}
+	for {
+		m, ok := b.next(l)
+		if !ok {
+			return nil
+		}
+		if _, err := l.conn.Write(wire.AppendFrame(nil, m.body)); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+}
+
+// attach tells a multiplexer that has not met the editor what the editor has said so far. The answer to initialize is not for the editor.
+func (b *bridge) attach(l *link) error {
+	b.mu.Lock()
+	if !b.answered {
+		l.attached = true // the editor introduces itself
+		b.changed.Broadcast()
+		b.mu.Unlock()
+		return nil
+	}
+	l.reattach = b.ownID()
+	var e wire.Envelope
+	err := wire.Scan(b.initialize, &e)
+	again := replaced(b.initialize, e.IDSpan, []byte(l.reattach))
+	b.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("read the editor's initialize again: %w", err)
+	}
+	if _, err := l.conn.Write(wire.AppendFrame(nil, again)); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+
+	b.mu.Lock()
+	for l.reattach != "" && !l.lost {
+		b.changed.Wait()
+	}
+	if l.lost {
+		b.mu.Unlock()
+		return nil // why is known by whom reads
+	}
+	before := b.soFar()
+	l.attached = true
+	b.changed.Broadcast()
+	b.mu.Unlock()
+	for _, body := range before {
+		if _, err := l.conn.Write(wire.AppendFrame(nil, body)); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	b.Say("connected again")
+	return nil
+}
+
+// soFar is what the editor has said after initialize that still counts: the documents that it has open, in their present versions.
+func (b *bridge) soFar() [][]byte {
+	var said [][]byte
+	if b.initialized != nil {
+		said = append(said, b.initialized)
+	}
+	for _, n := range b.docs.Replay(func(string) bool { return false }) {
+		said = append(said, encode(map[string]any{"jsonrpc": "2.0", "method": n.Method, "params": b.asTheEditorCounts(n.Params)}))
+	}
+	b.docs.Detach()
+	return said
+}
+
+// asTheEditorCounts puts the editor's version in the place of the set's own: diagnostics name it.
+func (b *bridge) asTheEditorCounts(params json.RawMessage) any {
+	var p struct {
+		TextDocument map[string]any `json:"textDocument"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		return params
+	}
+	uri, _ := p.TextDocument["uri"].(string)
+	if version, ok := b.docs.ClientVersion(session, uri); ok {
+		p.TextDocument["version"] = version
+	}
+	return p
+}
+
+// next gives the oldest message that waits, once there is one; false when the connection is lost. A request counts as sent from here on:
+// whether it arrives can't be told.
+func (b *bridge) next(l *link) (message, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.busy = false
+	b.changed.Broadcast()
+	for len(b.queue) == 0 && !l.lost {
+		b.changed.Wait()
+	}
+	if l.lost {
+		return message{}, false
+	}
+	l.busy = true
+	m := b.queue[0]
+	b.queue = b.queue[1:]
+	b.queueBytes -= len(m.body)
+	if m.id != "" {
+		b.sent[m.id] = true
+	}
+	b.changed.Broadcast()
+	return m, true
+}
+
+// readServer passes on what the multiplexer says until the connection is lost.
+func (b *bridge) readServer(l *link) error {
+	reader := wire.NewReader(l.conn, wire.Limits{MessageBytes: 256 << 20, BodyBase: -1}, nil)
+	var e wire.Envelope
+	for {
+		body, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return errEnded
+		}
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if err := wire.Scan(body, &e); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if err := b.pass(l, body, &e); err != nil {
+			return err
+		}
+	}
+}
+
+// pass gives one message of the multiplexer to the editor.
+func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
+	switch e.Kind {
+	case wire.Request:
+		b.mu.Lock()
+		id := b.ownID()
+		b.asked[id] = clone(e.ID)
+		b.mu.Unlock()
+		b.send(e.AppendWithID(nil, body, []byte(id)))
+		return nil
+	case wire.Response:
+		id := string(e.ID)
+		b.mu.Lock()
+		if l.reattach != "" && id == l.reattach {
+			defer b.mu.Unlock()
+			if e.IsError {
+				return fmt.Errorf("the multiplexer refused: %s", body[e.ResultSpan.Start:e.ResultSpan.End])
+			}
+			l.reattach = ""
+			b.changed.Broadcast()
+			return nil
+		}
+		known := b.sent[id]
+		delete(b.sent, id)
+		b.changed.Broadcast()
+		if known && id == b.initializeID {
+			b.answered = !e.IsError
+			if e.IsError {
+				b.initialize, b.initializeID = nil, ""
+			}
+		}
+		b.mu.Unlock()
+		if !known {
+			return nil // it was answered already
+		}
+	}
+	b.answer(body)
+	return nil
+}
+
+// replaced is the body with one span of it replaced.
+func replaced(body []byte, span wire.Span, with []byte) []byte {
+	out := make([]byte, 0, len(body)+len(with))
+	out = append(out, body[:span.Start]...)
+	out = append(out, with...)
+	return append(out, body[span.End:]...)
+}

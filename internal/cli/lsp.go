@@ -1,0 +1,157 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/cli/bridge"
+	"github.com/berth-dev/berth/internal/lsp/control"
+)
+
+func (a *app) lspCommand() *cobra.Command {
+	command := &cobra.Command{Use: "lsp", Short: "Use language servers"}
+	command.AddCommand(a.lspConnectCommand())
+	return command
+}
+
+func (a *app) lspConnectCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	command := &cobra.Command{
+		Use:   "connect NAME",
+		Short: "Speak to a LanguageServer on standard input and output, as editors do",
+		Long: "Connect is what an editor runs in the place of a language server: it speaks the Language Server Protocol on standard input and output.\n" +
+			"The server behind it may be restarted, and the connection be lost: it connects again by itself. It runs on the machine of the manager.",
+		Args: needs(cobra.ExactArgs(1)),
+		RunE: func(command *cobra.Command, args []string) error {
+			return a.lspConnect(command.Context(), flags, args[0])
+		},
+	}
+	flags.add(command)
+	// Editors add these to whatever they start.
+	command.Flags().Bool("stdio", true, "ignored: there is no other way")
+	command.Flags().Int("clientProcessId", 0, "ignored: the process ends with its standard input")
+	_ = command.Flags().MarkHidden("stdio")
+	_ = command.Flags().MarkHidden("clientProcessId")
+	return command
+}
+
+func (a *app) lspConnect(ctx context.Context, flags *connectionFlags, word string) error {
+	ref, err := parseLanguageServer(word)
+	if err != nil {
+		return err
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return err
+	}
+	dialer := &languageServerDialer{app: a, to: to, key: client.ObjectKey{Namespace: to.namespace, Name: ref}}
+	if _, err := dialer.look(ctx); err != nil {
+		return err
+	}
+	return bridge.Run(ctx, bridge.Options{In: a.in, Out: a.out, Dial: dialer.dial, Say: a.say})
+}
+
+// parseLanguageServer reads NAME, or languageserver/NAME as the other commands have it.
+func parseLanguageServer(word string) (string, error) {
+	if !strings.Contains(word, "/") {
+		return word, nil
+	}
+	ref, err := parseReference(word)
+	if err != nil {
+		return "", err
+	}
+	if ref.kind.singular != "languageserver" {
+		return "", fmt.Errorf("%s is no language server: berth status languageservers shows what there is", ref)
+	}
+	return ref.name, nil
+}
+
+// languageServerDialer finds the socket of a LanguageServer and connects to it.
+type languageServerDialer struct {
+	app  *app
+	to   *connection
+	key  client.ObjectKey
+	last string // where it was the last time
+	said string // what people were told last, so that it is told once
+}
+
+// dial waits until there is somebody to connect to. The place that is known already is tried first: neither a manager nor an API server is
+// needed for it.
+func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
+	if d.last != "" {
+		if conn, err := control.Connect(ctx, d.last); err == nil {
+			return conn, nil
+		}
+	}
+	tick := d.app.clock.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		path, err := d.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if path != "" {
+			conn, err := control.Connect(ctx, path)
+			if err == nil {
+				d.last, d.said = path, ""
+				return conn, nil
+			}
+			d.tell(fmt.Sprintf("nobody answers at %s yet (%v); waiting", path, err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C():
+		}
+	}
+}
+
+// look gives the path of the socket, or nothing while there is none, and tells people why.
+func (d *languageServerDialer) look(ctx context.Context) (string, error) {
+	server := &v1alpha1.LanguageServer{}
+	err := d.to.client.Get(ctx, d.key, server)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("languageserver/%s does not exist in namespace %q: berth status languageservers -A shows what there is; "+
+			"kubectl apply one, or name another (%w)", d.key.Name, d.key.Namespace, bridge.ErrGone)
+	case meta.IsNoMatchError(err):
+		return "", err
+	case err != nil && d.last != "":
+		// The one who knows is away. The socket may be back before it is.
+		d.tell(fmt.Sprintf("the API server does not answer (%v); trying the last known socket", err))
+		return d.last, nil
+	case err != nil:
+		return "", fmt.Errorf("read languageserver/%s: %w", d.key.Name, err)
+	}
+	path, ok := strings.CutPrefix(server.Status.Endpoint, "unix://")
+	switch {
+	case server.Spec.State == v1alpha1.StateStopped:
+		d.tell(fmt.Sprintf("languageserver/%s is stopped; waiting until somebody runs berth start languageserver/%s", d.key.Name, d.key.Name))
+		return "", nil
+	case server.Status.Endpoint == "":
+		d.tell(fmt.Sprintf("languageserver/%s has no endpoint yet; waiting for the manager", d.key.Name))
+		return "", nil
+	case !ok:
+		return "", errors.New("languageserver/" + d.key.Name + " has an endpoint that this version does not know: " + clean(server.Status.Endpoint))
+	}
+	return path, nil
+}
+
+func (d *languageServerDialer) tell(text string) {
+	if text != d.said {
+		d.said = text
+		d.app.say("%s", text)
+	}
+}
