@@ -32,14 +32,14 @@ run: build controlplane ## Bring up a control plane, the manager and the samples
 	@samples=$$(hack/samples.sh) && PATH="$(BIN):$$PATH" $(BIN)/berth up -f "$$samples" $(UP)
 
 .PHONY: install
-install: ## Install berth, kubectl-berth and berth-shim to where go install puts them.
+install: ## Install berth, kubectl-berth, berth-shim and berth-lsp to where go install puts them.
 	@$(PLAIN) go install ./cmd/...
 	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; echo "installed into $$bin"
 
 ##@ Build
 .PHONY: build
-build: ## Build berth, kubectl-berth, berth-shim and the program of the Go sample into bin/.
-	@echo "building berth and berth-shim" >&2
+build: ## Build berth, kubectl-berth, berth-shim, berth-lsp and the program of the Go sample into bin/.
+	@echo "building berth, berth-shim and berth-lsp" >&2
 	@mkdir -p $(BIN)
 	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello
 	@ln -sf berth $(BIN)/kubectl-berth

@@ -87,7 +87,13 @@ func (e *ender) end(ctx context.Context, incarnation runtime.Incarnation, object
 		if seconds := object.GetProcessSpec().Process.Stop.GracePeriodSeconds; seconds != nil {
 			grace = min(grace, time.Duration(*seconds)*time.Second)
 		}
-		if err := e.record(ctx, object, incarnation.Number, grace); err != nil {
+		number := incarnation.Number
+		if _, behind := object.(*v1alpha1.LanguageServer); behind && object.GetProcessStatus().Process != nil {
+			number = object.GetProcessStatus().Incarnation // what runs is its multiplexer, which has numbers of its own
+		} else if behind {
+			number = 0
+		}
+		if err := e.record(ctx, object, number, grace); err != nil {
 			e.say("%s: its end could not be recorded, so it will count as a crash: %v", incarnation.Name, err)
 		}
 	}
@@ -111,7 +117,7 @@ func (e *ender) end(ctx context.Context, incarnation runtime.Incarnation, object
 func (e *ender) record(ctx context.Context, object process.Object, number int64, grace time.Duration) error {
 	before := object.DeepCopyObject().(client.Object)
 	status := object.GetProcessStatus()
-	if status.Incarnation != number {
+	if number == 0 || status.Incarnation != number {
 		return nil // an older one, which the next manager would end anyway
 	}
 	if status.Stopping == nil || status.Stopping.Incarnation != number {

@@ -30,8 +30,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/languageserver"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
 // FieldOwner is under which name the manager writes.
@@ -41,6 +43,9 @@ const FieldOwner = "berth"
 type Options struct {
 	// Runtime is where processes run. Required; its Events are read by the manager alone.
 	Runtime runtime.Runtime
+	// LanguageServers is where language servers run, behind multiplexers that are processes of Runtime; the manager sets its OnChange. nil means
+	// in Runtime, without a multiplexer. Who makes it closes it, after the manager has ended.
+	LanguageServers *langserver.Runtime
 	// Clock gives the time; nil means the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager and its controllers log.
@@ -79,6 +84,19 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 	instance.Setup,
 }
 
+// setupLanguageServers registers the controller of the kind that may have a runtime of its own.
+func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, servers *langserver.Runtime) error {
+	if servers != nil {
+		waker := newWaker(deps.Dispatcher)
+		if err := mgr.Add(waker); err != nil {
+			return fmt.Errorf("add the parts of the manager: %w", err)
+		}
+		deps.Runtime = servers
+		servers.OnChange(waker.tell)
+	}
+	return languageserver.Setup(mgr, deps)
+}
+
 // Scheme holds the kinds of Kubernetes and of Berth.
 func Scheme() *apiruntime.Scheme {
 	scheme := apiruntime.NewScheme()
@@ -110,6 +128,9 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 		if err := setup(mgr, deps); err != nil {
 			return nil, err
 		}
+	}
+	if err := setupLanguageServers(mgr, deps, opts.LanguageServers); err != nil {
+		return nil, err
 	}
 	if err := errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), addChecks(mgr)); err != nil {
 		return nil, fmt.Errorf("add the parts of the manager: %w", err)

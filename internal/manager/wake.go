@@ -1,0 +1,58 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// waker hands UIDs that something happened to on to a dispatcher, so that whoever tells of them never waits for the cache.
+type waker struct {
+	dispatcher *process.Dispatcher
+	poke       chan struct{}
+
+	mu      sync.Mutex
+	pending map[types.UID]bool
+}
+
+func newWaker(dispatcher *process.Dispatcher) *waker {
+	return &waker{dispatcher: dispatcher, poke: make(chan struct{}, 1), pending: map[types.UID]bool{}}
+}
+
+// NeedLeaderElection starts it together with the controllers, which begin by looking at all objects: nothing that was told before is needed.
+func (w *waker) NeedLeaderElection() bool { return true }
+
+// tell never blocks.
+func (w *waker) tell(uid types.UID) {
+	w.mu.Lock()
+	w.pending[uid] = true
+	w.mu.Unlock()
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Start hands on until the context ends.
+func (w *waker) Start(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.poke:
+		}
+		w.mu.Lock()
+		told := w.pending
+		w.pending = map[types.UID]bool{}
+		w.mu.Unlock()
+		for uid := range told {
+			w.dispatcher.Wake(ctx, uid)
+		}
+	}
+}
