@@ -28,7 +28,7 @@ help: ## Show what can be made.
 
 ##@ Use
 .PHONY: run
-run: build controlplane ## Bring up a control plane, the manager and the samples, and show them until Ctrl-C.
+run: build controlplane gopls ## Bring up a control plane, the manager and the samples, and show them until Ctrl-C.
 	@samples=$$(hack/samples.sh) && PATH="$(BIN):$$PATH" $(BIN)/berth up -f "$$samples" $(UP)
 
 .PHONY: install
@@ -43,6 +43,15 @@ build: ## Build berth, kubectl-berth, berth-shim, berth-lsp and the program of t
 	@mkdir -p $(BIN)
 	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello
 	@ln -sf berth $(BIN)/kubectl-berth
+
+# The language server of the samples and the tests.
+GOPLS := v0.23.0
+
+.PHONY: gopls
+gopls: ## Build gopls, a language server for Go, into bin/.
+	@if [ "$$($(BIN)/gopls version 2>/dev/null | awk 'NR == 1 {print $$2}')" != "$(GOPLS)" ]; then \
+	echo "building gopls $(GOPLS)" >&2; \
+	GOBIN=$(BIN) CGO_ENABLED=0 go install golang.org/x/tools/gopls@$(GOPLS) || echo "gopls could not be built (see above): its sample is left out" >&2; fi
 
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl into bin/ (minutes, the first time).
@@ -106,11 +115,11 @@ bench: controlplane ## Measure how fast it is and what it costs, against the flo
 	@go test -count=1 -timeout 20m -v ./test/performance
 
 .PHONY: test-e2e
-test-e2e: build controlplane ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
+test-e2e: build controlplane gopls ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
 	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v
 
 .PHONY: test-e2e-user
-test-e2e-user: build controlplane ## The same as an ordinary user, which needs root.
+test-e2e-user: build controlplane gopls ## The same as an ordinary user, which needs root.
 	@$(PLAIN) go test -c -o $(BIN)/e2e.test ./test/e2e
 	@hack/as-user.sh -test.timeout 40m -ginkgo.v
 

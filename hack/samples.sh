@@ -2,7 +2,8 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prepares the samples of `make run` in a folder of their own and prints the folder of the manifests. Where npm is there, the Vite project is one of them.
+# Prepares the samples of `make run` in a folder of their own and prints the folder of the manifests. Where npm is there, the Vite project is one of them;
+# where gopls was built, a language server is.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/berth-samples
@@ -32,5 +33,14 @@ if ! command -v npm >/dev/null; then
   say "no npm here, so the Vite project is left out"
 elif ! (vite); then
   say "npm could not install Vite (see above), so the Vite project is left out"
+fi
+
+# The Go module is copied too, so that whoever tries the language server may change it.
+if [ -x "$root/bin/gopls" ]; then
+  mkdir -p "$state/greeter"
+  cp -R "$root"/samples/greeter/. "$state/greeter/"
+  sed "s|folders: .*|folders: [\"$state/greeter\"]|" "$root/config/samples/gopls/languageserver.yaml" > "$state/manifests/gopls.yaml"
+else
+  say "no bin/gopls here (make gopls builds it), so the language server is left out"
 fi
 echo "$state/manifests"

@@ -1,0 +1,3 @@
+module example.test/greeter
+
+go 1.24
