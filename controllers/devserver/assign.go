@@ -116,7 +116,7 @@ func (k *Kind) hold(dev *v1alpha1.DevServer, current *runtime.Incarnation, ports
 	if !ports.proxied || current != nil {
 		return nil
 	}
-	if err := k.fronts.Listen(dev.UID, frontName(dev), ports.public); err != nil {
+	if err := k.listen(dev, ports.public); err != nil {
 		return &lifecycle.Blocked{
 			Conflict: true,
 			Reason:   v1alpha1.ReasonPortInUse,

@@ -6,8 +6,10 @@ package devserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,14 @@ func frontAddress(dev *v1alpha1.DevServer) string { return join(frontHost, dev.S
 
 func frontName(dev *v1alpha1.DevServer) string {
 	return "devservers/" + dev.Namespace + "/" + dev.Name
+}
+
+// listen has the proxy of an object hold a port. That a manager is being ended is nothing to tell of the object: the next one listens again.
+func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
+	if err := k.fronts.Listen(dev.UID, frontName(dev), port); err != nil && !errors.Is(err, front.ErrEnded) {
+		return err
+	}
+	return nil
 }
 
 // published is the port at which people find what listens on a port of the server.
@@ -69,7 +79,7 @@ func (k *Kind) route(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s 
 	if !ports.proxied {
 		return
 	}
-	if err := k.fronts.Listen(dev.UID, frontName(dev), ports.public); err != nil {
+	if err := k.listen(dev, ports.public); err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", ports.public, "error", err.Error())
 		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("the proxy can't have port %d: %v; end who holds it", ports.public, err)
 	}
@@ -89,7 +99,7 @@ func (k *Kind) Decided(ctx context.Context, object process.Object, step lifecycl
 		k.fronts.Close(dev.UID)
 		return
 	}
-	if err := k.fronts.Listen(dev.UID, frontName(dev), dev.Status.Port); err != nil {
+	if err := k.listen(dev, dev.Status.Port); err != nil {
 		// Who wants to run is told in its conditions; who rests has no use for the port.
 		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", dev.Status.Port, "error", err.Error())
 		return
@@ -102,18 +112,27 @@ func (k *Kind) Decided(ctx context.Context, object process.Object, step lifecycl
 		return
 	}
 	m := k.memory(dev.UID)
-	reason := front.Reason{Reason: ready.Reason, Message: ready.Message}
+	reason := front.Reason{Reason: ready.Reason, Message: ready.Message, Until: startsAt(dev)}
 	switch {
 	case ready.Status == metav1.ConditionTrue:
 		k.open(ctx, dev, m)
 	case !comes(dev):
 		k.fronts.Refuse(dev.UID, reason)
 	default:
-		if at := dev.Status.NextRestartTime; at != nil {
-			reason.Until = at.Time
-		}
 		k.fronts.Hold(dev.UID, reason)
 	}
+}
+
+// startsAt is when a server that failed is tried again; zero when that is not known, or no time is waited for.
+func startsAt(dev *v1alpha1.DevServer) time.Time {
+	breaker, wait := dev.Status.Breaker, ptr.Deref(dev.Spec.Breaker.CoolDownSeconds, 0)
+	switch {
+	case breaker != nil && breaker.State == v1alpha1.BreakerOpen && breaker.OpenedAt != nil && wait > 0:
+		return breaker.OpenedAt.Add(time.Duration(wait) * time.Second)
+	case dev.Status.NextRestartTime != nil:
+		return dev.Status.NextRestartTime.Time
+	}
+	return time.Time{}
 }
 
 // open lets requests through to the incarnation that the status is about, if it is the one that was looked at.

@@ -18,6 +18,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -227,8 +228,13 @@ func TestWhoAsksAProxyThatHasNoServerIsTold(t *testing.T) {
 		s.g.Expect(body).To(Equal("devservers/default/web can't answer now: " + reason + ": message of " + reason + "\n"))
 	}
 	stalls(dev, true)
+	opened := metav1.NewMicroTime(epoch)
+	dev.Status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerOpen, OpenedAt: &opened}
+	dev.Spec.Breaker.CoolDownSeconds = ptr.To[int32](60)
+	s.g.Expect(startsAt(dev)).To(BeTemporally("==", epoch.Add(time.Minute)))
 	s.decided(dev, false, v1alpha1.ReasonCircuitOpen, lifecycle.Step{})
 	expect(v1alpha1.ReasonCircuitOpen)
+	dev.Status.Breaker = nil
 	stalls(dev, false)
 	later := metav1.NewMicroTime(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
 	dev.Status.NextRestartTime = &later
@@ -289,6 +295,16 @@ func TestServerWhoseProxyLostItsPortIsNotReady(t *testing.T) {
 	s.g.Expect(observed.NotReady).To(HavePrefix("the proxy can't have port"))
 	s.g.Expect(thief.Close()).To(Succeed())
 	s.g.Eventually(func() *bool { observed, _ = s.look(dev, 1); return observed.Ready }).WithTimeout(long).Should(HaveValue(BeTrue()))
+}
+
+func TestManagerThatEndsTakesNothingAway(t *testing.T) {
+	s := newStage(t)
+	dev, _ := s.proxied(t)
+	s.becomes(dev, 1, true)
+	s.halt()
+	observed, _ := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "the server is as well as before")
+	s.g.Expect(s.prepare(server("other", 1, fixed(publicPort(t)), behindProxy)).Blocked).To(BeNil())
 }
 
 func TestServerBehindAProxyThatMoved(t *testing.T) {

@@ -64,15 +64,15 @@ func New(options Options) *Fronts {
 	return &Fronts{options: options, addresses: map[types.UID]*address{}}
 }
 
-// errEnded refuses an address of a manager that ends.
-var errEnded = errors.New("the manager is being ended")
+// ErrEnded refuses an address because the manager is being ended. It says nothing about the port.
+var ErrEnded = errors.New("the manager is being ended")
 
 // Listen holds the port for the object from now on, on the loopback, and gives up another one that it held. Name is for messages.
 func (f *Fronts) Listen(uid types.UID, name string, port int32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
-		return errEnded
+		return ErrEnded
 	}
 	a := f.addresses[uid]
 	if a != nil && a.port.Load() == port {

@@ -581,7 +581,7 @@ func TestManagerThatEnds(t *testing.T) {
 	s.g.Eventually(held).WithTimeout(long).Should(Receive(Or(
 		HaveField("Status", http.StatusServiceUnavailable), HaveField("Err", Not(BeNil())))))
 	s.g.Expect(free(s.port)).To(Succeed())
-	s.g.Expect(s.Listen(uid, "web", s.port)).To(MatchError(errEnded))
+	s.g.Expect(s.Listen(uid, "web", s.port)).To(MatchError(ErrEnded))
 }
 
 func TestNoRequestIsLostOverManyRestarts(t *testing.T) {

@@ -1,0 +1,61 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// witnessed is a kind that is told what was decided.
+type witnessed struct {
+	*testKind
+	decided func(Object, lifecycle.Step)
+}
+
+func (w *witnessed) Decided(_ context.Context, object Object, step lifecycle.Step) {
+	w.decided(object, step)
+}
+
+func TestWitnessIsToldAfterTheWriteAndBeforeTheAction(t *testing.T) {
+	b := newBench(t, nil)
+	var actions []lifecycle.Action
+	b.r.Kind = &witnessed{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
+		actions = append(actions, step.Action)
+		b.Expect(b.object().Status.Incarnation).To(Equal(object.GetProcessStatus().Incarnation), "it is written")
+		found, err := b.rt.Observe(t.Context(), testUID)
+		b.Expect(err).NotTo(HaveOccurred())
+		if step.Action == lifecycle.StartProcess {
+			b.Expect(found).To(BeEmpty(), "it is not started yet")
+		}
+	}}
+	b.reconcile()
+	b.Expect(actions).To(Equal([]lifecycle.Action{lifecycle.StartProcess}))
+	found, err := b.rt.Observe(t.Context(), testUID)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(found).To(HaveLen(1))
+	b.reconcile()
+	b.Expect(actions).To(HaveLen(2), "once per reconcile")
+}
+
+func TestWitnessIsNotToldWhatWasNotWritten(t *testing.T) {
+	b := newBench(t, nil)
+	told := 0
+	b.r.Kind = &witnessed{testKind: b.kind, decided: func(Object, lifecycle.Step) { told++ }}
+	b.intercept = func(write int) error {
+		if write < 2 { // the finalizer
+			return nil
+		}
+		return apierrors.NewConflict(schema.GroupResource{Resource: "instances"}, testKey.Name, nil)
+	}
+	b.reconcile()
+	b.Expect(b.writes).To(Equal(2))
+	b.Expect(told).To(BeZero())
+}
