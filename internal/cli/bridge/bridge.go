@@ -77,7 +77,7 @@ type bridge struct {
 	// link is the present connection; nil while there is none.
 	link *link
 	// sent are the requests of the editor that were sent and have no answer.
-	sent map[string]bool
+	sent map[string]string // their methods, by id
 	// asked are requests of the server: the id that the editor was given, and the one that it had on the present connection.
 	asked map[string][]byte
 	ids   int64
@@ -89,6 +89,7 @@ type bridge struct {
 type message struct {
 	body     []byte
 	id       string // of a request; empty otherwise
+	method   string // of a request
 	document bool   // its content is in the set of documents too
 	here     bool   // it is about something of the present connection, and nothing to another one
 	since    time.Time
@@ -116,7 +117,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	b := &bridge{
 		Options: opts, docs: document.NewSet(document.Limits{Documents: documents, Bytes: textBytes}),
-		sent: map[string]bool{}, asked: map[string][]byte{},
+		sent: map[string]string{}, asked: map[string][]byte{},
 	}
 	b.changed = sync.NewCond(&b.mu)
 	b.docs.Detach()
@@ -212,10 +213,10 @@ func (b *bridge) lose(l *link) {
 	clear(b.asked)
 	var kept []message
 	b.queueBytes = 0
-	if !b.answered && b.sent[b.initializeID] {
+	if _, asked := b.sent[b.initializeID]; asked && !b.answered {
 		// The editor knows nothing of the server yet: it is asked anew.
 		delete(b.sent, b.initializeID)
-		kept = append(kept, message{body: b.initialize, id: b.initializeID, since: time.Now()})
+		kept = append(kept, message{body: b.initialize, id: b.initializeID, method: "initialize", since: time.Now()})
 	}
 	for _, m := range b.queue {
 		if !m.here && (!m.document || !b.answered) {
@@ -227,11 +228,11 @@ func (b *bridge) lose(l *link) {
 	}
 	b.queue = kept
 	failed := b.sent
-	b.sent = map[string]bool{}
+	b.sent = map[string]string{}
 	b.changed.Broadcast()
 	b.mu.Unlock()
-	for id := range failed {
-		b.fail(id, "the connection to the language server was lost while it worked on this; try again")
+	for id, method := range failed {
+		b.answer(lostBody(id, method))
 	}
 }
 

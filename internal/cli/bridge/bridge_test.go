@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -207,6 +208,30 @@ func TestRequestUnderWayFails(t *testing.T) {
 	s.Expect(s.editor.heard).NotTo(Receive(), "one answer for each request")
 }
 
+func TestWhatMayHaveHappenedIsNotToBeTriedAgain(t *testing.T) {
+	s, mux, conn := greeted(t, nil)
+	s.editor.say(`{"jsonrpc":"2.0","id":5,"method":"workspace/executeCommand","params":{"command":"tidy"}}`)
+	mux.hearsMethod("workspace/executeCommand")
+	s.Expect(conn.Close()).To(Succeed())
+	answer := s.editor.hears()
+	s.Expect(answer.Error).NotTo(BeNil())
+	s.Expect(answer.Error.Data).To(MatchJSON(`{"reason":"Reconnecting","retriable":false,"outcome":"unknown"}`))
+	mux = s.reattached()
+	mux.hearsMethod("textDocument/didOpen")
+	s.editor.say(`{"jsonrpc":"2.0","id":6,"method":"shutdown"}`)
+	mux.hearsMethod("shutdown") // and not the command once more
+}
+
+func TestWhatReadsOnly(t *testing.T) {
+	g := NewWithT(t)
+	for method, reads := range map[string]bool{
+		"textDocument/hover": true, "workspace/symbol": true, "codeLens/resolve": true, "callHierarchy/incomingCalls": true,
+		"workspace/executeCommand": false, "workspace/willRenameFiles": false, "textDocument/willSaveWaitUntil": false, "my/method": false, "reload": false,
+	} {
+		g.Expect(readsOnly(method)).To(Equal(reads), method)
+	}
+}
+
 func TestWhatIsSaidMeanwhileComesLater(t *testing.T) {
 	s, _, conn := greeted(t, nil)
 	s.refuse.Store(true)
@@ -237,24 +262,24 @@ func TestWhatIsSaidMeanwhileComesLater(t *testing.T) {
 }
 
 func TestWaitingIsBounded(t *testing.T) {
-	s, _, conn := greeted(t, func(o *Options) { o.Wait, o.WaitBytes = 200*time.Millisecond, 1000 })
-	s.refuse.Store(true)
-	s.Expect(conn.Close()).To(Succeed())
-	s.editor.say(`{"jsonrpc":"2.0","id":6,"method":"a","params":{}}`)
+	s := newStage(t, func(o *Options) { o.Wait = 100 * time.Millisecond })
+	s.editor.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`)
+	s.editor.say(`{"jsonrpc":"2.0","id":6,"method":"my/method","params":{}}`)
 	answer := s.editor.hears()
-	s.Expect(answer.ID).To(MatchJSON("6"))
-	s.Expect(answer.Error.Data).To(ContainSubstring(`"retriable":true`))
+	s.Expect(answer.ID).To(MatchJSON("6"), "not initialize, which waits for as long as the editor does")
+	s.Expect(answer.Error).NotTo(BeNil())
+	s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+	s.Expect(answer.Error.Data).To(ContainSubstring(`"retriable":true`), "it was never sent")
 }
 
 func TestTooMuchDoesNotWait(t *testing.T) {
-	s, _, conn := greeted(t, func(o *Options) { o.WaitBytes = 200 })
-	s.refuse.Store(true)
-	s.Expect(conn.Close()).To(Succeed())
+	s := newStage(t, func(o *Options) { o.WaitBytes = 200 })
 	for id := range 8 {
 		s.editor.say(`{"jsonrpc":"2.0","id":%d,"method":"a","params":{"long":"%060d"}}`, 10+id, id)
 	}
-	for range 5 {
+	for id := range 7 {
 		answer := s.editor.hears()
+		s.Expect(answer.ID).To(MatchJSON(strconv.Itoa(11 + id)))
 		s.Expect(answer.Error).NotTo(BeNil())
 		s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp/wire"
@@ -26,6 +27,34 @@ const retryAfter = time.Second
 
 func errorBody(id, why string) []byte {
 	return failure(id, codeRequestFailed, why, map[string]any{"reason": "Reconnecting", "retriable": true, "retryAfterMs": retryAfter.Milliseconds()})
+}
+
+// lostBody answers a request that was sent on a connection that is lost. One that may have changed something must not be made again blindly.
+func lostBody(id, method string) []byte {
+	switch {
+	case method == "shutdown":
+		// The multiplexer keeps its server, and the editor only waits for this to go.
+		return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil})
+	case readsOnly(method):
+		return errorBody(id, "the connection to the language server was lost while it worked on this; try again")
+	default:
+		return failure(id, codeRequestFailed, "the connection to the language server was lost while it carried this out; whether it was done is not known",
+			map[string]any{"reason": "Reconnecting", "retriable": false, "outcome": "unknown"})
+	}
+}
+
+// readsOnly says that a request changes nothing, as far as its name tells.
+func readsOnly(method string) bool {
+	switch kind, name, _ := strings.Cut(method, "/"); kind {
+	case "textDocument":
+		return name != "willSaveWaitUntil"
+	case "workspace":
+		return name == "symbol" || name == "diagnostic"
+	case "callHierarchy", "typeHierarchy":
+		return true
+	default:
+		return name == "resolve"
+	}
 }
 
 func failure(id string, code int, why string, data map[string]any) []byte {
@@ -90,7 +119,7 @@ func (b *bridge) takeRequest(body []byte, id, method string) {
 		b.answer(encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil}))
 		return
 	}
-	room := b.put(message{body: clone(body), id: id})
+	room := b.put(message{body: clone(body), id: id, method: method})
 	b.mu.Unlock()
 	if !room {
 		b.fail(id, "too much waits for the language server already; try again")
@@ -156,7 +185,7 @@ func (b *bridge) cancel(id string, m message) {
 	b.mu.Lock()
 	at := slices.IndexFunc(b.queue, func(m message) bool { return m.id == id && id != "" })
 	if at < 0 {
-		if b.sent[id] {
+		if _, under := b.sent[id]; under {
 			b.put(m)
 		}
 		b.mu.Unlock()

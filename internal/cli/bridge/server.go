@@ -119,7 +119,7 @@ func (b *bridge) next(l *link) (message, bool) {
 	b.queue = b.queue[1:]
 	b.queueBytes -= len(m.body)
 	if m.id != "" {
-		b.sent[m.id] = true
+		b.sent[m.id] = m.method
 	}
 	b.changed.Broadcast()
 	return m, true
@@ -168,7 +168,7 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 			b.changed.Broadcast()
 			return nil
 		}
-		known := b.sent[id]
+		_, known := b.sent[id]
 		delete(b.sent, id)
 		b.changed.Broadcast()
 		if known && id == b.initializeID {
