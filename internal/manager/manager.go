@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -33,7 +34,6 @@ import (
 	"github.com/berth-dev/berth/controllers/languageserver"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
 // FieldOwner is under which name the manager writes.
@@ -45,7 +45,7 @@ type Options struct {
 	Runtime runtime.Runtime
 	// LanguageServers is where language servers run, behind multiplexers that are processes of Runtime; the manager sets its OnChange. nil means
 	// in Runtime, without a multiplexer. Who makes it closes it, after the manager has ended.
-	LanguageServers *langserver.Runtime
+	LanguageServers LanguageServers
 	// Clock gives the time; nil means the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager and its controllers log.
@@ -71,6 +71,13 @@ type Options struct {
 	ShutdownTimeout time.Duration
 }
 
+// LanguageServers is a runtime for language servers, such as langserver.Runtime.
+type LanguageServers interface {
+	runtime.Runtime
+	// OnChange sets who is told the UIDs that something happened to.
+	OnChange(wake func(types.UID))
+}
+
 // The defaults of Options.
 const (
 	defaultLeftoverInterval = 3 * time.Minute
@@ -85,7 +92,7 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 }
 
 // setupLanguageServers registers the controller of the kind that may have a runtime of its own.
-func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, servers *langserver.Runtime) error {
+func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, servers LanguageServers) error {
 	if servers != nil {
 		waker := newWaker(deps.Dispatcher)
 		if err := mgr.Add(waker); err != nil {
