@@ -6,7 +6,10 @@ package races
 import (
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // tooth takes out the guard that a row covers. With it the row has to fail, and to say what it saw.
@@ -15,8 +18,9 @@ type tooth struct {
 	// without says what is taken out; sees is how the complaint of the row begins.
 	without, sees string
 
-	// wrap stands between the manager and the runtime; writes between clients and the API server: for the manager, and for users too if all is set.
+	// wrap stands between the manager and the runtime, speaks between it and that of language servers; writes between clients and the API server: for the manager, and for users too if all is set.
 	wrap   func(backend) backend
+	speaks func(tongues) tongues
 	writes func(http.RoundTripper) http.RoundTripper
 	all    bool
 
@@ -25,6 +29,7 @@ type tooth struct {
 	pidOnly bool // a process is recognized by its PID
 	noQuota bool // the limit is looked at before the create, by the client
 	noFront bool // clients talk to the server past its proxy
+	lingers bool // clients come by a relay that does not notice when they go
 }
 
 // teeth are all of them, one for every row.
@@ -73,6 +78,29 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return &believesKill{backend: b, killed: map[string]bool{}} }},
 	{row: "S15", without: "a cursor per reader: all move one", sees: "every line",
 		wrap: func(b backend) backend { return &oneOffset{backend: b} }},
+	{row: "R23", without: "the restart in the status: it says only what is", sees: "it neither serves nor restarts",
+		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsRestart{next} }},
+	{row: "R24", without: "the care for effects: all requests are made again", sees: "an effect came twice",
+		speaks: func(b tongues) tongues { return configures{b, replaysEffects} }},
+	{row: "R25", without: "the record of the request that was carried out", sees: "one swap for",
+		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsToken{next} }},
+	{row: "R26", without: "one server per object: a restart and a start are two", sees: "a start beside the restart",
+		speaks: func(b tongues) tongues {
+			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(p runtime.Process, again bool) bool { return !again && p.Incarnation > 1 }}
+		}},
+	{row: "R27", without: "idempotent starts: asked twice, started twice", sees: "one spawn for all who start",
+		speaks: func(b tongues) tongues {
+			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(_ runtime.Process, again bool) bool { return again }}
+		}},
+	{row: "R29", without: "the limits of messages", sees: "it was not sent away",
+		speaks: func(b tongues) tongues { return configures{b, unbounded} }},
+	{row: "R30", without: "the look at who is connected: nobody notices that a client goes", sees: "left open", lingers: true},
+	{row: "S17", without: "consumers derived from connections: they are counted when they come", sees: "has 4 consumers",
+		speaks: func(b tongues) tongues { return &countsUp{tongues: b, most: map[types.UID]int{}} }},
+	{row: "S18", without: "the end that lasts: a stop starts anew", sees: "resurrected",
+		speaks: func(b tongues) tongues {
+			return &resurrects{startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(runtime.Process, bool) bool { return false }}}
+		}},
 	{row: "D01", without: "the proxy: clients talk to the server itself", sees: "requests failed", noFront: true},
 }
 
@@ -91,6 +119,14 @@ func (t *tooth) runtime(b backend) backend {
 		return b
 	}
 	return t.wrap(b)
+}
+
+// languages gives what the manager sees of the runtime of language servers.
+func (t *tooth) languages(b tongues) tongues {
+	if t == nil || t.speaks == nil {
+		return b
+	}
+	return t.speaks(b)
 }
 
 // managers gives how managers reach the API server, and users how everybody else does.

@@ -93,6 +93,8 @@ func get[T process.Object](ctx context.Context, object T) (T, error) {
 	switch any(object).(type) {
 	case *v1alpha1.DevServer:
 		fresh = &v1alpha1.DevServer{}
+	case *v1alpha1.LanguageServer:
+		fresh = &v1alpha1.LanguageServer{}
 	default:
 		fresh = &v1alpha1.Instance{}
 	}
@@ -174,9 +176,14 @@ func isGone[T process.Object](ctx context.Context, object T) {
 func everything(ctx context.Context, g Gomega) []process.Object {
 	var servers v1alpha1.DevServerList
 	var instances v1alpha1.InstanceList
+	var tongues v1alpha1.LanguageServerList
 	g.Expect(k8s.List(ctx, &servers, client.InNamespace(y.namespace))).To(Succeed())
 	g.Expect(k8s.List(ctx, &instances, client.InNamespace(y.namespace))).To(Succeed())
+	g.Expect(k8s.List(ctx, &tongues, client.InNamespace(y.namespace))).To(Succeed())
 	var all []process.Object
+	for i := range tongues.Items {
+		all = append(all, &tongues.Items[i])
+	}
 	for i := range servers.Items {
 		all = append(all, &servers.Items[i])
 	}

@@ -163,7 +163,7 @@ func neverTwo() {
 func traces(stateDir string) []string {
 	GinkgoHelper()
 	var left []string
-	for _, dir := range append(cgroups(stateDir), filepath.Join(stateDir, "run")) {
+	for _, dir := range append(cgroups(stateDir), filepath.Join(stateDir, "run"), filepath.Join(stateDir, "lsp")) {
 		entries, err := os.ReadDir(dir)
 		if !errors.Is(err, fs.ErrNotExist) {
 			Expect(err).NotTo(HaveOccurred())

@@ -103,7 +103,7 @@ var _ = BeforeSuite(func() {
 	DeferCleanup(func() error { return os.RemoveAll(programs) })
 	programs, err = filepath.EvalSymlinks(programs)
 	Expect(err).NotTo(HaveOccurred())
-	build := exec.Command("go", "build", "-o", programs+"/", "./cmd/berth-shim", "./test/races/workload")
+	build := exec.Command("go", "build", "-o", programs+"/", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/races/workload", "./test/lspfake")
 	build.Dir = filepath.Join("..", "..")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := build.CombinedOutput()

@@ -28,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
 // backend is all that the host runtime can do and a row needs.
@@ -48,7 +49,9 @@ type yard struct {
 	rt    backend
 
 	host *host.Host
-	stop func()
+	// languages is the backend of language servers over rt.
+	languages *langserver.Runtime
+	stop      func()
 	// abandoned are the shims that a manager has let go of. Of a real one that has ended they are no children any more; here they are to be reaped.
 	abandoned []int
 	// stateDirs are all that were used; more than one only when a fault wants it.
@@ -103,6 +106,8 @@ func (y *yard) start() {
 	Expect(err).NotTo(HaveOccurred())
 	y.world.under(y.host)
 	y.rt = fault.runtime(y.world)
+	y.languages, err = langserver.New(y.rt, langserver.Options{Dir: filepath.Join(dir, "lsp"), Program: filepath.Join(programs, "berth-lsp")})
+	Expect(err).NotTo(HaveOccurred())
 	y.stop = y.manage(y.rt)
 }
 
@@ -110,7 +115,7 @@ func (y *yard) start() {
 func (y *yard) manage(rt runtime.Runtime) func() {
 	GinkgoHelper()
 	mgr, err := manager.New(fault.managers(config), manager.Options{
-		Runtime: rt, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtime: rt, LanguageServers: babel{fault.languages(y.languages), y}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -143,6 +148,7 @@ func (y *yard) halt() {
 			y.abandoned = append(y.abandoned, p.PID)
 		}
 	}
+	y.languages.Close()
 	Expect(y.host.Close()).To(Succeed())
 }
 
@@ -158,16 +164,11 @@ func (y *yard) reap() {
 // empty deletes all objects and waits until nothing of them is left.
 func (y *yard) empty(ctx context.Context) {
 	GinkgoHelper()
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}} {
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
 	}
 	Eventually(ctx, func(g Gomega) {
-		var servers v1alpha1.DevServerList
-		var instances v1alpha1.InstanceList
-		g.Expect(k8s.List(ctx, &servers, client.InNamespace(y.namespace))).To(Succeed())
-		g.Expect(k8s.List(ctx, &instances, client.InNamespace(y.namespace))).To(Succeed())
-		g.Expect(servers.Items).To(BeEmpty())
-		g.Expect(instances.Items).To(BeEmpty())
+		g.Expect(everything(ctx, g)).To(BeEmpty())
 		g.Expect(traces(y.stateDir)).To(BeEmpty())
 	}).Should(Succeed())
 }
@@ -188,6 +189,7 @@ func (y *yard) raze() {
 	}
 	Eventually(gone).Should(BeTrue())
 	if y.host != nil {
+		y.languages.Close()
 		_ = y.host.Close()
 	}
 	for _, dir := range y.stateDirs {

@@ -1,0 +1,147 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/languageserver"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Faults of language servers.
+
+// tongues is all that the backend of language servers can do and a row needs.
+type tongues interface {
+	runtime.Runtime
+	languageserver.Reporter
+}
+
+// configures starts servers that are configured otherwise.
+type configures struct {
+	tongues
+	change func(*lsp.Config)
+}
+
+func (c configures) Start(ctx context.Context, p runtime.Process) error {
+	var config lsp.Config
+	if err := json.Unmarshal(p.Config, &config); err != nil {
+		return err
+	}
+	c.change(&config)
+	changed, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	p.Config = changed
+	return c.tongues.Start(ctx, p)
+}
+
+// replaysEffects takes every request for one that may be made again.
+func replaysEffects(config *lsp.Config) {
+	config.Replay = append(config.Replay, "workspace/executeCommand")
+}
+
+// unbounded takes whatever comes.
+func unbounded(config *lsp.Config) {
+	config.Limits.HeaderBytes, config.Limits.MessageBytes, config.Limits.ClientMessageBytes = 1<<40, 1<<50, 1<<50
+}
+
+// startsBeside starts another server beside the one that it is asked to start, if it is to.
+type startsBeside struct {
+	tongues
+	when func(p runtime.Process, again bool) bool
+
+	mu    sync.Mutex
+	asked map[string]runtime.Process
+}
+
+func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
+	s.mu.Lock()
+	_, again := s.asked[id(p.UID, p.Incarnation)]
+	s.asked[id(p.UID, p.Incarnation)] = p
+	s.mu.Unlock()
+	if s.when(p, again) {
+		s.beside(ctx, p)
+	}
+	return s.tongues.Start(ctx, p)
+}
+
+func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
+	p.UID += "-again"
+	s.Keep(p.UID, true)
+	_ = s.tongues.Start(ctx, p)
+}
+
+// resurrects starts anew what it was asked to end.
+type resurrects struct{ startsBeside }
+
+func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	err := r.tongues.Stop(ctx, uid, incarnation)
+	r.mu.Lock()
+	p, known := r.asked[id(uid, incarnation)]
+	r.mu.Unlock()
+	if known {
+		r.beside(ctx, p)
+	}
+	return err
+}
+
+// countsUp counts clients when they come, and forgets to when they go.
+type countsUp struct {
+	tongues
+	mu   sync.Mutex
+	most map[types.UID]int
+}
+
+func (c *countsUp) Report(uid types.UID) (lsp.Report, bool) {
+	report, known := c.tongues.Report(uid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.most[uid] = max(c.most[uid], report.Clients)
+	report.Clients = c.most[uid]
+	return report, known
+}
+
+// forgetsRestart writes statuses that say what is, and not what becomes of it; forgetsToken those that don't say which request was carried out.
+type (
+	forgetsRestart struct{ next http.RoundTripper }
+	forgetsToken   struct{ next http.RoundTripper }
+)
+
+func (f forgetsRestart) RoundTrip(req *http.Request) (*http.Response, error) {
+	return edited(f.next, req, func(status map[string]any) {
+		if conditions, is := status["conditions"].([]any); is {
+			status["conditions"] = slices.DeleteFunc(conditions, func(condition any) bool {
+				fields, is := condition.(map[string]any)
+				return is && fields["type"] == v1alpha1.ConditionRestarting
+			})
+		}
+	})
+}
+
+func (f forgetsToken) RoundTrip(req *http.Request) (*http.Response, error) {
+	return edited(f.next, req, func(status map[string]any) { delete(status, "observedRestartToken") })
+}
+
+// edited passes a request on, with another status if it writes one.
+func edited(next http.RoundTripper, req *http.Request, edit func(status map[string]any)) (*http.Response, error) {
+	if _, status := about(req); !status {
+		return next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	edit(part(content, "status"))
+	return next.RoundTrip(with(req, content))
+}

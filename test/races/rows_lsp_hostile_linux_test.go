@@ -1,0 +1,233 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/test/lspclient"
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+// bound is more than a multiplexer may ever need for what comes here, and much less than what is sent.
+const bound = 256 << 20
+
+// hostileServers are what a server may do, and whether it has to be restarted for it.
+var hostileServers = []struct {
+	name string
+	what script.Fault
+	ends bool
+}{
+	{"endless", script.Fault{Do: script.Endless, Bytes: 1 << 40}, true},
+	{"header-flood", script.Fault{Do: script.HeaderFlood}, true},
+	{"header-line", script.Fault{Do: script.HeaderLine}, true},
+	{"lie-short", script.Fault{Do: script.LieShort}, true},
+	{"lie-long", script.Fault{Do: script.LieLong}, true},
+	{"negative", script.Fault{Do: script.Negative}, true},
+	{"mid-frame", script.Fault{Do: script.DieMidFrame}, true},
+	{"half", script.Fault{Do: script.Stall, Bytes: 1 << 20}, true},
+	{"frozen", script.Fault{Do: script.Freeze}, true},
+	{"log-flood", script.Fault{Do: script.LogFlood, Bytes: 64 << 20}, false},
+	{"message-flood", script.Fault{Do: script.MessageFlood, Bytes: 128 << 20}, false},
+}
+
+var _ = row("R29", "hostile messages and silent peers: bounded memory and time, and the others don't notice", func(ctx context.Context) {
+	server := tongue("srv", script.Script{})
+	create(ctx, server)
+	pid := runs(ctx, server, 1)
+	guard := multiplexerOf(pid)
+	good := joined(ctx, server, "good")
+	others := sing(ctx, 1, func(ctx context.Context, _, _ int) error {
+		_, err := good.asks(context.WithoutCancel(ctx))
+		return err
+	})
+	path, err := endpoint(ctx, server)
+	Expect(err).NotTo(HaveOccurred())
+	hostileClients(ctx, path)
+	others.warm(ctx, 1, 5)
+	others.end()
+	Expect(peak(guard.PID)).To(BeNumerically("<", bound), "memory is not bounded, against clients")
+	Expect(runs(ctx, server, 1)).To(Equal(pid), "the server was restarted for what clients did")
+
+	// Each of the servers fails in a way of its own, at the first question; the others of its clients wait for the next one.
+	var servers []*v1alpha1.LanguageServer
+	guards := map[string]found{}
+	for _, hostile := range hostileServers {
+		hostile.what.URI = lspclient.URI(y.dir, hostile.name+".txt")
+		hostile.what.Method = "textDocument/hover"
+		s := tongue(hostile.name, script.Script{Faults: []script.Fault{hostile.what}})
+		s.Spec.Health.PingAfterSeconds, s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](1), ptr.To[int32](3)
+		s.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
+		create(ctx, s)
+		guards[hostile.name] = multiplexerOf(runs(ctx, s, 1))
+		servers = append(servers, s)
+	}
+	all(len(servers), func(i int) error {
+		return againstServer(ctx, servers[i], hostileServers[i].name, hostileServers[i].ends)
+	})
+	for _, s := range servers {
+		Expect(peak(guards[s.Name].PID)).To(BeNumerically("<", bound), "memory is not bounded, against %s", s.Name)
+	}
+})
+
+// againstServer has one client provoke the server, and another one wait: that has to be answered by the next server, or by the same.
+func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name string, ends bool) error {
+	victim, err := join(ctx, server, name)
+	if err != nil {
+		return err
+	}
+	defer victim.Close()
+	other, err := join(ctx, server, "other")
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	first, err := other.asks(ctx)
+	if err != nil {
+		return err
+	}
+	// The next one is to be a good one.
+	if err := (script.Script{}).Write(y.dir, name); err != nil {
+		return err
+	}
+	call, err := victim.begins(script.Fault{})
+	if err != nil {
+		return err
+	}
+	for {
+		now, err := other.asks(ctx)
+		if err != nil {
+			return fmt.Errorf("the other client of %s: %w", name, err)
+		}
+		if (now != first) == ends {
+			break
+		}
+	}
+	if err := call.Wait(ctx, nil); err != nil && refused(err) == nil {
+		return fmt.Errorf("who provoked %s: %w", name, err)
+	}
+	return nil
+}
+
+// hostileClients do what no client may. Each is sent away, but for those who only wait.
+func hostileClients(ctx context.Context, path string) {
+	GinkgoHelper()
+	away := func(words string, times int) {
+		GinkgoHelper()
+		conn, err := net.Dial("unix", path)
+		Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = conn.Close() }()
+		Expect(conn.SetDeadline(time.Now().Add(patience))).To(Succeed())
+		for range times {
+			if _, err = conn.Write([]byte(words)); err != nil {
+				break // sent away already
+			}
+		}
+		_, err = io.Copy(io.Discard, conn)
+		if timeout, is := err.(net.Error); is { //nolint:errorlint // as it comes from the socket
+			Expect(timeout.Timeout()).To(BeFalse(), "it was not sent away: %.40q", words)
+		}
+	}
+	away("Content-Length: 1099511627776\r\n\r\n{", 1)
+	away("Content-Length: -5\r\n\r\n{", 1)
+	away("Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 1)
+	away("X-Header: of which there are very many\r\n", 1<<18)
+	away("X-Header: "+strings.Repeat("x", 1<<20), 64)
+	away("Content-Length: 4096\r\n\r\n"+strings.Repeat("[", 4096), 1)
+	away("Content-Length: 20\r\n\r\n[{\"jsonrpc\": \"2.0\"}]", 1)
+	// Silent peers: they announce much, send a part, and wait. They may do so for a while.
+	for range 20 {
+		conn, err := net.Dial("unix", path)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(conn.Close)
+		_, err = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n%s", 30<<20, strings.Repeat(" ", 1<<20))
+		Expect(err).NotTo(HaveOccurred())
+	}
+	for range 20 {
+		conn, err := net.Dial("unix", path)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(conn.Close)
+	}
+	deaf(ctx, path)
+}
+
+// deaf asks for much, and reads nothing: it is dropped.
+func deaf(ctx context.Context, path string) {
+	GinkgoHelper()
+	conn, err := net.Dial("unix", path)
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = conn.Close() }()
+	send := func(body string) error {
+		_ = conn.SetWriteDeadline(time.Now().Add(patience))
+		_, err := fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n%s", len(body), body)
+		return err
+	}
+	Expect(send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}`)).To(Succeed())
+	Expect(send(`{"jsonrpc":"2.0","method":"initialized","params":{}}`)).To(Succeed())
+	uri := lspclient.URI(y.dir, "deaf.txt")
+	Expect(send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":%q,"languageId":"fake","version":1,"text":"x"}}}`, uri))).To(Succeed())
+	dropped := false
+	for id := 2; !dropped && id < 10_000 && ctx.Err() == nil; id++ {
+		err := send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"textDocument/hover","params":{"textDocument":{"uri":%q},"position":{"line":0,"character":0},"fake":{"do":"huge","bytes":1048576}}}`, id, uri))
+		dropped = err != nil
+	}
+	Expect(dropped).To(BeTrue(), "a client that does not read is dropped")
+}
+
+var _ = row("R30", "a document that is opened and never closed is closed for its client, whichever way that goes", func(ctx context.Context) {
+	server := tongue("srv", script.Script{})
+	create(ctx, server)
+	pid := runs(ctx, server, 1)
+	holder := joined(ctx, server, "shared")
+	leaves := map[string]func(r *reader){
+		"exits":   func(r *reader) { _ = r.Notify("exit", nil) },
+		"leaves":  func(r *reader) { Expect(r.Leave(ctx)).To(Succeed()) },
+		"is-lost": func(r *reader) { r.Close() },
+		"is-cut": func(r *reader) {
+			Expect(r.WriteFrame([]byte("Content-Length: 1000\r\n\r\n{"))).To(Succeed())
+			r.Close()
+		},
+		"is-hostile": func(r *reader) { Expect(r.WriteFrame([]byte("Content-Length: nothing\r\n\r\n"))).To(Succeed()) },
+		"is-asking": func(r *reader) {
+			_, err := r.begins(script.Fault{Do: script.Silent})
+			Expect(err).NotTo(HaveOccurred())
+			r.Close()
+		},
+	}
+	for who, leave := range leaves {
+		r := joined(ctx, server, who)
+		Expect(r.Open(holder.uri, "fake", 1, "shared has not saved this\n")).To(Succeed())
+		Expect(r.asks(ctx)).To(Equal(pid))
+		Expect(openAt("srv", pid)).To(ConsistOf(holder.uri, r.uri))
+		leave(r)
+		Eventually(ctx, func() []string { return openAt("srv", pid) }).Should(ConsistOf(holder.uri), "left open: documents of one who %s", who)
+	}
+	comesTo(ctx, server, "counts one document", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 1 && o.Status.Clients == 1 })
+
+	// One is lost while there is no server: the next one is not given its document.
+	gone := joined(ctx, server, "gone")
+	Expect(gone.asks(ctx)).To(Equal(pid))
+	Expect(script.Script{InitializeMS: 500}.Write(y.dir, "srv")).To(Succeed())
+	victim, err := shim.Identify(pid)
+	Expect(err).NotTo(HaveOccurred())
+	end(victim)
+	gone.Close()
+	next := runs(ctx, server, 2)
+	Expect(holder.asks(ctx)).To(Equal(next))
+	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(ConsistOf(holder.uri), "left open: a document of one who went between servers")
+	holder.Close()
+	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(BeEmpty(), "left open: documents of nobody")
+	comesTo(ctx, server, "counts nothing", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 0 && o.Status.Clients == 0 })
+})

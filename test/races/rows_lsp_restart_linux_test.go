@@ -1,0 +1,295 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/test/lspclient"
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+// breathe keeps those who ask all the time from asking for nothing but the sake of it.
+func breathe(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(5 * interval):
+	}
+}
+
+// healthy reads the object as a health check does: it is there, at its address, and serves or restarts.
+func healthy(ctx context.Context, server *v1alpha1.LanguageServer, address string) error {
+	o, err := get(ctx, server)
+	switch {
+	case err != nil:
+		return fmt.Errorf("it is not there: %w", err)
+	case o.Status.Endpoint != address:
+		return fmt.Errorf("its address went from %q to %q", address, o.Status.Endpoint)
+	case !is(o, v1alpha1.ConditionReady) && !is(o, v1alpha1.ConditionRestarting):
+		return fmt.Errorf("it neither serves nor restarts: %s", tell(o))
+	}
+	return nil
+}
+
+// kill kills the server of that incarnation as the kernel does when memory runs out, and waits for the next one.
+func kill(ctx context.Context, server *v1alpha1.LanguageServer, incarnation int64) {
+	GinkgoHelper()
+	victim, err := shim.Identify(runs(ctx, server, incarnation))
+	Expect(err).NotTo(HaveOccurred())
+	end(victim)
+	runs(ctx, server, incarnation+1)
+}
+
+var _ = row("R23", "restart and health check: the answer is restarting, never not there", func(ctx context.Context) {
+	// It takes a while to end and to start, so that there is something to see.
+	server := tongue("srv", script.Script{InitializeMS: 100})
+	create(ctx, server)
+	runs(ctx, server, 1)
+	address := must(ctx, server).Status.Endpoint
+	checks := sing(ctx, 8, func(ctx context.Context, _, _ int) error {
+		defer breathe(ctx)
+		return healthy(ctx, server, address)
+	})
+	for n := range int64(4) {
+		Expect(set(ctx, server, restart, strconv.FormatInt(n, 10))).To(Succeed())
+		runs(ctx, server, n+2)
+		checks.warm(ctx, 8, 1)
+	}
+	kill(ctx, server, 5)
+	checks.warm(ctx, 8, 1)
+	checks.end()
+	Expect(started("srv")).To(Equal(6))
+})
+
+// worker is a client that always does something: it asks about documents of its own, opens and closes them, and has effects.
+type worker struct {
+	*reader
+	server *v1alpha1.LanguageServer
+	name   string
+	mu     sync.Mutex
+	done   []string // effects whose success it was told
+	asked  int
+}
+
+// work is one request. It has to be answered: a question rightly, an effect with success or, when its server was lost, with not known.
+func (w *worker) work(ctx context.Context, round int) error {
+	// It waits for the answer even when the others have ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	w.asked++
+	switch round % 6 {
+	case 2:
+		effect := fmt.Sprintf("%s-%d", w.name, round)
+		// It is carried out at once and answered a while later, so that servers are lost in between.
+		err := w.Call(ctx, "workspace/executeCommand", map[string]any{
+			"command": "effect", "arguments": []string{effect}, "fake": script.Fault{Do: script.Delay, MS: 20},
+		}, nil)
+		if refusal := refused(err); refusal != nil && refusal.Why().Outcome == "unknown" {
+			return nil
+		}
+		if err == nil {
+			w.mu.Lock()
+			w.done = append(w.done, effect)
+			w.mu.Unlock()
+		}
+		return err
+	case 5:
+		// Another document: one that was open at several crashes in a row is kept from the server, for good reason.
+		next := lspclient.URI(y.dir, fmt.Sprintf("%s-%d.txt", w.name, round))
+		err := errors.Join(w.CloseDocument(w.uri), w.Open(next, "fake", 1, w.words+" has not saved this\n"))
+		w.uri = next
+		return err
+	}
+	_, err := w.asks(ctx)
+	return err
+}
+
+var _ = row("R24", "restart and get client: under kill -9 each request is answered once and rightly, and no effect comes twice", func(ctx context.Context) {
+	const clients, kills = 20, 12
+	server := tongue("srv", script.Script{})
+	server.Spec.Breaker.FailureThreshold = ptr.To[int32](64)
+	create(ctx, server)
+	runs(ctx, server, 1)
+	workers := make([]*worker, clients)
+	for i := range workers {
+		name := fmt.Sprintf("worker-%d", i)
+		workers[i] = &worker{reader: joined(ctx, server, name), server: server, name: name}
+	}
+	work := sing(ctx, clients, func(ctx context.Context, i, round int) error { return workers[i].work(ctx, round) })
+	for n := range int64(kills) {
+		work.warm(ctx, clients, 6)
+		victim, err := shim.Identify(runs(ctx, server, n+1))
+		Expect(err).NotTo(HaveOccurred())
+		end(victim)
+		// One more comes while nobody serves, and waits like everybody else.
+		late, err := join(ctx, server, fmt.Sprintf("late-%d", n))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(late.asks(ctx)).NotTo(Equal(victim.PID), "the dead server answers")
+		late.Close()
+		runs(ctx, server, n+2)
+	}
+	work.warm(ctx, clients, 6)
+	work.end()
+	Expect(started("srv")).To(Equal(kills + 1))
+	effects, err := script.Effects(y.dir, "srv")
+	Expect(err).NotTo(HaveOccurred())
+	for effect, times := range effects {
+		Expect(times).To(Equal(1), "an effect came twice: %s", effect)
+	}
+	for _, w := range workers {
+		Expect(w.Strays()).To(BeEmpty(), "%s was answered more than once", w.name)
+		Expect(w.Err()).NotTo(HaveOccurred(), "%s lost its connection", w.name)
+		for _, effect := range w.done {
+			Expect(effects).To(HaveKeyWithValue(effect, 1), "%s was told that it was done", w.name)
+		}
+	}
+	journal("srv")
+})
+
+var _ = row("R25", "a hundred callers over fifty restarts: one swap for each distinct request, and nobody finds nothing", func(ctx context.Context) {
+	const callers, restarts = 100, 50
+	server := tongue("srv", script.Script{})
+	create(ctx, server)
+	runs(ctx, server, 1)
+	address := must(ctx, server).Status.Endpoint
+	var token atomic.Int64
+	readers := make([]*reader, callers/5)
+	for i := range readers {
+		readers[i] = joined(ctx, server, fmt.Sprintf("reader-%d", i))
+	}
+	calls := sing(ctx, callers, func(ctx context.Context, i, round int) error {
+		defer breathe(ctx)
+		switch i % 5 {
+		case 0:
+			_, err := get(ctx, server)
+			return err
+		case 1:
+			return healthy(ctx, server, address)
+		case 2:
+			if now := token.Load(); now > 0 {
+				return set(ctx, server, restart, strconv.FormatInt(now, 10))
+			}
+			return nil
+		case 3:
+			return apply(ctx, server, running)
+		}
+		if round%8 == 7 {
+			late, err := join(ctx, server, fmt.Sprintf("late-%d-%d", i, round))
+			if err == nil {
+				defer late.Close()
+				_, err = late.asks(ctx)
+			}
+			return err
+		}
+		_, err := readers[i/5].asks(context.WithoutCancel(ctx))
+		return err
+	})
+	calls.warm(ctx, callers, 1)
+	for n := range int64(restarts) {
+		token.Store(n + 1)
+		comesTo(ctx, server, fmt.Sprintf("one swap for request %d", n+1), func(o *v1alpha1.LanguageServer) bool {
+			return o.Status.ObservedRestartToken == strconv.FormatInt(n+1, 10) && is(o, v1alpha1.ConditionReady) && o.Status.Incarnation == n+2
+		})
+	}
+	calls.warm(ctx, callers, 1)
+	calls.end()
+	Expect(started("srv")).To(Equal(restarts+1), "one swap for each distinct request")
+	pid := runs(ctx, server, restarts+1)
+	for _, r := range readers {
+		Expect(r.asks(ctx)).To(Equal(pid))
+		Expect(r.Strays()).To(BeEmpty(), "a request was answered more than once")
+	}
+	Expect(workloads("srv")).To(Equal([]int{pid}))
+	Expect(must(ctx, server).Status.RestartCount).To(BeEquivalentTo(restarts))
+	journal("srv")
+})
+
+var _ = row("R26", "restart and start: the start joins the restart", func(ctx context.Context) {
+	server := tongue("srv", script.Script{InitializeMS: 50})
+	create(ctx, server)
+	runs(ctx, server, 1)
+	r := joined(ctx, server, "reader")
+	for n := range int64(5) {
+		token := strconv.FormatInt(n, 10)
+		Expect(set(ctx, server, restart, token)).To(Succeed())
+		all(40, func(i int) error {
+			switch i % 4 {
+			case 0:
+				return apply(ctx, server, running)
+			case 1:
+				return set(ctx, server, restart, token)
+			case 2:
+				_, err := r.asks(ctx)
+				return err
+			}
+			late, err := join(ctx, server, fmt.Sprintf("late-%d-%d", n, i))
+			if err == nil {
+				_, err = late.asks(ctx)
+				late.Close()
+			}
+			return err
+		})
+		Expect(r.asks(ctx)).To(Equal(runs(ctx, server, n+2)))
+		Expect(started("srv")).To(Equal(int(n+2)), "a start beside the restart")
+	}
+})
+
+var _ = row("R27", "start and start: one spawn, and all have it", func(ctx context.Context) {
+	// Every start is asked for by three at once, and twice more when it was done.
+	y.world.will(func(w *world) {
+		w.starting = func(_ runtime.Process, start func() error) error {
+			errs := make(chan error, 3)
+			for range cap(errs) {
+				go func() { errs <- start() }()
+			}
+			return errors.Join(<-errs, <-errs, <-errs, start(), start())
+		}
+	})
+	server := tongue("srv", script.Script{})
+	server.Spec.State = v1alpha1.StateOnDemand
+	server.Spec.IdleTimeoutSeconds = ptr.To[int32](1)
+	create(ctx, server)
+	const callers = 30
+	for n := range int64(3) {
+		asleep := comesTo(ctx, server, "sleeps", func(o *v1alpha1.LanguageServer) bool {
+			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+			return o.Status.Incarnation == n+1 && o.Status.Process == nil && ready != nil && ready.Reason == v1alpha1.ReasonIdle
+		})
+		Expect(started("srv")).To(Equal(int(n+1)), "one spawn for all who start")
+		Expect(asleep.Status.Endpoint).NotTo(BeEmpty())
+		var mu sync.Mutex
+		pids := map[int]bool{}
+		// Nobody leaves before all have come.
+		readers := make([]*reader, callers)
+		all(callers, func(i int) (err error) {
+			if readers[i], err = join(ctx, server, fmt.Sprintf("caller-%d-%d", n, i)); err != nil {
+				return err
+			}
+			pid, err := readers[i].asks(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			pids[pid] = true
+			return err
+		})
+		for _, r := range readers {
+			r.Close()
+		}
+		Expect(pids).To(HaveLen(1), "all have the same one")
+		Expect(started("srv")).To(Equal(int(n+2)), "one spawn for all who start")
+	}
+})

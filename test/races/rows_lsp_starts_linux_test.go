@@ -1,0 +1,184 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/lspfake/script"
+)
+
+var _ = row("R28", "a language server whose start fails half-way, at each of twelve places, leaves nothing", func(ctx context.Context) {
+	before := count()
+	var servers []*v1alpha1.LanguageServer
+	for _, where := range append(slices.Clone(script.Starts), "missing") {
+		name := "fails-" + strings.ToLower(where)
+		// It fails twice, and then it does not: what is left of a start must not stand in the way of the next.
+		server := tongue(name, script.Script{Start: where, Fails: 2})
+		server.Spec.StartupTimeoutSeconds = ptr.To[int32](2)
+		server.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
+		if where == "missing" {
+			server.Spec.Process.Command = []string{filepath.Join(y.dir, "no such server")}
+		}
+		create(ctx, server)
+		servers = append(servers, server)
+	}
+	for _, server := range servers {
+		if strings.HasSuffix(server.Name, "missing") {
+			comesTo(ctx, server, "fails for its reason", func(o *v1alpha1.LanguageServer) bool {
+				return o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
+			})
+			continue
+		}
+		comesTo(ctx, server, "fails twice, then serves", func(o *v1alpha1.LanguageServer) bool {
+			return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation >= 3
+		})
+		pid := int(must(ctx, server).Status.Process.PID)
+		Expect(workloads(server.Name)).To(Equal([]int{pid}), "left behind: servers of failed starts")
+		Expect(workloads(server.Name+".child")).To(BeEmpty(), "left behind: children of failed starts")
+		r := joined(ctx, server, server.Name)
+		Expect(r.asks(ctx)).To(Equal(pid))
+		r.Close()
+	}
+	for _, server := range servers {
+		Expect(k8s.Delete(ctx, server)).To(Succeed())
+	}
+	for _, server := range servers {
+		isGone(ctx, server)
+	}
+	Eventually(ctx, func(g Gomega) {
+		y.reap()
+		now := count()
+		g.Expect(now.zombies).To(BeNumerically("<=", before.zombies), "left behind: zombies")
+		g.Expect(now.processes).To(BeNumerically("<=", before.processes), "left behind: processes")
+		g.Expect(now.traces).To(BeNumerically("<=", before.traces), "left behind: directories or cgroups")
+		g.Expect(now.routines).To(BeNumerically("<=", before.routines), "left behind: goroutines")
+		g.Expect(now.files).To(BeNumerically("<=", before.files), "left behind: open files")
+	}).Should(Succeed())
+})
+
+var _ = row("S17", "consumers are those who are connected, whatever dies; and a stop that takes long holds up nobody", func(ctx context.Context) {
+	server := tongue("srv", script.Script{})
+	create(ctx, server)
+	runs(ctx, server, 1)
+	const clients = 6
+	var readers []*reader
+	for i := range clients {
+		readers = append(readers, joined(ctx, server, fmt.Sprintf("reader-%d", i)))
+	}
+	consumers := func(n int) {
+		GinkgoHelper()
+		comesTo(ctx, server, fmt.Sprintf("has %d consumers", n), func(o *v1alpha1.LanguageServer) bool { return int(o.Status.Clients) == n })
+	}
+	consumers(clients)
+	// Some go while the server is dead, without a word; one comes.
+	Expect(script.Script{InitializeMS: 1000}.Write(y.dir, "srv")).To(Succeed())
+	kill(ctx, server, 1)
+	for _, r := range readers[:3] {
+		r.Close()
+	}
+	joined(ctx, server, "late")
+	consumers(clients - 2)
+
+	// The multiplexer dies, and all connections with it: there are none.
+	Expect(script.Script{}.Write(y.dir, "srv")).To(Succeed())
+	pid := runs(ctx, server, 2)
+	end(multiplexerOf(pid).Process)
+	comesTo(ctx, server, "serves again", func(o *v1alpha1.LanguageServer) bool {
+		return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation > 2
+	})
+	consumers(0)
+	back := joined(ctx, server, "back")
+	_, err := back.asks(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	consumers(1)
+
+	// More servers than there are workers end slowly; another one is restarted meanwhile.
+	var slow []*v1alpha1.LanguageServer
+	for i := range 10 {
+		slow = append(slow, tongue(fmt.Sprintf("slow-%d", i), script.Script{IgnoreShutdown: true, IgnoreEOF: true, IgnoreTERM: true}))
+		slow[i].Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](300)
+		create(ctx, slow[i])
+	}
+	for _, s := range slow {
+		runs(ctx, s, 1)
+		Expect(set(ctx, s, stopped)).To(Succeed())
+	}
+	for _, s := range slow {
+		comesTo(ctx, s, "is ending", func(o *v1alpha1.LanguageServer) bool { return o.Status.Stopping != nil })
+	}
+	incarnation := must(ctx, server).Status.Incarnation
+	for n := range int64(3) {
+		Expect(set(ctx, server, restart, fmt.Sprintf("beside slow stops %d", n))).To(Succeed())
+		runs(ctx, server, incarnation+n+1)
+		_, err := back.asks(ctx)
+		Expect(err).NotTo(HaveOccurred())
+	}
+	for _, s := range slow {
+		Expect(must(ctx, s).Status.Stopping).NotTo(BeNil(), "held up by slow stops: %s has ended before the restarts were done", s.Name)
+		Expect(set(ctx, s, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
+	}
+	for _, s := range slow {
+		rests(ctx, s)
+	}
+})
+
+var _ = row("S18", "restart against stop and delete: these win; a restart that fails keeps the object and says why", func(ctx context.Context) {
+	for n := range 4 {
+		server := tongue(fmt.Sprintf("srv-%d", n), script.Script{InitializeMS: 50})
+		create(ctx, server)
+		runs(ctx, server, 1)
+		all(24, func(i int) error {
+			if i == 12 {
+				if n%2 == 0 {
+					return patiently(ctx, func() error { return k8s.Delete(ctx, server.DeepCopy()) })
+				}
+				return apply(ctx, server, stopped)
+			}
+			err := set(ctx, server, restart, fmt.Sprint(i))
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+		if n%2 == 0 {
+			isGone(ctx, server)
+		} else {
+			rests(ctx, server)
+		}
+		Expect(workloads(server.Name)).To(BeEmpty(), "resurrected: a server of what was ended")
+		Consistently(ctx, func() []int { return workloads(server.Name) }).Should(BeEmpty(), "resurrected: a server of what was ended")
+	}
+
+	server := tongue("srv", script.Script{})
+	create(ctx, server)
+	runs(ctx, server, 1)
+	r := joined(ctx, server, "reader")
+	right := server.Spec.Process.Command
+	Expect(set(ctx, server, `{"spec":{"process":{"command":["/does/not/exist"]}}}`)).To(Succeed())
+	failed := comesTo(ctx, server, "is there and says why it does not serve", func(o *v1alpha1.LanguageServer) bool {
+		return !is(o, v1alpha1.ConditionReady) && o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
+	})
+	Expect(failed.Status.Endpoint).NotTo(BeEmpty())
+	Expect(workloads("srv")).To(BeEmpty())
+	// Who asks meanwhile waits, on the connection that it has.
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := r.asks(ctx)
+		waiting <- err
+	}()
+	Consistently(ctx, waiting).ShouldNot(Receive())
+	Expect(set(ctx, server, `{"spec":{"process":{"command":["%s"]}}}`, strings.Join(right, `","`))).To(Succeed())
+	Eventually(ctx, waiting).Should(Receive(BeNil()), "who waited is answered")
+})
