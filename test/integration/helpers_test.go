@@ -106,22 +106,28 @@ func isGone(ctx context.Context, object process.Object) {
 
 // cleanUp deletes what a spec has left, whatever its processes do.
 func cleanUp(ctx context.Context, namespace string) {
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}} {
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
 	}
 	Eventually(func(g Gomega) {
 		var instances v1alpha1.InstanceList
 		var devServers v1alpha1.DevServerList
+		var languageServers v1alpha1.LanguageServerList
 		g.Expect(k8s.List(ctx, &instances, client.InNamespace(namespace))).To(Succeed())
 		g.Expect(k8s.List(ctx, &devServers, client.InNamespace(namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &languageServers, client.InNamespace(namespace))).To(Succeed())
 		for i := range instances.Items {
 			_ = rt.Kill(ctx, instances.Items[i].UID, instances.Items[i].Status.Incarnation)
 		}
 		for i := range devServers.Items {
 			_ = rt.Kill(ctx, devServers.Items[i].UID, devServers.Items[i].Status.Incarnation)
 		}
+		for i := range languageServers.Items {
+			_ = rt.Kill(ctx, languageServers.Items[i].UID, languageServers.Items[i].Status.Incarnation)
+		}
 		g.Expect(instances.Items).To(BeEmpty())
 		g.Expect(devServers.Items).To(BeEmpty())
+		g.Expect(languageServers.Items).To(BeEmpty())
 	}).Should(Succeed())
 }
 

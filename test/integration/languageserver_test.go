@@ -1,0 +1,79 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// The runtime of these tests has no multiplexer: a server that runs serves.
+var _ = Describe("a LanguageServer", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	It("runs with what its spec says, tells its restarts, and stops", func(ctx context.Context) {
+		server := &v1alpha1.LanguageServer{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "go"},
+			Spec: v1alpha1.LanguageServerSpec{
+				ProcessSpec: v1alpha1.ProcessSpec{Process: v1alpha1.ProcessTemplate{Command: []string{"gopls"}}},
+				Language:    "go", Workspace: v1alpha1.Workspace{Folders: []string{"/src", "/lib"}},
+				Settings: &apiruntime.RawExtension{Raw: []byte(`{"gopls":{"staticcheck":true}}`)},
+			},
+		}
+		Expect(k8s.Create(ctx, server)).To(Succeed())
+		becomesReady(ctx, server)
+		reads(ctx, server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized)
+		process, started := rt.Process(server.UID)
+		Expect(started).To(BeTrue())
+		Expect(process.Dir).To(Equal("/src"))
+		var config lsp.Config
+		Expect(json.Unmarshal(process.Config, &config)).To(Succeed())
+		Expect(config.Folders).To(Equal([]string{"/src", "/lib"}))
+		Expect(config.Settings).To(MatchJSON(`{"gopls":{"staticcheck":true}}`))
+		staysUnwritten(ctx, server)
+
+		By("restarting it, for a request, a changed setting and a crash")
+		change(ctx, server, func() { server.Spec.RestartToken = "1" })
+		told := func(reason string, incarnation int64) {
+			GinkgoHelper()
+			Eventually(func(g Gomega) {
+				get(ctx, g, server)
+				restarts := server.Status.RecentRestarts
+				g.Expect(restarts).NotTo(BeEmpty())
+				last := restarts[len(restarts)-1]
+				g.Expect(last.Incarnation).To(Equal(incarnation))
+				g.Expect(last.Reason).To(Equal(reason))
+				g.Expect(last.TookMilliseconds).NotTo(BeNil())
+			}).Should(Succeed())
+		}
+		told(v1alpha1.ReasonRequested, 2)
+		becomesReady(ctx, server)
+		change(ctx, server, func() { server.Spec.Settings.Raw = []byte(`{"gopls":{"staticcheck":false}}`) })
+		told(v1alpha1.ReasonSpecChanged, 3)
+		becomesReady(ctx, server)
+		rt.Exit(server.UID, runtime.Exit{Known: true, Signal: "SIGKILL"})
+		told(v1alpha1.ReasonCrashed, 4)
+		becomesReady(ctx, server)
+		Expect(server.Status.RecentRestarts).To(HaveLen(3))
+		Expect(server.Status.RecentRestarts[2].Message).To(Equal("ended by SIGKILL"))
+
+		By("stopping it")
+		change(ctx, server, func() { server.Spec.State = v1alpha1.StateStopped })
+		stalls(ctx, server, v1alpha1.ReasonStopped)
+		reads(ctx, server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, v1alpha1.ReasonNotRunning)
+		Expect(live(server)()).To(BeEmpty())
+		Expect(k8s.Delete(ctx, server)).To(Succeed())
+		isGone(ctx, server)
+	})
+})
