@@ -78,6 +78,13 @@ type view struct {
 
 // NewSet returns an empty one.
 func NewSet(limits Limits) *Set {
+	s := &Set{documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, seed: maphash.MakeSeed()}
+	s.Limit(limits)
+	return s
+}
+
+// Limit sets other bounds. What is held already stays, even if it is more.
+func (s *Set) Limit(limits Limits) {
 	if limits.Documents <= 0 {
 		limits.Documents = 1000
 	}
@@ -87,7 +94,7 @@ func NewSet(limits Limits) *Set {
 	if limits.Total <= 0 {
 		limits.Total = 8 * limits.Bytes
 	}
-	return &Set{limits: limits, documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, seed: maphash.MakeSeed()}
+	s.limits = limits
 }
 
 // Open says that a session has opened a document. Its text is taken for what is on disk; see OnDisk. One that the session has open already

@@ -333,3 +333,15 @@ func BenchmarkChange(b *testing.B) {
 		changes[0][len(changes[0])-3] ^= 1 // another letter, so that it is a change
 	}
 }
+
+func TestLimitsMayChange(t *testing.T) {
+	d := newDesk(t, Limits{Documents: 2})
+	d.open(1, file, "text")
+	d.open(1, file+"2", "text")
+	d.Limit(Limits{Documents: 1})
+	_, err := d.Open(1, file+"3", "go", 1, "text")
+	d.Expect(err).To(MatchError(ErrLimit))
+	d.Expect(d.URIs()).To(HaveLen(2), "what is held stays")
+	d.Limit(Limits{})
+	d.open(1, file+"3", "text")
+}

@@ -46,6 +46,9 @@ func NewReader(r io.Reader, limits Limits, budget *Budget) *Reader {
 	return reader
 }
 
+// Limit sets other bounds, for the messages that are read from now on. It must not be called during a Read.
+func (r *Reader) Limit(limits Limits) { r.limits = limits.withDefaults() }
+
 // Skipped says how many bytes before the first header were no header.
 func (r *Reader) Skipped() int { return r.skipped }
 

@@ -378,3 +378,13 @@ func TestNoUTF8BecomesQuestionMarks(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(read)).To(Equal("\"a?b?\u00e4???\U0001F600??\""))
 }
+
+func TestLimitsMayChange(t *testing.T) {
+	g := NewWithT(t)
+	r := NewReader(strings.NewReader("Content-Length: 4\r\n\r\nnullContent-Length: 4\r\n\r\nnull"), Limits{}, nil)
+	_, err := r.Read()
+	g.Expect(err).NotTo(HaveOccurred())
+	r.Limit(Limits{MessageBytes: 3})
+	_, err = r.Read()
+	g.Expect(err).To(MatchError(ErrTooLarge))
+}
