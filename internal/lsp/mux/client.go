@@ -16,6 +16,10 @@ func (m *Mux) fromClient(s *session, body []byte, e *wire.Envelope) bool {
 	if s.closing {
 		return false
 	}
+	if s.configured != m.configured {
+		s.configured = m.configured
+		s.reader.Limit(clientLimits(m.config.Limits))
+	}
 	m.counters.Frames++
 	m.counters.Bytes += int64(len(body))
 	m.dirty = true

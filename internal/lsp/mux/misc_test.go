@@ -206,3 +206,26 @@ func TestShutdownDuringAStart(t *testing.T) {
 	b.mux.Detach(s.incarnation, true)
 	b.Expect(b.report().Initialized).To(BeFalse())
 }
+
+func TestBoundsHoldForClientsThatCameBeforeThem(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	c := b.connect()
+	c.ask("1", "initialize", "{}")
+	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
+	b.mux.Configure(lsp.Config{Limits: lsp.Limits{OpenDocuments: 1, ClientMessageBytes: 1000, QueueBytes: 4 << 10}})
+	s := b.serve(nil)
+	c.awaitAnswer("1")
+	c.tell("initialized", "{}")
+	c.openDocument("file:///a.go", "x")
+	c.openDocument("file:///b.go", "x")
+	b.await(c.peer, "window/logMessage", 1)
+	b.await(s.peer, "textDocument/didOpen", 1)
+	b.mux.lock()
+	for _, s := range b.mux.sessions {
+		b.Expect(s.out.limit).To(Equal(4 << 10))
+	}
+	b.mux.unlock()
+	go c.ask("2", "textDocument/hover", fmt.Sprintf(`{"x":"%01000d"}`, 1)) // nobody reads all of it
+	b.Eventually(c.isClosed).Should(BeTrue())
+	b.Expect(c.answers("null")).To(HaveLen(1))
+}

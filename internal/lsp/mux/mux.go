@@ -48,6 +48,7 @@ type Mux struct {
 	urgent         bool     // the same
 	messages       []string // to be logged when mu is released
 	config         lsp.Config
+	configured     int // times that it was set
 	quitting       bool
 	sessions       map[document.Session]*session
 	newestSession  document.Session
@@ -98,7 +99,7 @@ func newMux(options Options) *Mux {
 		options: options, config: config, budget: wire.NewBudget(readingBytes),
 		kick: make(chan struct{}, 1), over: make(chan struct{}),
 		sessions:  map[document.Session]*session{},
-		documents: document.NewSet(document.Limits{Documents: config.Limits.OpenDocuments, Bytes: config.Limits.DocumentBytes}),
+		documents: document.NewSet(documentLimits(config.Limits)),
 		open:      map[string]string{}, names: map[string]string{}, published: map[string]*publication{},
 		quarantine: map[string]time.Time{}, poison: map[string]time.Time{}, crashesWith: map[string]int{},
 		fatalLast: map[string]bool{}, timedOut: map[string]bool{},
@@ -111,11 +112,25 @@ func newMux(options Options) *Mux {
 
 func (m *Mux) now() time.Time { return m.options.Now() }
 
-// Configure sets what the next incarnation is told, and the bounds that hold from now on.
+// Configure sets what the next incarnation is told, and the bounds that hold from now on: clients may have come before any was known.
 func (m *Mux) Configure(config lsp.Config) {
 	m.lock()
 	defer m.unlock()
 	m.config = config.WithDefaults()
+	m.configured++
+	m.documents.Limit(documentLimits(m.config.Limits))
+	for _, s := range m.sessions {
+		s.out.setLimit(m.config.Limits.QueueBytes)
+	}
+}
+
+func documentLimits(limits lsp.Limits) document.Limits {
+	return document.Limits{Documents: limits.OpenDocuments, Bytes: limits.DocumentBytes}
+}
+
+// clientLimits bound what is read from a client.
+func clientLimits(limits lsp.Limits) wire.Limits {
+	return wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.ClientMessageBytes}
 }
 
 func (m *Mux) lock() { m.mu.Lock() }

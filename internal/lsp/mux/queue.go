@@ -51,6 +51,12 @@ func newQueue(limit int) *queue {
 	return q
 }
 
+func (q *queue) setLimit(limit int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.limit = limit
+}
+
 // begin locks the queue and returns the buffer to append one frame to; end has to follow. It is false, without lock, when there is no room
 // although all was dropped that may be: the peer doesn't read.
 func (q *queue) begin(kind importance, key string) ([]byte, bool) {

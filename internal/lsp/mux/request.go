@@ -144,7 +144,7 @@ func (m *Mux) forget(r *request) {
 		return
 	}
 	id, uri, body, work, part := r.id[:0], r.uri[:0], r.body[:0], r.workRaw[:0], r.partRaw[:0]
-	if cap(body) > keepBytes {
+	if cap(body) > keepBytes/4 {
 		body = nil
 	}
 	*r = request{id: id, uri: uri, body: body, workRaw: work, partRaw: part}

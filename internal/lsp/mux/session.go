@@ -35,7 +35,9 @@ type session struct {
 	out      *queue
 	reader   *wire.Reader
 	envelope wire.Envelope
-	stage    stage
+	// configured is that of the mux when the reader was given its bounds.
+	configured int
+	stage      stage
 	// closing: nothing more is taken from it or sent to it.
 	closing bool
 
@@ -68,7 +70,7 @@ func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 	m.newestSession++
 	s = &session{
 		key: m.newestSession, conn: conn, out: newQueue(limits.QueueBytes), asked: map[int64]*question{},
-		reader: wire.NewReader(conn, wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.ClientMessageBytes}, m.budget),
+		reader: wire.NewReader(conn, clientLimits(limits), m.budget), configured: m.configured,
 	}
 	m.sessions[s.key] = s
 	m.serving.Add(1)
@@ -204,7 +206,7 @@ func (m *Mux) sendAs(s *session, body []byte, kind importance, key string) {
 func (m *Mux) tooSlow(s *session) {
 	m.counters.SlowClients++
 	m.changed = true
-	m.log(fmt.Sprintf("client %d does not read: more than %d bytes wait for it; it is disconnected", s.key, s.out.limit))
+	m.log(fmt.Sprintf("client %d does not read: more than %d bytes wait for it; it is disconnected", s.key, m.config.Limits.QueueBytes))
 	s.closing = true
 	s.out.abort()
 	_ = s.conn.Close()
