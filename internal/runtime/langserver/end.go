@@ -55,7 +55,7 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	l.acting.Lock()
 	defer l.acting.Unlock()
 	l.mu.Lock()
-	if l.pending != nil && l.pending.Incarnation == incarnation {
+	if l.pending != nil && l.pending.Incarnation == incarnation && !l.offered {
 		l.pending, l.cancelled = nil, incarnation
 		l.mu.Unlock()
 		r.tell(uid)

@@ -51,6 +51,7 @@ type link struct {
 	hasHeard   bool
 	// pending is a start that the multiplexer was not told of yet; cancelled is one that was ended before.
 	pending   *lsp.Launch
+	offered   bool // it may have been told of pending, without an answer
 	cancelled int64
 
 	// told is the newest incarnation that was observed as ended.
@@ -158,6 +159,9 @@ func (l *link) took(generation int64, report lsp.Report) {
 	}
 	l.report, l.since, l.bare = &report, time.Now(), false
 	measures.note(l.uid, report)
+	if l.pending != nil && l.pending.Incarnation <= report.Incarnation {
+		l.pending = nil // the answer is on its way, or was lost
+	}
 	if !l.hasHeard {
 		l.hasHeard = true
 		close(l.heard)
@@ -189,6 +193,7 @@ func (l *link) deliver(ctx context.Context) {
 	defer l.acting.Unlock()
 	l.mu.Lock()
 	launch, client := l.pending, l.client
+	l.offered = l.offered || launch != nil && client != nil
 	l.mu.Unlock()
 	if launch == nil || client == nil {
 		return

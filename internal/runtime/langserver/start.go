@@ -88,7 +88,7 @@ func (l *link) startIn(ctx context.Context, held *runtime.Incarnation, launch *l
 		l.mu.Unlock()
 		return fmt.Errorf("%w: the multiplexer of the incarnation before is about to end", runtime.ErrOldAlive)
 	case client == nil:
-		l.pending, l.keep = launch, true
+		l.pending, l.offered, l.keep = launch, false, true
 		l.mu.Unlock()
 		l.watch()
 		return nil
@@ -140,7 +140,7 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.
 	}
 	l.generation++
 	l.client, l.report, l.quitting, l.since = nil, nil, false, time.Now()
-	l.pending, l.bare = launch, launch == nil
+	l.pending, l.offered, l.bare = launch, false, launch == nil
 	return nil
 }
 

@@ -168,7 +168,8 @@ func (b *bench) await(uid types.UID, incarnation int64, phase runtime.Phase) run
 	var now runtime.Incarnation
 	b.Eventually(func(g Gomega) {
 		now = b.observe(uid)
-		g.Expect(now).To(And(HaveField("Number", incarnation), HaveField("Phase", phase)))
+		held, _ := b.machine.Observe(context.Background(), uid)
+		g.Expect(now).To(And(HaveField("Number", incarnation), HaveField("Phase", phase)), "its multiplexer: %+v", held)
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	return now
 }
