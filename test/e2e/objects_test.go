@@ -111,8 +111,11 @@ func (s *subject) read(ctx context.Context) error {
 }
 
 func (s *subject) fresh() object {
-	if s.resource == "instance" {
+	switch s.resource {
+	case "instance":
 		return &v1alpha1.Instance{}
+	case "languageserver":
+		return &v1alpha1.LanguageServer{}
 	}
 	return &v1alpha1.DevServer{}
 }
@@ -188,8 +191,11 @@ func (s *subject) watch(ctx context.Context) *witness {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &witness{seen: map[string]bool{}}
 	list := client.ObjectList(&v1alpha1.DevServerList{})
-	if s.resource == "instance" {
+	switch s.resource {
+	case "instance":
 		list = &v1alpha1.InstanceList{}
+	case "languageserver":
+		list = &v1alpha1.LanguageServerList{}
 	}
 	revisions, err := house.client.Watch(ctx, list, inNamespace,
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", s.GetName())})

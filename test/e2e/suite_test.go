@@ -76,13 +76,17 @@ func closeHouse(ctx context.Context) {
 	}
 	Expect(house.client.DeleteAllOf(ctx, &v1alpha1.DevServer{}, inNamespace)).To(Succeed())
 	Expect(house.client.DeleteAllOf(ctx, &v1alpha1.Instance{}, inNamespace)).To(Succeed())
+	Expect(house.client.DeleteAllOf(ctx, &v1alpha1.LanguageServer{}, inNamespace)).To(Succeed())
 	Eventually(func(g Gomega) {
 		var servers v1alpha1.DevServerList
 		var instances v1alpha1.InstanceList
+		var languageServers v1alpha1.LanguageServerList
 		g.Expect(house.client.List(ctx, &servers)).To(Succeed())
 		g.Expect(house.client.List(ctx, &instances)).To(Succeed())
+		g.Expect(house.client.List(ctx, &languageServers)).To(Succeed())
 		g.Expect(servers.Items).To(BeEmpty())
 		g.Expect(instances.Items).To(BeEmpty())
+		g.Expect(languageServers.Items).To(BeEmpty())
 	}).WithTimeout(startTimeout).Should(Succeed())
 
 	house.interrupt(ctx)

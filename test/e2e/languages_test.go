@@ -1,0 +1,147 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// goplsVersion is the one that is built for the tests when make has not built it.
+const goplsVersion = "golang.org/x/tools/gopls@v0.23.0"
+
+// tongue is a language, a server of it and a workspace in which main uses greet, and helper defines it.
+type tongue struct {
+	language string
+	// command gives the argv of the server, options what it is initialized with.
+	command func(context.Context) []string
+	options func(context.Context) any
+	// settings are what it is told when it asks for its configuration.
+	settings string
+
+	files        map[string]string
+	main, helper string
+	// comment begins a comment. hover is what the server has to say of greet, references how often greet stands in all files.
+	comment    string
+	hover      string
+	references int
+	// mistake is what main is replaced by to be complained of with complaint.
+	mistake, complaint string
+}
+
+var tongues = map[string]tongue{
+	"gopls": {
+		language: "go", comment: "// ", main: "main.go", helper: "helper.go", hover: "func greet(name string) string", references: 2,
+		command: func(ctx context.Context) []string { return []string{gopls(ctx)} },
+		files: map[string]string{
+			"go.mod":    "module example.test/hello\n\ngo 1.24\n",
+			"main.go":   "package main\n\nfunc main() {\n\tprintln(greet(\"world\"))\n}\n",
+			"helper.go": "package main\n\nfunc greet(name string) string { return \"hello \" + name }\n",
+		},
+		mistake: "package main\n\nfunc main() {\n\tprintln(greeted(\"world\"))\n}\n", complaint: "undefined: greeted",
+	},
+	"pyright": {
+		language: "python", comment: "# ", main: "main.py", helper: "helper.py", hover: "greet(name: str) -> str", references: 3,
+		command: func(ctx context.Context) []string {
+			return []string{npmProgram(ctx, "pyright-langserver"), "--stdio"}
+		},
+		files: map[string]string{
+			"main.py":   "from helper import greet\n\nprint(greet(\"world\"))\n",
+			"helper.py": "def greet(name: str) -> str:\n    return \"hello \" + name\n",
+		},
+		mistake: "from helper import greet\n\nprint(greeted(\"world\"))\n", complaint: "\"greeted\" is not defined",
+	},
+	"bash-language-server": {
+		language: "shellscript", comment: "# ", main: "main.sh", helper: "helper.sh", hover: "Function: **greet**", references: 2,
+		command: func(ctx context.Context) []string {
+			return []string{npmProgram(ctx, "bash-language-server"), "start"}
+		},
+		settings: `{"bashIde": {"enableSourceErrorDiagnostics": true}}`,
+		files: map[string]string{
+			"main.sh":   "#!/usr/bin/env bash\nsource ./helper.sh\ngreet world\n",
+			"helper.sh": "#!/usr/bin/env bash\ngreet() {\n  echo \"hello $1\"\n}\n",
+		},
+		mistake: "#!/usr/bin/env bash\nsource \"$1\"\ngreet world\n", complaint: "ource command could not be analyzed",
+	},
+	"typescript-language-server": {
+		language: "typescript", comment: "// ", main: "main.ts", helper: "helper.ts", hover: "greet(name: string): string", references: 3,
+		command: func(ctx context.Context) []string {
+			return []string{npmProgram(ctx, "typescript-language-server"), "--stdio"}
+		},
+		options: func(ctx context.Context) any {
+			lib := filepath.Join(project(ctx, languageServers), "node_modules", "typescript", "lib")
+			return map[string]any{"tsserver": map[string]any{"path": lib}, "disableAutomaticTypingAcquisition": true}
+		},
+		files: map[string]string{
+			"tsconfig.json": "{\"compilerOptions\": {\"strict\": true, \"module\": \"esnext\", \"target\": \"esnext\", \"types\": []}}\n",
+			"main.ts":       "import { greet } from \"./helper\";\n\nexport const text = greet(\"world\");\n",
+			"helper.ts":     "export function greet(name: string): string {\n  return \"hello \" + name;\n}\n",
+		},
+		mistake: "import { greet } from \"./helper\";\n\nexport const text = greeted(\"world\");\n", complaint: "Cannot find name 'greeted'",
+	},
+}
+
+// languageServers is the project whose packages are the servers that come with npm.
+const languageServers = "test/e2e/projects/languageservers"
+
+func npmProgram(ctx context.Context, name string) string {
+	GinkgoHelper()
+	return filepath.Join(project(ctx, languageServers), "node_modules", ".bin", name)
+}
+
+// gopls gives the program, which make has built; without it, it is built once into the user's cache.
+func gopls(ctx context.Context) string {
+	GinkgoHelper()
+	built := filepath.Join(house.root, "bin", "gopls")
+	if _, err := os.Stat(built); err == nil {
+		return built
+	}
+	cache, err := os.UserCacheDir()
+	Expect(err).NotTo(HaveOccurred())
+	dir := filepath.Join(cache, "berth-e2e", filepath.Base(goplsVersion))
+	program := filepath.Join(dir, "gopls")
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
+	By("building gopls")
+	cmd := exec.CommandContext(ctx, "go", "install", goplsVersion)
+	cmd.Env = append(os.Environ(), "GOBIN="+dir, "CGO_ENABLED=0")
+	text, err := cmd.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "go install %s:\n%s", goplsVersion, text)
+	return program
+}
+
+// languageServer gives an object for a server with a workspace of its own.
+func (t tongue) languageServer(ctx context.Context, name string) (s *subject, folder string) {
+	GinkgoHelper()
+	folder, err := filepath.EvalSymlinks(GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+	for file, text := range t.files {
+		Expect(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)).To(Succeed())
+	}
+	spec := v1alpha1.LanguageServerSpec{
+		ProcessSpec: processSpec("", t.command(ctx)), Language: t.language, Workspace: v1alpha1.Workspace{Folders: []string{folder}},
+	}
+	// A machine that does much else needs longer to start a server than anybody should have to wait.
+	spec.Hold.TimeoutSeconds = new(int32)
+	*spec.Hold.TimeoutSeconds = 180
+	if t.options != nil {
+		options, err := json.Marshal(t.options(ctx))
+		Expect(err).NotTo(HaveOccurred())
+		spec.InitializationOptions = &runtime.RawExtension{Raw: options}
+	}
+	if t.settings != "" {
+		spec.Settings = &runtime.RawExtension{Raw: []byte(t.settings)}
+	}
+	return newSubject(&v1alpha1.LanguageServer{Spec: spec}, "languageserver", name), folder
+}
