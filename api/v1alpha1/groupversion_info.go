@@ -29,6 +29,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&DevServer{}, &DevServerList{},
 		&Instance{}, &InstanceList{},
 		&LanguageServer{}, &LanguageServerList{},
+		&Strategy{}, &StrategyList{},
+		&StrategyRun{}, &StrategyRunList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
