@@ -22,6 +22,8 @@ const (
 	ConditionDriftDetected = "DriftDetected"
 	// ConditionContained says by which means the whole process tree can be ended: the reason is Cgroup or Subreaper.
 	ConditionContained = "Contained"
+	// ConditionSucceeded says how a run ended: True, False, or Unknown while it has not.
+	ConditionSucceeded = "Succeeded"
 	// ConditionURLDetected is True when the URL of a DevServer was found in its output and confirmed by its sockets.
 	ConditionURLDetected = "URLDetected"
 	// ConditionPortVerified is True when the processes of a DevServer listen on the port that it was given.
@@ -80,6 +82,22 @@ const (
 	ReasonMemoryLimit = "MemoryLimit"
 	// ReasonCanaryFailed: the process answers, and what it answers is of no use.
 	ReasonCanaryFailed = "CanaryFailed"
+	// ReasonTimedOut: the process took longer than it may.
+	ReasonTimedOut = "TimedOut"
+	// ReasonSucceeded: the run ended with exit code 0.
+	ReasonSucceeded = "Succeeded"
+	// ReasonCancelled: the run was ended, or not begun, because somebody asked for it.
+	ReasonCancelled = "Cancelled"
+	// ReasonSkippedCircuitOpen: the breaker of the strategy is open, so nothing was started.
+	ReasonSkippedCircuitOpen = "SkippedCircuitOpen"
+	// ReasonStrategyMissing: spec.strategyRef names a Strategy that does not exist.
+	ReasonStrategyMissing = "StrategyMissing"
+	// ReasonDisabled: the strategy is disabled.
+	ReasonDisabled = "Disabled"
+	// ReasonEnabled: runs of the strategy are started.
+	ReasonEnabled = "Enabled"
+	// ReasonInvalidArgument: an argument cannot be passed on; the message names it.
+	ReasonInvalidArgument = "InvalidArgument"
 	// ReasonIdle: nobody uses the process, so it sleeps until somebody comes.
 	ReasonIdle = "Idle"
 	// ReasonSuperseded: an older incarnation was still there and is being ended.

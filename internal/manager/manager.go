@@ -31,6 +31,8 @@ import (
 	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/controllers/strategy"
+	"github.com/berth-dev/berth/controllers/strategyrun"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -77,6 +79,8 @@ const (
 var setups = []func(ctrl.Manager, process.Dependencies) error{
 	devserver.Setup,
 	instance.Setup,
+	strategyrun.Setup,
+	strategy.Setup,
 }
 
 // Scheme holds the kinds of Kubernetes and of Berth.

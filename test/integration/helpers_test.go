@@ -106,12 +106,14 @@ func isGone(ctx context.Context, object process.Object) {
 
 // cleanUp deletes what a spec has left, whatever its processes do.
 func cleanUp(ctx context.Context, namespace string) {
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}} {
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
 	}
 	Eventually(func(g Gomega) {
 		var instances v1alpha1.InstanceList
 		var devServers v1alpha1.DevServerList
+		var strategyRuns v1alpha1.StrategyRunList
+		g.Expect(k8s.List(ctx, &strategyRuns, client.InNamespace(namespace))).To(Succeed())
 		g.Expect(k8s.List(ctx, &instances, client.InNamespace(namespace))).To(Succeed())
 		g.Expect(k8s.List(ctx, &devServers, client.InNamespace(namespace))).To(Succeed())
 		for i := range instances.Items {
@@ -120,7 +122,11 @@ func cleanUp(ctx context.Context, namespace string) {
 		for i := range devServers.Items {
 			_ = rt.Kill(ctx, devServers.Items[i].UID, devServers.Items[i].Status.Incarnation)
 		}
+		for i := range strategyRuns.Items {
+			_ = rt.Kill(ctx, strategyRuns.Items[i].UID, strategyRuns.Items[i].Status.Incarnation)
+		}
 		g.Expect(instances.Items).To(BeEmpty())
+		g.Expect(strategyRuns.Items).To(BeEmpty())
 		g.Expect(devServers.Items).To(BeEmpty())
 	}).Should(Succeed())
 }
