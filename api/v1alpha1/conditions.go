@@ -34,6 +34,14 @@ const (
 	ConditionIndexed = "Indexed"
 	// ConditionHealthy is False while something is wrong with a LanguageServer that runs; the message says what becomes of it.
 	ConditionHealthy = "Healthy"
+	// ConditionStrategized, ConditionExecuted and ConditionApplied are True once that phase of a plan has succeeded, until it is reverted.
+	ConditionStrategized = "Strategized"
+	// ConditionExecuted: see ConditionStrategized.
+	ConditionExecuted = "Executed"
+	// ConditionApplied: see ConditionStrategized.
+	ConditionApplied = "Applied"
+	// ConditionAwaitingApproval is True while a plan waits for spec.targetPhase to be raised.
+	ConditionAwaitingApproval = "AwaitingApproval"
 	// ConditionIdle is True while a LanguageServer has no client.
 	ConditionIdle = "Idle"
 )
@@ -98,6 +106,42 @@ const (
 	ReasonEnabled = "Enabled"
 	// ReasonInvalidArgument: an argument cannot be passed on; the message names it.
 	ReasonInvalidArgument = "InvalidArgument"
+	// ReasonActionMissing: spec.actionRef names an Action that does not exist.
+	ReasonActionMissing = "ActionMissing"
+	// ReasonActionArchived: the action lets no more plans begin.
+	ReasonActionArchived = "ActionArchived"
+	// ReasonDuplicate: an older plan has the same idempotencyKey.
+	ReasonDuplicate = "Duplicate"
+	// ReasonNameTaken: an object that is not of this plan has the name of one of its runs.
+	ReasonNameTaken = "NameTaken"
+	// ReasonBegun: the plan, or a phase of it, has begun.
+	ReasonBegun = "Begun"
+	// ReasonProcessing: runs of the current phase take place.
+	ReasonProcessing = "Processing"
+	// ReasonEnding: what still runs is being ended.
+	ReasonEnding = "Ending"
+	// ReasonPhaseComplete: the phase has succeeded.
+	ReasonPhaseComplete = "PhaseComplete"
+	// ReasonPhaseFailed: too many runs of the phase did not succeed.
+	ReasonPhaseFailed = "PhaseFailed"
+	// ReasonAwaitingApproval: the next phase begins when spec.targetPhase is raised.
+	ReasonAwaitingApproval = "AwaitingApproval"
+	// ReasonApproved: spec.targetPhase lets the next phase begin.
+	ReasonApproved = "Approved"
+	// ReasonApplied: the last phase of the plan has succeeded.
+	ReasonApplied = "Applied"
+	// ReasonRetried: the phase was begun once more, as asked.
+	ReasonRetried = "Retried"
+	// ReasonReverted: the plan was begun once more at an earlier phase, as asked.
+	ReasonReverted = "Reverted"
+	// ReasonReversionLimit: the plan may not be reverted more often.
+	ReasonReversionLimit = "ReversionLimit"
+	// ReasonRequestIgnored: a retry or a revert was asked for where there is none.
+	ReasonRequestIgnored = "RequestIgnored"
+	// ReasonResultIgnored: a run ended that nobody waits for any more; what it came to changes nothing.
+	ReasonResultIgnored = "ResultIgnored"
+	// ReasonResumed: the plan is again where it was before a request that could not be carried out.
+	ReasonResumed = "Resumed"
 	// ReasonIdle: nobody uses the process, so it sleeps until somebody comes.
 	ReasonIdle = "Idle"
 	// ReasonSuperseded: an older incarnation was still there and is being ended.
