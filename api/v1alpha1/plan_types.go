@@ -37,19 +37,19 @@ const (
 type PlanState string
 
 const (
-	// PlanQueued: it has not begun.
+	// PlanQueued means that it has not begun.
 	PlanQueued PlanState = "Queued"
-	// PlanProcessing: runs of the current phase take place, or are being ended.
+	// PlanProcessing means that runs of the current phase take place, or are being ended.
 	PlanProcessing PlanState = "Processing"
-	// PlanComplete: the current phase has succeeded; the next begins when spec.targetPhase allows it.
+	// PlanComplete means that the current phase has succeeded; the next begins when spec.targetPhase allows it.
 	PlanComplete PlanState = "Complete"
-	// PlanApplied: the last phase has succeeded.
+	// PlanApplied means that the last phase has succeeded.
 	PlanApplied PlanState = "Applied"
-	// PlanErrored: the current phase has failed; retry, revert or cancel it.
+	// PlanErrored means that the current phase has failed; retry, revert or cancel it.
 	PlanErrored PlanState = "Errored"
-	// PlanConstrained: a limit keeps it from going on: the breaker of a strategy, or maxReversions.
+	// PlanConstrained means that a limit keeps it from going on: the breaker of a strategy, or maxReversions.
 	PlanConstrained PlanState = "Constrained"
-	// PlanCancelled: it was cancelled, and nothing of it runs.
+	// PlanCancelled means that it was cancelled, and nothing of it runs.
 	PlanCancelled PlanState = "Cancelled"
 )
 
