@@ -30,6 +30,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/plan"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
 	"github.com/berth-dev/berth/controllers/strategyrun"
@@ -81,6 +82,7 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 	instance.Setup,
 	strategyrun.Setup,
 	strategy.Setup,
+	plan.Setup,
 }
 
 // Scheme holds the kinds of Kubernetes and of Berth.
