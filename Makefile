@@ -38,10 +38,10 @@ install: ## Install berth, kubectl-berth and berth-shim to where go install puts
 
 ##@ Build
 .PHONY: build
-build: ## Build berth, kubectl-berth, berth-shim and the program of the Go sample into bin/.
+build: ## Build berth, kubectl-berth, berth-shim and the programs of the samples into bin/.
 	@echo "building berth and berth-shim" >&2
 	@mkdir -p $(BIN)
-	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello
+	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello ./samples/checkmodule
 	@ln -sf berth $(BIN)/kubectl-berth
 
 .PHONY: controlplane
