@@ -158,12 +158,15 @@ func (y *yard) reap() {
 // empty deletes all objects and waits until nothing of them is left.
 func (y *yard) empty(ctx context.Context) {
 	GinkgoHelper()
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}} {
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
 	}
 	Eventually(ctx, func(g Gomega) {
 		var servers v1alpha1.DevServerList
 		var instances v1alpha1.InstanceList
+		var runs v1alpha1.StrategyRunList
+		g.Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(runs.Items).To(BeEmpty())
 		g.Expect(k8s.List(ctx, &servers, client.InNamespace(y.namespace))).To(Succeed())
 		g.Expect(k8s.List(ctx, &instances, client.InNamespace(y.namespace))).To(Succeed())
 		g.Expect(servers.Items).To(BeEmpty())
