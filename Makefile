@@ -38,10 +38,10 @@ install: ## Install berth, kubectl-berth, berth-shim and berth-lsp to where go i
 
 ##@ Build
 .PHONY: build
-build: ## Build berth, kubectl-berth, berth-shim, berth-lsp and the program of the Go sample into bin/.
+build: ## Build berth, kubectl-berth, berth-shim, berth-lsp and the programs of the samples into bin/.
 	@echo "building berth, berth-shim and berth-lsp" >&2
 	@mkdir -p $(BIN)
-	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello
+	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello ./samples/checkmodule
 	@ln -sf berth $(BIN)/kubectl-berth
 
 # The language server of the samples and the tests.

@@ -11,7 +11,12 @@ say() { echo "samples: $*" >&2; }
 
 rm -rf "$state/manifests"
 mkdir -p "$state/manifests"
-cp "$root"/config/samples/local/*.yaml "$state/manifests/"
+cp "$root"/config/samples/local/*.yaml "$root"/config/samples/plan/check-module.yaml "$state/manifests/"
+
+# The plan checks a copy of a module, and leaves its reports beside it.
+mkdir -p "$state/greeting" "$state/reports"
+cp -R "$root"/samples/greeting/. "$state/greeting/"
+sed "s|/srv/|$state/|" "$root/config/samples/plan/plan.yaml" > "$state/manifests/plan.yaml"
 
 # The project is copied out of the checkout: node_modules would be in everybody's way there.
 vite() {

@@ -22,6 +22,8 @@ const (
 	ConditionDriftDetected = "DriftDetected"
 	// ConditionContained says by which means the whole process tree can be ended: the reason is Cgroup or Subreaper.
 	ConditionContained = "Contained"
+	// ConditionSucceeded says how a run ended: True, False, or Unknown while it has not.
+	ConditionSucceeded = "Succeeded"
 	// ConditionURLDetected is True when the URL of a DevServer was found in its output and confirmed by its sockets.
 	ConditionURLDetected = "URLDetected"
 	// ConditionPortVerified is True when the processes of a DevServer listen on the port that it was given.
@@ -32,6 +34,14 @@ const (
 	ConditionIndexed = "Indexed"
 	// ConditionHealthy is False while something is wrong with a LanguageServer that runs; the message says what becomes of it.
 	ConditionHealthy = "Healthy"
+	// ConditionStrategized, ConditionExecuted and ConditionApplied are True once that phase of a plan has succeeded, until it is reverted.
+	ConditionStrategized = "Strategized"
+	// ConditionExecuted: see ConditionStrategized.
+	ConditionExecuted = "Executed"
+	// ConditionApplied: see ConditionStrategized.
+	ConditionApplied = "Applied"
+	// ConditionAwaitingApproval is True while a plan waits for spec.targetPhase to be raised.
+	ConditionAwaitingApproval = "AwaitingApproval"
 	// ConditionIdle is True while a LanguageServer has no client.
 	ConditionIdle = "Idle"
 )
@@ -80,6 +90,58 @@ const (
 	ReasonMemoryLimit = "MemoryLimit"
 	// ReasonCanaryFailed: the process answers, and what it answers is of no use.
 	ReasonCanaryFailed = "CanaryFailed"
+	// ReasonTimedOut: the process took longer than it may.
+	ReasonTimedOut = "TimedOut"
+	// ReasonSucceeded: the run ended with exit code 0.
+	ReasonSucceeded = "Succeeded"
+	// ReasonCancelled: the run was ended, or not begun, because somebody asked for it.
+	ReasonCancelled = "Cancelled"
+	// ReasonSkippedCircuitOpen: the breaker of the strategy is open, so nothing was started.
+	ReasonSkippedCircuitOpen = "SkippedCircuitOpen"
+	// ReasonStrategyMissing: spec.strategyRef names a Strategy that does not exist.
+	ReasonStrategyMissing = "StrategyMissing"
+	// ReasonDisabled: the strategy is disabled.
+	ReasonDisabled = "Disabled"
+	// ReasonEnabled: runs of the strategy are started.
+	ReasonEnabled = "Enabled"
+	// ReasonInvalidArgument: an argument cannot be passed on; the message names it.
+	ReasonInvalidArgument = "InvalidArgument"
+	// ReasonActionMissing: spec.actionRef names an Action that does not exist.
+	ReasonActionMissing = "ActionMissing"
+	// ReasonActionArchived: the action lets no more plans begin.
+	ReasonActionArchived = "ActionArchived"
+	// ReasonDuplicate: an older plan has the same idempotencyKey.
+	ReasonDuplicate = "Duplicate"
+	// ReasonNameTaken: an object that is not of this plan has the name of one of its runs.
+	ReasonNameTaken = "NameTaken"
+	// ReasonBegun: the plan, or a phase of it, has begun.
+	ReasonBegun = "Begun"
+	// ReasonProcessing: runs of the current phase take place.
+	ReasonProcessing = "Processing"
+	// ReasonEnding: what still runs is being ended.
+	ReasonEnding = "Ending"
+	// ReasonPhaseComplete: the phase has succeeded.
+	ReasonPhaseComplete = "PhaseComplete"
+	// ReasonPhaseFailed: too many runs of the phase did not succeed.
+	ReasonPhaseFailed = "PhaseFailed"
+	// ReasonAwaitingApproval: the next phase begins when spec.targetPhase is raised.
+	ReasonAwaitingApproval = "AwaitingApproval"
+	// ReasonApproved: spec.targetPhase lets the next phase begin.
+	ReasonApproved = "Approved"
+	// ReasonApplied: the last phase of the plan has succeeded.
+	ReasonApplied = "Applied"
+	// ReasonRetried: the phase was begun once more, as asked.
+	ReasonRetried = "Retried"
+	// ReasonReverted: the plan was begun once more at an earlier phase, as asked.
+	ReasonReverted = "Reverted"
+	// ReasonReversionLimit: the plan may not be reverted more often.
+	ReasonReversionLimit = "ReversionLimit"
+	// ReasonRequestIgnored: a retry or a revert was asked for where there is none.
+	ReasonRequestIgnored = "RequestIgnored"
+	// ReasonResultIgnored: a run ended that nobody waits for any more; what it came to changes nothing.
+	ReasonResultIgnored = "ResultIgnored"
+	// ReasonResumed: the plan is again where it was before a request that could not be carried out.
+	ReasonResumed = "Resumed"
 	// ReasonIdle: nobody uses the process, so it sleeps until somebody comes.
 	ReasonIdle = "Idle"
 	// ReasonSuperseded: an older incarnation was still there and is being ended.

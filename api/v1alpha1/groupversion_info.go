@@ -26,9 +26,13 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
+		&Action{}, &ActionList{},
 		&DevServer{}, &DevServerList{},
 		&Instance{}, &InstanceList{},
 		&LanguageServer{}, &LanguageServerList{},
+		&Plan{}, &PlanList{},
+		&Strategy{}, &StrategyList{},
+		&StrategyRun{}, &StrategyRunList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -39,6 +39,9 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 		return errStale
 	}
 	*v.object.GetProcessStatus() = v.step.Status
+	if concluder, concludes := r.Kind.(Concluder); concludes {
+		concluder.Conclude(v.object, v.base, &v.step, v.now)
+	}
 	v.retries = append(v.retries, v.step.Requeue)
 	if v.plan.Blocked != nil {
 		v.retries = append(v.retries, v.plan.Blocked.Retry)

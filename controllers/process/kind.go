@@ -55,6 +55,24 @@ type Sleeper interface {
 	Asleep(ctx context.Context, object Object, now time.Time) bool
 }
 
+// Resolver is implemented by kinds whose objects take over what they run from another object.
+type Resolver interface {
+	// Resolve makes the object's process spec. It is called first in every reconcile; what it sets is not written.
+	Resolve(ctx context.Context, object Object) error
+}
+
+// Concluder is implemented by kinds that draw conclusions from what was decided.
+type Concluder interface {
+	// Conclude may set the kind's own status and conditions, after the decision and before it is written. base is the object as it was.
+	Conclude(object, base Object, step *lifecycle.Step, now time.Time)
+}
+
+// Finalizing is implemented by kinds that somebody else waits for too.
+type Finalizing interface {
+	// Finalizers are put on the object together with the one of its process, at its first visit.
+	Finalizers(object Object) []string
+}
+
 // Plan is how the next incarnation would be started.
 type Plan struct {
 	// Process is complete but for variables of the kind.

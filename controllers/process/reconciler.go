@@ -84,6 +84,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
+	if resolver, resolves := r.Kind.(Resolver); resolves {
+		if err := resolver.Resolve(ctx, object); err != nil {
+			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
+		}
+	}
 	v.want = r.want(ctx, object, v.now)
 	steps := []func(context.Context, *visit) error{
 		r.claim, r.observe, r.prepare, r.look, r.decide, r.write, r.witness, r.act, r.release, r.expire,
@@ -137,6 +142,11 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 	}
 	before := copyOf(v.object)
 	controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
+	if finalizing, more := r.Kind.(Finalizing); more && !claimed {
+		for _, finalizer := range finalizing.Finalizers(v.object) {
+			controllerutil.AddFinalizer(v.object, finalizer)
+		}
+	}
 	if !labelled {
 		labels := v.object.GetLabels()
 		if labels == nil {

@@ -35,7 +35,8 @@ const (
 	longestRetry = 5 * time.Second
 )
 
-func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+// Retries is how soon to look again after an error.
+func Retries() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, longestRetry)
 }
 
@@ -83,7 +84,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		WatchesRawSource(deps.Dispatcher.source(kind)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: deps.Concurrency,
-			RateLimiter:             retries(),
+			RateLimiter:             Retries(),
 			ReconciliationTimeout:   longestReconcile,
 		})
 	for _, option := range options {

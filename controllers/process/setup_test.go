@@ -14,7 +14,7 @@ import (
 // However long the API server was away, its return is noticed soon.
 func TestRetriesStayFrequent(t *testing.T) {
 	g := NewWithT(t)
-	limiter, object := retries(), ctrl.Request{}
+	limiter, object := Retries(), ctrl.Request{}
 	var last time.Duration
 	for range 100 {
 		last = limiter.When(object)

@@ -98,7 +98,8 @@ func (m *machine) absorbFailedStart(current Incarnation) {
 // isUnhealthy says whether a reason for an end, or of one, is that the process ran and was no good.
 func isUnhealthy(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonUnhealthy, v1alpha1.ReasonHung, v1alpha1.ReasonProtocolError, v1alpha1.ReasonMemoryLimit, v1alpha1.ReasonCanaryFailed:
+	case v1alpha1.ReasonUnhealthy, v1alpha1.ReasonHung, v1alpha1.ReasonProtocolError, v1alpha1.ReasonMemoryLimit, v1alpha1.ReasonCanaryFailed,
+		v1alpha1.ReasonTimedOut:
 		return true
 	}
 	return false

@@ -51,10 +51,8 @@ func (m *machine) countFailure(at time.Time) {
 	if extra := len(breaker.Failures) - m.desired.Breaker.Threshold; extra > 0 {
 		breaker.Failures = breaker.Failures[extra:]
 	}
-	if breaker.State == v1alpha1.BreakerHalfOpen || len(breaker.Failures) >= m.desired.Breaker.Threshold {
-		opened := microTime(m.now)
-		breaker.State, breaker.OpenedAt = v1alpha1.BreakerOpen, &opened
-	}
+	after := m.desired.Breaker.Fail(Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, len(breaker.Failures), m.now)
+	breaker.State, breaker.OpenedAt = after.State, after.OpenedAt
 }
 
 // forgetFailures closes the breaker and starts the back-off anew.

@@ -138,22 +138,17 @@ func (m *machine) finished() {
 func (m *machine) circuitOpen() {
 	breaker := m.status.Breaker
 	message := fmt.Sprintf("%s; that were too many failures in a short time. ", describe(m.status.LastExit))
-	if m.desired.Breaker.CoolDown == 0 || breaker.OpenedAt == nil {
+	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, m.now)
+	if !ends {
 		m.stalled(v1alpha1.ReasonCircuitOpen, message+"Change spec.resetToken, or the spec, to try again.")
 		return
 	}
-	until := breaker.OpenedAt.Add(m.desired.Breaker.CoolDown)
-	left := until.Sub(m.now)
-	if left > m.desired.Breaker.CoolDown {
-		// It was opened in what is the future now: the clock was set back, which must not keep it open for as long.
-		opened := microTime(m.now)
-		breaker.OpenedAt, left = &opened, m.desired.Breaker.CoolDown
-		until = opened.Add(left)
-	}
-	if left <= 0 {
+	if left == 0 {
 		m.start()
 		return
 	}
+	breaker.OpenedAt = after.OpenedAt
+	until := after.OpenedAt.Add(m.desired.Breaker.CoolDown)
 	m.stalled(v1alpha1.ReasonCircuitOpen, message+"It is tried again at "+until.UTC().Format(time.RFC3339)+
 		"; change spec.resetToken, or the spec, to try at once.")
 	m.requeue(left)

@@ -58,12 +58,6 @@ type Backoff struct {
 	Initial, Max, ResetAfter time.Duration
 }
 
-// Breaker is when to stop trying. CoolDown 0 keeps it open until a reset.
-type Breaker struct {
-	Threshold        int
-	Window, CoolDown time.Duration
-}
-
 // Blocked is why nothing can be started.
 type Blocked struct {
 	Reason, Message string

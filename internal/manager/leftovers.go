@@ -20,7 +20,7 @@ import (
 )
 
 // listKinds are the kinds whose objects have processes.
-var listKinds = []string{"DevServerList", "InstanceList", "LanguageServerList"}
+var listKinds = []string{"DevServerList", "InstanceList", "LanguageServerList", "StrategyRunList"}
 
 // collector ends what runs without an object: the finalizer was taken off by force, or the API server lost its data.
 // It trusts nothing but the API server itself, asked after the runtime was, so that a process is never older than the look at its object.

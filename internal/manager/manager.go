@@ -32,7 +32,10 @@ import (
 	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/languageserver"
+	"github.com/berth-dev/berth/controllers/plan"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/controllers/strategy"
+	"github.com/berth-dev/berth/controllers/strategyrun"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -89,6 +92,9 @@ const (
 var setups = []func(ctrl.Manager, process.Dependencies) error{
 	devserver.Setup,
 	instance.Setup,
+	strategyrun.Setup,
+	strategy.Setup,
+	plan.Setup,
 }
 
 // setupLanguageServers registers the controller of the kind that may have a runtime of its own.

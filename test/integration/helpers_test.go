@@ -106,13 +106,15 @@ func isGone(ctx context.Context, object process.Object) {
 
 // cleanUp deletes what a spec has left, whatever its processes do.
 func cleanUp(ctx context.Context, namespace string) {
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}} {
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
 	}
 	Eventually(func(g Gomega) {
 		var instances v1alpha1.InstanceList
 		var devServers v1alpha1.DevServerList
 		var languageServers v1alpha1.LanguageServerList
+		var strategyRuns v1alpha1.StrategyRunList
+		g.Expect(k8s.List(ctx, &strategyRuns, client.InNamespace(namespace))).To(Succeed())
 		g.Expect(k8s.List(ctx, &instances, client.InNamespace(namespace))).To(Succeed())
 		g.Expect(k8s.List(ctx, &devServers, client.InNamespace(namespace))).To(Succeed())
 		g.Expect(k8s.List(ctx, &languageServers, client.InNamespace(namespace))).To(Succeed())
@@ -125,7 +127,11 @@ func cleanUp(ctx context.Context, namespace string) {
 		for i := range languageServers.Items {
 			_ = rt.Kill(ctx, languageServers.Items[i].UID, languageServers.Items[i].Status.Incarnation)
 		}
+		for i := range strategyRuns.Items {
+			_ = rt.Kill(ctx, strategyRuns.Items[i].UID, strategyRuns.Items[i].Status.Incarnation)
+		}
 		g.Expect(instances.Items).To(BeEmpty())
+		g.Expect(strategyRuns.Items).To(BeEmpty())
 		g.Expect(devServers.Items).To(BeEmpty())
 		g.Expect(languageServers.Items).To(BeEmpty())
 	}).Should(Succeed())

@@ -160,11 +160,11 @@ func hostileClients(ctx context.Context, path string) {
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(conn.Close)
 	}
-	deaf(ctx, path)
+	deafClient(ctx, path)
 }
 
-// deaf asks for much, and reads nothing: it is dropped.
-func deaf(ctx context.Context, path string) {
+// deafClient asks for much, and reads nothing: it is dropped.
+func deafClient(ctx context.Context, path string) {
 	GinkgoHelper()
 	conn, err := net.Dial("unix", path)
 	Expect(err).NotTo(HaveOccurred())

@@ -164,10 +164,13 @@ func (y *yard) reap() {
 // empty deletes all objects and waits until nothing of them is left.
 func (y *yard) empty(ctx context.Context) {
 	GinkgoHelper()
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}} {
+	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
 	}
 	Eventually(ctx, func(g Gomega) {
+		var runs v1alpha1.StrategyRunList
+		g.Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(runs.Items).To(BeEmpty())
 		g.Expect(everything(ctx, g)).To(BeEmpty())
 		g.Expect(traces(y.stateDir)).To(BeEmpty())
 	}).Should(Succeed())

@@ -33,6 +33,7 @@ var (
 	child  = flag.Bool("child", false, "start a child in a session of its own that ignores SIGTERM")
 	lines  = flag.Int("lines", 0, "print so many numbered lines")
 	code   = flag.Int("exit", -1, "end at once with this code")
+	after  = flag.String("after", "", "end with the code of -exit, but not before this file is there")
 )
 
 func main() {
@@ -46,6 +47,7 @@ func main() {
 	note("starts", "")
 	lock := alone()
 	if *code >= 0 {
+		passGate(signals)
 		note("ends", "")
 		os.Exit(*code)
 	}
@@ -92,6 +94,20 @@ func alone() *os.File {
 		note("violations", "is not alone: "+err.Error())
 	}
 	return f
+}
+
+// passGate waits for the file of -after, or for a signal.
+func passGate(signals <-chan os.Signal) {
+	for *after != "" {
+		if _, err := os.Stat(*after); err == nil {
+			return
+		}
+		select {
+		case <-signals:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func startChild() {

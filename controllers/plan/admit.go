@@ -1,0 +1,135 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/plan"
+)
+
+// admit says of a plan that has not begun what it takes over when it does, or why it may not. All is read past the cache: what a plan pins it
+// keeps.
+func (r *Reconciler) admit(ctx context.Context, v *visit) (err error) {
+	if begun(v.plan) || v.plan.Status.DuplicateOf != nil || v.desired.Cancelled {
+		return nil
+	}
+	for _, ask := range []func(context.Context, *visit) (*plan.Blocked, error){r.own, r.arbitrate, r.pin} {
+		if v.desired.Blocked, err = ask(ctx, v); err != nil || v.desired.Blocked != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arbitrate looks for another plan with the same key that comes before: one that has begun, or the oldest.
+func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, error) {
+	if v.plan.Spec.IdempotencyKey == "" {
+		return nil, nil //nolint:nilnil // nothing blocks
+	}
+	list := &v1alpha1.PlanList{}
+	err := r.Reader.List(ctx, list, client.InNamespace(v.plan.Namespace), client.MatchingFields{"spec.idempotencyKey": v.plan.Spec.IdempotencyKey})
+	if err != nil {
+		return nil, fmt.Errorf("list the plans with the same key: %w", err)
+	}
+	rivals := slices.DeleteFunc(list.Items, func(other v1alpha1.Plan) bool { return other.Status.DuplicateOf != nil })
+	if len(rivals) == 0 {
+		return nil, errStale // this one is not there any more
+	}
+	first := slices.MinFunc(rivals, func(a, b v1alpha1.Plan) int {
+		return cmp.Or(
+			cmp.Compare(late(&a), late(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID),
+		)
+	})
+	if first.UID == v.plan.UID {
+		return nil, nil //nolint:nilnil // nothing blocks
+	}
+	return &plan.Blocked{Reason: v1alpha1.ReasonDuplicate, Duplicate: &v1alpha1.PlanReference{Name: first.Name, UID: first.UID}}, nil
+}
+
+// late orders plans that have begun before those that have not.
+func late(object *v1alpha1.Plan) int {
+	if object.Status.Pinned != nil {
+		return 0
+	}
+	return 1
+}
+
+// pin resolves the action and its strategies.
+func (r *Reconciler) pin(ctx context.Context, v *visit) (*plan.Blocked, error) {
+	name := v.plan.Spec.ActionRef.Name
+	action := &v1alpha1.Action{}
+	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: v.plan.Namespace, Name: name}, action)
+	if apierrors.IsNotFound(err) || err == nil && !action.DeletionTimestamp.IsZero() {
+		return &plan.Blocked{Reason: v1alpha1.ReasonActionMissing, Waiting: "for action " + name,
+			Message: fmt.Sprintf("Action %s does not exist in namespace %s; create it, or delete this plan.", name, v.plan.Namespace)}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read action %s: %w", name, err)
+	}
+	strategies := map[string]*v1alpha1.Strategy{}
+	for _, name := range plan.Strategies(action) {
+		strategy := &v1alpha1.Strategy{}
+		err := r.Reader.Get(ctx, types.NamespacedName{Namespace: v.plan.Namespace, Name: name}, strategy)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("read strategy %s: %w", name, err)
+		}
+		if err == nil && strategy.DeletionTimestamp.IsZero() {
+			strategies[name] = strategy
+		}
+	}
+	var blocked *plan.Blocked
+	v.desired.Pinned, blocked = plan.Pin(action, strategies, v.plan.Spec.Arguments)
+	return blocked, nil
+}
+
+const instanceKind = "Instance"
+
+// own makes the Instance of spec.instanceRef an owner of the plan, so that it goes with it.
+func (r *Reconciler) own(ctx context.Context, v *visit) (*plan.Blocked, error) {
+	if v.plan.Spec.InstanceRef == nil {
+		return nil, nil //nolint:nilnil // nothing blocks
+	}
+	name := v.plan.Spec.InstanceRef.Name
+	instance := &v1alpha1.Instance{}
+	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: v.plan.Namespace, Name: name}, instance)
+	if apierrors.IsNotFound(err) || err == nil && !instance.DeletionTimestamp.IsZero() {
+		return instanceMissing(name, "Instance %s does not exist in namespace %s; create it, or create this plan anew without spec.instanceRef.",
+			name, v.plan.Namespace), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the instance of spec.instanceRef: %w", err)
+	}
+	for _, reference := range v.plan.OwnerReferences {
+		switch {
+		case reference.Kind != instanceKind || reference.Name != name:
+		case reference.UID == instance.UID:
+			return nil, nil //nolint:nilnil // nothing blocks
+		default:
+			return instanceMissing(name, "The Instance %s that this plan belonged to was deleted, and a new one has its name; create this plan anew.", name), nil
+		}
+	}
+	base := v.plan.DeepCopy()
+	v.plan.OwnerReferences = append(v.plan.OwnerReferences, metav1.OwnerReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: instanceKind, Name: name, UID: instance.UID,
+	})
+	if err := r.Client.Patch(ctx, v.plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return nil, staleOr(err, "make instance "+name+" the owner")
+	}
+	r.memory.wrote(v.plan)
+	return nil, nil //nolint:nilnil // nothing blocks
+}
+
+func instanceMissing(name, format string, args ...any) *plan.Blocked {
+	return &plan.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Waiting: "for instance " + name, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,209 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/plan"
+)
+
+// IndexPlan is the field index that finds the runs which a plan has not let go, by the name of the plan.
+const IndexPlan = "keptBy"
+
+const planKind = "Plan"
+
+// keptBy is the index function of IndexPlan.
+func keptBy(object client.Object) []string {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind != planKind || !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerPlan) {
+		return nil
+	}
+	return []string{owner.Name}
+}
+
+// look finds the runs of the plan. What is listed and not in the cache is looked for past it: only that look may say that there is no such run.
+func (r *Reconciler) look(ctx context.Context, v *visit) error {
+	kept, err := r.kept(ctx, client.ObjectKeyFromObject(v.plan))
+	if err != nil {
+		return err
+	}
+	v.runs = map[string]*v1alpha1.StrategyRun{}
+	for _, run := range kept {
+		if owner := metav1.GetControllerOf(run); owner.UID == v.plan.UID {
+			v.runs[run.Name] = run
+		} else if err := r.leave(ctx, v, run); err != nil {
+			return err
+		}
+	}
+	for i := range v.plan.Status.Runs {
+		listed := &v.plan.Status.Runs[i]
+		if _, found := v.runs[listed.Name]; found || listed.Outcome != "" {
+			continue
+		}
+		run := &v1alpha1.StrategyRun{}
+		err := r.Reader.Get(ctx, types.NamespacedName{Namespace: v.plan.Namespace, Name: listed.Name}, run)
+		switch {
+		case err == nil:
+			v.runs[listed.Name] = run
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("read run %s: %w", listed.Name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) kept(ctx context.Context, key types.NamespacedName) ([]*v1alpha1.StrategyRun, error) {
+	list := &v1alpha1.StrategyRunList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{IndexPlan: key.Name}); err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	runs := make([]*v1alpha1.StrategyRun, len(list.Items))
+	for i := range list.Items {
+		runs[i] = &list.Items[i]
+	}
+	return runs, nil
+}
+
+// leave lets a run of an older plan of the same name go, once it is sure which of the two is the older.
+func (r *Reconciler) leave(ctx context.Context, v *visit, run *v1alpha1.StrategyRun) error {
+	if err := r.confirm(ctx, v); err != nil {
+		return err
+	}
+	return r.letGo(ctx, run)
+}
+
+// abandon lets the runs of a plan go that is gone or going: nobody puts their outcomes on record any more. Being owned, they are deleted with it.
+func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) error {
+	runs, err := r.kept(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		if err := r.letGo(ctx, run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// views are the runs as the decision sees them.
+func views(object *v1alpha1.Plan, runs map[string]*v1alpha1.StrategyRun) []plan.Run {
+	views := make([]plan.Run, 0, len(runs))
+	for _, name := range slices.Sorted(maps.Keys(runs)) {
+		run := runs[name]
+		view := plan.Run{
+			Name: name, UID: run.UID, Outcome: run.Status.Outcome,
+			Cancelling: run.Spec.State == v1alpha1.RunCancelled || !run.DeletionTimestamp.IsZero(),
+			Kept:       controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan),
+			Taken:      !metav1.IsControlledBy(run, object),
+		}
+		if succeeded := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionSucceeded); succeeded != nil {
+			view.Message = succeeded.Message
+		}
+		stalled := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionStalled)
+		if view.Outcome == "" && stalled != nil && stalled.Status == metav1.ConditionTrue {
+			view.Stuck = stalled.Reason
+		}
+		if view.Outcome == "" && !run.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerProcess) {
+			view.Outcome, view.Message = v1alpha1.RunWasCancelled, "The run was deleted before it began."
+		}
+		views = append(views, view)
+	}
+	return views
+}
+
+// act does what was decided, now that it is on record.
+func (r *Reconciler) act(ctx context.Context, v *visit) error {
+	if len(v.step.Create)+len(v.step.Cancel) > 0 {
+		if err := r.confirm(ctx, v); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, request := range v.step.Create {
+		errs = append(errs, r.create(ctx, v.plan, request))
+	}
+	for _, name := range v.step.Cancel {
+		errs = append(errs, r.cancel(ctx, v.runs[name]))
+	}
+	for _, name := range v.step.Release {
+		errs = append(errs, r.letGo(ctx, v.runs[name]))
+	}
+	return errors.Join(errs...)
+}
+
+// create creates a run. One of that name that is there already is looked at next: if it is of this plan, it is the run.
+func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request plan.RunRequest) error {
+	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
+		Namespace: object.Namespace, Name: request.Name,
+		Labels: map[string]string{v1alpha1.LabelPlan: object.Name, v1alpha1.LabelStrategy: request.Strategy},
+		// All that the run would be given at its first visit is there from the beginning, which saves a write.
+		Finalizers: []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount, v1alpha1.FinalizerPlan},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: planKind, Name: object.Name, UID: object.UID, Controller: ptr.To(true),
+		}},
+	}}
+	run.Spec.StrategyRef.Name = request.Strategy
+	run.Spec.State = v1alpha1.RunActive
+	run.Spec.Arguments = append(run.Spec.Arguments, object.Spec.Arguments...)
+	run.Spec.Arguments = append(run.Spec.Arguments, object.Status.Pinned.Defaults...)
+	run.Spec.Arguments = append(run.Spec.Arguments,
+		v1alpha1.RunArgument{Name: "plan", Value: object.Name},
+		v1alpha1.RunArgument{Name: "phase", Value: string(request.Phase)},
+		v1alpha1.RunArgument{Name: "attempt", Value: strconv.Itoa(int(request.Attempt))},
+	)
+	err := r.Client.Create(ctx, run)
+	if apierrors.IsAlreadyExists(err) {
+		return errStale
+	}
+	if err != nil {
+		return fmt.Errorf("create run %s: %w", request.Name, err)
+	}
+	return nil
+}
+
+// cancel asks a run to end.
+func (r *Reconciler) cancel(ctx context.Context, run *v1alpha1.StrategyRun) error {
+	if run.Spec.State == v1alpha1.RunCancelled {
+		return nil
+	}
+	base := run.DeepCopy()
+	run.Spec.State = v1alpha1.RunCancelled
+	if err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return staleOr(err, "cancel run "+run.Name)
+	}
+	return nil
+}
+
+// letGo takes the finalizer of the plan off a run.
+func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun) error {
+	if !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {
+		return nil
+	}
+	base := run.DeepCopy()
+	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerPlan)
+	err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return staleOr(err, "let run "+run.Name+" go")
+	}
+	return nil
+}

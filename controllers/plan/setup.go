@@ -1,0 +1,126 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// IndexBlocked is the field index that finds the plans which have not begun: under all.
+const IndexBlocked = "notBegun"
+
+const all = "all"
+
+// Setup registers the controller of Plans with the manager.
+func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	if deps.Concurrency == 0 {
+		deps.Concurrency = process.DefaultConcurrency
+	}
+	indexer := mgr.GetFieldIndexer()
+	if err := indexer.IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexPlan, keptBy); err != nil {
+		return fmt.Errorf("index strategyruns by plan: %w", err)
+	}
+	if err := indexer.IndexField(context.Background(), &v1alpha1.Plan{}, IndexBlocked, notBegun); err != nil {
+		return fmt.Errorf("index plans that have not begun: %w", err)
+	}
+	reconciler := &Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("berth-plans"), Clock: deps.Clock,
+	}
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	blocked := handler.EnqueueRequestsFromMapFunc(reconciler.blocked)
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("plans").
+		For(&v1alpha1.Plan{}, changed).
+		Watches(&v1alpha1.StrategyRun{}, handler.EnqueueRequestsFromMapFunc(planOf), builder.WithPredicates(notable())).
+		Watches(&v1alpha1.Action{}, blocked, changed).
+		Watches(&v1alpha1.Strategy{}, blocked, builder.WithPredicates(created())).
+		Watches(&v1alpha1.Instance{}, blocked, builder.WithPredicates(created())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: deps.Concurrency, RateLimiter: process.Retries()}).
+		Complete(reconciler)
+	if err != nil {
+		return fmt.Errorf("set up the controller of plans: %w", err)
+	}
+	return nil
+}
+
+// notBegun is the index function of IndexBlocked.
+func notBegun(object client.Object) []string {
+	if waiting := object.(*v1alpha1.Plan); begun(waiting) || waiting.Status.DuplicateOf != nil { // the index is for nothing else
+		return nil
+	}
+	return []string{all}
+}
+
+// blocked are the plans that something new may let begin.
+func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconcile.Request {
+	list := &v1alpha1.PlanList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexBlocked: all}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the plans that have not begun")
+		return nil
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
+}
+
+// planOf is the plan that a run belongs to.
+func planOf(_ context.Context, object client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind != planKind {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}}}
+}
+
+// created lets through what is new.
+func created() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// notable lets through what a plan depends on: a run that ended, does not start, or is being deleted.
+func notable() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*v1alpha1.StrategyRun)
+		after, ok2 := e.ObjectNew.(*v1alpha1.StrategyRun)
+		return ok1 && ok2 && (before.Status.Outcome != after.Status.Outcome || before.Spec.State != after.Spec.State ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			!equality.Semantic.DeepEqual(before.Finalizers, after.Finalizers) && !after.DeletionTimestamp.IsZero() ||
+			stalledReason(before) != stalledReason(after))
+	}}
+}
+
+func stalledReason(run *v1alpha1.StrategyRun) string {
+	stalled := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionStalled)
+	if stalled == nil || stalled.Status != metav1.ConditionTrue {
+		return ""
+	}
+	return stalled.Reason
+}

@@ -1,0 +1,96 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategy
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// remembered bounds how many runs that were let go are remembered; the cache needs milliseconds to see it.
+const remembered = 4096
+
+// memory saves work and is never needed to be right: what this manager has written itself, so that a cache that is late is noticed.
+type memory struct {
+	mu      sync.Mutex
+	written map[types.UID]string
+	gone    map[types.UID]bool
+	order   []types.UID
+}
+
+func (m *memory) wrote(strategy *v1alpha1.Strategy) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.written == nil {
+		m.written = map[types.UID]string{}
+	}
+	m.written[strategy.UID] = strategy.ResourceVersion
+}
+
+// behind says that the object is older than what was written last.
+func (m *memory) behind(strategy *v1alpha1.Strategy) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	written, known := m.written[strategy.UID]
+	if !known {
+		return false
+	}
+	a, errA := strconv.ParseUint(strategy.ResourceVersion, 10, 64)
+	b, errB := strconv.ParseUint(written, 10, 64)
+	return errA == nil && errB == nil && a < b
+}
+
+func (m *memory) released(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone == nil {
+		m.gone = map[types.UID]bool{}
+	}
+	if m.gone[uid] {
+		return
+	}
+	m.gone[uid] = true
+	m.order = append(m.order, uid)
+	if len(m.order) > remembered {
+		delete(m.gone, m.order[0])
+		m.order = m.order[1:]
+	}
+}
+
+func (m *memory) isReleased(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gone[uid]
+}
+
+// dueTimes remembers when something that is done for many causes at once is due.
+type dueTimes struct {
+	mu    sync.Mutex
+	times map[types.NamespacedName]time.Time
+}
+
+// due gives how long to wait: the whole pace for the first who asks, 0 when the time has come.
+func (d *dueTimes) due(key types.NamespacedName, now time.Time, pace time.Duration) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, known := d.times[key]
+	switch {
+	case !known:
+		if d.times == nil {
+			d.times = map[types.NamespacedName]time.Time{}
+		}
+		d.times[key] = now.Add(pace)
+		return pace
+	case now.Before(at):
+		return at.Sub(now)
+	default:
+		delete(d.times, key)
+		return 0
+	}
+}

@@ -1,0 +1,177 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package strategy counts the runs of strategies and drives their breakers; internal/tally decides.
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/tally"
+)
+
+// The defaults of the API, for objects that were stored before a default was there.
+const (
+	defaultThreshold = 3
+	defaultHistory   = 100
+)
+
+// Reconciler counts the finished runs of one Strategy at a time.
+type Reconciler struct {
+	// Client reads from a cache with the indexes of this package and writes; Reader reads past the cache.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder process.Recorder
+	Clock    clock.PassiveClock
+
+	memory memory
+}
+
+// lookAgainAfter is when to look again after something was found to be older than what is there.
+const lookAgainAfter = 20 * time.Millisecond
+
+// errStale ends a reconcile that decided on something older than what is there.
+var errStale = errors.New("what was read is older than what is there")
+
+// +kubebuilder:rbac:groups=berth.dev,resources=strategies/status,verbs=patch
+// +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
+
+// Reconcile counts what has finished since: it reads, decides, writes the status, and only then lets the counted runs go.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	strategy, err := r.read(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	runs, err := r.runs(ctx, req.NamespacedName, strategy)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if strategy == nil {
+		return ctrl.Result{}, r.release(ctx, runs, all(runs))
+	}
+	if !strategy.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	now := r.Clock.Now().Truncate(time.Microsecond)
+	step := tally.Next(desired(strategy), strategy.Status, views(runs, strategy), now)
+	err = r.write(ctx, strategy, &step, now)
+	if err == nil {
+		err = r.release(ctx, runs, step.Release)
+	}
+	if errors.Is(err, errStale) {
+		return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("strategies/%s: %w", req, err)
+	}
+	if step.More {
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	return ctrl.Result{RequeueAfter: step.Again}, nil
+}
+
+// read gives the strategy, or nil when there is none. The cache is passed by while it has not seen our own last write.
+func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.Strategy, error) {
+	strategy := &v1alpha1.Strategy{}
+	err := r.Client.Get(ctx, key, strategy)
+	if err == nil && r.memory.behind(strategy) || apierrors.IsNotFound(err) {
+		strategy = &v1alpha1.Strategy{}
+		err = r.Reader.Get(ctx, key, strategy)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // nothing there is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read strategies/%s: %w", key, err)
+	}
+	return strategy, nil
+}
+
+func desired(strategy *v1alpha1.Strategy) tally.Desired {
+	breaker := strategy.Spec.Breaker
+	return tally.Desired{ResetToken: strategy.Spec.ResetToken, Breaker: lifecycle.Breaker{
+		Threshold: int(ptr.Deref(breaker.FailureThreshold, defaultThreshold)),
+		CoolDown:  time.Duration(ptr.Deref(breaker.CoolDownSeconds, 0)) * time.Second,
+	}}
+}
+
+// write makes the status true in one patch that fails if the object has changed meanwhile, and tells events after it.
+func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, step *tally.Step, now time.Time) error {
+	base := strategy.DeepCopy()
+	strategy.Status = step.Status
+	strategy.Status.ObservedGeneration = strategy.Generation
+	concludeConditions(strategy, now)
+	if equality.Semantic.DeepEqual(base.Status, strategy.Status) {
+		return nil
+	}
+	decided := strategy.DeepCopy()
+	err := r.Client.Status().Patch(ctx, strategy, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errStale
+	}
+	if err != nil {
+		return fmt.Errorf("write the status: %w", err)
+	}
+	r.memory.wrote(strategy)
+	r.tell(base, decided)
+	return nil
+}
+
+// tell says what a user may notice: the breaker opened, tries a run, or closed.
+func (r *Reconciler) tell(before, after *v1alpha1.Strategy) {
+	was, is := v1alpha1.BreakerClosed, after.Status.Breaker.State
+	if before.Status.Breaker != nil {
+		was = before.Status.Breaker.State
+	}
+	if was == is {
+		return
+	}
+	switch is {
+	case v1alpha1.BreakerOpen:
+		r.Recorder.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonCircuitOpen, "Reconcile", "%s", openMessage(after))
+	case v1alpha1.BreakerHalfOpen:
+		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonCircuitHalfOpen, "Reconcile", "One run is tried after the cool-down.")
+	default:
+		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonCircuitClosed, "Reconcile", "The breaker is closed; runs are started.")
+	}
+}
+
+// release takes the finalizer off the runs that were counted.
+func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, uids []types.UID) error {
+	wanted := make(map[types.UID]bool, len(uids))
+	for _, uid := range uids {
+		wanted[uid] = true
+	}
+	for _, run := range runs {
+		if !wanted[run.UID] || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+			continue
+		}
+		base := run.DeepCopy()
+		controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
+		err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) {
+			return errStale
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("let run %s go: %w", run.Name, err)
+		}
+		r.memory.released(run.UID)
+	}
+	return nil
+}

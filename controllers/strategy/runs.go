@@ -1,0 +1,159 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/tally"
+)
+
+const (
+	// IndexUncounted is the field index that finds runs which still have the finalizer, by their strategy. How many finished runs there are
+	// beside them costs nothing.
+	IndexUncounted = "uncountedOf"
+	// IndexCounted finds finished runs that were counted, by their strategy.
+	IndexCounted = "countedOf"
+)
+
+// most bounds how many finished runs are confirmed in one reconcile; the rest comes with the next.
+const most = 256
+
+func uncountedOf(object client.Object) []string {
+	run := object.(*v1alpha1.StrategyRun) // the index is for nothing else
+	if !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+		return nil
+	}
+	return []string{run.Spec.StrategyRef.Name}
+}
+
+func countedOf(object client.Object) []string {
+	run := object.(*v1alpha1.StrategyRun) // the index is for nothing else
+	if run.Status.Outcome == "" || controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+		return nil
+	}
+	return []string{run.Spec.StrategyRef.Name}
+}
+
+// runs gives the runs that have the finalizer: those that have finished as they are now, read past the cache, for a run is counted on nothing that
+// may be old. Runs on the list of counted ones that the cache knows without the finalizer are looked at too.
+func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strategy *v1alpha1.Strategy) ([]*v1alpha1.StrategyRun, error) {
+	list := &v1alpha1.StrategyRunList{}
+	err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{IndexUncounted: key.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list the runs of strategies/%s: %w", key, err)
+	}
+	var counted []types.UID
+	if strategy != nil {
+		counted = strategy.Status.Counted
+	}
+	var runs []*v1alpha1.StrategyRun
+	confirmed := 0
+	for i := range list.Items {
+		run := &list.Items[i]
+		if r.memory.isReleased(run.UID) {
+			continue // the cache is late
+		}
+		if run.Status.Outcome != "" || slices.Contains(counted, run.UID) {
+			if confirmed++; confirmed > most {
+				continue
+			}
+			if run, err = r.confirm(ctx, run); err != nil {
+				return nil, err
+			}
+		}
+		if run != nil {
+			runs = append(runs, run)
+		}
+	}
+	return r.addCounted(ctx, key, runs, counted)
+}
+
+// confirm reads a run past the cache; nil when it is gone or was let go.
+func (r *Reconciler) confirm(ctx context.Context, cached *v1alpha1.StrategyRun) (*v1alpha1.StrategyRun, error) {
+	live := &v1alpha1.StrategyRun{}
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), live)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // gone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", cached.Name, err)
+	}
+	if live.UID != cached.UID || !controllerutil.ContainsFinalizer(live, v1alpha1.FinalizerCount) {
+		return nil, nil //nolint:nilnil // another object of the same name, or let go
+	}
+	return live, nil
+}
+
+// addCounted adds runs on the list of counted ones that the cache does not show with the finalizer: only a live look may say that they have lost it.
+// A look is needed once after a manager has started; after that it knows whom it let go itself.
+func (r *Reconciler) addCounted(
+	ctx context.Context, key types.NamespacedName, runs []*v1alpha1.StrategyRun, counted []types.UID,
+) ([]*v1alpha1.StrategyRun, error) {
+	missing := map[types.UID]bool{}
+	for _, uid := range counted {
+		known := slices.ContainsFunc(runs, func(run *v1alpha1.StrategyRun) bool { return run.UID == uid })
+		if !known && !r.memory.isReleased(uid) {
+			missing[uid] = true
+		}
+	}
+	if len(missing) == 0 {
+		return runs, nil
+	}
+	live := &v1alpha1.StrategyRunList{}
+	if err := r.Reader.List(ctx, live, client.InNamespace(key.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the runs of strategies/%s past the cache: %w", key, err)
+	}
+	for i := range live.Items {
+		run := &live.Items[i]
+		if missing[run.UID] && controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+			runs = append(runs, run)
+		}
+	}
+	for uid := range missing {
+		if !slices.ContainsFunc(runs, func(run *v1alpha1.StrategyRun) bool { return run.UID == uid }) {
+			r.memory.released(uid)
+		}
+	}
+	return runs, nil
+}
+
+// views are the runs as the tally sees them.
+func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []tally.Run {
+	views := make([]tally.Run, 0, len(runs))
+	for _, run := range runs {
+		view := tally.Run{
+			UID: run.UID, Outcome: run.Status.Outcome, Kept: true, CreatedAt: run.CreationTimestamp.Time,
+			Waits: run.Status.Incarnation == 0 && run.Status.Outcome == "" && run.Spec.State != v1alpha1.RunCancelled && run.DeletionTimestamp.IsZero(),
+		}
+		if run.Status.FinishedAt != nil {
+			view.FinishedAt = run.Status.FinishedAt.Time
+		}
+		if pinned := run.Status.Pinned; pinned != nil && run.Status.Incarnation > 0 {
+			view.Epoch, view.Foreign = pinned.Epoch, pinned.UID != strategy.UID
+		} else {
+			view.Epoch = strategy.Status.Epoch
+		}
+		views = append(views, view)
+	}
+	return views
+}
+
+func all(runs []*v1alpha1.StrategyRun) []types.UID {
+	var uids []types.UID
+	for _, run := range runs {
+		if run.Status.Outcome != "" || !run.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerProcess) {
+			uids = append(uids, run.UID)
+		}
+	}
+	return uids
+}

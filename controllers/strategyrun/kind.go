@@ -1,0 +1,210 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package strategyrun is what is special to runs of strategies: they take over what they execute from their Strategy, wait for its breaker, and
+// have an outcome.
+package strategyrun
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// IndexWaiting is the field index that finds the runs which have not started, by their strategy.
+const IndexWaiting = "waitsFor"
+
+// defaultTimeout is for strategies that were stored before there was a default.
+const defaultTimeout = 3600
+
+// Kind is the kind StrategyRun.
+type Kind struct {
+	// client reads from the cache, reader past it.
+	client client.Reader
+	reader client.Reader
+	clock  clock.PassiveClock
+
+	mu sync.Mutex
+	// found is the strategy of a run that has not started, as it was at the beginning of this reconcile; nil when there is none.
+	found map[types.UID]*v1alpha1.Strategy
+}
+
+var (
+	_ process.Kind       = &Kind{}
+	_ process.Resolver   = &Kind{}
+	_ process.Concluder  = &Kind{}
+	_ process.Finalizing = &Kind{}
+)
+
+// +kubebuilder:rbac:groups=berth.dev,resources=strategyruns,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=berth.dev,resources=strategyruns/status,verbs=patch
+// +kubebuilder:rbac:groups=berth.dev,resources=strategyruns/finalizers,verbs=update
+// +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
+
+// New gives the kind. The first reader reads from a cache with the index IndexWaiting, the second past it.
+func New(cache, reader client.Reader, now clock.PassiveClock) *Kind {
+	if now == nil {
+		now = clock.RealClock{}
+	}
+	return &Kind{client: cache, reader: reader, clock: now, found: map[types.UID]*v1alpha1.Strategy{}}
+}
+
+// Setup registers the controller of StrategyRuns with the manager.
+func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexWaiting, waitsFor); err != nil {
+		return fmt.Errorf("index strategyruns that wait: %w", err)
+	}
+	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Clock)
+	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
+		changed := predicate.ResourceVersionChangedPredicate{}
+		return b.Watches(&v1alpha1.Strategy{}, handler.EnqueueRequestsFromMapFunc(kind.waiting), builder.WithPredicates(changed))
+	})
+}
+
+// waitsFor is the index function of IndexWaiting.
+func waitsFor(object client.Object) []string {
+	run := object.(*v1alpha1.StrategyRun) // the index is for nothing else
+	if run.Status.Outcome != "" || run.Status.Incarnation > 0 {
+		return nil
+	}
+	return []string{run.Spec.StrategyRef.Name}
+}
+
+// waiting are the runs that a change of their strategy may let start.
+func (k *Kind) waiting(ctx context.Context, object client.Object) []reconcile.Request {
+	list := &v1alpha1.StrategyRunList{}
+	err := k.client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexWaiting: object.GetName()})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the runs that wait for a strategy")
+		return nil
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
+}
+
+// Resource is the plural lower-case name.
+func (*Kind) Resource() string { return "strategyruns" }
+
+// New gives an empty StrategyRun.
+func (*Kind) New() process.Object { return &v1alpha1.StrategyRun{} }
+
+// NewList gives an empty list of StrategyRuns.
+func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
+
+// Finalizers keep a run until its strategy has counted it. A run that has an outcome may have been counted already.
+func (*Kind) Finalizers(object process.Object) []string {
+	if runOf(object).Status.Outcome != "" {
+		return nil
+	}
+	return []string{v1alpha1.FinalizerCount}
+}
+
+// Resolve makes the run a process: what it took over when it started, else what it would take over now.
+func (k *Kind) Resolve(ctx context.Context, object process.Object) error {
+	run := runOf(object)
+	pinned := run.Status.Pinned
+	if !started(run) && run.Status.Outcome == "" && run.DeletionTimestamp.IsZero() {
+		strategy, err := k.strategy(ctx, run)
+		if err != nil {
+			return err
+		}
+		pinned = pin(strategy)
+	}
+	spec := &v1alpha1.ProcessSpec{State: v1alpha1.StateRunning, RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart}
+	if pinned != nil {
+		spec.TTLSecondsAfterStopped = pinned.TTLSecondsAfterFinished
+		if pinned.Process != nil {
+			spec.Process = *pinned.Process.DeepCopy()
+		}
+	}
+	if run.Spec.State == v1alpha1.RunCancelled || run.Status.Outcome != "" {
+		spec.State = v1alpha1.StateStopped
+	}
+	run.Resolved = spec
+	return nil
+}
+
+// strategy reads past the cache: a breaker that opened, or was reset, a moment ago is open, or reset, for every run that starts after it.
+func (k *Kind) strategy(ctx context.Context, run *v1alpha1.StrategyRun) (*v1alpha1.Strategy, error) {
+	strategy := &v1alpha1.Strategy{}
+	err := k.reader.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: run.Spec.StrategyRef.Name}, strategy)
+	if apierrors.IsNotFound(err) {
+		strategy, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the strategy of the run: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.found[run.UID] = strategy
+	return strategy, nil
+}
+
+func (k *Kind) take(uid types.UID) *v1alpha1.Strategy {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	strategy := k.found[uid]
+	delete(k.found, uid)
+	return strategy
+}
+
+func pin(strategy *v1alpha1.Strategy) *v1alpha1.PinnedStrategy {
+	if strategy == nil {
+		return nil
+	}
+	return &v1alpha1.PinnedStrategy{
+		UID: strategy.UID, Generation: strategy.Generation, Epoch: strategy.Status.Epoch, Process: &strategy.Spec.Process,
+		TimeoutSeconds:          ptr.Deref(strategy.Spec.TimeoutSeconds, defaultTimeout),
+		TTLSecondsAfterFinished: strategy.Spec.TTLSecondsAfterFinished,
+	}
+}
+
+// Look ends a run that takes too long.
+func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+	run := runOf(object)
+	k.Rest(ctx, object)
+	pinned := run.Status.Pinned
+	if pinned == nil || current.StartedAt.IsZero() {
+		return 0, nil
+	}
+	left := current.StartedAt.Add(time.Duration(pinned.TimeoutSeconds) * time.Second).Sub(k.clock.Now())
+	if left > 0 {
+		return left, nil
+	}
+	observed.Unhealthy = fmt.Sprintf("The run takes longer than the %d seconds that its strategy allows.", pinned.TimeoutSeconds)
+	observed.UnhealthyReason = v1alpha1.ReasonTimedOut
+	return 0, nil
+}
+
+// Rest has nothing to add.
+func (*Kind) Rest(context.Context, process.Object) {}
+
+// Forget drops what is kept in memory.
+func (k *Kind) Forget(uid types.UID) { k.take(uid) }
+
+// started says that an incarnation is on record, so that what was taken over from the strategy stays.
+func started(run *v1alpha1.StrategyRun) bool { return run.Status.Incarnation > 0 }
+
+func runOf(object process.Object) *v1alpha1.StrategyRun {
+	return object.(*v1alpha1.StrategyRun) // New gives nothing else
+}

@@ -1,0 +1,194 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategyrun
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// pendingRetry is how soon to look again for a strategy that was not looked at; its first status is seen anyway.
+const pendingRetry = time.Second
+
+// missingRetry is how soon to look again for a strategy that is not there; its creation is seen anyway.
+const missingRetry = time.Minute
+
+// Prepare lets a run start when its strategy does, and takes over what it executes together with the intent to start it.
+func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
+	run := runOf(object)
+	variables, blocked := argumentVariables(run.Spec.Arguments)
+	plan.Variables = variables
+	if started(run) {
+		return nil
+	}
+	strategy := k.take(run.UID)
+	gate := admit(run, strategy)
+	switch {
+	case gate != nil && gate.Reason == v1alpha1.ReasonSkippedCircuitOpen:
+		run.Status.Outcome, run.Status.Pinned = v1alpha1.RunSkipped, pin(strategy)
+		run.Status.Pinned.Process = nil
+		plan.Blocked = gate
+	case gate != nil:
+		plan.Blocked = gate
+	case plan.Blocked != nil: // by the loop
+	case blocked != nil:
+		plan.Blocked = blocked
+	default:
+		run.Status.Pinned = pin(strategy)
+	}
+	return nil
+}
+
+// admit says why a run may not start, or nothing.
+func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Blocked {
+	name := run.Spec.StrategyRef.Name
+	if strategy == nil || !strategy.DeletionTimestamp.IsZero() {
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonStrategyMissing, Retry: missingRetry,
+			Message: fmt.Sprintf("Strategy %s does not exist in namespace %s; create it, or delete this run.", name, run.Namespace)}
+	}
+	if strategy.Spec.State == v1alpha1.StrategyDisabled {
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonDisabled,
+			Message: fmt.Sprintf("Strategy %s is disabled; the run starts when its spec.state is Enabled.", name)}
+	}
+	breaker := strategy.Status.Breaker
+	if breaker == nil || strategy.Status.ObservedResetToken != strategy.Spec.ResetToken {
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonPending, Retry: pendingRetry,
+			Message: fmt.Sprintf("Strategy %s has not been looked at yet.", name)}
+	}
+	switch {
+	case breaker.State == v1alpha1.BreakerOpen:
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen,
+			Message: fmt.Sprintf("The breaker of strategy %s is open after %d failures, so nothing was started. "+
+				"Mend the cause and run: berth reset strategies %s", name, breaker.Failures, name)}
+	case breaker.State == v1alpha1.BreakerHalfOpen && breaker.Trial != run.UID:
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonCircuitHalfOpen,
+			Message: fmt.Sprintf("The breaker of strategy %s lets one run through first.", name)}
+	default:
+		return nil
+	}
+}
+
+// argumentVariables are the arguments as a program finds them: go-version as ARG_GO_VERSION.
+func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *lifecycle.Blocked) {
+	variables := make(map[string]string, len(arguments))
+	names := make(map[string]string, len(arguments))
+	for _, argument := range arguments {
+		variable := "ARG_" + strings.ToUpper(strings.ReplaceAll(argument.Name, "-", "_"))
+		if other, taken := names[variable]; taken {
+			return variables, &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidArgument,
+				Message: fmt.Sprintf("The arguments %s and %s would both be the variable %s; create the run anew with other names.", other, argument.Name, variable)}
+		}
+		names[variable], variables[variable] = argument.Name, argument.Value
+	}
+	return variables, nil
+}
+
+// Conclude draws the outcome from how the process ended. A run that has one never changes again.
+func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now time.Time) {
+	run, before := runOf(object), runOf(base)
+	if before.Status.Outcome != "" {
+		step.Events = nil
+		before.Status.DeepCopyInto(&run.Status)
+		run.Status.ObservedGeneration = run.Generation
+		for i := range run.Status.Conditions {
+			run.Status.Conditions[i].ObservedGeneration = run.Generation
+		}
+		if run.Status.FinishedAt != nil {
+			step.Expires = run.Status.FinishedAt.Time
+		}
+		return
+	}
+	if run.Status.Outcome == "" {
+		run.Status.Outcome = outcome(run, step)
+	}
+	if run.Status.Outcome == "" {
+		process.SetCondition(run, now, v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
+		return
+	}
+	finished := metav1.NewMicroTime(now)
+	if end := run.Status.LastExit; end != nil && end.FinishedAt != nil {
+		finished = *end.FinishedAt
+	}
+	run.Status.FinishedAt = &finished
+	conclude(run, now)
+}
+
+// outcome says how a run ended, or nothing while it has not.
+func outcome(run *v1alpha1.StrategyRun, step *lifecycle.Step) v1alpha1.RunOutcome {
+	status := &run.Status
+	end := status.LastExit
+	ended := end != nil && end.Incarnation == status.Incarnation
+	switch {
+	case status.Incarnation > 0 && !ended:
+		return ""
+	case !ended: // it has not started
+		if step.Released || run.Spec.State == v1alpha1.RunCancelled {
+			return v1alpha1.RunWasCancelled
+		}
+		return ""
+	case end.Reason == v1alpha1.ReasonCompleted:
+		return v1alpha1.RunSucceeded
+	case end.Reason == v1alpha1.ReasonTimedOut:
+		return v1alpha1.RunTimedOut
+	case end.Reason == v1alpha1.ReasonStopped:
+		return v1alpha1.RunWasCancelled
+	default:
+		return v1alpha1.RunFailed
+	}
+}
+
+// conclude sets the conditions of a run that has ended, for good.
+func conclude(run *v1alpha1.StrategyRun, now time.Time) {
+	reason := string(run.Status.Outcome)
+	message := "The run " + describe(run) + "."
+	succeeded, failed := metav1.ConditionFalse, metav1.ConditionTrue
+	if run.Status.Outcome == v1alpha1.RunSucceeded {
+		succeeded, failed = failed, succeeded
+	}
+	if ready := condition(run, v1alpha1.ConditionReady); run.Status.Outcome == v1alpha1.RunSkipped && ready != nil {
+		message = ready.Message
+	}
+	process.SetCondition(run, now, v1alpha1.ConditionSucceeded, succeeded, reason, message)
+	process.SetCondition(run, now, v1alpha1.ConditionReady, succeeded, reason, message)
+	process.SetCondition(run, now, v1alpha1.ConditionReconciling, metav1.ConditionFalse, reason, "")
+	process.SetCondition(run, now, v1alpha1.ConditionStalled, failed, reason, message)
+}
+
+func describe(run *v1alpha1.StrategyRun) string {
+	end := run.Status.LastExit
+	switch {
+	case run.Status.Outcome == v1alpha1.RunSucceeded:
+		return "ended with exit code 0"
+	case run.Status.Outcome == v1alpha1.RunWasCancelled:
+		return "was cancelled"
+	case run.Status.Outcome == v1alpha1.RunTimedOut:
+		return "took too long and was ended"
+	case end != nil && end.ExitCode != nil:
+		return fmt.Sprintf("ended with exit code %d", *end.ExitCode)
+	case end != nil && end.Signal != "":
+		return "was ended by " + end.Signal
+	case end != nil && end.Message != "":
+		return "failed: " + strings.TrimSuffix(end.Message, ".")
+	default:
+		return "failed"
+	}
+}
+
+func condition(run *v1alpha1.StrategyRun, conditionType string) *metav1.Condition {
+	for i := range run.Status.Conditions {
+		if run.Status.Conditions[i].Type == conditionType {
+			return &run.Status.Conditions[i]
+		}
+	}
+	return nil
+}

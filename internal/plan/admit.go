@@ -1,0 +1,157 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// The defaults of the API, for actions that were stored before a default was there.
+const (
+	defaultParallel   = 4
+	defaultReversions = 3
+)
+
+// Strategies are the names of all strategies that an action runs, each once.
+func Strategies(action *v1alpha1.Action) []string {
+	var names []string
+	for _, phase := range specs(action) {
+		if phase != nil {
+			names = append(names, phase.Strategies...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// specs are the phases of an action, in their order; nil where it has none.
+func specs(action *v1alpha1.Action) []*v1alpha1.PhaseSpec {
+	return []*v1alpha1.PhaseSpec{action.Spec.Strategize, action.Spec.Execute, action.Spec.Apply}
+}
+
+// Pin gives what a plan takes over from its action, or why it cannot begin. strategies are those that exist, by name.
+func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, given []v1alpha1.RunArgument) (*v1alpha1.PinnedAction, *Blocked) {
+	if action.Spec.State == v1alpha1.ActionArchived {
+		return nil, &Blocked{Reason: v1alpha1.ReasonActionArchived, Waiting: "for action " + action.Name + " to be active",
+			Message: fmt.Sprintf("Action %s is archived: set its spec.state to Active, or use another.", action.Name)}
+	}
+	defaults, problem := arguments(action.Spec.Arguments, given)
+	if problem != "" {
+		return nil, &Blocked{Reason: v1alpha1.ReasonInvalidArgument, Waiting: "for a plan with valid arguments",
+			Message: problem + " Create the plan anew: its arguments cannot be changed."}
+	}
+	pinned := &v1alpha1.PinnedAction{
+		ActionUID: action.UID, ActionGeneration: action.Generation, Defaults: defaults,
+		MaxParallel:   ptr.Deref(action.Spec.MaxParallel, defaultParallel),
+		MaxReversions: ptr.Deref(action.Spec.MaxReversions, defaultReversions),
+	}
+	for i, phase := range specs(action) {
+		if phase == nil {
+			continue
+		}
+		resolved := v1alpha1.PinnedPhase{Name: order[i], Needed: needed(phase), TimeoutSeconds: ptr.Deref(phase.TimeoutSeconds, 0)}
+		for _, name := range phase.Strategies {
+			strategy, exists := strategies[name]
+			if !exists {
+				return nil, &Blocked{Reason: v1alpha1.ReasonStrategyMissing, Waiting: "for strategy " + name,
+					Message: fmt.Sprintf("Strategy %s, which %s of action %s runs, does not exist in namespace %s; create it.", name, order[i], action.Name, action.Namespace)}
+			}
+			resolved.Strategies = append(resolved.Strategies, v1alpha1.StrategyReference{Name: name, UID: strategy.UID, Generation: strategy.Generation})
+		}
+		pinned.Phases = append(pinned.Phases, resolved)
+	}
+	return pinned, nil
+}
+
+// needed is how many runs of a phase have to succeed.
+func needed(phase *v1alpha1.PhaseSpec) int32 {
+	switch phase.Success.Policy {
+	case v1alpha1.SuccessAny:
+		return 1
+	case v1alpha1.SuccessAtLeast:
+		return ptr.Deref(phase.Success.Count, 1)
+	default:
+		return int32(len(phase.Strategies))
+	}
+}
+
+// arguments gives what is taken for the arguments that are not given, or says which one is wrong.
+func arguments(declared []v1alpha1.ActionArgument, given []v1alpha1.RunArgument) (defaults []v1alpha1.RunArgument, problem string) {
+	for _, argument := range given {
+		if !slices.ContainsFunc(declared, func(d v1alpha1.ActionArgument) bool { return d.Name == argument.Name }) {
+			return nil, fmt.Sprintf("Argument %s is not one of the action's (%s).", argument.Name, names(declared))
+		}
+	}
+	for i := range declared {
+		d := &declared[i]
+		at := slices.IndexFunc(given, func(g v1alpha1.RunArgument) bool { return g.Name == d.Name })
+		value := ""
+		switch {
+		case at >= 0:
+			value = given[at].Value
+		case d.Default != nil:
+			value = *d.Default
+			defaults = append(defaults, v1alpha1.RunArgument{Name: d.Name, Value: value})
+		case d.Presence == v1alpha1.ArgumentRequired:
+			return nil, fmt.Sprintf("Argument %s is required.", d.Name)
+		default:
+			continue
+		}
+		if problem := check(d, value); problem != "" {
+			return nil, fmt.Sprintf("Argument %s %s.", d.Name, problem)
+		}
+	}
+	return defaults, ""
+}
+
+func names(declared []v1alpha1.ActionArgument) string {
+	if len(declared) == 0 {
+		return "which has none"
+	}
+	names := make([]string, len(declared))
+	for i := range declared {
+		names[i] = declared[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// check says what is wrong with a value, or nothing.
+func check(d *v1alpha1.ActionArgument, value string) string {
+	switch d.Type {
+	case v1alpha1.ArgumentInteger:
+		if _, err := strconv.ParseInt(value, 10, 64); err != nil {
+			return "must be an integer"
+		}
+	case v1alpha1.ArgumentNumber:
+		if _, err := strconv.ParseFloat(value, 64); err != nil {
+			return "must be a number"
+		}
+	case v1alpha1.ArgumentBoolean:
+		if value != "true" && value != "false" {
+			return "must be true or false"
+		}
+	}
+	if len(d.Values) > 0 && !slices.Contains(d.Values, value) {
+		return "must be one of " + strings.Join(d.Values, ", ")
+	}
+	if d.Pattern == "" {
+		return ""
+	}
+	pattern, err := regexp.Compile(`\A(?:` + d.Pattern + `)\z`)
+	if err != nil {
+		return fmt.Sprintf("has the pattern %s in its action, which is no regular expression: mend the action", d.Pattern)
+	}
+	if !pattern.MatchString(value) {
+		return "must match " + d.Pattern
+	}
+	return ""
+}

@@ -1,0 +1,167 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// waiting says in a few words what the plan waits for.
+func (p *planner) waiting() string {
+	s := p.status
+	switch {
+	case s.State == queued && s.DuplicateOf != nil:
+		return truncate("for nothing: "+s.DuplicateOf.Name+" has the same key", longestMessage)
+	case s.State == queued && p.desired.Blocked != nil:
+		return truncate(p.desired.Blocked.Waiting, longestMessage)
+	case p.ending != nil:
+		return "for runs to end"
+	case s.State == processing:
+		return truncate(p.waitingForRuns(), longestMessage)
+	case s.State == complete:
+		return "for approval of " + string(after(s.CurrentPhase))
+	case s.State == errored:
+		return "for a retry or a revert"
+	case s.State == constrained && p.lastReason() == v1alpha1.ReasonReversionLimit:
+		return "for an end: no reversion is left"
+	case s.State == constrained:
+		return truncate("for a reset of "+strings.Join(p.strategiesWith(v1alpha1.RunSkipped), ", ")+" and a retry", longestMessage)
+	default:
+		return ""
+	}
+}
+
+func (p *planner) waitingForRuns() string {
+	phase := p.pinned()
+	if phase == nil {
+		return ""
+	}
+	ended := 0
+	var stuck []string
+	for _, listed := range p.status.Runs {
+		if listed.Outcome != "" {
+			ended++
+		} else if run := p.runs[listed.Name]; run.Stuck != "" {
+			stuck = append(stuck, listed.Strategy+" "+run.Stuck)
+		}
+	}
+	text := fmt.Sprintf("for %d of %d runs", len(phase.Strategies)-ended, len(phase.Strategies))
+	if len(stuck) > 0 {
+		text += ": " + strings.Join(stuck, ", ")
+	}
+	return text
+}
+
+// last is the newest entry of the history: why the plan is as it is.
+func (p *planner) last() v1alpha1.PlanHistoryEntry {
+	if n := len(p.status.History); n > 0 {
+		return p.status.History[n-1]
+	}
+	return v1alpha1.PlanHistoryEntry{}
+}
+
+func (p *planner) lastReason() string { return p.last().Reason }
+
+// conditions says what is true of the plan: exactly one of Ready, Reconciling and Stalled is True.
+func (p *planner) conditions() {
+	s, last := p.status, p.last()
+	switch {
+	case s.State == queued:
+		p.beQueued()
+	case p.ending != nil:
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonEnding, "What still runs is being ended.")
+	case s.State == processing:
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonProcessing, fmt.Sprintf("%s waits %s.", s.CurrentPhase, s.Waiting))
+	case s.State == complete:
+		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonAwaitingApproval,
+			fmt.Sprintf("%s has succeeded; %s begins when spec.targetPhase is raised to it.", s.CurrentPhase, after(s.CurrentPhase)))
+	case s.State == applied:
+		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonApplied, last.Message)
+	default:
+		p.be(v1alpha1.ConditionStalled, last.Reason, last.Message)
+	}
+	for i, conditionType := range []string{v1alpha1.ConditionStrategized, v1alpha1.ConditionExecuted, v1alpha1.ConditionApplied} {
+		if slices.Contains(s.Completed, order[i]) {
+			p.set(conditionType, metav1.ConditionTrue, v1alpha1.ReasonPhaseComplete, "")
+		} else {
+			p.set(conditionType, metav1.ConditionFalse, v1alpha1.ReasonPending, "")
+		}
+	}
+	if s.State == complete {
+		p.set(v1alpha1.ConditionAwaitingApproval, metav1.ConditionTrue, v1alpha1.ReasonAwaitingApproval, "Raise spec.targetPhase to "+string(after(s.CurrentPhase))+".")
+	} else {
+		p.set(v1alpha1.ConditionAwaitingApproval, metav1.ConditionFalse, string(s.State), "")
+	}
+	p.beSuccessful()
+	p.beInConflict()
+}
+
+func (p *planner) beQueued() {
+	blocked := p.desired.Blocked
+	switch {
+	case p.status.DuplicateOf != nil:
+		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonDuplicate, p.duplicateMessage())
+	case blocked != nil:
+		p.be(v1alpha1.ConditionStalled, blocked.Reason, blocked.Message)
+	default:
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonPending, "")
+	}
+}
+
+func (p *planner) beSuccessful() {
+	s, last := p.status, p.last()
+	switch s.State {
+	case applied:
+		p.set(v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ReasonApplied, "")
+	case errored, constrained, cancelled:
+		p.set(v1alpha1.ConditionSucceeded, metav1.ConditionFalse, last.Reason, last.Message)
+	default:
+		p.set(v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
+	}
+}
+
+func (p *planner) beInConflict() {
+	conflict := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionConflict)
+	switch {
+	case p.status.DuplicateOf != nil:
+		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonDuplicate, p.duplicateMessage())
+	case p.taken != "":
+		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken,
+			fmt.Sprintf("StrategyRun %s is not of this plan. Delete it, and retry.", p.taken))
+	case conflict == nil || conflict.Status != metav1.ConditionTrue || p.status.Attempt != p.record.Attempt:
+		p.set(v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict, "")
+	default: // until the next attempt
+		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, conflict.Reason, conflict.Message)
+	}
+}
+
+func (p *planner) duplicateMessage() string {
+	return fmt.Sprintf("Plan %s has the same idempotencyKey and was there before: this plan never begins. Delete it, or give it another key.", p.status.DuplicateOf.Name)
+}
+
+// be makes one of the three True and the others False.
+func (p *planner) be(which, reason, message string) {
+	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		status := metav1.ConditionFalse
+		if conditionType == which {
+			status = metav1.ConditionTrue
+		}
+		p.set(conditionType, status, reason, message)
+	}
+}
+
+func (p *planner) set(conditionType string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&p.status.Conditions, metav1.Condition{
+		Type: conditionType, Status: status, Reason: cmp.Or(reason, v1alpha1.ReasonPending), Message: truncate(message, longestNote),
+		ObservedGeneration: p.desired.Generation, LastTransitionTime: metav1.NewTime(p.now),
+	})
+}

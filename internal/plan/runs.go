@@ -1,0 +1,241 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// observe puts on record what the listed runs came to.
+func (p *planner) observe() {
+	for i := range p.status.Runs {
+		listed := &p.status.Runs[i]
+		if listed.Outcome != "" {
+			continue
+		}
+		run, exists := p.runs[listed.Name]
+		switch {
+		case run.Taken:
+			p.taken = listed.Name
+			listed.Outcome, listed.Message = v1alpha1.RunFailed, "An object that is not of this plan has its name."
+		case exists:
+			listed.UID, listed.Outcome, listed.Message = run.UID, run.Outcome, truncate(run.Message, longestMessage)
+			if run.Outcome == "" {
+				listed.Message = ""
+			}
+		case listed.UID != "":
+			// Its finalizer was taken off by force.
+			listed.Outcome, listed.Message = v1alpha1.RunWasCancelled, "The run was deleted."
+		}
+	}
+}
+
+// strays are runs of this plan that are not on its list: of an older attempt, created by a manager that did not know of the newer.
+func (p *planner) strays() []Run {
+	var strays []Run
+	for _, name := range slices.Sorted(maps.Keys(p.runs)) {
+		run := p.runs[name]
+		if run.Kept && !run.Taken && p.listed(name) == nil {
+			strays = append(strays, run)
+		}
+	}
+	return strays
+}
+
+func (p *planner) listed(name string) *v1alpha1.PlanRun {
+	for i := range p.status.Runs {
+		if p.status.Runs[i].Name == name {
+			return &p.status.Runs[i]
+		}
+	}
+	return nil
+}
+
+// verdict is what the outcomes so far mean for the phase, whatever the others come to.
+func (p *planner) verdict() signal {
+	phase := p.pinned()
+	if phase == nil {
+		return succeed
+	}
+	count := map[v1alpha1.RunOutcome]int{}
+	for _, run := range p.status.Runs {
+		count[run.Outcome]++
+	}
+	total, needed := len(phase.Strategies), int(phase.Needed)
+	skipped, cancelled := count[v1alpha1.RunSkipped], count[v1alpha1.RunWasCancelled]
+	failed := count[v1alpha1.RunFailed] + count[v1alpha1.RunTimedOut]
+	deadline, limited := p.deadline()
+	switch {
+	case count[v1alpha1.RunSucceeded] >= needed:
+		return succeed
+	case skipped > 0 && total-failed-cancelled-skipped < needed && total-failed >= needed:
+		// Those that were cancelled may have been so for the sake of those that were skipped.
+		return skip
+	case total-failed-cancelled-skipped < needed && limited && !p.now.Before(deadline) && failed+skipped == 0:
+		return expire // what was cancelled was so because of the time
+	case total-failed-cancelled-skipped < needed:
+		return fail
+	case limited && !p.now.Before(deadline):
+		return expire
+	default:
+		return none
+	}
+}
+
+// deadline is when the phase has to be over, if it has to.
+func (p *planner) deadline() (time.Time, bool) {
+	phase, started := p.pinned(), p.status.PhaseStartedAt
+	if phase == nil || phase.TimeoutSeconds == 0 || started == nil {
+		return time.Time{}, false
+	}
+	return started.Add(time.Duration(phase.TimeoutSeconds) * time.Second), true
+}
+
+// drained asks what lives to end, and says whether nothing lives.
+func (p *planner) drained() bool {
+	living := 0
+	for _, listed := range p.status.Runs {
+		run, exists := p.runs[listed.Name]
+		if listed.Outcome != "" || !exists {
+			continue
+		}
+		living++
+		if !run.Cancelling && !slices.Contains(p.step.Cancel, run.Name) {
+			p.step.Cancel = append(p.step.Cancel, run.Name)
+		}
+	}
+	for _, run := range p.strays() {
+		if run.Outcome == "" {
+			living++
+		}
+	}
+	return living == 0
+}
+
+// settle takes what was never created off the list, and keeps what the others came to.
+func (p *planner) settle() {
+	s := p.status
+	s.Runs = slices.DeleteFunc(s.Runs, func(run v1alpha1.PlanRun) bool { return run.Outcome == "" })
+	if len(s.Runs) == 0 {
+		s.Runs = nil
+		return
+	}
+	s.Results = slices.DeleteFunc(s.Results, func(r v1alpha1.PlanResult) bool { return r.Phase == s.CurrentPhase })
+	for _, run := range s.Runs {
+		s.Results = append(s.Results, v1alpha1.PlanResult{
+			Run: run.Name, Strategy: run.Strategy, Phase: s.CurrentPhase, Attempt: s.Attempt, Outcome: run.Outcome, Message: run.Message,
+		})
+	}
+}
+
+// fill lists as many runs of the phase as may live, and asks for those that do not exist.
+func (p *planner) fill() {
+	phase := p.pinned()
+	if p.status.State != v1alpha1.PlanProcessing || p.ending != nil || phase == nil {
+		return
+	}
+	s := p.status
+	for i := len(s.Runs); i < len(phase.Strategies) && p.living() < int(s.Pinned.MaxParallel); i++ {
+		s.Runs = append(s.Runs, v1alpha1.PlanRun{
+			Name: RunName(p.desired.Name, p.desired.UID, s.Attempt, s.CurrentPhase, i), Strategy: phase.Strategies[i].Name,
+		})
+	}
+	for _, listed := range s.Runs {
+		if _, exists := p.runs[listed.Name]; exists || listed.Outcome != "" {
+			continue
+		}
+		p.step.Create = append(p.step.Create, RunRequest{Name: listed.Name, Strategy: listed.Strategy, Phase: s.CurrentPhase, Attempt: s.Attempt})
+	}
+}
+
+// living counts what lives or is about to.
+func (p *planner) living() int {
+	living := 0
+	for _, listed := range p.status.Runs {
+		if listed.Outcome == "" {
+			living++
+		}
+	}
+	for _, run := range p.strays() {
+		if run.Outcome == "" {
+			living++
+		}
+	}
+	return living
+}
+
+// endStrays ends what nobody waits for.
+func (p *planner) endStrays() {
+	for _, run := range p.strays() {
+		if run.Outcome == "" && !run.Cancelling {
+			p.step.Cancel = append(p.step.Cancel, run.Name)
+		}
+	}
+}
+
+// release lets go whose outcome is on record, or interests nobody.
+func (p *planner) release() {
+	for _, listed := range p.status.Runs {
+		if run := p.runs[listed.Name]; listed.Outcome != "" && run.Kept && !run.Taken {
+			p.step.Release = append(p.step.Release, run.Name)
+		}
+	}
+	for _, run := range p.strays() {
+		if run.Outcome == "" {
+			continue
+		}
+		p.step.Release = append(p.step.Release, run.Name)
+		known := slices.ContainsFunc(p.record.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == run.Name }) ||
+			slices.ContainsFunc(p.status.Results, func(r v1alpha1.PlanResult) bool { return r.Run == run.Name })
+		if !known && run.Outcome != v1alpha1.RunWasCancelled {
+			p.tell(true, v1alpha1.ReasonResultIgnored, fmt.Sprintf("Run %s of an older attempt ended, %s, and is ignored.", run.Name, run.Outcome))
+		}
+	}
+}
+
+// ignoreResults says which results of the attempt that is given up are thrown away.
+func (p *planner) ignoreResults() {
+	if p.status.State != v1alpha1.PlanProcessing {
+		return
+	}
+	var names []string
+	for _, run := range p.status.Runs {
+		if run.Outcome != "" && run.Outcome != v1alpha1.RunWasCancelled {
+			names = append(names, fmt.Sprintf("%s (%s)", run.Name, run.Outcome))
+		}
+	}
+	if len(names) > 0 {
+		p.tell(true, v1alpha1.ReasonResultIgnored, fmt.Sprintf("Attempt %d was given up; ignored are: %s.", p.status.Attempt, strings.Join(names, ", ")))
+	}
+}
+
+// strategiesWith are the strategies of the listed runs with that outcome.
+func (p *planner) strategiesWith(outcome v1alpha1.RunOutcome) []string {
+	var names []string
+	for _, run := range p.status.Runs {
+		if run.Outcome == outcome {
+			names = append(names, run.Strategy)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// failures says which strategies did not succeed, and how.
+func (p *planner) failures() string {
+	var parts []string
+	for _, outcome := range []v1alpha1.RunOutcome{v1alpha1.RunFailed, v1alpha1.RunTimedOut, v1alpha1.RunSkipped, v1alpha1.RunWasCancelled} {
+		if names := p.strategiesWith(outcome); len(names) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", strings.Join(names, ", "), outcome))
+		}
+	}
+	return cmp.Or(strings.Join(parts, "; "), "no run has succeeded")
+}

@@ -1,0 +1,259 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// signal is what is asked of a plan, or has happened to it.
+type signal string
+
+const (
+	none signal = ""
+	// begin: what the plan needs is there.
+	begin signal = "begin"
+	// approve: the target phase lets the next phase begin.
+	approve signal = "approve"
+	// succeed, fail, expire and skip: what the runs of the phase came to, the time it had, and that breakers keep it from succeeding.
+	succeed signal = "succeed"
+	fail    signal = "fail"
+	expire  signal = "expire"
+	skip    signal = "skip"
+	// retry, resume, revert and refuse: somebody asks for it; refuse is a revert that is one too many, resume a retry of what has succeeded.
+	retry  signal = "retry"
+	resume signal = "resume"
+	revert signal = "revert"
+	refuse signal = "refuse"
+	// cancel: somebody asks for the end.
+	cancel signal = "cancel"
+)
+
+// row is one transition. It is taken when the plan is in one of the states and phases and the signal is there.
+type row struct {
+	states []v1alpha1.PlanState
+	// phases is empty for all.
+	phases []v1alpha1.PlanPhase
+	on     signal
+	// drain ends what runs first; the plan stays as it is until all of it has ended.
+	drain bool
+	// do changes the status beside the state, and says why in words.
+	do func(*planner) string
+	// to is the state after it; empty when the plan stays as it is.
+	to     v1alpha1.PlanState
+	reason string
+}
+
+const (
+	queued      = v1alpha1.PlanQueued
+	processing  = v1alpha1.PlanProcessing
+	complete    = v1alpha1.PlanComplete
+	applied     = v1alpha1.PlanApplied
+	errored     = v1alpha1.PlanErrored
+	constrained = v1alpha1.PlanConstrained
+	cancelled   = v1alpha1.PlanCancelled
+
+	strategize = v1alpha1.PhaseStrategize
+	execute    = v1alpha1.PhaseExecute
+	apply      = v1alpha1.PhaseApply
+)
+
+type (
+	states = []v1alpha1.PlanState
+	phases = []v1alpha1.PlanPhase
+)
+
+// table is all that can happen to a plan; what is not here does not happen.
+var table []row
+
+func init() { // the functions look at the table themselves
+	table = []row{
+		{states{queued}, nil, begin, false, (*planner).begin, processing, v1alpha1.ReasonBegun},
+
+		{states{processing}, phases{strategize, execute}, succeed, true, (*planner).succeed, complete, v1alpha1.ReasonPhaseComplete},
+		{states{processing}, phases{apply}, succeed, true, (*planner).succeed, applied, v1alpha1.ReasonApplied},
+		{states{processing}, nil, fail, true, (*planner).fail, errored, v1alpha1.ReasonPhaseFailed},
+		{states{processing}, nil, expire, true, (*planner).expire, errored, v1alpha1.ReasonTimedOut},
+		{states{processing}, nil, skip, true, (*planner).skip, constrained, v1alpha1.ReasonCircuitOpen},
+
+		{states{complete}, phases{strategize, execute}, approve, false, (*planner).advance, processing, v1alpha1.ReasonApproved},
+
+		{states{processing, errored, constrained}, nil, retry, true, (*planner).retry, processing, v1alpha1.ReasonRetried},
+		{states{complete, applied}, nil, retry, false, (*planner).ignoreRetry, "", v1alpha1.ReasonRequestIgnored},
+		{states{constrained}, phases{strategize, execute}, resume, false, (*planner).resume, complete, v1alpha1.ReasonResumed},
+		{states{constrained}, phases{apply}, resume, false, (*planner).resume, applied, v1alpha1.ReasonResumed},
+
+		{states{processing, complete, errored, constrained}, phases{execute}, revert, true, (*planner).revert, processing, v1alpha1.ReasonReverted},
+		{states{processing, applied, errored, constrained}, phases{apply}, revert, true, (*planner).revert, processing, v1alpha1.ReasonReverted},
+		{states{errored, constrained}, phases{strategize}, revert, true, (*planner).revert, processing, v1alpha1.ReasonReverted},
+		{states{processing, complete}, phases{strategize}, revert, false, (*planner).ignoreRevert, "", v1alpha1.ReasonRequestIgnored},
+
+		{states{processing, complete, errored, constrained}, phases{execute}, refuse, true, (*planner).refuse, constrained, v1alpha1.ReasonReversionLimit},
+		{states{processing, applied, errored, constrained}, phases{apply}, refuse, true, (*planner).refuse, constrained, v1alpha1.ReasonReversionLimit},
+		{states{errored, constrained}, phases{strategize}, refuse, true, (*planner).refuse, constrained, v1alpha1.ReasonReversionLimit},
+		{states{processing, complete}, phases{strategize}, refuse, false, (*planner).ignoreRevert, "", v1alpha1.ReasonRequestIgnored},
+
+		{states{queued, processing, complete, errored, constrained}, nil, cancel, true, (*planner).cancel, cancelled, v1alpha1.ReasonCancelled},
+	}
+}
+
+// find gives the row for where the plan is, or nothing.
+func find(state v1alpha1.PlanState, phase v1alpha1.PlanPhase, on signal) *row {
+	for i := range table {
+		r := &table[i]
+		if r.on == on && slices.Contains(r.states, state) && (len(r.phases) == 0 || slices.Contains(r.phases, phase)) {
+			return r
+		}
+	}
+	return nil
+}
+
+// signal is the most urgent of what is asked and what has happened.
+func (p *planner) signal() signal {
+	s, d := p.status, p.desired
+	switch {
+	case d.Cancelled:
+		return cancel
+	case s.State == queued && d.Pinned != nil && d.Blocked == nil && s.DuplicateOf == nil:
+		return begin
+	case s.State == queued || s.State == cancelled:
+		return none
+	case d.RevertToken != "" && d.RevertToken != s.ObservedRevertToken:
+		if s.Reversions >= s.Pinned.MaxReversions {
+			return refuse
+		}
+		return revert
+	case d.RetryToken != "" && d.RetryToken != s.ObservedRetryToken:
+		if s.State == constrained && slices.Contains(s.Completed, s.CurrentPhase) {
+			return resume
+		}
+		return retry
+	case s.State == processing:
+		return p.verdict()
+	case s.State == complete && after(s.CurrentPhase) != "" && rank(d.Target) > rank(s.CurrentPhase):
+		return approve
+	default:
+		return none
+	}
+}
+
+// move takes one row of the table, if there is one and nothing has to end before.
+func (p *planner) move() bool {
+	on := p.signal()
+	if on == none {
+		return false
+	}
+	r := find(p.status.State, p.status.CurrentPhase, on)
+	if r == nil {
+		return false
+	}
+	if r.drain && !p.drained() {
+		p.ending = r
+		return false
+	}
+	if r.drain {
+		p.settle()
+	}
+	message := r.do(p)
+	if r.to == "" {
+		p.tell(true, r.reason, message)
+		return true
+	}
+	p.status.State = r.to
+	p.note(r.reason, message)
+	return true
+}
+
+func (p *planner) begin() string {
+	s := p.status
+	s.Pinned = p.desired.Pinned.DeepCopy()
+	s.Attempt = 1
+	// What was asked for before the beginning is no request.
+	s.ObservedRetryToken, s.ObservedRevertToken = p.desired.RetryToken, p.desired.RevertToken
+	return p.enter(strategize)
+}
+
+// enter begins a phase. Its runs are listed once nothing more is to happen.
+func (p *planner) enter(phase v1alpha1.PlanPhase) string {
+	s := p.status
+	started := metav1.NewMicroTime(p.now)
+	s.CurrentPhase, s.PhaseStartedAt, s.Runs = phase, &started, nil
+	return fmt.Sprintf("%s begins, attempt %d.", phase, s.Attempt)
+}
+
+func (p *planner) advance() string { return p.enter(after(p.status.CurrentPhase)) }
+
+func (p *planner) succeed() string {
+	s := p.status
+	s.Completed = append(s.Completed, s.CurrentPhase)
+	if p.pinned() == nil {
+		return fmt.Sprintf("%s has nothing to do.", s.CurrentPhase)
+	}
+	return fmt.Sprintf("%s has succeeded.", s.CurrentPhase)
+}
+
+func (p *planner) fail() string {
+	return fmt.Sprintf("%s has failed: %s.", p.status.CurrentPhase, p.failures())
+}
+
+func (p *planner) expire() string {
+	return fmt.Sprintf("%s has taken longer than the %d seconds that it may.", p.status.CurrentPhase, p.pinned().TimeoutSeconds)
+}
+
+func (p *planner) skip() string {
+	return fmt.Sprintf("%s cannot succeed, as breakers are open: %s. Mend the cause and reset them, then retry.",
+		p.status.CurrentPhase, strings.Join(p.strategiesWith(v1alpha1.RunSkipped), ", "))
+}
+
+func (p *planner) retry() string {
+	p.ignoreResults()
+	s := p.status
+	s.ObservedRetryToken = p.desired.RetryToken
+	s.Attempt++
+	return p.enter(s.CurrentPhase)
+}
+
+func (p *planner) ignoreRetry() string {
+	p.status.ObservedRetryToken = p.desired.RetryToken
+	return fmt.Sprintf("%s has succeeded: there is nothing to retry.", p.status.CurrentPhase)
+}
+
+func (p *planner) resume() string {
+	p.status.ObservedRetryToken = p.desired.RetryToken
+	return fmt.Sprintf("%s has succeeded, and counts again.", p.status.CurrentPhase)
+}
+
+func (p *planner) revert() string {
+	p.ignoreResults()
+	s := p.status
+	from := s.CurrentPhase
+	// A retry that was asked for as well is carried out with it.
+	s.ObservedRevertToken, s.ObservedRetryToken = p.desired.RevertToken, p.desired.RetryToken
+	s.Attempt++
+	s.Reversions++
+	s.Completed, s.Results = nil, nil
+	message := fmt.Sprintf("Back from %s. %s", from, p.enter(strategize))
+	if p.desired.RevertReason != "" {
+		message += " " + p.desired.RevertReason
+	}
+	return message
+}
+
+func (p *planner) ignoreRevert() string {
+	p.status.ObservedRevertToken = p.desired.RevertToken
+	return "Strategize can be reverted only when it has failed."
+}
+
+func (p *planner) refuse() string {
+	p.status.ObservedRevertToken = p.desired.RevertToken
+	return fmt.Sprintf("The plan was reverted %d times, which is as often as its action allows. Cancel it, or retry to go on from here.", p.status.Reversions)
+}
+
+func (p *planner) cancel() string { return "The plan was cancelled." }

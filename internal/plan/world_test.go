@@ -1,0 +1,261 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// world is a plan, its runs, and all that must hold of them at any time.
+type world struct {
+	g       Gomega
+	desired Desired
+	status  v1alpha1.PlanStatus
+	runs    map[string]Run
+	now     time.Time
+	events  []string
+	// created counts how often each run was created, ever.
+	created map[string]int
+	// highest is the highest target phase that the plan was ever given.
+	highest int
+}
+
+func newWorld(g Gomega, pinned *v1alpha1.PinnedAction) *world {
+	return &world{
+		g: g, now: start, runs: map[string]Run{}, created: map[string]int{},
+		desired: Desired{Name: "p", UID: "12345678-rest", Generation: 1, Target: strategize, Pinned: pinned},
+	}
+}
+
+// pinnedAction has so many strategies in each phase, all of which have to succeed; a phase without is missing.
+func pinnedAction(counts ...int) *v1alpha1.PinnedAction {
+	pinned := &v1alpha1.PinnedAction{ActionUID: "action", ActionGeneration: 1, MaxParallel: 4, MaxReversions: 1}
+	for i, count := range counts {
+		if count == 0 {
+			continue
+		}
+		phase := v1alpha1.PinnedPhase{Name: order[i], Needed: int32(count)}
+		for j := range count {
+			phase.Strategies = append(phase.Strategies, v1alpha1.StrategyReference{Name: fmt.Sprintf("s%d", j), UID: types.UID(fmt.Sprintf("s%d", j))})
+		}
+		pinned.Phases = append(pinned.Phases, phase)
+	}
+	return pinned
+}
+
+func (w *world) next() Step {
+	return Next(w.desired, w.status, w.views(), w.now)
+}
+
+// views are the runs that the controller would look at: listed, or with the finalizer.
+func (w *world) views() []Run {
+	var views []Run
+	for _, name := range slices.Sorted(maps.Keys(w.runs)) {
+		run := w.runs[name]
+		listed := slices.ContainsFunc(w.status.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == name })
+		if listed || run.Kept {
+			views = append(views, run)
+		}
+	}
+	return views
+}
+
+// step does one step wholly; with acts false the manager dies after the write.
+func (w *world) step(acts bool) bool {
+	step := w.next()
+	w.checkMove(&step)
+	changed := !equality.Semantic.DeepEqual(step.Status, w.status)
+	w.status = step.Status
+	if changed { // events are told after a write
+		for _, e := range step.Events {
+			w.events = append(w.events, e.Reason)
+		}
+	}
+	if acts {
+		changed = w.act(&step) || changed
+	}
+	w.check()
+	return changed
+}
+
+func (w *world) act(step *Step) (acted bool) {
+	for _, request := range step.Create {
+		acted = true
+		if _, exists := w.runs[request.Name]; !exists {
+			w.created[request.Name]++
+			w.runs[request.Name] = Run{Name: request.Name, UID: types.UID("uid-" + request.Name), Kept: true}
+		}
+	}
+	for _, name := range step.Cancel {
+		acted = true
+		run := w.runs[name]
+		run.Cancelling = true
+		w.runs[name] = run
+	}
+	for _, name := range step.Release {
+		acted = true
+		run := w.runs[name]
+		run.Kept = false
+		w.runs[name] = run
+	}
+	return acted
+}
+
+// settle steps until nothing happens any more.
+func (w *world) settle() *world {
+	for range 100 {
+		if !w.step(true) {
+			w.atRest()
+			return w
+		}
+	}
+	w.g.Expect(false).To(BeTrue(), "does not come to rest: %v", w.describe())
+	return w
+}
+
+// atRest checks what must hold when nothing more happens by itself.
+func (w *world) atRest() {
+	w.g.Expect(w.next().Events).To(BeEmpty(), "tells nothing at rest")
+}
+
+// ends ends a live run.
+func (w *world) ends(name string, outcome v1alpha1.RunOutcome) *world {
+	run, exists := w.runs[name]
+	w.g.Expect(exists).To(BeTrue(), "%s does not exist: %s", name, w.describe())
+	w.g.Expect(run.Outcome).To(BeEmpty(), "%s has ended", name)
+	run.Outcome, run.Message = outcome, "It ended."
+	w.runs[name] = run
+	return w
+}
+
+// obey ends all that was asked to end.
+func (w *world) obey() *world {
+	for name, run := range w.runs {
+		if run.Cancelling && run.Outcome == "" {
+			w.ends(name, v1alpha1.RunWasCancelled)
+		}
+	}
+	return w.settle()
+}
+
+// live are the runs that live.
+func (w *world) live() []string {
+	var live []string
+	for name, run := range w.runs {
+		if run.Outcome == "" {
+			live = append(live, name)
+		}
+	}
+	slices.Sort(live)
+	return live
+}
+
+func name(attempt int32, phase v1alpha1.PlanPhase, index int) string {
+	return RunName("p", "12345678-rest", attempt, phase, index)
+}
+
+// checkMove checks that a change of state is what some row of the table does.
+func (w *world) checkMove(step *Step) {
+	from := w.status
+	if from.State == "" {
+		from.State = queued
+	}
+	entries := step.Status.History
+	old := from.History
+	if len(entries) > 0 && len(old) > 0 { // the bounded list loses its oldest
+		at := slices.IndexFunc(entries, func(e v1alpha1.PlanHistoryEntry) bool { return equality.Semantic.DeepEqual(e, old[len(old)-1]) })
+		for i := len(entries) - 1; i > at; i-- {
+			if equality.Semantic.DeepEqual(entries[i], old[len(old)-1]) {
+				at = i
+			}
+		}
+		entries = entries[at+1:]
+	}
+	state, phase := from.State, from.CurrentPhase
+	for _, e := range entries {
+		known := slices.ContainsFunc(table, func(r row) bool {
+			return r.to == e.State && r.reason == e.Reason && slices.Contains(r.states, state) && (len(r.phases) == 0 || slices.Contains(r.phases, phase))
+		})
+		w.g.Expect(known).To(BeTrue(), "%s of %s became %s of %s for %s: no row says so", state, phase, e.State, e.Phase, e.Reason)
+		if e.Phase != phase && e.Phase != strategize {
+			w.g.Expect(rank(e.Phase)).To(Equal(rank(phase)+1), "a phase was left out")
+			w.g.Expect(rank(w.desired.Target)).To(BeNumerically(">=", rank(e.Phase)), "went through its gate")
+		}
+		state, phase = e.State, e.Phase
+	}
+	w.g.Expect(step.Status.State).To(Equal(state), "a change is not in the history")
+	w.g.Expect(step.Status.CurrentPhase).To(Equal(phase), "a change is not in the history")
+}
+
+// check checks what must hold at any time.
+func (w *world) check() {
+	s := &w.status
+	for name, count := range w.created {
+		w.g.Expect(count).To(Equal(1), "%s was created twice", name)
+	}
+	if s.Pinned != nil {
+		w.g.Expect(len(w.live())).To(BeNumerically("<=", int(s.Pinned.MaxParallel)), "lives: %v", w.live())
+		w.g.Expect(s.Reversions).To(BeNumerically("<=", s.Pinned.MaxReversions))
+	}
+	if s.State == cancelled || s.State == applied || s.State == complete {
+		w.g.Expect(w.live()).To(BeEmpty(), "%s with live runs", s.State)
+	}
+	for _, name := range w.live() {
+		listed := slices.ContainsFunc(s.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == name })
+		w.g.Expect(listed).To(BeTrue(), "%s lives and is not listed", name)
+	}
+	w.highest = max(w.highest, rank(w.desired.Target))
+	w.g.Expect(rank(s.CurrentPhase)).To(BeNumerically("<=", w.highest), "is beyond its gate")
+	w.g.Expect(slices.Contains(s.Completed, apply)).To(Equal(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionApplied)))
+	w.g.Expect(len(s.History)).To(BeNumerically("<=", longestHistory))
+	var are []string
+	for _, c := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		if meta.IsStatusConditionTrue(s.Conditions, c) {
+			are = append(are, c)
+		}
+	}
+	w.g.Expect(are).To(HaveLen(1), "exactly one is true: %v", s.Conditions)
+	for _, c := range s.Conditions {
+		w.g.Expect(c.Reason).NotTo(BeEmpty())
+	}
+}
+
+func (w *world) describe() string {
+	s := w.status
+	return fmt.Sprintf("%s %s attempt %d, %v live", s.CurrentPhase, s.State, s.Attempt, strings.Join(w.live(), ", "))
+}
+
+// is checks where the plan stands.
+func (w *world) is(phase v1alpha1.PlanPhase, state v1alpha1.PlanState, attempt int) *world {
+	w.g.Expect(w.status.CurrentPhase).To(Equal(phase), w.describe())
+	w.g.Expect(w.status.State).To(Equal(state), w.describe())
+	w.g.Expect(w.status.Attempt).To(BeEquivalentTo(attempt), w.describe())
+	return w
+}
+
+func (w *world) condition(conditionType string) metav1.Condition {
+	found := meta.FindStatusCondition(w.status.Conditions, conditionType)
+	w.g.Expect(found).NotTo(BeNil())
+	return *found
+}
+
+func gomega(t *testing.T) *WithT {
+	t.Helper()
+	return NewWithT(t)
+}

@@ -1,0 +1,111 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+)
+
+// The tests of this file are those of the process kinds, for a Strategy and its runs: whatever happens, every run is started once and counted once,
+// and the breaker stands where it would without the fault.
+
+func compareTales(t *testing.T, want, got []telling) {
+	t.Helper()
+	if diff := cmp.Diff(want[:len(got)], got); diff != "" {
+		t.Errorf("differs from the undisturbed run (-undisturbed +disturbed):\n%s", diff)
+	}
+}
+
+func TestTallyCrashAtEveryWriteAndAct(t *testing.T) {
+	want, calls := undisturbedTale(t)
+	for what, places := range map[string]int{"write": calls.writes, "act": calls.acts} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for n := 1; n <= places; n++ {
+				for when, after := range map[string]bool{"before": false, "after": true} {
+					t.Run(fmt.Sprintf("%s %d", when, n), func(t *testing.T) {
+						w := newTallyWorld(t, faults{})
+						fault := once(n, after, func() { w.struck = true })
+						if what == "write" {
+							w.faults.write = fault
+						} else {
+							w.faults.act = fault
+						}
+						compareTales(t, want, w.alone())
+						if !w.struck {
+							t.Error("the fault did not happen")
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+func TestTallyCrashesAtRandom(t *testing.T) {
+	want, _ := undisturbedTale(t)
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 3))
+			sometimes := func(int, bool) error {
+				if random.IntN(6) == 0 {
+					return errFault
+				}
+				return nil
+			}
+			compareTales(t, want, newTallyWorld(t, faults{write: sometimes, act: sometimes}).alone())
+		})
+	}
+}
+
+// TestTallyStaleReadAtEveryRead shows a manager at each read of its cache what was there one or two writes ago: one that has just come, at
+// every second read, for it reads more often.
+func TestTallyStaleReadAtEveryRead(t *testing.T) {
+	want, calls := undisturbedTale(t)
+	for _, forgetful := range []bool{false, true} {
+		t.Run(fmt.Sprintf("forgetful %v", forgetful), func(t *testing.T) {
+			t.Parallel()
+			for n := 1; n <= calls.reads; n += 7 {
+				lag := 1 + n%2
+				t.Run(fmt.Sprintf("read %d is %d old", n, lag), func(t *testing.T) {
+					w := newTallyWorld(t, faults{forgetful: forgetful})
+					w.faults.lag = func(read int) int {
+						if read != n {
+							return 0
+						}
+						w.struck = true
+						return lag
+					}
+					compareTales(t, want, w.alone())
+				})
+			}
+		})
+	}
+}
+
+func TestTallyStaleReadsAtRandom(t *testing.T) {
+	want, _ := undisturbedTale(t)
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 4))
+			// Of the many reads of a round one in eight is old, so that some rounds are not.
+			lag := func(int) int { return max(0, random.IntN(17)-14) }
+			compareTales(t, want, newTallyWorld(t, faults{lag: lag, forgetful: seed%2 == 0}).alone())
+		})
+	}
+}
+
+func TestUndisturbedTale(t *testing.T) {
+	told, calls := undisturbedTale(t)
+	g := NewWithT(t)
+	g.Expect(told).To(HaveLen(len(tale)))
+	t.Logf("%d writes, %d acts, %d reads", calls.writes, calls.acts, calls.reads)
+}

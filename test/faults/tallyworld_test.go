@@ -1,0 +1,236 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/controllers/strategy"
+	"github.com/berth-dev/berth/controllers/strategyrun"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// tallyWorld is a world with one Strategy and any number of its runs. It has the calls and the faults of world, and a past for each object.
+type tallyWorld struct {
+	*world
+	// history are the states of each object, oldest first; nil stands for none.
+	history map[string][]client.Object
+	// names are the runs of the story, in their order.
+	names []string
+	// soonEnds is the run whose process ends as soon as it is on record, with the exit code soonCode.
+	soonEnds string
+	soonCode int32
+}
+
+const strategyName = "lint"
+
+func newTallyWorld(t *testing.T, f faults) *tallyWorld {
+	t.Helper()
+	w := &tallyWorld{
+		world:   &world{WithT: NewWithT(t), t: t, faults: f, lagged: map[int]bool{}},
+		history: map[string][]client.Object{},
+	}
+	var cancel context.CancelFunc
+	w.ctx, cancel = context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	w.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	w.rt = fake.New(w.ctx, w.clock)
+	w.rt.Unguarded()
+	w.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Strategy{}, &v1alpha1.StrategyRun{}).
+		WithObjectTracker(clienttesting.NewObjectTracker(scheme, decoder)).Build()
+	return w
+}
+
+// tallier is a manager: it counts and it runs.
+type tallier struct {
+	runs    *process.Reconciler
+	counter *strategy.Reconciler
+}
+
+// newTallier gives a manager without any memory.
+func (w *tallyWorld) newTallier(number int) *tallier {
+	cached, live := w.disturbedClient(number, true), w.disturbedClient(number, false)
+	return &tallier{
+		runs: &process.Reconciler{
+			Client: cached, Reader: live, Runtime: &disturbed{Runtime: w.rt, world: w.world}, Recorder: silent{}, Clock: w.clock,
+			Kind: strategyrun.New(cached, live, w.clock),
+		},
+		counter: &strategy.Reconciler{Client: cached, Reader: live, Recorder: silent{}, Clock: w.clock},
+	}
+}
+
+// reconcile lets the manager look at the strategy, or at a run.
+func (t *tallier) reconcile(ctx context.Context, name string) (ctrl.Result, error) {
+	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: name}}
+	if name == strategyName {
+		return t.counter.Reconcile(ctx, request)
+	}
+	return t.runs.Reconcile(ctx, request)
+}
+
+// disturbedClient gives a client whose calls are disturbed; what it reads from the cache may be old.
+func (w *tallyWorld) disturbedClient(number int, cache bool) client.Client {
+	turn := func() {
+		if w.faults.turn != nil {
+			w.faults.turn(number)
+		}
+	}
+	return interceptor.NewClient(w.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			turn()
+			if lag, disturbed := w.lag(number, cache); disturbed {
+				return w.asItWas(k.Name, lag, o)
+			}
+			return c.Get(ctx, k, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			turn()
+			runs, uncounted := list.(*v1alpha1.StrategyRunList), &client.ListOptions{}
+			uncounted.ApplyOptions(opts)
+			if uncounted.FieldSelector == nil {
+				return c.List(ctx, list, opts...)
+			}
+			lag, _ := w.lag(number, cache)
+			w.listUncounted(lag, runs)
+			return nil
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			turn()
+			return w.writes1(o, func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			turn()
+			return w.writes1(o, func() error { return c.Delete(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			turn()
+			return w.writes1(o, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
+	})
+}
+
+// lag says how old the next read of the cache is.
+func (w *tallyWorld) lag(number int, cache bool) (lag int, disturbed bool) {
+	if !cache || w.faults.lag == nil {
+		return 0, false
+	}
+	w.reads++
+	lag = w.faults.lag(w.reads)
+	w.lagged[number] = w.lagged[number] || lag > 0
+	return lag, true
+}
+
+// asItWas gives an object as it was some writes ago.
+func (w *tallyWorld) asItWas(name string, lag int, target client.Object) error {
+	past := w.history[name]
+	if len(past) == 0 || past[max(0, len(past)-1-lag)] == nil {
+		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("objects").GroupResource(), name)
+	}
+	was := past[max(0, len(past)-1-lag)].DeepCopyObject()
+	reflect.ValueOf(target).Elem().Set(reflect.ValueOf(was).Elem())
+	return nil
+}
+
+// listUncounted is the index of the cache: all runs that have the finalizer.
+func (w *tallyWorld) listUncounted(lag int, list *v1alpha1.StrategyRunList) {
+	for _, name := range w.names {
+		run := &v1alpha1.StrategyRun{}
+		if err := w.asItWas(name, lag, run); err == nil && controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+			list.Items = append(list.Items, *run)
+		}
+	}
+}
+
+// writes1 is a write to one object, before and after which the manager may die.
+func (w *tallyWorld) writes1(object client.Object, do func() error) error {
+	name := object.GetName()
+	w.writes++
+	n := w.writes
+	if w.faults.write != nil {
+		if err := w.faults.write(n, false); err != nil {
+			return err
+		}
+	}
+	run, isRun := object.(*v1alpha1.StrategyRun)
+	var resolved *v1alpha1.ProcessSpec
+	if isRun {
+		resolved = run.Resolved
+	}
+	err := do()
+	if isRun {
+		run.Resolved = resolved // a real client leaves alone what is no part of an answer
+	}
+	w.note(name)
+	if err == nil && w.faults.write != nil {
+		return w.faults.write(n, true)
+	}
+	return err
+}
+
+// note keeps an object as it is now, for caches that are behind.
+func (w *tallyWorld) note(name string) {
+	object := w.now(name)
+	past := w.history[name]
+	if last := len(past) - 1; last >= 0 && object != nil && past[last] != nil && past[last].GetResourceVersion() == object.GetResourceVersion() {
+		return
+	}
+	w.history[name] = append(past, object)
+}
+
+// now gives an object as it is, or nil.
+func (w *tallyWorld) now(name string) client.Object {
+	var object client.Object = &v1alpha1.StrategyRun{}
+	if name == strategyName {
+		object = &v1alpha1.Strategy{}
+	}
+	if err := w.api.Get(w.ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, object); err != nil {
+		w.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		return nil
+	}
+	return object
+}
+
+func (w *tallyWorld) strategyNow() *v1alpha1.Strategy {
+	s, _ := w.now(strategyName).(*v1alpha1.Strategy)
+	return s
+}
+
+func (w *tallyWorld) runNow(name string) *v1alpha1.StrategyRun {
+	run, _ := w.now(name).(*v1alpha1.StrategyRun)
+	return run
+}
+
+// everything are the names of all that there is.
+func (w *tallyWorld) everything() []string { return append(slices.Clone(w.names), strategyName) }
+
+// awake are the names of all that something may still happen to, which saves most of the time: restsIn looks at the rest.
+func (w *tallyWorld) awake() []string {
+	return slices.DeleteFunc(w.everything(), func(name string) bool {
+		past := w.history[name]
+		last := past[len(past)-1]
+		if last == nil {
+			return true
+		}
+		r, isRun := last.(*v1alpha1.StrategyRun)
+		return isRun && r.Status.Outcome != "" && len(r.Finalizers) == 1 && r.DeletionTimestamp.IsZero() &&
+			(r.Status.Pinned == nil || r.Status.Pinned.TTLSecondsAfterFinished == nil)
+	})
+}

@@ -1,0 +1,172 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var _ = Describe("a Strategy", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	newStrategy := func(ctx context.Context, change func(*v1alpha1.StrategySpec)) *v1alpha1.Strategy {
+		strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lint"}}
+		strategy.Spec.Process = v1alpha1.ProcessTemplate{Command: []string{"lint", "$(ARG_DIR)"}, Env: []v1alpha1.EnvVar{{Name: "MODE", Value: "fast"}}}
+		change(&strategy.Spec)
+		Expect(k8s.Create(ctx, strategy)).To(Succeed())
+		return strategy
+	}
+	newRun := func(ctx context.Context, name string) *v1alpha1.StrategyRun {
+		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		run.Spec.StrategyRef.Name = "lint"
+		run.Spec.Arguments = []v1alpha1.RunArgument{{Name: "dir", Value: "/srv; rm -rf /"}}
+		Expect(k8s.Create(ctx, run)).To(Succeed())
+		return run
+	}
+	runs := func(ctx context.Context, run *v1alpha1.StrategyRun) {
+		GinkgoHelper()
+		Eventually(func(g Gomega) {
+			get(ctx, g, run)
+			g.Expect(run.Status.Process).NotTo(BeNil())
+		}).Should(Succeed())
+	}
+	ends := func(ctx context.Context, run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
+		GinkgoHelper()
+		Eventually(func(g Gomega) {
+			get(ctx, g, run)
+			g.Expect(run.Status.Outcome).To(Equal(outcome))
+			g.Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerCount), "it was counted")
+		}).Should(Succeed())
+	}
+	counts := func(ctx context.Context, strategy *v1alpha1.Strategy, state v1alpha1.BreakerState, failures int, totals v1alpha1.StrategyTotals) {
+		GinkgoHelper()
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
+			g.Expect(strategy.Status.Breaker).NotTo(BeNil())
+			g.Expect(strategy.Status.Breaker.State).To(Equal(state))
+			g.Expect(strategy.Status.Breaker.Failures).To(BeEquivalentTo(failures))
+			g.Expect(strategy.Status.Totals).To(Equal(totals))
+			g.Expect(strategy.Status.Counted).To(BeEmpty())
+		}).Should(Succeed())
+	}
+
+	It("runs once, is counted once, and is left alone", func(ctx context.Context) {
+		strategy := newStrategy(ctx, func(*v1alpha1.StrategySpec) {})
+		run := newRun(ctx, "one")
+		runs(ctx, run)
+		process, _ := rt.Process(run.UID)
+		Expect(process.Command).To(Equal([]string{"lint", "/srv; rm -rf /"}), "an argument stays one")
+		Expect(process.Env).To(ContainElements("MODE=fast", "ARG_DIR=/srv; rm -rf /"))
+		Expect(run.Status.Pinned.UID).To(Equal(strategy.UID))
+
+		rt.Exit(run.UID, runtime.Exit{Known: true})
+		ends(ctx, run, v1alpha1.RunSucceeded)
+		restsAs(run, status.CurrentStatus)
+		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Succeeded: 1})
+		staysUnwritten(ctx, run)
+		Expect(rt.Count(run.UID, "Start")).To(Equal(1))
+		Expect(k8s.Delete(ctx, run)).To(Succeed())
+		isGone(ctx, run)
+	})
+
+	It("opens at the threshold, skips without a process, and counts anew after a reset", func(ctx context.Context) {
+		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.Breaker.FailureThreshold = ptr.To[int32](2) })
+		late := newRun(ctx, "late")
+		runs(ctx, late)
+		for i := range 2 {
+			run := newRun(ctx, fmt.Sprintf("failed-%d", i))
+			runs(ctx, run)
+			rt.Exit(run.UID, runtime.Exit{Known: true, Code: 1})
+			ends(ctx, run, v1alpha1.RunFailed)
+			restsAs(run, status.FailedStatus)
+		}
+		counts(ctx, strategy, v1alpha1.BreakerOpen, 2, v1alpha1.StrategyTotals{Failed: 2})
+
+		skipped := newRun(ctx, "skipped")
+		ends(ctx, skipped, v1alpha1.RunSkipped)
+		Expect(rt.Count(skipped.UID, "Start")).To(BeZero())
+		restsAs(skipped, status.FailedStatus)
+		staysUnwritten(ctx, skipped)
+
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
+			strategy.Spec.ResetToken = "again"
+			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
+		}).Should(Succeed())
+		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 2, SkippedCircuitOpen: 1})
+		rt.Exit(late.UID, runtime.Exit{Known: true, Code: 1})
+		ends(ctx, late, v1alpha1.RunFailed)
+		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 3, SkippedCircuitOpen: 1})
+	})
+
+	It("ends what takes too long, what is cancelled and what is deleted", func(ctx context.Context) {
+		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) {
+			spec.TimeoutSeconds = ptr.To[int32](1)
+			spec.Breaker.FailureThreshold = ptr.To[int32](9)
+		})
+		slow := newRun(ctx, "slow")
+		ends(ctx, slow, v1alpha1.RunTimedOut)
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
+			strategy.Spec.TimeoutSeconds = nil
+			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
+		}).Should(Succeed())
+		cancelled := newRun(ctx, "cancelled")
+		runs(ctx, cancelled)
+		change(ctx, cancelled, func() { cancelled.Spec.State = v1alpha1.RunCancelled })
+		ends(ctx, cancelled, v1alpha1.RunWasCancelled)
+		deleted := newRun(ctx, "deleted")
+		runs(ctx, deleted)
+		Expect(k8s.Delete(ctx, deleted)).To(Succeed())
+		isGone(ctx, deleted)
+		counts(ctx, strategy, v1alpha1.BreakerClosed, 1, v1alpha1.StrategyTotals{TimedOut: 1, Cancelled: 2})
+	})
+
+	It("keeps runs waiting while it is missing or disabled, and lets them go with it", func(ctx context.Context) {
+		run := newRun(ctx, "early")
+		Expect(stalls(ctx, run, v1alpha1.ReasonStrategyMissing)).To(ContainSubstring("create it"))
+		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.State = v1alpha1.StrategyDisabled })
+		stalls(ctx, run, v1alpha1.ReasonDisabled)
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
+			strategy.Spec.State = v1alpha1.StrategyEnabled
+			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
+		}).Should(Succeed())
+		runs(ctx, run)
+		Expect(k8s.Delete(ctx, strategy)).To(Succeed())
+		rt.Exit(run.UID, runtime.Exit{Known: true})
+		ends(ctx, run, v1alpha1.RunSucceeded)
+	})
+
+	It("keeps no more finished runs than its history allows", func(ctx context.Context) {
+		newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.HistoryLimit = ptr.To[int32](1) })
+		for i := range 3 {
+			run := newRun(ctx, fmt.Sprintf("run-%d", i))
+			runs(ctx, run)
+			rt.Exit(run.UID, runtime.Exit{Known: true})
+			Eventually(func(g Gomega) {
+				err := k8s.Get(ctx, client.ObjectKeyFromObject(run), run)
+				g.Expect(err != nil || run.Status.Outcome == v1alpha1.RunSucceeded).To(BeTrue())
+			}).Should(Succeed())
+		}
+		Eventually(func(g Gomega) {
+			left := &v1alpha1.StrategyRunList{}
+			g.Expect(k8s.List(ctx, left, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(left.Items).To(HaveLen(1))
+			g.Expect(left.Items[0].Name).To(Equal("run-2"))
+		}).Should(Succeed())
+	})
+})

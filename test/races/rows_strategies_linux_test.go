@@ -1,0 +1,139 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = row("R14", "creates at once: different names are all there, of one name there is one winner", func(ctx context.Context) {
+	const creators, names = 20, 5
+	var won [names]atomic.Int32
+	var winners [names]atomic.Int32
+	all(creators, func(i int) error {
+		if err := k8s.Create(ctx, newStrategy(fmt.Sprintf("mine-%d", i), 3)); err != nil {
+			return err
+		}
+		for n := range names {
+			shared := newStrategy(fmt.Sprintf("shared-%d", n), int32(i+1))
+			switch err := k8s.Create(ctx, shared); {
+			case err == nil:
+				won[n].Add(1)
+				winners[n].Store(int32(i + 1))
+			case !apierrors.IsAlreadyExists(err):
+				return err
+			}
+		}
+		return nil
+	})
+	for n := range names {
+		Expect(won[n].Load()).To(Equal(int32(1)), "one winner of shared-%d", n)
+		s, err := strategyNow(ctx, newStrategy(fmt.Sprintf("shared-%d", n), 1))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(*s.Spec.Breaker.FailureThreshold).To(Equal(winners[n].Load()), "one winner, and what it asked for stays")
+		Expect(s.Generation).To(Equal(int64(1)))
+	}
+	var list v1alpha1.StrategyList
+	Expect(k8s.List(ctx, &list, client.InNamespace(y.namespace))).To(Succeed())
+	Expect(list.Items).To(HaveLen(creators + names))
+})
+
+var _ = row("R22", "all operations on strategies and runs end, whatever else goes on", func(ctx context.Context) {
+	shared := newStrategy("shared", 3)
+	Expect(k8s.Create(ctx, shared)).To(Succeed())
+	const clients, rounds = 8, 2
+	all(clients, func(i int) error {
+		for round := range rounds {
+			if err := useStrategies(ctx, shared, fmt.Sprintf("c%d-%d", i, round)); err != nil {
+				return fmt.Errorf("an operation does not end: %w", err)
+			}
+		}
+		return nil
+	})
+	last := countsTo(ctx, shared, 3*clients*rounds)
+	Expect(sum(last.Status.Totals)).To(Equal(3 * clients * rounds))
+})
+
+// useStrategies does all that a client can do: its own strategy comes and goes, the shared one is reset while others use it.
+func useStrategies(ctx context.Context, shared *v1alpha1.Strategy, name string) error {
+	own := newStrategy(name, 1)
+	if err := k8s.Create(ctx, own); err != nil {
+		return err
+	}
+	gate := gateFile(name)
+	ended, failed, cancelled := newRun(shared, name+"-ok", 0, ""), newRun(shared, name+"-bad", 1, ""), newRun(shared, name+"-cancelled", 0, gate)
+	mine := newRun(own, name+"-mine", 1, "")
+	for _, r := range []*v1alpha1.StrategyRun{ended, failed, cancelled, mine} {
+		if err := k8s.Create(ctx, r); err != nil {
+			return err
+		}
+	}
+	if err := apply(ctx, cancelled, `{"spec":{"state":"Cancelled"}}`); err != nil {
+		return err
+	}
+	if err := reset(ctx, shared, name); err != nil {
+		return err
+	}
+	for _, r := range []*v1alpha1.StrategyRun{ended, failed, cancelled, mine} {
+		if _, err := settled(ctx, r); err != nil {
+			return err
+		}
+	}
+	if err := patiently(ctx, func() error { return k8s.Delete(ctx, own) }); err != nil {
+		return err
+	}
+	if err := patiently(ctx, func() error { return k8s.Delete(ctx, mine) }); err != nil {
+		return err
+	}
+	return until(ctx, func() (bool, error) {
+		_, err := runNow(ctx, mine)
+		return apierrors.IsNotFound(err), err
+	})
+}
+
+var _ = row("R32", "a run that is alive is never counted as failed, whatever becomes of managers", func(ctx context.Context) {
+	s := newStrategy("long", 1)
+	Expect(k8s.Create(ctx, s)).To(Succeed())
+	gate := gateFile("long")
+	runs := make([]*v1alpha1.StrategyRun, 6)
+	for i := range runs {
+		runs[i] = newRun(s, fmt.Sprintf("long-%d", i), 0, gate)
+		Expect(k8s.Create(ctx, runs[i])).To(Succeed())
+	}
+	fly(ctx, runs)
+	alive := func() error {
+		for _, r := range runs {
+			now, err := runNow(ctx, r)
+			if err == nil && now.Status.Outcome != "" {
+				err = fmt.Errorf("%s lives, and was counted as failed: %s", r.Name, now.Status.Outcome)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for range 3 {
+		y.halt() // nobody is there
+		Expect(alive()).To(Succeed())
+		y.start()
+		for _, r := range runs { // and the new one looks at each
+			Expect(apply(ctx, r, fmt.Sprintf(`{"metadata":{"annotations":{"look":"%d"}}}`, len(y.stateDirs)))).To(Succeed())
+		}
+		Consistently(ctx, alive).Should(Succeed())
+	}
+	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
+	last := countsTo(ctx, s, len(runs))
+	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: int64(len(runs))}), "none that was alive was counted as failed")
+	ranOnce(runs)
+})

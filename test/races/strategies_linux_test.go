@@ -1,0 +1,205 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// newStrategy gives a strategy whose runs are called, and end, as their arguments say: see newRun.
+func newStrategy(name string, threshold int32) *v1alpha1.Strategy {
+	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+	s.Spec.Process.Command = command("$(ARG_NAME)", "-exit", "$(ARG_EXIT)", "-after", "$(ARG_AFTER)")
+	s.Spec.Breaker.FailureThreshold = ptr.To(threshold)
+	s.Spec.HistoryLimit = ptr.To[int32](10000)
+	return s
+}
+
+// newRun gives a run that ends with that exit code; with a gate, when that file is there.
+func newRun(s *v1alpha1.Strategy, name string, exit int, gate string) *v1alpha1.StrategyRun {
+	r := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
+	r.Spec.StrategyRef.Name = s.Name
+	r.Spec.Arguments = []v1alpha1.RunArgument{{Name: "name", Value: name}, {Name: "exit", Value: strconv.Itoa(exit)}, {Name: "after", Value: gate}}
+	return r
+}
+
+func gateFile(name string) string { return filepath.Join(y.dir, name+".gate") }
+
+// strategyNow and runNow read anew.
+func strategyNow(ctx context.Context, s *v1alpha1.Strategy) (*v1alpha1.Strategy, error) {
+	fresh := &v1alpha1.Strategy{}
+	err := k8s.Get(ctx, client.ObjectKeyFromObject(s), fresh)
+	if err == nil && fresh.Status.Breaker == nil {
+		fresh.Status.Breaker = &v1alpha1.StrategyBreakerStatus{}
+	}
+	return fresh, err
+}
+
+func runNow(ctx context.Context, r *v1alpha1.StrategyRun) (*v1alpha1.StrategyRun, error) {
+	fresh := &v1alpha1.StrategyRun{}
+	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(r), fresh)
+}
+
+// countsTo waits until a strategy has counted so many runs, and no more are under way; what it says then is what it comes to.
+func countsTo(ctx context.Context, s *v1alpha1.Strategy, runs int) *v1alpha1.Strategy {
+	GinkgoHelper()
+	var last *v1alpha1.Strategy
+	Eventually(ctx, func(g Gomega) {
+		var err error
+		last, err = strategyNow(ctx, s)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(sum(last.Status.Totals)).To(BeNumerically(">=", runs))
+		g.Expect(last.Status.Counted).To(BeEmpty())
+	}).Should(Succeed(), func() string { return fmt.Sprintf("%s counts %d runs; it is %+v", s.Name, runs, last.Status.Totals) })
+	return last
+}
+
+func sum(t v1alpha1.StrategyTotals) int {
+	return int(t.Succeeded + t.Failed + t.TimedOut + t.Cancelled + t.SkippedCircuitOpen)
+}
+
+// settled gives the outcome of a run once it has one, for goroutines.
+func settled(ctx context.Context, r *v1alpha1.StrategyRun) (v1alpha1.RunOutcome, error) {
+	var outcome v1alpha1.RunOutcome
+	err := until(ctx, func() (bool, error) {
+		fresh, err := runNow(ctx, r)
+		outcome = fresh.Status.Outcome
+		return err == nil && outcome != "", err
+	})
+	if err != nil {
+		return "", fmt.Errorf("%s has no outcome: %w", r.Name, err)
+	}
+	return outcome, nil
+}
+
+// fly waits until all these runs have a process that has begun.
+func fly(ctx context.Context, runs []*v1alpha1.StrategyRun) {
+	GinkgoHelper()
+	Eventually(ctx, func() int {
+		begun := map[string]bool{}
+		for _, note := range notes("starts", "") {
+			begun[note.name] = true
+		}
+		return len(slices.DeleteFunc(slices.Clone(runs), func(r *v1alpha1.StrategyRun) bool { return begun[r.Name] }))
+	}).Should(BeZero(), "runs that have not begun")
+}
+
+// ranOnce checks that each of these runs has been executed exactly once, whatever its object says.
+func ranOnce(runs []*v1alpha1.StrategyRun) {
+	GinkgoHelper()
+	times := map[string]int{}
+	for _, note := range notes("starts", "") {
+		times[note.name]++
+	}
+	for _, r := range runs {
+		Expect(times[r.Name]).To(Equal(1), "one execution of %s", r.Name)
+	}
+}
+
+func reset(ctx context.Context, s *v1alpha1.Strategy, token string) error {
+	return apply(ctx, s, fmt.Sprintf(`{"spec":{"resetToken":%q}}`, token))
+}
+
+// states collects every state that a strategy is in, as a client sees it that watches from the beginning.
+type states struct {
+	mu   sync.Mutex
+	seen []*v1alpha1.Strategy
+}
+
+// watchStrategy sees all that happens to a strategy that was just created, until the row ends.
+func watchStrategy(ctx context.Context, s *v1alpha1.Strategy) *states {
+	GinkgoHelper()
+	all := &states{}
+	ctx, cancel := context.WithCancel(ctx)
+	watcher, err := k8s.Watch(ctx, &v1alpha1.StrategyList{}, client.InNamespace(s.Namespace),
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: s.ResourceVersion}})
+	Expect(err).NotTo(HaveOccurred())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for event := range watcher.ResultChan() {
+			if now, ok := event.Object.(*v1alpha1.Strategy); ok && now.UID == s.UID && now.Status.Breaker != nil {
+				all.mu.Lock()
+				all.seen = append(all.seen, now.DeepCopy())
+				all.mu.Unlock()
+			}
+		}
+	}()
+	DeferCleanup(func() {
+		watcher.Stop()
+		cancel()
+		<-ended
+	})
+	return all
+}
+
+// upTo waits until the state with that version was seen, and gives all until then.
+func (s *states) upTo(ctx context.Context, last *v1alpha1.Strategy) []*v1alpha1.Strategy {
+	GinkgoHelper()
+	Eventually(ctx, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.ContainsFunc(s.seen, func(o *v1alpha1.Strategy) bool { return o.ResourceVersion == last.ResourceVersion })
+	}).Should(BeTrue(), "the watch comes to the end")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.seen)
+}
+
+// openExactly checks that a breaker was open in exactly those states in which there were as many failures as it allows.
+func openExactly(all []*v1alpha1.Strategy, threshold int32) {
+	GinkgoHelper()
+	for _, o := range all {
+		b := o.Status.Breaker
+		Expect(b.State == v1alpha1.BreakerOpen).To(Equal(b.Failures >= threshold),
+			"open exactly from the threshold on, at every read: %s after %d failures of %d", b.State, b.Failures, threshold)
+	}
+}
+
+// inOrder counts the runs one after the other, in the order in which the states list them, and holds every state against that.
+func inOrder(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy, threshold int32) {
+	GinkgoHelper()
+	list := &v1alpha1.StrategyRunList{}
+	Expect(k8s.List(ctx, list, client.InNamespace(s.Namespace))).To(Succeed())
+	runs := map[types.UID]*v1alpha1.StrategyRun{}
+	for i := range list.Items {
+		runs[list.Items[i].UID] = &list.Items[i]
+	}
+	counted, failures, epoch := map[types.UID]bool{}, int32(0), int64(0)
+	for _, o := range all {
+		if o.Status.Epoch > epoch {
+			epoch, failures = o.Status.Epoch, 0
+		}
+		for _, uid := range o.Status.Counted {
+			if counted[uid] {
+				continue
+			}
+			counted[uid] = true
+			r := runs[uid]
+			Expect(r).NotTo(BeNil(), "a run that was counted is there")
+			switch outcome := r.Status.Outcome; {
+			case r.Status.Pinned.Epoch != epoch:
+			case outcome == v1alpha1.RunFailed:
+				failures++
+			case outcome == v1alpha1.RunSucceeded && failures < threshold:
+				failures = 0
+			}
+		}
+		Expect(o.Status.Breaker.Failures).To(Equal(failures), "what one run after the other gives, at version %s", o.ResourceVersion)
+	}
+}
