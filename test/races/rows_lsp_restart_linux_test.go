@@ -25,10 +25,10 @@ import (
 )
 
 // breathe keeps those who ask all the time from asking for nothing but the sake of it.
-func breathe(ctx context.Context) {
+func breathe(ctx context.Context, pause time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(5 * interval):
+	case <-time.After(pause):
 	}
 }
 
@@ -62,7 +62,7 @@ var _ = row("R23", "restart and health check: the answer is restarting, never no
 	runs(ctx, server, 1)
 	address := must(ctx, server).Status.Endpoint
 	checks := sing(ctx, 8, func(ctx context.Context, _, _ int) error {
-		defer breathe(ctx)
+		defer breathe(ctx, 5*interval)
 		return healthy(ctx, server, address)
 	})
 	for n := range int64(4) {
@@ -168,12 +168,13 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 	runs(ctx, server, 1)
 	address := must(ctx, server).Status.Endpoint
 	var token atomic.Int64
+	var asked [callers]atomic.Int64
 	readers := make([]*reader, callers/5)
 	for i := range readers {
 		readers[i] = joined(ctx, server, fmt.Sprintf("reader-%d", i))
 	}
 	calls := sing(ctx, callers, func(ctx context.Context, i, round int) error {
-		defer breathe(ctx)
+		defer breathe(ctx, 50*interval)
 		switch i % 5 {
 		case 0:
 			_, err := get(ctx, server)
@@ -181,12 +182,17 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 		case 1:
 			return healthy(ctx, server, address)
 		case 2:
-			if now := token.Load(); now > 0 {
+			// All of them want the restart that is due, once.
+			if now := token.Load(); asked[i].Swap(now) != now {
 				return set(ctx, server, restart, strconv.FormatInt(now, 10))
 			}
-			return nil
+			_, err := get(ctx, server)
+			return err
 		case 3:
-			return apply(ctx, server, running)
+			if round%8 == 7 {
+				return apply(ctx, server, running)
+			}
+			return healthy(ctx, server, address)
 		}
 		if round%8 == 7 {
 			late, err := join(ctx, server, fmt.Sprintf("late-%d-%d", i, round))

@@ -31,7 +31,7 @@ const (
 	// calm is how long something has to stay as it is.
 	calm = 500 * time.Millisecond
 	// specTime bounds one row; none needs a tenth of it on a good machine.
-	specTime = 4 * time.Minute
+	specTime = 8 * time.Minute
 )
 
 var (

@@ -54,13 +54,11 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	l.watch()
 	l.acting.Lock()
 	defer l.acting.Unlock()
-	l.mu.Lock()
-	if l.pending != nil && l.pending.Incarnation == incarnation && !l.offered {
-		l.pending, l.cancelled = nil, incarnation
-		l.mu.Unlock()
+	if l.takeBack(incarnation) {
 		r.tell(uid)
 		return nil
 	}
+	l.mu.Lock()
 	client, report, leaving := l.client, l.report, l.quitting || !l.keep
 	l.mu.Unlock()
 	switch {
@@ -76,6 +74,17 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 		err = errors.New(answer.Error)
 	}
 	return err
+}
+
+// takeBack cancels a start that the multiplexer has not been told of.
+func (l *link) takeBack(incarnation int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pending == nil || l.pending.Incarnation != incarnation || l.offered {
+		return false
+	}
+	l.pending, l.cancelled = nil, incarnation
+	return true
 }
 
 // serverLives says whether something of a server does.
