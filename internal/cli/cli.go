@@ -78,9 +78,9 @@ func (a *app) command(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
 		Short: "Keep sessions and dev servers running, as Kubernetes resources",
-		Long: "Berth keeps the processes that coding agents need: sessions (Instance) and dev servers (DevServer).\n" +
+		Long: "Berth keeps the processes that coding agents need: sessions (Instance) and dev servers (DevServer), and runs strategies (Strategy, StrategyRun).\n" +
 			"Each is a Kubernetes resource: kubectl apply says what should be there, and Berth makes it so.\n\n" +
-			"KIND is devserver (devservers, dsv) or instance (instances, inst).",
+			"KIND is devserver (devservers, dsv), instance (instances, inst) or strategyrun (strategyruns, srun); berth status knows strategy (strategies, strat), too.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -94,7 +94,7 @@ func (a *app) command(name string) *cobra.Command {
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
 		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(),
-		a.restartCommand(), a.stopCommand(), a.startCommand(), a.versionCommand(),
+		a.useCommand(), a.planCommand(), a.restartCommand(), a.stopCommand(), a.startCommand(), a.runCommand(), a.resetCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -203,8 +203,10 @@ func newObject(resource string) (client.Object, error) {
 		return &v1alpha1.DevServer{}, nil
 	case "instances":
 		return &v1alpha1.Instance{}, nil
+	case "strategyruns":
+		return &v1alpha1.StrategyRun{}, nil
 	default:
-		return nil, fmt.Errorf("there is no resource %q: use devservers or instances", resource)
+		return nil, fmt.Errorf("there is no resource %q: use devservers, instances or strategyruns", resource)
 	}
 }
 
