@@ -80,7 +80,7 @@ func (a *app) command(name string) *cobra.Command {
 		Short: "Keep sessions and dev servers running, as Kubernetes resources",
 		Long: "Berth keeps the processes that coding agents need: sessions (Instance) and dev servers (DevServer), and runs strategies (Strategy, StrategyRun).\n" +
 			"Each is a Kubernetes resource: kubectl apply says what should be there, and Berth makes it so.\n\n" +
-			"KIND is devserver (devservers, dsv), instance (instances, inst) or strategyrun (strategyruns, srun); berth status knows strategy (strategies, strat), too.",
+			"KIND is devserver (devservers, dsv), instance (instances, inst) or strategyrun (strategyruns, srun); berth status knows strategy (strategies), too.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -48,10 +48,12 @@ var kinds = []*kind{
 	},
 	{
 		singular: "strategyrun", plural: "strategyruns", short: "srun",
-		object:  func() process.Object { return &v1alpha1.StrategyRun{} },
-		list:    func() client.ObjectList { return &v1alpha1.StrategyRunList{} },
-		address: func(object process.Object) string { return "strategy/" + object.(*v1alpha1.StrategyRun).Spec.StrategyRef.Name },
-		once:    true,
+		object: func() process.Object { return &v1alpha1.StrategyRun{} },
+		list:   func() client.ObjectList { return &v1alpha1.StrategyRunList{} },
+		address: func(object process.Object) string {
+			return "strategy/" + object.(*v1alpha1.StrategyRun).Spec.StrategyRef.Name
+		},
+		once: true,
 	},
 }
 

@@ -60,7 +60,7 @@ func TestStrategyCommands(t *testing.T) {
 	}{
 		"status":                      {args: "status", out: []string{"strategy/lint", "CircuitOpen", "4 succeeded, 3 failed, 1 skipped", "strategyrun/bad", "strategy/lint: 3 failures"}},
 		"status of one":               {args: "status strategies/lint", out: []string{"strategy/lint"}},
-		"status of a strategy, none":  {args: "status strat/nope", code: 1, err: []string{"strategy/nope does not exist"}},
+		"status of a strategy, none":  {args: "status strategies/nope", code: 1, err: []string{"strategy/nope does not exist"}},
 		"status of runs":              {args: "status srun", out: []string{"strategyrun/bad     False     Failed    strategy/lint", "strategyrun/going"}},
 		"run":                         {args: "run lint --arg go-version=1.26 --arg x=a=b", out: []string{"strategyrun/lint-", "created"}},
 		"run of nothing":              {args: "run nope", code: 1, err: []string{"strategy/nope does not exist in namespace \"default\"", "berth status strategies"}},
