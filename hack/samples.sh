@@ -17,6 +17,7 @@ cp "$root"/config/samples/local/*.yaml "$root"/config/samples/plan/check-module.
 mkdir -p "$state/greeting" "$state/reports"
 cp -R "$root"/samples/greeting/. "$state/greeting/"
 sed "s|/srv/|$state/|" "$root/config/samples/plan/plan.yaml" > "$state/manifests/plan.yaml"
+sed "s|/srv/|$state/|" "$root/config/samples/strategy/strategy.yaml" > "$state/manifests/strategy.yaml"
 
 # The project is copied out of the checkout: node_modules would be in everybody's way there.
 vite() {

@@ -102,7 +102,7 @@ func awaitEstablished(ctx context.Context, api client.Client, config *rest.Confi
 		if err != nil {
 			return err
 		}
-		for _, kind := range kinds {
+		for _, kind := range shownKinds() {
 			if err := fresh.List(ctx, kind.list(), client.Limit(1)); err != nil {
 				return err
 			}

@@ -53,6 +53,9 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 	if err != nil {
 		return err
 	}
+	if err := refuseRuns(references, "restart"); err != nil {
+		return err
+	}
 	to, err := a.connect(flags)
 	if err != nil {
 		return err
@@ -142,7 +145,7 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 }
 
 func (a *app) stopCommand() *cobra.Command {
-	return a.stateCommand("stop", "Stop processes; the objects stay", v1alpha1.StateStopped, "is to be stopped")
+	return a.stateCommand("stop", "Stop processes, and cancel runs; the objects stay", v1alpha1.StateStopped, "is to be stopped")
 }
 
 func (a *app) startCommand() *cobra.Command {
@@ -162,12 +165,21 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 			if err != nil {
 				return err
 			}
+			if state == v1alpha1.StateRunning {
+				if err := refuseRuns(references, name); err != nil {
+					return err
+				}
+			}
 			to, err := a.connect(flags)
 			if err != nil {
 				return err
 			}
 			var errs []error
 			for _, ref := range references {
+				if ref.kind.once {
+					errs = append(errs, a.cancelRun(command.Context(), to, ref))
+					continue
+				}
 				if _, err := to.change(command.Context(), ref, map[string]any{"state": state}); err != nil {
 					errs = append(errs, err)
 					continue

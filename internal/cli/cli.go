@@ -77,10 +77,12 @@ func (e *usageError) Unwrap() error { return e.error }
 func (a *app) command(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
-		Short: "Keep sessions, dev servers and language servers running, as Kubernetes resources",
-		Long: "Berth keeps the processes that coding agents need: sessions (Instance), dev servers (DevServer) and language servers (LanguageServer).\n" +
+		Short: "Keep sessions, dev servers and language servers running, and carry plans out, as Kubernetes resources",
+		Long: "Berth keeps the processes that coding agents need: sessions (Instance), dev servers (DevServer) and language servers (LanguageServer), " +
+			"and carries out plans (Action, Plan) that run strategies (Strategy, StrategyRun).\n" +
 			"Each is a Kubernetes resource: kubectl apply says what should be there, and Berth makes it so.\n\n" +
-			"KIND is devserver (devservers, dsv), instance (instances, inst) or languageserver (languageservers, lsv).",
+			"KIND is devserver (devservers, dsv), instance (instances, inst), languageserver (languageservers, lsv) or strategyrun (strategyruns, srun); " +
+			"berth status knows strategy (strategies), too.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -94,7 +96,8 @@ func (a *app) command(name string) *cobra.Command {
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
 		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(),
-		a.restartCommand(), a.stopCommand(), a.startCommand(), a.lspCommand(), a.versionCommand(),
+		a.restartCommand(), a.stopCommand(), a.startCommand(), a.lspCommand(),
+		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -125,7 +125,10 @@ func (e *ender) record(ctx context.Context, object process.Object, number int64,
 			Incarnation: number, Reason: endReason, Deadline: metav1.NewMicroTime(e.clock.Now().Add(grace)),
 		}
 	}
-	const message = "berth up was ended; the next one starts the process again."
+	message := "berth up was ended; the next one starts the process again."
+	if _, once := object.(*v1alpha1.StrategyRun); once {
+		message = "berth up was ended, and the run with it: it is cancelled."
+	}
 	for kind, value := range map[string]metav1.ConditionStatus{
 		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionReconciling: metav1.ConditionTrue, v1alpha1.ConditionStalled: metav1.ConditionFalse,
 	} {

@@ -57,7 +57,7 @@ type fixture struct {
 func newFixture(objects ...client.Object) *fixture {
 	f := &fixture{out: &output{}, err: &output{}}
 	f.api = fake.NewClientBuilder().WithScheme(manager.Scheme()).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}).Build()
+		WithStatusSubresource(&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}).Build()
 	f.app = &app{
 		in: strings.NewReader(""), out: f.out, err: f.err, clock: clock.RealClock{},
 		connect: func(flags *connectionFlags) (*connection, error) {

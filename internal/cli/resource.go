@@ -27,6 +27,11 @@ type kind struct {
 	list                    func() client.ObjectList
 	// address is where or how a user reaches the object.
 	address func(process.Object) string
+	// once says that what has ended is over: nothing starts it again.
+	once bool
+	// shown and row are for kinds without a process, which have no object and no address.
+	shown func() client.Object
+	row   func(client.Object) row
 }
 
 var kinds = []*kind{
@@ -48,6 +53,15 @@ var kinds = []*kind{
 		list:    func() client.ObjectList { return &v1alpha1.LanguageServerList{} },
 		address: connectCommand,
 	},
+	{
+		singular: "strategyrun", plural: "strategyruns", short: "srun",
+		object: func() process.Object { return &v1alpha1.StrategyRun{} },
+		list:   func() client.ObjectList { return &v1alpha1.StrategyRunList{} },
+		address: func(object process.Object) string {
+			return "strategy/" + object.(*v1alpha1.StrategyRun).Spec.StrategyRef.Name
+		},
+		once: true,
+	},
 }
 
 // connectCommand is what an editor is told to run; nothing while there is nothing to connect to.
@@ -63,32 +77,44 @@ func connectCommand(object process.Object) string {
 	return command
 }
 
-func findKind(word string) (*kind, error) {
+// kindNamed gives the kind that is called so, or nil.
+func kindNamed(kinds []*kind, word string) *kind {
 	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group)
 	for _, kind := range kinds {
 		if word == kind.singular || word == kind.plural || word == kind.short {
-			return kind, nil
+			return kind
 		}
 	}
-	return nil, fmt.Errorf("there is no kind %q: use devserver, instance or languageserver", word)
+	return nil
+}
+
+func findKind(word string) (*kind, error) {
+	if kind := kindNamed(kinds, word); kind != nil {
+		return kind, nil
+	}
+	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver or strategyrun", word)
 }
 
 // reference is KIND/NAME; an empty name stands for all of the kind.
 type reference struct {
 	kind *kind
 	name string
+	// everything asks for finished runs too, however many there are.
+	everything bool
 }
 
 func (r reference) String() string { return r.kind.singular + "/" + r.name }
 
 // parseReference reads KIND/NAME.
-func parseReference(word string) (reference, error) {
+func parseReference(word string) (reference, error) { return parseReferenceOf(word, findKind) }
+
+func parseReferenceOf(word string, find func(string) (*kind, error)) (reference, error) {
 	kindWord, name, ok := strings.Cut(word, "/")
 	if !ok || name == "" || kindWord == "" || strings.Contains(name, "/") {
 		return reference{}, fmt.Errorf("%q is not KIND/NAME: write for example devserver/web", word)
 	}
-	kind, err := findKind(kindWord)
-	return reference{kind, name}, err
+	kind, err := find(kindWord)
+	return reference{kind: kind, name: name}, err
 }
 
 func parseReferences(words []string) ([]reference, error) {

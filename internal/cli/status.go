@@ -109,21 +109,21 @@ func parseWanted(args []string) ([]reference, error) {
 	var wanted []reference
 	for _, word := range args {
 		if strings.Contains(word, "/") {
-			parsed, err := parseReference(word)
+			parsed, err := parseReferenceOf(word, findShown)
 			if err != nil {
 				return nil, err
 			}
 			wanted = append(wanted, parsed)
 			continue
 		}
-		kind, err := findKind(word)
+		kind, err := findShown(word)
 		if err != nil {
 			return nil, err
 		}
-		wanted = append(wanted, reference{kind: kind})
+		wanted = append(wanted, reference{kind: kind, everything: true})
 	}
 	if len(args) == 0 {
-		for _, kind := range kinds {
+		for _, kind := range shownKinds() {
 			wanted = append(wanted, reference{kind: kind})
 		}
 	}
@@ -144,24 +144,22 @@ func (c *connection) rows(ctx context.Context, wanted []reference, cheap bool) (
 	var rows []row
 	for _, ref := range wanted {
 		if ref.name != "" {
-			object, err := c.get(ctx, ref)
+			one, err := c.getShown(ctx, ref)
 			if err != nil {
 				return nil, err
 			}
-			rows = append(rows, makeRow(ref.kind, object))
+			rows = append(rows, one)
 			continue
 		}
 		var opts []client.ListOption
 		if cheap {
 			opts = append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
 		}
-		objects, err := listAll(ctx, c.client, ref.kind, c.namespace, opts...)
+		some, err := listShown(ctx, c.client, ref.kind, c.namespace, ref.everything, opts...)
 		if err != nil {
 			return nil, err
 		}
-		for _, object := range objects {
-			rows = append(rows, makeRow(ref.kind, object))
-		}
+		rows = append(rows, some...)
 	}
 	return rows, nil
 }

@@ -16,8 +16,6 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -39,12 +37,7 @@ func makeRow(kind *kind, object process.Object) row {
 		ready: "Unknown", reason: v1alpha1.ReasonPending, address: clean(kind.address(object)),
 		restarts: strconv.FormatInt(status.RestartCount, 10), created: object.GetCreationTimestamp().Time,
 	}
-	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); condition != nil {
-		r.ready, r.reason = string(condition.Status), clean(condition.Reason)
-		if condition.Status != metav1.ConditionTrue {
-			r.message = clean(condition.Message)
-		}
-	}
+	r.judge(status.Conditions)
 	if object.GetDeletionTimestamp() != nil {
 		r.reason = v1alpha1.ReasonDeleting
 	}

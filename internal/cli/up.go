@@ -208,12 +208,10 @@ func (a *app) showTable(ctx context.Context, mgr *assembled) {
 	for {
 		var rows []row
 		var failed error
-		for _, kind := range kinds {
-			objects, err := listAll(ctx, mgr.GetClient(), kind, "")
+		for _, kind := range shownKinds() {
+			some, err := listShown(ctx, mgr.GetClient(), kind, "", false)
 			failed = errors.Join(failed, err)
-			for _, object := range objects {
-				rows = append(rows, makeRow(kind, object))
-			}
+			rows = append(rows, some...)
 		}
 		if failed == nil {
 			board.show(rows, a.clock.Now())

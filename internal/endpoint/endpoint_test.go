@@ -256,7 +256,7 @@ func TestWhoMay(t *testing.T) {
 		"attach forbidden":    {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/attach", status: 403, says: "may not create instances/attach"},
 		"impersonation":       {token: good, path: "/v1/namespaces/default/devservers/web/log", header: http.Header{"Impersonate-User": {"bob"}}, status: 403, says: "impersonation"},
 		"not there":           {token: good, path: "/v1/namespaces/default/devservers/none/log", status: 404, says: "devservers default/none does not exist"},
-		"no such resource":    {token: good, path: "/v1/namespaces/default/pods/web/log", status: 404, says: "use devservers, instances or languageservers"},
+		"no such resource":    {token: good, path: "/v1/namespaces/default/pods/web/log", status: 404, says: "use devservers, instances, languageservers or strategyruns"},
 		"no such path":        {token: good, path: "/v1/namespaces/default/devservers/web", status: 404},
 		"bad tail":            {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=-1", status: 400, says: "not negative"},
 		"tail and offset":     {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=1&offset=1", status: 400, says: "not both"},

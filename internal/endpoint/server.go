@@ -205,8 +205,10 @@ func newObject(resource string) (client.Object, error) {
 		return &v1alpha1.Instance{}, nil
 	case "languageservers":
 		return &v1alpha1.LanguageServer{}, nil
+	case "strategyruns":
+		return &v1alpha1.StrategyRun{}, nil
 	default:
-		return nil, fmt.Errorf("there is no resource %q: use devservers, instances or languageservers", resource)
+		return nil, fmt.Errorf("there is no resource %q: use devservers, instances, languageservers or strategyruns", resource)
 	}
 }
 

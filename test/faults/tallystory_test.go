@@ -46,7 +46,9 @@ var tale = []page{
 	}, counted("slow")},
 	{"an open breaker skips", func(w *tallyWorld) { w.createRun("skipped") }, counted("skipped")},
 	{"a reset, and one that began before it fails", func(w *tallyWorld) {
-		w.changeStrategy(func(s *v1alpha1.Strategy) { s.Spec.ResetToken, s.Spec.TTLSecondsAfterFinished = "again", ptr.To[int32](60) })
+		w.changeStrategy(func(s *v1alpha1.Strategy) {
+			s.Spec.ResetToken, s.Spec.TTLSecondsAfterFinished = "again", ptr.To[int32](60)
+		})
 		w.exit("flying", 1)
 	}, counted("flying")},
 	{"a run goes when its time is over", ends("passing", 0), gone("passing")},
@@ -272,4 +274,3 @@ func (w *tallyWorld) alone() []telling {
 	manager := w.newTallier(0)
 	return w.readTale(func(p page) { manager = w.settle(p, manager) })
 }
-

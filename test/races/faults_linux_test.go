@@ -30,6 +30,9 @@ type tooth struct {
 	noQuota bool // the limit is looked at before the create, by the client
 	noFront bool // clients talk to the server past its proxy
 	lingers bool // clients come by a relay that does not notice when they go
+
+	// patient says that the row takes its time and complains in the end.
+	patient bool
 }
 
 // teeth are all of them, one for every row.
@@ -51,10 +54,31 @@ var teeth = []tooth{
 		writes: (&convoy{}).join},
 	{row: "R13", without: "a stop that returns at once: it waits for the end", sees: "held up",
 		wrap: func(b backend) backend { return waitsForEnd{b} }},
+	{row: "R14", without: "a create that is refused when the name is taken: it changes what is there", sees: "one winner", all: true,
+		writes: func(next http.RoundTripper) http.RoundTripper { return upserts{next} }},
 	{row: "R16", without: "the lock of a status on the version that it was derived from", sees: "older than",
 		writes: func(next http.RoundTripper) http.RoundTripper { return stampsNewest{next} }},
+	{row: "R17", without: "the list of runs that were counted, between the count and the end of the finalizer", sees: "counts once", patient: true,
+		writes: func(next http.RoundTripper) http.RoundTripper {
+			return &forgetsCounted{next: next, tried: map[string]bool{}}
+		}},
+	{row: "R18", without: "the threshold: one more failure is let through", sees: "open exactly from the threshold", patient: true,
+		writes: func(next http.RoundTripper) http.RoundTripper { return changesStatus{next, opensLate} }},
+	{row: "R19", without: "one write for failures and breaker: a reader comes between them", sees: "at every read", patient: true,
+		writes: func(next http.RoundTripper) http.RoundTripper { return breakerInHalves{next} }},
+	{row: "R20", without: "the look past the cache: a run sees the breaker as it was once", sees: "no process", patient: true,
+		writes: func(next http.RoundTripper) http.RoundTripper {
+			return &remembersBreaker{next: next, first: map[string][]byte{}}
+		}},
+	{row: "R21", without: "epochs: what began before a reset counts after it", sees: "none that began before", patient: true,
+		writes: func(next http.RoundTripper) http.RoundTripper { return changesStatus{next, oneEpoch} }},
+	{row: "R22", without: "the freedom from locks: one is held while a run is let go that needs it, too", sees: "an operation does not end",
+		writes: func(next http.RoundTripper) http.RoundTripper { return nested{next, make(chan struct{}, 1)} }},
 	{row: "R28", without: "the clean-up of a start that fails", sees: "left behind",
 		wrap: func(b backend) backend { return &leaves{backend: b} }},
+	{row: "R32", without: "what outlives a manager: a process that it did not start itself is dead", sees: "counted as failed", forgets: true},
+	{row: "R33", without: "idempotent starts: asked twice, started twice", sees: "one execution", patient: true,
+		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
 	{row: "S02", without: "status by UID: it is remembered by name", sees: "of the object before",
 		writes: func(next http.RoundTripper) http.RoundTripper {
 			return &remembersName{next: next, last: map[string]any{}}

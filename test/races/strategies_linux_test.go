@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -65,7 +66,7 @@ func countsTo(ctx context.Context, s *v1alpha1.Strategy, runs int) *v1alpha1.Str
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(sum(last.Status.Totals)).To(BeNumerically(">=", runs))
 		g.Expect(last.Status.Counted).To(BeEmpty())
-	}).Should(Succeed(), func() string { return fmt.Sprintf("%s counts %d runs; it is %+v", s.Name, runs, last.Status.Totals) })
+	}).WithTimeout(time.Minute).Should(Succeed(), func() string { return fmt.Sprintf("%s counts %d runs; it is %+v", s.Name, runs, last.Status.Totals) })
 	return last
 }
 
@@ -166,8 +167,11 @@ func openExactly(all []*v1alpha1.Strategy, threshold int32) {
 	GinkgoHelper()
 	for _, o := range all {
 		b := o.Status.Breaker
-		Expect(b.State == v1alpha1.BreakerOpen).To(Equal(b.Failures >= threshold),
-			"open exactly from the threshold on, at every read: %s after %d failures of %d", b.State, b.Failures, threshold)
+		want := v1alpha1.BreakerClosed
+		if b.Failures >= threshold {
+			want = v1alpha1.BreakerOpen
+		}
+		Expect(b.State).To(Equal(want), "open exactly from the threshold on, at every read: %d failures of %d", b.Failures, threshold)
 	}
 }
 

@@ -1,0 +1,225 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// annotationReason keeps why somebody asked for something of a plan; it is for people.
+const annotationReason = "berth.dev/reason"
+
+const (
+	// changeTries is how often a change is decided anew because the plan went on meanwhile.
+	changeTries = 20
+	// answerTimeout is how long the manager has to look at the change before.
+	answerTimeout = 10 * time.Second
+	// planTimeout is how long --wait waits unless told otherwise.
+	planTimeout = time.Hour
+)
+
+// planPhases are in the order in which they take place.
+var planPhases = []v1alpha1.PlanPhase{v1alpha1.PhaseStrategize, v1alpha1.PhaseExecute, v1alpha1.PhaseApply}
+
+// phaseRank orders the phases; a plan that has not begun is at the first.
+func phaseRank(phase v1alpha1.PlanPhase) int { return max(slices.Index(planPhases, phase), 0) }
+
+func parsePhase(word string) (v1alpha1.PlanPhase, error) {
+	for _, phase := range planPhases {
+		if strings.EqualFold(word, string(phase)) {
+			return phase, nil
+		}
+	}
+	return "", fmt.Errorf("there is no phase %q: use strategize, execute or apply", word)
+}
+
+func (a *app) planCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "plan",
+		Short: "Show plans, and let them go on, begin again or end",
+		Long: "A plan is one use of an action: berth use begins one. It waits after each phase until the next is approved.\n\n" +
+			"NAME is that of a Plan, with or without plan/ before it.",
+	}
+	command.AddCommand(a.planStatusCommand(), a.planApproveCommand(), a.planCancelCommand(), a.planRetryCommand(), a.planRevertCommand())
+	return command
+}
+
+// planFlags are those of the commands that change a plan.
+type planFlags struct {
+	connectionFlags
+	reason, to string
+	wait       bool
+	timeout    time.Duration
+}
+
+func (f *planFlags) addWait(command *cobra.Command) {
+	command.Flags().BoolVar(&f.wait, "wait", false, "wait until the plan is where it may go, and fail when it won't get there")
+	command.Flags().DurationVar(&f.timeout, "timeout", planTimeout, "how long to wait")
+}
+
+func planName(word string) string { return strings.TrimPrefix(word, "plan/") }
+
+var errMissing = errors.New("does not exist")
+
+// plan reads a plan. One that is not there is named, with where it was looked for.
+func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, error) {
+	plan := &v1alpha1.Plan{}
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, plan)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("plan/%s %w in namespace %q: berth plan status shows what there is", name, errMissing, c.namespace)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read plan/%s: %w", name, err)
+	}
+	return plan, nil
+}
+
+// planReader is how a plan is read before a decision about it.
+type planReader func(context.Context, *connection, string) (*v1alpha1.Plan, error)
+
+// readPlan reads a plan as it is.
+func readPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {
+	return to.plan(ctx, name)
+}
+
+// answeredPlan reads a plan whose status is about its spec as it is now: on an older one nothing may be decided.
+func (a *app) answeredPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {
+	deadline := a.clock.NewTimer(answerTimeout)
+	defer deadline.Stop()
+	tick := a.clock.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		plan, err := to.plan(ctx, name)
+		if err != nil || plan.Status.ObservedGeneration >= plan.Generation {
+			return plan, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-deadline.C():
+			return nil, fmt.Errorf("plan/%s: what was asked of it before has not been answered yet: is a manager running? berth up or berth manager is one", name)
+		case <-tick.C():
+		}
+	}
+}
+
+// decision changes a plan as it is, and says what is so then; the error is why it must not be.
+type decision func(*v1alpha1.Plan) (string, error)
+
+// changePlan lets a decision be made on the newest plan, and writes it only if that is still the newest: of two people who approve the same
+// phase, the second approves nothing more.
+func (a *app) changePlan(
+	ctx context.Context, to *connection, name string, read planReader, decide decision,
+) (*v1alpha1.Plan, string, error) {
+	for range changeTries {
+		plan, err := read(ctx, to, name)
+		if err != nil {
+			return nil, "", err
+		}
+		base := plan.DeepCopy()
+		said, err := decide(plan)
+		if err != nil {
+			return nil, "", fmt.Errorf("plan/%s %w", name, err)
+		}
+		if equality.Semantic.DeepEqual(base.Spec, plan.Spec) {
+			return plan, said, nil
+		}
+		err = to.client.Patch(ctx, plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner))
+		if err == nil || !apierrors.IsConflict(err) {
+			if err != nil {
+				err = fmt.Errorf("change plan/%s: %w", name, err)
+			}
+			return plan, said, err
+		}
+	}
+	return nil, "", fmt.Errorf("plan/%s changes all the time: try again", name)
+}
+
+// request carries out one command on one plan.
+func (a *app) request(ctx context.Context, flags *planFlags, name string, decide func(*v1alpha1.Plan, string) (string, error)) error {
+	to, err := a.connect(&flags.connectionFlags)
+	if err != nil {
+		return err
+	}
+	token, err := newToken(a.clock.Now())
+	if err != nil {
+		return err
+	}
+	plan, said, err := a.changePlan(ctx, to, name, a.answeredPlan, func(plan *v1alpha1.Plan) (string, error) { return decide(plan, token) })
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", name, said)
+	if !flags.wait {
+		return nil
+	}
+	return a.awaitPlan(ctx, to, plan, flags.timeout)
+}
+
+// awaitPlan shows the plan until it is where it may go; the error is why it won't get there.
+func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan, patience time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := a.followPlan(limited, to, plan.Name, func(now *v1alpha1.Plan) (bool, error) {
+		if now.UID != plan.UID {
+			return false, fmt.Errorf("plan/%s was deleted, and there is another of that name", plan.Name)
+		}
+		return arrived(now, plan.Generation)
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("plan/%s was not done after %s: see berth plan status %s", plan.Name, patience, plan.Name)
+	}
+	return err
+}
+
+// arrived says whether the plan has done all that it may; the error is why it won't.
+func arrived(plan *v1alpha1.Plan, generation int64) (bool, error) {
+	s := &plan.Status
+	if s.ObservedGeneration < generation || meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReconciling) {
+		return false, nil
+	}
+	stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled)
+	switch {
+	case s.State == v1alpha1.PlanApplied:
+		return true, nil
+	case s.State == v1alpha1.PlanComplete:
+		return phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase), nil
+	case stalled != nil && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled):
+		return false, fmt.Errorf("plan/%s is %s: %s: %s", plan.Name, s.State, stalled.Reason, stalled.Message)
+	default:
+		return false, nil
+	}
+}
+
+// completePlans offers the names of the plans that are there.
+func (a *app) completePlans(flags *connectionFlags) cobra.CompletionFunc {
+	return func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		to, err := a.connect(flags)
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list := &v1alpha1.PlanList{}
+		if err := to.client.List(command.Context(), list, client.InNamespace(to.namespace)); err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []cobra.Completion
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

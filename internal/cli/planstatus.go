@@ -1,0 +1,157 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// followEvery is how often a plan that is followed is looked at.
+const followEvery = 500 * time.Millisecond
+
+func (a *app) planStatusCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var watch bool
+	command := &cobra.Command{
+		Use:   "status [NAME]",
+		Short: "Show a plan with its phases and runs, or all plans",
+		Long: "Status shows the phases of a plan, its attempts and runs, how they ended and how long they took.\n" +
+			"With -w it goes on showing what changes until the plan is applied or cancelled. Without NAME it lists the plans.",
+		Args:              needs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: a.completePlans(flags),
+		RunE: func(command *cobra.Command, args []string) error {
+			if watch && len(args) == 0 {
+				return &usageError{errors.New("-w needs the NAME of a plan; kubectl get plans -w watches all"), command.UsageString()}
+			}
+			to, err := a.connect(flags)
+			switch {
+			case err != nil:
+				return err
+			case len(args) == 0:
+				return a.listPlans(command.Context(), to)
+			case watch:
+				return a.followPlan(command.Context(), to, planName(args[0]), finished)
+			}
+			return a.showPlan(command.Context(), to, planName(args[0]))
+		},
+	}
+	flags.add(command)
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what changes")
+	return command
+}
+
+// finished says that nothing more happens to a plan, unless somebody reverts it.
+func finished(plan *v1alpha1.Plan) (bool, error) {
+	return plan.Status.State == v1alpha1.PlanApplied || plan.Status.State == v1alpha1.PlanCancelled, nil
+}
+
+func (a *app) listPlans(ctx context.Context, to *connection) error {
+	list := &v1alpha1.PlanList{}
+	if err := to.client.List(ctx, list, client.InNamespace(to.namespace)); err != nil {
+		return fmt.Errorf("list plans: %w", err)
+	}
+	if len(list.Items) == 0 {
+		a.say("there is no plan in namespace %s: berth use ACTION begins one", to.namespace)
+		return nil
+	}
+	slices.SortFunc(list.Items, func(a, b v1alpha1.Plan) int { return strings.Compare(a.Name, b.Name) })
+	cells := [][]string{{"NAME", "ACTION", "PHASE", "STATE", "WAITING", "AGE"}}
+	for i := range list.Items {
+		plan := &list.Items[i]
+		age := duration.HumanDuration(max(0, a.clock.Since(plan.CreationTimestamp.Time)))
+		cells = append(cells, []string{
+			plan.Name, plan.Spec.ActionRef.Name, string(plan.Status.CurrentPhase), string(plan.Status.State), clean(plan.Status.Waiting), age,
+		})
+	}
+	return a.print(align(cells))
+}
+
+func (a *app) print(lines []string) error {
+	_, err := fmt.Fprintln(a.out, strings.Join(lines, "\n"))
+	return err
+}
+
+func (a *app) showPlan(ctx context.Context, to *connection, name string) error {
+	plan, err := to.plan(ctx, name)
+	if err != nil {
+		return err
+	}
+	runs, err := to.runsOf(ctx, plan)
+	if err != nil {
+		return err
+	}
+	return a.print(newTree(plan, runs).lines(a.clock.Now()))
+}
+
+// runsOf are the runs of the plan that exist, those of older attempts included.
+func (c *connection) runsOf(ctx context.Context, plan *v1alpha1.Plan) ([]v1alpha1.StrategyRun, error) {
+	list := &v1alpha1.StrategyRunList{}
+	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.MatchingLabels{v1alpha1.LabelPlan: plan.Name}); err != nil {
+		return nil, fmt.Errorf("list the runs of plan/%s: %w", plan.Name, err)
+	}
+	return slices.DeleteFunc(list.Items, func(run v1alpha1.StrategyRun) bool {
+		owner := metav1.GetControllerOf(&run)
+		return owner == nil || owner.UID != plan.UID
+	}), nil
+}
+
+// followPlan shows a plan, in place on a terminal, else a line for all that changes, until that is enough. An API server that is away for a
+// while ends it only when it was never there.
+func (a *app) followPlan(ctx context.Context, to *connection, name string, enough func(*v1alpha1.Plan) (bool, error)) error {
+	board := newBoard(a.out, false)
+	tick := a.clock.NewTicker(followEvery)
+	defer tick.Stop()
+	for seen, failed := false, false; ; {
+		plan, tree, err := to.look(ctx, name)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && (!seen || errors.Is(err, errMissing)):
+			return err
+		case err != nil && !failed:
+			failed = true
+			a.say("%v; trying again", explain(err))
+		case err == nil:
+			seen, failed = true, false
+			now := a.clock.Now()
+			if board.size != nil {
+				board.draw(tree.lines(now))
+			} else {
+				tree.tell(board, now)
+			}
+			if done, err := enough(plan); done || err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C():
+		}
+	}
+}
+
+func (c *connection) look(ctx context.Context, name string) (*v1alpha1.Plan, *tree, error) {
+	plan, err := c.plan(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	runs, err := c.runsOf(ctx, plan)
+	if err != nil {
+		return nil, nil, err
+	}
+	return plan, newTree(plan, runs), nil
+}

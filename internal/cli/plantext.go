@@ -1,0 +1,66 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// brief says in a few words how a plan is.
+func brief(plan *v1alpha1.Plan) string {
+	s := &plan.Status
+	words := []string{string(cmp.Or(s.State, v1alpha1.PlanQueued))}
+	if s.CurrentPhase != "" {
+		words = []string{string(s.CurrentPhase), string(s.State)}
+	}
+	if s.Attempt > 1 {
+		words = append(words, fmt.Sprintf("(attempt %d)", s.Attempt))
+	}
+	if s.Waiting != "" {
+		words = append(words, "waits "+clean(s.Waiting))
+	}
+	return strings.Join(words, " ")
+}
+
+// remarks are why a plan does not go on, and what to do about it.
+func remarks(plan *v1alpha1.Plan) []string {
+	s, name := &plan.Status, plan.Name
+	var said []string
+	if reason := plan.Annotations[annotationReason]; reason != "" {
+		said = append(said, "asked for because: "+reason)
+	}
+	if stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled); stalled != nil && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled) {
+		said = append(said, stalled.Reason+": "+stalled.Message)
+	}
+	switch {
+	case plan.Spec.State == v1alpha1.PlanCancelRequested && s.State != v1alpha1.PlanCancelled && s.State != v1alpha1.PlanApplied:
+		said = append(said, "is being cancelled")
+	case s.State == v1alpha1.PlanComplete && phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase):
+		said = append(said, "to go on: berth plan approve "+name)
+	case s.State == v1alpha1.PlanErrored:
+		said = append(said, fmt.Sprintf("to run %s again: berth plan retry %s; to begin anew: berth plan revert %s", s.CurrentPhase, name, name))
+	case s.State == v1alpha1.PlanConstrained && skipped(s) != "":
+		said = append(said, fmt.Sprintf("to go on: berth reset strategies %s, then berth plan retry %s", skipped(s), name))
+	case s.State == v1alpha1.PlanConstrained:
+		said = append(said, fmt.Sprintf("to go on from here: berth plan retry %s; to end it: berth plan cancel %s", name, name))
+	}
+	return said
+}
+
+// skipped are the strategies of the current phase whose breaker was open.
+func skipped(s *v1alpha1.PlanStatus) string {
+	var names []string
+	for _, run := range s.Runs {
+		if run.Outcome == v1alpha1.RunSkipped {
+			names = append(names, run.Strategy)
+		}
+	}
+	return strings.Join(names, " ")
+}

@@ -1,0 +1,260 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// tree is a plan with its phases, their attempts and their runs.
+type tree struct {
+	plan *v1alpha1.Plan
+	runs map[string]*leaf
+}
+
+// leaf is one run of a plan, as far as anybody knows of it.
+type leaf struct {
+	name, strategy    string
+	phase             v1alpha1.PlanPhase
+	attempt           int32
+	word, message     string
+	started, finished time.Time
+}
+
+// newTree puts together what the plan has on record and what its runs say: a record outlives its run, and a run knows its times.
+func newTree(plan *v1alpha1.Plan, runs []v1alpha1.StrategyRun) *tree {
+	t := &tree{plan: plan, runs: map[string]*leaf{}}
+	for i := range runs {
+		found := leafOf(&runs[i])
+		t.runs[found.name] = found
+	}
+	for _, result := range plan.Status.Results {
+		t.add(result.Run, result.Strategy, result.Phase, result.Attempt, string(result.Outcome), result.Message)
+	}
+	for _, run := range plan.Status.Runs {
+		t.add(run.Name, run.Strategy, plan.Status.CurrentPhase, plan.Status.Attempt, string(run.Outcome), run.Message)
+	}
+	return t
+}
+
+// add says what the plan has on record, which is what counts.
+func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int32, outcome, message string) {
+	known := t.runs[name]
+	if known == nil {
+		known = &leaf{name: name, word: v1alpha1.ReasonPending}
+		t.runs[name] = known
+	}
+	known.strategy, known.phase, known.attempt = strategy, phase, attempt
+	if outcome != "" {
+		known.word, known.message = outcome, message
+	}
+}
+
+func leafOf(run *v1alpha1.StrategyRun) *leaf {
+	found := &leaf{name: run.Name, strategy: run.Spec.StrategyRef.Name, word: v1alpha1.ReasonPending}
+	for _, argument := range run.Spec.Arguments {
+		switch argument.Name {
+		case "phase":
+			found.phase = v1alpha1.PlanPhase(argument.Value)
+		case "attempt":
+			attempt, _ := strconv.ParseInt(argument.Value, 10, 32) // 0 is shown for what nobody knows
+			found.attempt = int32(attempt)
+		}
+	}
+	if process := run.Status.Process; process != nil {
+		found.started, found.word = process.StartedAt.Time, "Running"
+	}
+	ready := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case run.Status.Outcome != "":
+		found.word = string(run.Status.Outcome)
+		if succeeded := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionSucceeded); succeeded != nil {
+			found.message = succeeded.Message
+		}
+	case ready != nil && ready.Reason != v1alpha1.ReasonRunning && found.word != "Running":
+		found.word, found.message = ready.Reason, ready.Message
+	}
+	if run.Status.FinishedAt != nil {
+		found.finished = run.Status.FinishedAt.Time
+	}
+	return found
+}
+
+// took says how long it took, or has taken so far.
+func (l *leaf) took(now time.Time) string {
+	end := l.finished
+	if end.IsZero() && l.word == "Running" {
+		end = now
+	}
+	if l.started.IsZero() || end.IsZero() {
+		return ""
+	}
+	return briefly(end.Sub(l.started))
+}
+
+func briefly(d time.Duration) string {
+	if d = max(d, 0); d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return duration.HumanDuration(d)
+}
+
+// attempts are the runs of a phase, by attempt.
+func (t *tree) attempts(phase v1alpha1.PlanPhase) map[int32][]*leaf {
+	found := map[int32][]*leaf{}
+	for _, l := range t.runs {
+		if l.phase == phase {
+			found[l.attempt] = append(found[l.attempt], l)
+		}
+	}
+	for _, leaves := range found {
+		slices.SortFunc(leaves, func(a, b *leaf) int {
+			return cmp.Or(cmp.Compare(index(a.name), index(b.name)), cmp.Compare(a.name, b.name))
+		})
+	}
+	return found
+}
+
+// index is the last part of the name of a run: which of the phase it is.
+func index(name string) int {
+	number, _ := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:]) // another name sorts first
+	return number
+}
+
+// node is a line of the tree and what is below it.
+type node struct {
+	cells []string
+	below []*node
+}
+
+// lines are the plan as people read it.
+func (t *tree) lines(now time.Time) []string {
+	head := []string{fmt.Sprintf("plan/%s   action %s: %s", t.plan.Name, t.plan.Spec.ActionRef.Name, brief(t.plan))}
+	for _, line := range remarks(t.plan) {
+		head = append(head, "  "+clean(line))
+	}
+	var cells [][]string
+	phases := t.phases(now)
+	for i, phase := range phases {
+		cells = append(cells, flatten(phase, "", i == len(phases)-1)...)
+	}
+	if len(cells) == 0 {
+		return head
+	}
+	return append(head, align(cells)...)
+}
+
+// flatten draws the branches.
+func flatten(n *node, prefix string, last bool) [][]string {
+	branch, more := "├─ ", "│  "
+	if last {
+		branch, more = "└─ ", "   "
+	}
+	line := slices.Clone(n.cells)
+	line[0] = prefix + branch + line[0]
+	drawn := [][]string{line}
+	for i, below := range n.below {
+		drawn = append(drawn, flatten(below, prefix+more, i == len(n.below)-1)...)
+	}
+	return drawn
+}
+
+func (t *tree) phases(now time.Time) []*node {
+	var nodes []*node
+	if t.plan.Status.Pinned == nil {
+		return nil
+	}
+	for i := range t.plan.Status.Pinned.Phases {
+		pinned := &t.plan.Status.Pinned.Phases[i]
+		word, took := t.phase(pinned.Name, now)
+		n := &node{cells: []string{string(pinned.Name), word, took, ""}}
+		attempts := t.attempts(pinned.Name)
+		for _, attempt := range slices.Sorted(maps.Keys(attempts)) {
+			into := n
+			if t.plan.Status.Attempt > 1 {
+				into = &node{cells: []string{fmt.Sprintf("attempt %d", attempt), "", "", ""}}
+				n.below = append(n.below, into)
+			}
+			for _, l := range attempts[attempt] {
+				into.below = append(into.below, &node{cells: []string{clean(l.strategy), l.word, l.took(now), remark(l)}})
+			}
+		}
+		if len(attempts) == 0 {
+			for _, strategy := range pinned.Strategies {
+				n.below = append(n.below, &node{cells: []string{clean(strategy.Name), "", "", ""}})
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// remark is what there is to say about a run that did not succeed, and where its output is.
+func remark(l *leaf) string {
+	switch v1alpha1.RunOutcome(l.word) {
+	case v1alpha1.RunSucceeded:
+		return ""
+	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
+		return strings.TrimSuffix(clean(l.message), ".") + ": berth logs strategyrun/" + l.name
+	default:
+		return clean(l.message)
+	}
+}
+
+// phase says how the plan stands in a phase and how long that took: the last time that it began, until it was over.
+func (t *tree) phase(phase v1alpha1.PlanPhase, now time.Time) (word, took string) {
+	s := &t.plan.Status
+	switch {
+	case phase == s.CurrentPhase:
+		word = string(s.State)
+	case slices.Contains(s.Completed, phase):
+		word = string(v1alpha1.PlanComplete)
+	default:
+		return "", ""
+	}
+	var began, over time.Time
+	for _, entry := range s.History {
+		switch {
+		case entry.Phase != phase:
+		case entry.State == v1alpha1.PlanProcessing:
+			began, over = entry.Time.Time, time.Time{}
+		case over.IsZero():
+			over = entry.Time.Time
+		}
+	}
+	switch {
+	case began.IsZero():
+		return word, ""
+	case over.IsZero():
+		over = now
+	}
+	return word, briefly(over.Sub(began))
+}
+
+// tell writes a line for all that has changed.
+func (t *tree) tell(b *board, now time.Time) {
+	b.line("plan", "plan/"+t.plan.Name+" "+brief(t.plan), now)
+	for _, name := range slices.Sorted(maps.Keys(t.runs)) {
+		l := t.runs[name]
+		text := fmt.Sprintf("%s %s %s", l.phase, clean(l.strategy), l.word)
+		if why := remark(l); why != "" {
+			text += " (" + why + ")"
+		}
+		if l.attempt > 1 {
+			text = fmt.Sprintf("attempt %d: %s", l.attempt, text)
+		}
+		b.line(name, text, now)
+	}
+}

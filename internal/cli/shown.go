@@ -1,0 +1,150 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// recentRuns is how many finished runs are shown when nobody has asked for runs.
+const recentRuns = 10
+
+// strategyKind is a kind without a process: the commands that show things know it, the others do not.
+var strategyKind = &kind{
+	singular: "strategy", plural: "strategies", short: "strat", //nolint:misspell // the short name of the kind
+	shown: func() client.Object { return &v1alpha1.Strategy{} },
+	list:  func() client.ObjectList { return &v1alpha1.StrategyList{} },
+	row: func(object client.Object) row {
+		s := object.(*v1alpha1.Strategy)
+		r := row{ready: "Unknown", reason: v1alpha1.ReasonPending, restarts: "0", address: totals(s)}
+		r.judge(s.Status.Conditions)
+		return r
+	},
+}
+
+// shownKinds are all that berth status shows.
+func shownKinds() []*kind { return append(slices.Clone(kinds), strategyKind) }
+
+// findShown is findKind for commands that only show.
+func findShown(word string) (*kind, error) {
+	if kind := kindNamed(shownKinds(), word); kind != nil {
+		return kind, nil
+	}
+	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver, strategyrun or strategy", word)
+}
+
+// totals says what became of the runs of a strategy.
+func totals(s *v1alpha1.Strategy) string {
+	t := s.Status.Totals
+	text := fmt.Sprintf("%d succeeded, %d failed", t.Succeeded, t.Failed+t.TimedOut)
+	if t.Cancelled > 0 {
+		text += fmt.Sprintf(", %d cancelled", t.Cancelled)
+	}
+	if t.SkippedCircuitOpen > 0 {
+		text += fmt.Sprintf(", %d skipped", t.SkippedCircuitOpen)
+	}
+	return text
+}
+
+// show makes the row of an object of the kind.
+func (k *kind) show(object client.Object) row {
+	if k.row == nil {
+		return makeRow(k, object.(process.Object))
+	}
+	r := k.row(object)
+	r.namespace, r.name, r.created = object.GetNamespace(), k.singular+"/"+object.GetName(), object.GetCreationTimestamp().Time
+	if object.GetDeletionTimestamp() != nil {
+		r.reason = v1alpha1.ReasonDeleting
+	}
+	return r
+}
+
+// judge fills in how an object is.
+func (r *row) judge(conditions []metav1.Condition) {
+	condition := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	if condition == nil {
+		return
+	}
+	r.ready, r.reason = string(condition.Status), clean(condition.Reason)
+	if condition.Status != metav1.ConditionTrue {
+		r.message = clean(condition.Message)
+	}
+}
+
+// listShown makes the rows of all objects of a kind. Of finished runs there may be thousands: unless all are asked for, it is the last few.
+func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace string, everything bool, opts ...client.ListOption) ([]row, error) {
+	list := kind.list()
+	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind.plural, err)
+	}
+	var objects []client.Object
+	err := meta.EachListItem(list, func(item runtime.Object) error {
+		objects = append(objects, item.(client.Object))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind.plural, err)
+	}
+	if kind.once && !everything {
+		objects = withoutOldRuns(objects)
+	}
+	rows := make([]row, 0, len(objects))
+	for _, object := range objects {
+		rows = append(rows, kind.show(object))
+	}
+	return rows, nil
+}
+
+// withoutOldRuns leaves out all finished runs but the last ones.
+func withoutOldRuns(objects []client.Object) []client.Object {
+	var finished []*v1alpha1.StrategyRun
+	for _, object := range objects {
+		if run := object.(*v1alpha1.StrategyRun); run.Status.FinishedAt != nil {
+			finished = append(finished, run)
+		}
+	}
+	if len(finished) <= recentRuns {
+		return objects
+	}
+	slices.SortFunc(finished, func(a, b *v1alpha1.StrategyRun) int {
+		return cmp.Or(b.Status.FinishedAt.Compare(a.Status.FinishedAt.Time), cmp.Compare(a.UID, b.UID))
+	})
+	old := map[client.Object]bool{}
+	for _, run := range finished[recentRuns:] {
+		old[run] = true
+	}
+	return slices.DeleteFunc(objects, func(object client.Object) bool { return old[object] })
+}
+
+// getShown reads one object and makes its row.
+func (c *connection) getShown(ctx context.Context, ref reference) (row, error) {
+	if ref.kind.shown == nil {
+		object, err := c.get(ctx, ref)
+		if err != nil {
+			return row{}, err
+		}
+		return ref.kind.show(object), nil
+	}
+	object := ref.kind.shown()
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
+	if apierrors.IsNotFound(err) {
+		return row{}, fmt.Errorf("%s does not exist in namespace %q: berth status -A shows what there is", ref, c.namespace)
+	}
+	if err != nil {
+		return row{}, fmt.Errorf("read %s: %w", ref, err)
+	}
+	return ref.kind.show(object), nil
+}

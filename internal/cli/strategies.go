@@ -1,0 +1,255 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var arguments []string
+	var wait bool
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "run STRATEGY [--arg NAME=VALUE]... [--wait]",
+		Short: "Execute a strategy once",
+		Long: "Run creates a StrategyRun, which is executed once and keeps how it ended. Its program finds the argument go-version as $ARG_GO_VERSION.\n" +
+			"With --wait it returns when the run has ended, and fails unless it has succeeded. Ctrl-C leaves the run as it is: berth stop cancels it.",
+		Args: needs(cobra.ExactArgs(1)),
+		RunE: func(command *cobra.Command, args []string) error {
+			return a.runStrategy(command.Context(), flags, args[0], arguments, wait, timeout)
+		},
+	}
+	flags.add(command)
+	command.Flags().StringArrayVar(&arguments, "arg", nil, "an argument of the run, NAME=VALUE; may be given again")
+	command.Flags().BoolVar(&wait, "wait", false, "wait until the run has ended")
+	command.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0 for as long as it takes")
+	return command
+}
+
+func (a *app) runStrategy(ctx context.Context, flags *connectionFlags, name string, arguments []string, wait bool, timeout time.Duration) error {
+	parsed, err := parseArguments(arguments)
+	if err != nil {
+		return err
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return err
+	}
+	if err := to.strategyExists(ctx, name); err != nil {
+		return err
+	}
+	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
+		Namespace: to.namespace, GenerateName: name + "-",
+		// The manager would add them in a write of their own.
+		Finalizers: []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount},
+	}}
+	run.Spec.StrategyRef.Name, run.Spec.Arguments = name, parsed
+	if err := to.client.Create(ctx, run, client.FieldOwner(fieldOwner)); err != nil {
+		return fmt.Errorf("run strategy %s: %w", name, err)
+	}
+	_, _ = fmt.Fprintf(a.out, "strategyrun/%s created\n", run.Name)
+	if !wait {
+		return nil
+	}
+	return a.awaitOutcome(ctx, to, run, timeout)
+}
+
+// parseArguments reads NAME=VALUE; the value may hold anything.
+func parseArguments(words []string) ([]v1alpha1.RunArgument, error) {
+	var arguments []v1alpha1.RunArgument
+	seen := map[string]bool{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q is not NAME=VALUE: write for example --arg dir=/src", word)
+		}
+		if seen[name] {
+			return nil, fmt.Errorf("the argument %s is given twice", name)
+		}
+		seen[name] = true
+		arguments = append(arguments, v1alpha1.RunArgument{Name: name, Value: value})
+	}
+	return arguments, nil
+}
+
+func (c *connection) strategyExists(ctx context.Context, name string) error {
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &v1alpha1.Strategy{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("strategy/%s does not exist in namespace %q: berth status strategies -A shows what there is", name, c.namespace)
+	}
+	if err != nil {
+		return fmt.Errorf("read strategy/%s: %w", name, err)
+	}
+	return nil
+}
+
+// awaitOutcome looks until the run has ended. That it waits for somebody (its strategy is disabled, say) is told once.
+func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.StrategyRun, timeout time.Duration) error {
+	name := "strategyrun/" + run.Name
+	waiting, cancel := context.WithCancel(ctx)
+	if timeout > 0 {
+		waiting, cancel = context.WithTimeout(ctx, timeout)
+	}
+	defer cancel()
+	tick := a.clock.NewTicker(pollEvery)
+	defer tick.Stop()
+	for told := ""; ; {
+		err := to.client.Get(waiting, client.ObjectKeyFromObject(run), run)
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("%s was deleted before anybody saw how it ended", name)
+		case err != nil && waiting.Err() == nil:
+			return fmt.Errorf("read %s: %w", name, err)
+		case run.Status.Outcome == v1alpha1.RunSucceeded:
+			_, _ = fmt.Fprintf(a.out, "%s succeeded\n", name)
+			return nil
+		case run.Status.Outcome != "":
+			return fmt.Errorf("%s: %s: %s berth logs %s shows its output", name, run.Status.Outcome, clean(messageOf(run)), name)
+		}
+		if meta.IsStatusConditionTrue(run.Status.Conditions, v1alpha1.ConditionStalled) && messageOf(run) != told {
+			told = messageOf(run)
+			a.say("%s waits: %s", name, clean(told))
+		}
+		select {
+		case <-waiting.Done():
+			if ctx.Err() == nil {
+				return fmt.Errorf("%s has not ended after %s: it goes on; see berth status %s", name, timeout, name)
+			}
+			return ctx.Err()
+		case <-tick.C():
+		}
+	}
+}
+
+func messageOf(run *v1alpha1.StrategyRun) string {
+	if ready := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return ready.Message
+	}
+	return ""
+}
+
+// cancelRun cancels a run, from which there is no way back. One that has ended stays as it is.
+func (a *app) cancelRun(ctx context.Context, to *connection, ref reference) error {
+	object, err := to.get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if run := object.(*v1alpha1.StrategyRun); run.Status.Outcome != "" {
+		_, _ = fmt.Fprintf(a.out, "%s has ended already: %s\n", ref, run.Status.Outcome)
+		return nil
+	}
+	if _, err := to.change(ctx, ref, map[string]any{"state": v1alpha1.RunCancelled}); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(a.out, "%s is to be cancelled\n", ref)
+	return nil
+}
+
+// refuseRuns gives an error when one of the references is to something that is executed once.
+func refuseRuns(references []reference, verb string) error {
+	for _, ref := range references {
+		if ref.kind.once {
+			return fmt.Errorf("%s: a run is executed once, so there is nothing to %s: berth run STRATEGY creates another", ref, verb)
+		}
+	}
+	return nil
+}
+
+func (a *app) resetCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var all bool
+	command := &cobra.Command{
+		Use:   "reset strategies NAME...|--all",
+		Short: "Close the breakers of strategies",
+		Long: "Reset closes the breaker of each strategy, by changing spec.resetToken. Runs that began before it do not count for the breaker any more.\n" +
+			"With --all it resets all strategies of the namespace, with -A those of all namespaces.",
+		Args: needs(cobra.MinimumNArgs(1)),
+		RunE: func(command *cobra.Command, args []string) error {
+			return a.reset(command.Context(), flags, args[0], args[1:], all)
+		},
+	}
+	flags.add(command)
+	command.Flags().BoolVar(&all, "all", false, "reset all strategies of the namespace")
+	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "with --all: of all namespaces")
+	return command
+}
+
+func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, names []string, all bool) error {
+	if kind, err := findShown(word); err != nil || kind != strategyKind {
+		return fmt.Errorf("%q can't be reset: write berth reset strategies NAME, or --all", word)
+	}
+	if all == (len(names) > 0) || flags.allNamespaces && !all {
+		return errors.New("name the strategies, or give --all, which alone goes with -A")
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return err
+	}
+	token, err := newToken(a.clock.Now())
+	if err != nil {
+		return err
+	}
+	keys := make([]client.ObjectKey, 0, len(names))
+	for _, name := range names {
+		keys = append(keys, client.ObjectKey{Namespace: to.namespace, Name: name})
+	}
+	if all {
+		if flags.allNamespaces {
+			to.namespace = ""
+		}
+		if keys, err = to.strategies(ctx); err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			a.say("there are no strategies")
+		}
+	}
+	return a.resetAll(ctx, to, keys, token)
+}
+
+func (c *connection) strategies(ctx context.Context) ([]client.ObjectKey, error) {
+	list := &v1alpha1.StrategyList{}
+	if err := c.client.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
+		return nil, fmt.Errorf("list strategies: %w", err)
+	}
+	keys := make([]client.ObjectKey, 0, len(list.Items))
+	for i := range list.Items {
+		keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
+	}
+	return keys, nil
+}
+
+// resetAll gives each the token, and goes on when one can't be had.
+func (a *app) resetAll(ctx context.Context, to *connection, keys []client.ObjectKey, token string) error {
+	var errs []error
+	for _, key := range keys {
+		s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		patch := fmt.Appendf(nil, `{"spec":{"resetToken":%q}}`, token)
+		err := to.client.Patch(ctx, s, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
+		switch {
+		case apierrors.IsNotFound(err):
+			errs = append(errs, fmt.Errorf("strategy/%s does not exist in namespace %q: berth status strategies -A shows what there is", key.Name, key.Namespace))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("reset strategy/%s: %w", key.Name, err))
+		default:
+			_, _ = fmt.Fprintf(a.out, "strategy/%s is to be reset\n", key.Name)
+		}
+	}
+	return errors.Join(errs...)
+}

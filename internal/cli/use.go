@@ -1,0 +1,247 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/plan"
+)
+
+// useFlags are those of berth use.
+type useFlags struct {
+	planFlags
+	arguments []string
+	key, name string
+}
+
+func (a *app) useCommand() *cobra.Command {
+	f := &useFlags{}
+	command := &cobra.Command{
+		Use:   "use ACTION [--arg NAME=VALUE...]",
+		Short: "Begin a plan: use an action",
+		Long: "Use creates a Plan. It goes on to the phase of --to and waits there: berth plan approve lets it go on.\n" +
+			"With --key all who use the action with the same key have the same plan, whoever comes first, and however often they ask.",
+		Example: "  berth use check-module --arg module=/src/web --arg reports=/tmp/reports --to execute --wait",
+		Args:    needs(cobra.ExactArgs(1)),
+		RunE: func(command *cobra.Command, args []string) error {
+			wanted, err := f.plan(strings.TrimPrefix(args[0], "action/"))
+			if err != nil {
+				return &usageError{err, command.UsageString()}
+			}
+			return a.use(command.Context(), f, wanted)
+		},
+		ValidArgsFunction: a.completeActions(&f.connectionFlags),
+	}
+	f.add(command)
+	f.addWait(command)
+	flags := command.Flags()
+	flags.StringArrayVar(&f.arguments, "arg", nil, "an argument of the action, NAME=VALUE; may be given several times")
+	flags.StringVar(&f.to, "to", "strategize", "the last phase that may begin without approval: strategize, execute or apply")
+	flags.StringVar(&f.key, "key", "", "what this is about: the same key, the same plan")
+	flags.StringVar(&f.name, "name", "", "name of the plan; default: made from that of the action")
+	return command
+}
+
+// plan is what the flags ask for.
+func (f *useFlags) plan(action string) (*v1alpha1.Plan, error) {
+	target, err := parsePhase(f.to)
+	if err != nil {
+		return nil, err
+	}
+	wanted := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: v1alpha1.PlanSpec{
+		ActionRef: v1alpha1.LocalReference{Name: action}, TargetPhase: target, State: v1alpha1.PlanActive, IdempotencyKey: f.key,
+	}}
+	for _, word := range f.arguments {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q is not NAME=VALUE: write for example --arg module=/src/web", word)
+		}
+		if slices.ContainsFunc(wanted.Spec.Arguments, func(a v1alpha1.RunArgument) bool { return a.Name == name }) {
+			return nil, fmt.Errorf("argument %s is given twice", name)
+		}
+		wanted.Spec.Arguments = append(wanted.Spec.Arguments, v1alpha1.RunArgument{Name: name, Value: value})
+	}
+	switch {
+	case f.name != "":
+	case f.key != "":
+		wanted.Name = keyedName(action, f.key)
+	default:
+		wanted.GenerateName = shorten(action, longestPlanName-6) + "-"
+	}
+	return wanted, nil
+}
+
+// longestPlanName is what the API takes.
+const longestPlanName = 63
+
+// keyedName is the same for all who use the action with that key.
+func keyedName(action, key string) string {
+	sum := sha256.Sum256([]byte(action + "\x00" + key))
+	return shorten(action, longestPlanName-11) + "-" + hex.EncodeToString(sum[:5])
+}
+
+func shorten(name string, longest int) string {
+	return strings.TrimRight(name[:min(len(name), longest)], "-.")
+}
+
+func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan) error {
+	to, err := a.connect(&f.connectionFlags)
+	if err != nil {
+		return err
+	}
+	wanted.Namespace = to.namespace
+	created, err := to.begin(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	said := "created"
+	if created.there {
+		said = "is there already: " + brief(created.plan)
+	}
+	_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", created.plan.Name, said)
+	if !f.wait {
+		return nil
+	}
+	return a.awaitPlan(ctx, to, created.plan, f.timeout)
+}
+
+// begun is a plan, and whether somebody else had created it.
+type begun struct {
+	plan  *v1alpha1.Plan
+	there bool
+}
+
+// begin creates the plan, or finds the one that is there in its place.
+func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (*begun, error) {
+	if key := wanted.Spec.IdempotencyKey; key != "" {
+		there, err := c.planWithKey(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if there != nil {
+			return same(there, wanted)
+		}
+	}
+	if err := c.checkAction(ctx, wanted); err != nil {
+		return nil, err
+	}
+	err := c.client.Create(ctx, wanted, client.FieldOwner(fieldOwner))
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			err = fmt.Errorf("create a plan: %w", err)
+		}
+		return &begun{plan: wanted}, err
+	}
+	there, err := c.plan(ctx, wanted.Name)
+	if err != nil {
+		return nil, err
+	}
+	if wanted.Spec.IdempotencyKey == "" || there.Spec.IdempotencyKey != wanted.Spec.IdempotencyKey {
+		return nil, fmt.Errorf("plan/%s is there already (%s): choose another --name, or ask with --key for one plan per key", there.Name, brief(there))
+	}
+	return same(there, wanted)
+}
+
+// planWithKey finds the plan that has the key, if there is one: the one that begins, if there are several.
+func (c *connection) planWithKey(ctx context.Context, key string) (*v1alpha1.Plan, error) {
+	list := &v1alpha1.PlanList{}
+	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.MatchingFields{"spec.idempotencyKey": key}); err != nil {
+		return nil, fmt.Errorf("list the plans with the key: %w", err)
+	}
+	found := slices.DeleteFunc(list.Items, func(p v1alpha1.Plan) bool { return p.Status.DuplicateOf != nil })
+	slices.SortStableFunc(found, func(a, b v1alpha1.Plan) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	if len(found) == 0 {
+		return nil, nil //nolint:nilnil // nobody has it
+	}
+	return &found[0], nil
+}
+
+// same says that the plan which is there is what was asked for; the error is what is different.
+func same(there, wanted *v1alpha1.Plan) (*begun, error) {
+	const remedy = "choose another --key"
+	if there.Spec.ActionRef != wanted.Spec.ActionRef {
+		return nil, fmt.Errorf("plan/%s has the key %q and uses action %s: %s", there.Name, wanted.Spec.IdempotencyKey, there.Spec.ActionRef.Name, remedy)
+	}
+	arguments := func(p *v1alpha1.Plan) map[string]string {
+		values := map[string]string{}
+		for _, argument := range p.Spec.Arguments {
+			values[argument.Name] = argument.Value
+		}
+		return values
+	}
+	was, is := arguments(there), arguments(wanted)
+	for _, argument := range slices.Concat(wanted.Spec.Arguments, there.Spec.Arguments) {
+		before, given := was[argument.Name]
+		now, asked := is[argument.Name]
+		if before != now || given != asked {
+			return nil, fmt.Errorf("plan/%s has the key %q and another value of argument %s: %s", there.Name, wanted.Spec.IdempotencyKey, argument.Name, remedy)
+		}
+	}
+	return &begun{plan: there, there: true}, nil
+}
+
+// checkAction says at once what the plan would say in a condition.
+func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) error {
+	name := wanted.Spec.ActionRef.Name
+	action := &v1alpha1.Action{}
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, action)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("action %s does not exist in namespace %q: kubectl get actions -A shows what there is", name, c.namespace)
+	}
+	if err != nil {
+		return fmt.Errorf("read action %s: %w", name, err)
+	}
+	if action.Spec.State == v1alpha1.ActionArchived {
+		return fmt.Errorf("action %s is archived: set its spec.state to Active, or use another", name)
+	}
+	if problem := plan.CheckArguments(action, wanted.Spec.Arguments); problem != "" {
+		return errors.New("action " + name + ": " + strings.TrimSuffix(problem, ".") + ": give it with --arg; " + takes(action))
+	}
+	return nil
+}
+
+// takes lists the arguments of an action, for people.
+func takes(action *v1alpha1.Action) string {
+	if len(action.Spec.Arguments) == 0 {
+		return "the action takes no arguments"
+	}
+	var words []string
+	for i := range action.Spec.Arguments {
+		argument := &action.Spec.Arguments[i]
+		word := argument.Name
+		if argument.Presence == v1alpha1.ArgumentRequired {
+			word += " (required)"
+		}
+		words = append(words, word)
+	}
+	return "the action takes " + strings.Join(words, ", ")
+}
+
+func (a *app) completeActions(flags *connectionFlags) cobra.CompletionFunc {
+	return func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		to, err := a.connect(flags)
+		list := &v1alpha1.ActionList{}
+		if err != nil || len(args) > 0 || to.client.List(command.Context(), list, client.InNamespace(to.namespace)) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []cobra.Completion
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,196 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// Faults in how runs are counted.
+
+// of says whether a request is about one object of that resource, and gives the object's name.
+func of(req *http.Request, resource string) (name string, status, ours bool) {
+	_, rest, ours := strings.Cut(req.URL.Path, "/"+resource+"/")
+	name, part, _ := strings.Cut(rest, "/")
+	return name, part == "status", ours
+}
+
+// upserts makes of a create what is there already an update: the last one wins.
+type upserts struct{ next http.RoundTripper }
+
+func (u upserts) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/strategies") {
+		return u.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := u.next.RoundTrip(with(req, content))
+	if err != nil || answer.StatusCode != http.StatusConflict {
+		return answer, err
+	}
+	_ = answer.Body.Close()
+	name, _ := part(content, "metadata")["name"].(string)
+	update := req.Clone(req.Context())
+	update.Method, update.URL.Path = http.MethodPut, req.URL.Path+"/"+name
+	for {
+		newest, err := live(u.next, update)
+		if err != nil {
+			return nil, err
+		}
+		part(content, "metadata")["resourceVersion"] = part(newest, "metadata")["resourceVersion"]
+		answer, err := u.next.RoundTrip(with(update, content))
+		if err != nil || answer.StatusCode != http.StatusConflict {
+			return answer, err
+		}
+		_ = answer.Body.Close()
+	}
+}
+
+// forgetsCounted does not keep which runs were counted, and cannot let each run go the first time.
+type forgetsCounted struct {
+	next  http.RoundTripper
+	mu    sync.Mutex
+	tried map[string]bool
+}
+
+func (f *forgetsCounted) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodPatch {
+		return f.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	if _, status, ours := of(req, "strategies"); ours && status {
+		delete(part(content, "status"), "counted")
+	}
+	_, isMetadata := part(content, "metadata")["finalizers"]
+	if name, status, ours := of(req, "strategyruns"); ours && !status && isMetadata {
+		finalizers, _ := part(content, "metadata")["finalizers"].([]any)
+		f.mu.Lock()
+		first := len(finalizers) == 1 && !f.tried[name]
+		f.tried[name] = f.tried[name] || first
+		f.mu.Unlock()
+		if first {
+			return nil, errors.New("the API server is away for a moment")
+		}
+	}
+	return f.next.RoundTrip(with(req, content))
+}
+
+// changesStatus changes what is written into the status of strategies.
+type changesStatus struct {
+	next   http.RoundTripper
+	change func(status map[string]any)
+}
+
+func (c changesStatus) RoundTrip(req *http.Request) (*http.Response, error) {
+	if _, status, ours := of(req, "strategies"); !ours || !status || req.Method != http.MethodPatch {
+		return c.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	c.change(part(content, "status"))
+	return c.next.RoundTrip(with(req, content))
+}
+
+// opensLate keeps the breaker closed at the threshold of R18.
+func opensLate(status map[string]any) {
+	if breaker, ok := status["breaker"].(map[string]any); ok && breaker["failures"] == 5.0 {
+		delete(breaker, "state")
+		delete(breaker, "openedAt")
+	}
+}
+
+// oneEpoch begins no new epoch with a reset.
+func oneEpoch(status map[string]any) { delete(status, "epoch") }
+
+// breakerInHalves writes the failures first, and what they mean for the breaker later.
+type breakerInHalves struct{ next http.RoundTripper }
+
+func (b breakerInHalves) RoundTrip(req *http.Request) (*http.Response, error) {
+	if _, status, ours := of(req, "strategies"); !ours || !status || req.Method != http.MethodPatch {
+		return b.next.RoundTrip(req)
+	}
+	second, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	breaker, _ := part(second, "status")["breaker"].(map[string]any)
+	if breaker["state"] != "Open" || breaker["failures"] == nil {
+		return b.next.RoundTrip(with(req, second))
+	}
+	first := map[string]any{
+		"metadata": second["metadata"],
+		"status":   map[string]any{"breaker": map[string]any{"failures": breaker["failures"]}},
+	}
+	answer, err := b.next.RoundTrip(with(req, first))
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return answer, err
+	}
+	written, err := decoded(answer)
+	if err != nil {
+		return nil, err
+	}
+	part(second, "metadata")["resourceVersion"] = part(written, "metadata")["resourceVersion"]
+	return b.next.RoundTrip(with(req, second))
+}
+
+// remembersBreaker answers who asks for a strategy with what it was when somebody asked first.
+type remembersBreaker struct {
+	next  http.RoundTripper
+	mu    sync.Mutex
+	first map[string][]byte
+}
+
+func (r *remembersBreaker) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, _, ours := of(req, "strategies")
+	answer, err := r.next.RoundTrip(req)
+	if !ours || req.Method != http.MethodGet || err != nil || answer.StatusCode != http.StatusOK {
+		return answer, err
+	}
+	content, err := decoded(answer)
+	if err != nil || part(content, "status")["breaker"] == nil {
+		return answer, err
+	}
+	data, err := json.Marshal(content)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if was, known := r.first[req.URL.Path]; known {
+		data = was
+	}
+	r.first[req.URL.Path] = data
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	answer.Header.Del("Content-Length")
+	return answer, err
+}
+
+// nested has one lock, which whoever counts takes, and takes again to let a run go.
+type nested struct {
+	next http.RoundTripper
+	lock chan struct{}
+}
+
+func (n nested) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, status, ours := of(req, "strategies")
+	_, ofRun, run := of(req, "strategyruns")
+	if req.Method == http.MethodPatch && (ours && status || run && !ofRun) {
+		select {
+		case n.lock <- struct{}{}: // it is given back when the next one is done with it
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+	return n.next.RoundTrip(req)
+}

@@ -1,0 +1,282 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// outside is a manager in a process of its own, which can be killed, behind a proxy that sees its writes.
+type outside struct {
+	kubeconfig string
+	proxy      *httptest.Server
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	// at is the write that the manager does not survive, counted from 0: it dies before, or after it was carried out. -1: none.
+	at     int
+	before bool
+	seen   int
+	killed chan struct{}
+}
+
+// outdoors ends the manager of the row and has one outside in its place. The function that it gives undoes that.
+func outdoors() (o *outside, back func()) {
+	GinkgoHelper()
+	build := exec.Command("go", "build", "-o", programs+"/", "./test/performance/manager")
+	build.Dir = filepath.Join("..", "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+	transport, err := rest.TransportFor(fault.managers(config))
+	Expect(err).NotTo(HaveOccurred())
+	target, err := url.Parse(config.Host)
+	Expect(err).NotTo(HaveOccurred())
+	o = &outside{at: -1, killed: make(chan struct{}, 1)}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.Transport, forward.FlushInterval = transport, -1
+	forward.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
+	o.proxy = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { o.pass(w, req, forward) }))
+	o.kubeconfig = filepath.Join(programs, y.namespace+".kubeconfig")
+	Expect(os.WriteFile(o.kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
+		"clusters":[{"name":"c","cluster":{"server":%q}}],"users":[{"name":"c","user":{}}],
+		"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}]}`, o.proxy.URL), 0o600)).To(Succeed())
+	y.halt()
+	o.start()
+	var once sync.Once
+	end := func() {
+		once.Do(func() {
+			o.kill()
+			o.proxy.CloseClientConnections()
+			o.proxy.Close()
+		})
+	}
+	DeferCleanup(end)
+	return o, func() {
+		GinkgoHelper()
+		end()
+		y.start()
+	}
+}
+
+// pass lets a request through, and kills the manager around the write that it shall not survive.
+func (o *outside) pass(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+	if ours, _ := about(req); !ours || req.Method == http.MethodGet {
+		forward.ServeHTTP(w, req)
+		return
+	}
+	o.mu.Lock()
+	fatal, before := o.seen == o.at, o.before
+	o.seen++
+	o.mu.Unlock()
+	if !fatal {
+		forward.ServeHTTP(w, req)
+		return
+	}
+	if !before { // it is carried out, and nobody gets the answer
+		forward.ServeHTTP(httptest.NewRecorder(), req.WithContext(context.WithoutCancel(req.Context())))
+	}
+	o.kill()
+	o.killed <- struct{}{}
+	panic(http.ErrAbortHandler)
+}
+
+// die arms it: the manager does not survive that write, counted from now.
+func (o *outside) die(at int, before bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at, o.before, o.seen = at, before, 0
+}
+
+// start starts a manager over what the last one has left.
+func (o *outside) start() {
+	GinkgoHelper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at = -1
+	o.cmd = exec.Command(filepath.Join(programs, "manager"), "-kubeconfig", o.kubeconfig, "-state", y.stateDir, "-shim", y.shim)
+	o.cmd.Stderr = GinkgoWriter
+	var err error
+	o.stdin, err = o.cmd.StdinPipe()
+	Expect(err).NotTo(HaveOccurred())
+	Expect(o.cmd.Start()).To(Succeed())
+}
+
+// kill is kill -9.
+func (o *outside) kill() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.cmd == nil {
+		return
+	}
+	_ = o.cmd.Process.Kill()
+	_ = o.cmd.Wait()
+	_ = o.stdin.Close()
+	o.cmd = nil
+}
+
+// freezer stands between a manager and the API server. Frozen, the manager writes nothing any more, and does not know it.
+type freezer struct {
+	mu sync.Mutex
+	// at is the write that it freezes at, counted from 0: before it is carried out, or before its answer arrives. -1: none.
+	at     int
+	before bool
+	seen   int
+	ice    chan struct{}
+}
+
+// freeze arms it.
+func (f *freezer) freeze(at int, before bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.before, f.seen = at, before, 0
+}
+
+// frozen says whether the write was reached.
+func (f *freezer) frozen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ice != nil
+}
+
+func (f *freezer) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ice != nil {
+		close(f.ice)
+	}
+	f.at, f.ice = -1, nil
+}
+
+func (f *freezer) config() *rest.Config {
+	frozen := fault.managers(config)
+	frozen.Wrap(func(next http.RoundTripper) http.RoundTripper { return inIce{f, next} })
+	return frozen
+}
+
+type inIce struct {
+	*freezer
+	next http.RoundTripper
+}
+
+func (i inIce) RoundTrip(req *http.Request) (*http.Response, error) {
+	if ours, _ := about(req); !ours || req.Method == http.MethodGet {
+		return i.next.RoundTrip(req)
+	}
+	i.mu.Lock()
+	last := i.seen == i.at
+	if last && i.ice == nil {
+		i.ice = make(chan struct{})
+	}
+	i.seen++
+	ice, before := i.ice, i.before
+	i.mu.Unlock()
+	if last && !before {
+		answer, err := i.next.RoundTrip(req)
+		melt(req, ice)
+		return answer, err
+	}
+	melt(req, ice)
+	return i.next.RoundTrip(req)
+}
+
+// melt waits for the thaw.
+func melt(req *http.Request, ice <-chan struct{}) {
+	if ice == nil {
+		return
+	}
+	select {
+	case <-ice:
+	case <-req.Context().Done():
+	}
+}
+
+// hears is a runtime of which several managers hear the same.
+type hears struct {
+	backend
+	events chan types.UID
+}
+
+func (h hears) Events() <-chan types.UID { return h.events }
+
+// twoLeaders replaces the manager of the row by two, each with a freezer, that both act. The function that it gives undoes that.
+func twoLeaders() (a, b *freezer, back func()) {
+	GinkgoHelper()
+	y.stop()
+	y.stop = nil
+	ends := make(chan struct{})
+	var stops []func()
+	freezers, ears := []*freezer{{at: -1}, {at: -1}}, []hears{}
+	for range freezers {
+		ears = append(ears, hears{y.rt, make(chan types.UID, 4096)})
+	}
+	var spread sync.WaitGroup
+	spread.Go(func() {
+		for {
+			select {
+			case uid := <-y.host.Events():
+				for _, ear := range ears {
+					ear.events <- uid
+				}
+			case <-ends:
+				return
+			}
+		}
+	})
+	for i, f := range freezers {
+		stops = append(stops, lead(f.config(), ears[i]))
+	}
+	var once sync.Once
+	end := func() {
+		once.Do(func() {
+			for i, stop := range stops {
+				freezers[i].thaw()
+				stop()
+			}
+			close(ends)
+			spread.Wait()
+			Expect(y.host.Close()).To(Succeed())
+		})
+	}
+	DeferCleanup(end)
+	return freezers[0], freezers[1], func() {
+		GinkgoHelper()
+		end()
+		y.start()
+	}
+}
+
+// lead runs a manager that reaches the API server so.
+func lead(config *rest.Config, rt runtime.Runtime) func() {
+	GinkgoHelper()
+	mgr, err := manager.New(config, manager.Options{Runtime: rt, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
+	Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	return func() {
+		cancel()
+		Eventually(ended).Should(Receive(), "the manager ends when it is asked to")
+	}
+}

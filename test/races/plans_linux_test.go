@@ -1,0 +1,256 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// phaseScript notes its start under a name of its own for each strategy, plan, phase and attempt. It fails in the phases and attempts of ARG_FAIL
+// ("Apply-1"), and ends in those of ARG_HOLD not before the gate of its plan is there.
+const phaseScript = `code=0; after=
+case " $ARG_FAIL " in *" $ARG_PHASE-$ARG_ATTEMPT "*) code=1;; esac
+case " $ARG_HOLD " in *" $ARG_PHASE-$ARG_ATTEMPT "*) after="$1/$ARG_PLAN.gate";; esac
+exec "$0" -dir "$1" -name "$2.$ARG_PLAN.$ARG_PHASE.$ARG_ATTEMPT" -exit $code -after "$after"`
+
+// works are strategies that plans of the row run; they never open.
+func works(ctx context.Context, names ...string) {
+	GinkgoHelper()
+	for _, name := range names {
+		s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+		s.Spec.Process.Command = []string{"/bin/sh", "-c", phaseScript, filepath.Join(programs, "workload"), y.dir, name}
+		s.Spec.Breaker.FailureThreshold = ptr.To[int32](100000)
+		s.Spec.HistoryLimit = ptr.To[int32](10000)
+		Expect(k8s.Create(ctx, s)).To(Succeed())
+	}
+}
+
+// newAction gives an action; a phase without strategies is none.
+func newAction(name string, strategize, execute, apply []string) *v1alpha1.Action {
+	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+	a.Spec.Arguments = []v1alpha1.ActionArgument{{Name: "fail"}, {Name: "hold"}}
+	phase := func(strategies []string) *v1alpha1.PhaseSpec {
+		if len(strategies) == 0 {
+			return nil
+		}
+		return &v1alpha1.PhaseSpec{Strategies: strategies}
+	}
+	a.Spec.Strategize, a.Spec.Execute, a.Spec.Apply = phase(strategize), phase(execute), phase(apply)
+	return a
+}
+
+// newPlan gives a use of an action; arguments are names and values in turn.
+func newPlan(a *v1alpha1.Action, name string, target v1alpha1.PlanPhase, arguments ...string) *v1alpha1.Plan {
+	p := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: name}}
+	p.Spec.ActionRef.Name, p.Spec.TargetPhase = a.Name, target
+	for pair := range slices.Chunk(arguments, 2) {
+		p.Spec.Arguments = append(p.Spec.Arguments, v1alpha1.RunArgument{Name: pair[0], Value: pair[1]})
+	}
+	return p
+}
+
+// planNow reads anew.
+func planNow(ctx context.Context, p *v1alpha1.Plan) (*v1alpha1.Plan, error) {
+	fresh := &v1alpha1.Plan{}
+	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(p), fresh)
+}
+
+// stands waits, for goroutines, until a plan stands so, and its status speaks of its newest spec.
+func stands(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) (*v1alpha1.Plan, error) {
+	var last *v1alpha1.Plan
+	err := until(ctx, func() (bool, error) {
+		var err error
+		last, err = planNow(ctx, p)
+		s := last.Status
+		return err == nil && s.ObservedGeneration == last.Generation && s.CurrentPhase == phase && s.State == state, err
+	})
+	if err != nil {
+		return last, fmt.Errorf("%s should stand at %s %s, and is at %s: %w", p.Name, phase, state, tellPlan(last), err)
+	}
+	return last, nil
+}
+
+func mustStand(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) *v1alpha1.Plan {
+	GinkgoHelper()
+	last, err := stands(ctx, p, phase, state)
+	Expect(err).NotTo(HaveOccurred())
+	return last
+}
+
+func tellPlan(p *v1alpha1.Plan) string {
+	s := p.Status
+	return fmt.Sprintf("%s %s, attempt %d, waiting %q, runs %v, history %s", s.CurrentPhase, s.State, s.Attempt, s.Waiting, s.Runs, story(p))
+}
+
+// story is the history of a plan in a few words: every change of phase, attempt or state.
+func story(p *v1alpha1.Plan) string {
+	var words []string
+	for _, entry := range p.Status.History {
+		words = append(words, fmt.Sprintf("%s %d %s", entry.Phase, entry.Attempt, entry.State))
+	}
+	return strings.Join(words, ", ")
+}
+
+const (
+	toExecute = `{"spec":{"targetPhase":"Execute"}}`
+	toApply   = `{"spec":{"targetPhase":"Apply"}}`
+	calledOff = `{"spec":{"state":"Cancelled"}}`
+	onceMore  = `{"spec":{"retryToken":"once more"}}`
+	back      = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
+)
+
+// executions counts how often each strategy was executed for each plan, phase and attempt: what really took place, whatever the objects say.
+func executions() map[string]int {
+	GinkgoHelper()
+	times := map[string]int{}
+	for _, note := range notes("starts", "") {
+		times[note.name]++
+	}
+	return times
+}
+
+// executed is the name under which executions counts.
+func executed(strategy string, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, attempt int) string {
+	return fmt.Sprintf("%s.%s.%s.%d", strategy, p.Name, phase, attempt)
+}
+
+// neverTwice fails when anything took effect more than once for one plan, phase and attempt.
+func neverTwice() {
+	GinkgoHelper()
+	for name, times := range executions() {
+		Expect(times).To(Equal(1), "takes effect once per plan and attempt: %s", name)
+	}
+}
+
+// clearPlans deletes all plans of the row with their runs, as the garbage collection of a cluster does, and waits for it.
+func clearPlans(ctx context.Context) {
+	GinkgoHelper()
+	for _, object := range []client.Object{&v1alpha1.Plan{}, &v1alpha1.Action{}, &v1alpha1.StrategyRun{}} {
+		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
+	}
+	Eventually(ctx, func(g Gomega) {
+		var plans v1alpha1.PlanList
+		var runs v1alpha1.StrategyRunList
+		g.Expect(k8s.List(ctx, &plans, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(plans.Items).To(BeEmpty())
+		g.Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace), client.Limit(1))).To(Succeed())
+		g.Expect(runs.Items).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+// planWatch collects what a client sees that watches all plans and their runs from the beginning.
+type planWatch struct {
+	mu     sync.Mutex
+	states map[types.UID][]*v1alpha1.Plan
+	living map[string]map[string]bool
+	most   map[string]int
+}
+
+// watchPlans sees all that happens to the plans of the row, until it ends.
+func watchPlans(ctx context.Context) *planWatch {
+	GinkgoHelper()
+	w := &planWatch{states: map[types.UID][]*v1alpha1.Plan{}, living: map[string]map[string]bool{}, most: map[string]int{}}
+	var ended sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	for _, list := range []client.ObjectList{&v1alpha1.PlanList{}, &v1alpha1.StrategyRunList{}} {
+		Expect(k8s.List(ctx, list, client.InNamespace(y.namespace))).To(Succeed())
+		watcher, err := k8s.Watch(ctx, list, client.InNamespace(y.namespace),
+			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
+		Expect(err).NotTo(HaveOccurred())
+		ended.Go(func() {
+			defer watcher.Stop()
+			for event := range watcher.ResultChan() {
+				w.see(event.Object)
+			}
+		})
+	}
+	DeferCleanup(func() {
+		cancel()
+		ended.Wait()
+	})
+	return w
+}
+
+func (w *planWatch) see(object any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch o := object.(type) {
+	case *v1alpha1.Plan:
+		w.states[o.UID] = append(w.states[o.UID], o.DeepCopy())
+	case *v1alpha1.StrategyRun:
+		plan := o.Labels[v1alpha1.LabelPlan]
+		if w.living[plan] == nil {
+			w.living[plan] = map[string]bool{}
+		}
+		if o.Status.Outcome == "" {
+			w.living[plan][o.Name] = true
+		} else {
+			delete(w.living[plan], o.Name)
+		}
+		w.most[plan] = max(w.most[plan], len(w.living[plan]))
+	}
+}
+
+// mostAtOnce is how many runs of any plan have lived at once.
+func (w *planWatch) mostAtOnce() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Max(append(slices.Collect(maps.Values(w.most)), 0))
+}
+
+// of gives the states of a plan up to this one.
+func (w *planWatch) of(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
+	GinkgoHelper()
+	var seen []*v1alpha1.Plan
+	Eventually(ctx, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		seen = slices.Clone(w.states[p.UID])
+		return slices.ContainsFunc(seen, func(o *v1alpha1.Plan) bool { return o.ResourceVersion == p.ResourceVersion })
+	}).Should(BeTrue(), "the watch comes to the end of %s", p.Name)
+	return seen
+}
+
+// orderly fails unless every step in the history of a plan is one that there is.
+func orderly(p *v1alpha1.Plan) {
+	GinkgoHelper()
+	history := p.Status.History
+	for i := 1; i < len(history); i++ {
+		Expect(legal(history[i-1], history[i])).To(BeTrue(), "no step but those of the table, and none twice: %s: %s", p.Name, story(p))
+	}
+}
+
+func legal(a, b v1alpha1.PlanHistoryEntry) bool {
+	same, next := a.Phase == b.Phase && a.Attempt == b.Attempt, a.Attempt+1 == b.Attempt
+	ended := a.State == v1alpha1.PlanCancelled
+	switch b.State {
+	case v1alpha1.PlanComplete, v1alpha1.PlanErrored, v1alpha1.PlanApplied:
+		return same && a.State == v1alpha1.PlanProcessing && (b.State == v1alpha1.PlanErrored || (b.State == v1alpha1.PlanApplied) == (b.Phase == v1alpha1.PhaseApply))
+	case v1alpha1.PlanProcessing:
+		follows := map[v1alpha1.PlanPhase]v1alpha1.PlanPhase{v1alpha1.PhaseStrategize: v1alpha1.PhaseExecute, v1alpha1.PhaseExecute: v1alpha1.PhaseApply}
+		advanced := a.State == v1alpha1.PlanComplete && a.Attempt == b.Attempt && follows[a.Phase] == b.Phase
+		retried := next && a.Phase == b.Phase && (a.State == v1alpha1.PlanProcessing || a.State == v1alpha1.PlanErrored)
+		reverted := next && b.Phase == v1alpha1.PhaseStrategize && !ended
+		return advanced || retried || reverted
+	case v1alpha1.PlanCancelled:
+		return same && !ended && a.State != v1alpha1.PlanApplied
+	default:
+		return false
+	}
+}

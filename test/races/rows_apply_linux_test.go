@@ -1,0 +1,247 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// mostWrites is more than any plan of these rows takes.
+const mostWrites = 60
+
+var _ = row("R31", "apply takes effect once per plan and attempt, wherever a manager is killed", func(ctx context.Context) {
+	works(ctx, "effect")
+	action := newAction("act", nil, nil, []string{"effect"})
+	Expect(k8s.Create(ctx, action)).To(Succeed())
+	managers, back := outdoors()
+	kills := 0
+	for _, before := range []bool{true, false} {
+		for at, killed := 0, true; killed; at++ {
+			Expect(at).To(BeNumerically("<", mostWrites))
+			p := newPlan(action, fmt.Sprintf("killed-%02d-%t", at, before), v1alpha1.PhaseApply)
+			managers.die(at, before)
+			Expect(k8s.Create(ctx, p)).To(Succeed())
+			killed = managers.revive(ctx, p)
+			if killed {
+				kills++
+			}
+			last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+			Expect(last.Status.Attempt).To(Equal(int32(1)))
+			Expect(executions()).To(HaveKeyWithValue(executed("effect", p, v1alpha1.PhaseApply, 1), 1), "takes effect once per plan and attempt: %s", p.Name)
+			counted(ctx)
+		}
+	}
+	Expect(kills).To(BeNumerically(">=", 12), "a plan, its run and its strategy are written several times, and each time was tried")
+	neverTwice()
+	clearPlans(ctx)
+	back()
+})
+
+// revive waits until a plan is applied or the manager was killed; then there is a new one.
+func (o *outside) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega) {
+		select {
+		case <-o.killed:
+			killed = true
+			return
+		default:
+		}
+		now, err := planNow(ctx, p)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied))
+		// What comes after it is to be survived, too.
+		runs, err := theirs(ctx, p)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, r := range runs {
+			g.Expect(r.Finalizers).To(BeEmpty())
+		}
+	}).Should(Succeed(), "%s is applied, or its manager killed", p.Name)
+	if killed {
+		o.start()
+	}
+	return killed
+}
+
+// counted waits until all runs of the row are let go, and checks that every one that has ended was counted once by its strategy.
+func counted(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega) {
+		var runs v1alpha1.StrategyRunList
+		var strategies v1alpha1.StrategyList
+		g.Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &strategies, client.InNamespace(y.namespace))).To(Succeed())
+		want := map[string]v1alpha1.StrategyTotals{}
+		for i := range runs.Items {
+			r := &runs.Items[i]
+			g.Expect(r.Finalizers).To(BeEmpty(), "%s is let go", r.Name)
+			totals := want[r.Spec.StrategyRef.Name]
+			*tally(&totals, r.Status.Outcome)++
+			want[r.Spec.StrategyRef.Name] = totals
+		}
+		for i := range strategies.Items {
+			s := &strategies.Items[i]
+			g.Expect(s.Status.Totals).To(Equal(want[s.Name]), "every run is counted once: %s", s.Name)
+		}
+	}).Should(Succeed())
+}
+
+func tally(t *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) *int64 {
+	switch outcome {
+	case v1alpha1.RunSucceeded:
+		return &t.Succeeded
+	case v1alpha1.RunFailed:
+		return &t.Failed
+	case v1alpha1.RunTimedOut:
+		return &t.TimedOut
+	case v1alpha1.RunWasCancelled:
+		return &t.Cancelled
+	default:
+		return &t.SkippedCircuitOpen
+	}
+}
+
+var _ = row("R31-leaders", "apply takes effect once per plan and attempt, wherever one of two leaders freezes, and a retry is exactly one more", func(ctx context.Context) {
+	works(ctx, "effect")
+	action := newAction("act", nil, nil, []string{"effect"})
+	Expect(k8s.Create(ctx, action)).To(Succeed())
+	a, b, back := twoLeaders()
+	freezes := 0
+	for _, before := range []bool{true, false} {
+		for at, frozen := 0, true; frozen; at++ {
+			Expect(at).To(BeNumerically("<", mostWrites))
+			p := newPlan(action, fmt.Sprintf("frozen-%02d-%t", at, before), v1alpha1.PhaseApply, "fail", "Apply-1")
+			b.freeze(0, true)
+			a.freeze(at, before)
+			Expect(k8s.Create(ctx, p)).To(Succeed())
+			frozen = carriedOut(ctx, p, a, b)
+			if frozen {
+				freezes++
+			}
+			a.thaw() // it goes on with what it was about to do long ago
+			b.thaw()
+			counted(ctx)
+			last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+			Expect(last.Status.Attempt).To(Equal(int32(2)))
+			orderly(last)
+			for attempt := range 2 {
+				Expect(executions()).To(HaveKeyWithValue(executed("effect", p, v1alpha1.PhaseApply, attempt+1), 1), "takes effect once per plan and attempt: %s", p.Name)
+			}
+			runs, err := theirs(ctx, p)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(runs).To(HaveLen(2), "a retry is exactly one more")
+		}
+	}
+	Expect(freezes).To(BeNumerically(">=", 20), "a plan with a retry is written many times, and each time was tried")
+	neverTwice()
+	clearPlans(ctx)
+	back()
+})
+
+// carriedOut retries a plan once, and lets the second leader go on from where the first one freezes. It says whether it did.
+func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *freezer) (frozen bool) {
+	GinkgoHelper()
+	asked := false
+	Eventually(ctx, func(g Gomega) {
+		if !frozen && a.frozen() {
+			frozen = true
+			b.thaw()
+		}
+		now, err := planNow(ctx, p)
+		g.Expect(err).NotTo(HaveOccurred())
+		if now.Status.State == v1alpha1.PlanErrored && !asked {
+			g.Expect(apply(ctx, p, onceMore)).To(Succeed())
+			asked = true
+		}
+		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied), "%s", tellPlan(now))
+		runs, err := theirs(ctx, p)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, r := range runs {
+			g.Expect(frozen || len(r.Finalizers) == 0).To(BeTrue(), "the first leader is done")
+		}
+	}).Should(Succeed(), "%s is applied", p.Name)
+	return frozen
+}
+
+var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and retried, and a manager that is killed three times: all end as asked, and once", func(ctx context.Context) {
+	const clients, each, parallel = 20, 10, 2
+	works(ctx, "think", "work-0", "work-1", "work-2", "effect")
+	action := newAction("act", []string{"think"}, []string{"work-0", "work-1", "work-2"}, []string{"effect"})
+	action.Spec.MaxParallel = ptr.To[int32](parallel)
+	Expect(k8s.Create(ctx, action)).To(Succeed())
+	managers, back := outdoors()
+	seen := watchPlans(ctx)
+	uses := make([]use, clients*each)
+	var working sync.WaitGroup
+	errs := make(chan error, clients)
+	for c := range clients {
+		working.Go(func() {
+			for n := range each {
+				u := &uses[c*each+n]
+				*u = stories[(c+n)%len(stories)]
+				err := u.create(ctx, action, fmt.Sprintf("plan-%02d-%d", c, n))
+				if err == nil {
+					err = u.live(ctx, u)
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	for _, after := range []int{100, 350, 600} {
+		Eventually(ctx, func() int { return len(notes("starts", "")) + cap(errs)*len(errs)*after }).Should(BeNumerically(">=", after), "work goes on")
+		managers.kill()
+		managers.start()
+	}
+	working.Wait()
+	close(errs)
+	for err := range errs {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	finished(ctx, uses)
+	Expect(seen.mostAtOnce()).To(Equal(parallel), "at most so many runs of one plan at once, and as many if there are")
+	clearPlans(ctx)
+	back()
+})
+
+// finished checks what came out, against the files that the programs have written.
+func finished(ctx context.Context, uses []use) {
+	GinkgoHelper()
+	counted(ctx)
+	neverTwice()
+	times := executions()
+	for i := range uses {
+		u := &uses[i]
+		last := mustStand(ctx, u.p, u.phase, u.state)
+		Expect(last.Status.Attempt).To(Equal(u.attempt), "%s", tellPlan(last))
+		orderly(last)
+		for attempt := int32(1); attempt <= u.attempt; attempt++ {
+			applied := times[executed("effect", u.p, v1alpha1.PhaseApply, int(attempt))]
+			Expect(applied == 1).To(Equal(attempt >= u.effects && u.effects > 0), "%s has taken effect in the attempts that it should have, attempt %d", u.p.Name, attempt)
+		}
+	}
+	var runs v1alpha1.StrategyRunList
+	Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace))).To(Succeed())
+	uids, ran := map[types.UID]bool{}, 0
+	for i := range runs.Items {
+		uids[runs.Items[i].UID] = true
+		if outcome := runs.Items[i].Status.Outcome; outcome == v1alpha1.RunSucceeded || outcome == v1alpha1.RunFailed {
+			ran++
+		}
+	}
+	Expect(len(times)).To(BeNumerically(">=", ran), "every run that has ended by itself was executed")
+	Expect(len(times)).To(BeNumerically("<=", len(uids)), "nothing was executed without a run")
+}

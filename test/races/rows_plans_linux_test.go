@@ -1,0 +1,255 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = row("R14-plans", "plans created at once: different names are all there, of one name there is one winner", func(ctx context.Context) {
+	const creators, names = 20, 3
+	works(ctx, "effect")
+	action := newAction("act", nil, nil, []string{"effect"})
+	Expect(k8s.Create(ctx, action)).To(Succeed())
+	var won, winners [names]atomic.Int32
+	all(creators, func(i int) error {
+		if err := k8s.Create(ctx, newPlan(action, fmt.Sprintf("mine-%d", i), v1alpha1.PhaseApply)); err != nil {
+			return err
+		}
+		for n := range names {
+			shared := newPlan(action, fmt.Sprintf("shared-%d", n), v1alpha1.PhaseApply, "hold", strconv.Itoa(i))
+			switch err := k8s.Create(ctx, shared); {
+			case err == nil:
+				won[n].Add(1)
+				winners[n].Store(int32(i))
+			case !apierrors.IsAlreadyExists(err):
+				return err
+			}
+		}
+		return nil
+	})
+	for n := range names {
+		Expect(won[n].Load()).To(Equal(int32(1)), "one winner of shared-%d", n)
+		p := mustStand(ctx, newPlan(action, fmt.Sprintf("shared-%d", n), ""), v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+		Expect(p.Spec.Arguments[0].Value).To(Equal(strconv.Itoa(int(winners[n].Load()))), "one winner, and what it asked for stays")
+		Expect(p.Generation).To(Equal(int64(1)))
+	}
+	for i := range creators {
+		mustStand(ctx, newPlan(action, fmt.Sprintf("mine-%d", i), ""), v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+	}
+	Expect(executions()).To(HaveLen(creators + names))
+	neverTwice()
+	clearPlans(ctx)
+})
+
+var _ = row("R15", "an action that is created and edited while it is used: every plan is pinned to one generation of it, and N uses make N plans", func(ctx context.Context) {
+	const uses, edits = 40, 30
+	works(ctx, "think", "work-0", "work-1", "work-2")
+	// Generation n allows n reversions, and executes a strategy that follows from n.
+	work := func(generation int64) string { return fmt.Sprintf("work-%d", generation%3) }
+	action := newAction("act", []string{"think"}, []string{work(1)}, nil)
+	action.Spec.MaxReversions = ptr.To[int32](1)
+	plans := make([]*v1alpha1.Plan, uses)
+	for i := range plans {
+		plans[i] = newPlan(action, fmt.Sprintf("use-%02d", i), v1alpha1.PhaseStrategize)
+	}
+	var editor sync.WaitGroup
+	var failed error
+	editor.Go(func() { // the first plans are there before the action
+		failed = k8s.Create(ctx, action.DeepCopy())
+		for n := int64(2); n <= edits && failed == nil; n++ {
+			failed = apply(ctx, action, fmt.Sprintf(`{"spec":{"maxReversions":%d,"execute":{"strategies":[%q]}}}`, n, work(n)))
+		}
+	})
+	all(4, func(i int) error {
+		for n := i; n < uses; n += 4 {
+			if err := k8s.Create(ctx, plans[n]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	editor.Wait()
+	Expect(failed).NotTo(HaveOccurred())
+	generations := map[types.UID]int64{}
+	for _, p := range plans {
+		pinned := mustStand(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete).Status.Pinned
+		generations[p.UID] = pinned.ActionGeneration
+		Expect(int64(pinned.MaxReversions)).To(Equal(pinned.ActionGeneration), "pinned to one generation: %s", p.Name)
+		Expect(pinned.Phases[1].Strategies[0].Name).To(Equal(work(pinned.ActionGeneration)), "pinned to one generation: %s", p.Name)
+	}
+	for _, p := range plans { // what became of the action since is nothing to them
+		Expect(apply(ctx, p, toExecute)).To(Succeed())
+	}
+	for _, p := range plans {
+		done := mustStand(ctx, p, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+		Expect(done.Status.Pinned.ActionGeneration).To(Equal(generations[p.UID]), "pinned to one generation, and stays so: %s", p.Name)
+		Expect(executions()).To(HaveKey(executed(work(generations[p.UID]), p, v1alpha1.PhaseExecute, 1)), "what was pinned was executed")
+	}
+	Expect(generations).To(HaveLen(uses), "as many plans as uses")
+	Expect(executions()).To(HaveLen(2 * uses))
+	neverTwice()
+	clearPlans(ctx)
+})
+
+var _ = row("R16-plans", "reads of a plan during writes are never older than what the reader has written", func(ctx context.Context) {
+	const writes = 100
+	works(ctx, "think")
+	action := newAction("act", []string{"think"}, nil, []string{"think"})
+	Expect(k8s.Create(ctx, action)).To(Succeed())
+	p := newPlan(action, "read", v1alpha1.PhaseStrategize)
+	Expect(k8s.Create(ctx, p)).To(Succeed())
+	mustStand(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
+	for n := 1; n <= writes; n++ {
+		Expect(apply(ctx, p, fmt.Sprintf(`{"spec":{"retryToken":"%d"}}`, n))).To(Succeed())
+		for range 3 {
+			o, err := planNow(ctx, p)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(o.Spec.RetryToken).To(Equal(strconv.Itoa(n)), "the spec is older than what was written")
+			if seen := o.Status.ObservedRetryToken; o.Status.ObservedGeneration == o.Generation && seen != strconv.Itoa(n) {
+				Fail(fmt.Sprintf("the status says that it speaks of generation %d, and is older than that: token %s of %d", o.Generation, seen, n))
+			}
+			for _, c := range o.Status.Conditions {
+				Expect(c.ObservedGeneration).To(BeNumerically("<=", o.Status.ObservedGeneration), "a condition is not older than its status")
+			}
+		}
+	}
+	last := mustStand(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
+	Expect(last.Status.Attempt).To(Equal(int32(1)), "what has succeeded is not retried")
+	neverTwice()
+	clearPlans(ctx)
+})
+
+var _ = row("R33-plans", "one key from 20 callers is one plan that works, whatever becomes of managers", func(ctx context.Context) {
+	const callers, keys = 20, 3
+	works(ctx, "effect")
+	action := newAction("act", nil, nil, []string{"effect"})
+	Expect(k8s.Create(ctx, action)).To(Succeed())
+	var restarts sync.WaitGroup
+	plans := make([][]*v1alpha1.Plan, keys)
+	for key := range keys {
+		plans[key] = make([]*v1alpha1.Plan, callers)
+		restarts.Go(func() {
+			defer GinkgoRecover()
+			all(callers, func(i int) error {
+				p := newPlan(action, fmt.Sprintf("caller-%02d-of-%d", i, key), v1alpha1.PhaseApply)
+				p.Spec.IdempotencyKey = strconv.Itoa(key)
+				plans[key][i] = p
+				return k8s.Create(ctx, p)
+			})
+		})
+		y.halt()
+		y.start()
+	}
+	restarts.Wait()
+	for key := range keys {
+		var first *v1alpha1.Plan
+		Eventually(ctx, func(g Gomega) {
+			first = nil
+			for _, p := range plans[key] {
+				now, err := planNow(ctx, p)
+				g.Expect(err).NotTo(HaveOccurred())
+				if now.Status.DuplicateOf == nil {
+					g.Expect(first).To(BeNil(), "exactly one plan of a key works")
+					g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied), "exactly one plan of a key works")
+					first = now
+				}
+			}
+			g.Expect(first).NotTo(BeNil(), "exactly one plan of a key works")
+		}).Should(Succeed())
+		for _, p := range plans[key] {
+			now, err := planNow(ctx, p)
+			Expect(err).NotTo(HaveOccurred())
+			if now.UID != first.UID {
+				Expect(now.Status.DuplicateOf.UID).To(Equal(first.UID), "all know the one that works")
+				Expect(now.Status.State).To(Equal(v1alpha1.PlanQueued))
+			}
+		}
+	}
+	Expect(executions()).To(HaveLen(keys), "exactly one plan of a key works")
+	neverTwice()
+	clearPlans(ctx)
+})
+
+var _ = row("S16", "no transition happens twice, a manual plan never advances by itself, and an error is never reported as applied", func(ctx context.Context) {
+	const plans, clients = 4, 10
+	works(ctx, "think", "work", "effect")
+	action := newAction("act", []string{"think"}, []string{"work"}, []string{"effect"})
+	Expect(k8s.Create(ctx, action)).To(Succeed())
+	another := y.manage(deaf{y.rt})
+	defer func() { another() }()
+	seen := watchPlans(ctx)
+	manual := make([]*v1alpha1.Plan, plans)
+	for i := range manual {
+		manual[i] = newPlan(action, fmt.Sprintf("manual-%d", i), v1alpha1.PhaseStrategize, "fail", "Apply-1")
+		Expect(k8s.Create(ctx, manual[i])).To(Succeed())
+	}
+	// stays looks at all of them while everything about them moves but the gate.
+	stays := func(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
+		GinkgoHelper()
+		for _, p := range manual {
+			mustStand(ctx, p, phase, state)
+		}
+		another()
+		y.halt()
+		y.start()
+		another = y.manage(deaf{y.rt})
+		Expect(apply(ctx, action, fmt.Sprintf(`{"spec":{"description":"after %s %s"}}`, phase, state))).To(Succeed())
+		Consistently(ctx, func(g Gomega) {
+			for _, p := range manual {
+				now, err := planNow(ctx, p)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(now.Status.CurrentPhase).To(Equal(phase), "a manual plan never advances by itself")
+				g.Expect(now.Status.State).To(Equal(state), "a manual plan never advances by itself")
+			}
+		}).Should(Succeed())
+	}
+	everybody := func(patch string) { // asks for the same of every plan
+		GinkgoHelper()
+		all(clients, func(i int) error { return apply(ctx, manual[i%plans], patch) })
+	}
+	stays(v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
+	everybody(toExecute)
+	stays(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+	everybody(toApply)
+	stays(v1alpha1.PhaseApply, v1alpha1.PlanErrored)
+	everybody(onceMore)
+	for _, p := range manual {
+		last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+		Expect(story(last)).To(Equal("Strategize 1 Processing, Strategize 1 Complete, Execute 1 Processing, Execute 1 Complete, "+
+			"Apply 1 Processing, Apply 1 Errored, Apply 2 Processing, Apply 2 Applied"), "no transition happens twice")
+		for _, state := range seen.of(ctx, last) {
+			Expect(state.Status.State == v1alpha1.PlanApplied && state.Status.Attempt == 1).To(BeFalse(), "an error is never reported as applied")
+			Expect(rank(state.Status.CurrentPhase)).To(BeNumerically("<=", rank(state.Spec.TargetPhase)), "a manual plan never advances by itself")
+		}
+	}
+	Expect(executions()).To(HaveLen(4 * plans))
+	neverTwice()
+	clearPlans(ctx)
+})
+
+// rank is the place of a phase in their order.
+func rank(phase v1alpha1.PlanPhase) int {
+	return map[v1alpha1.PlanPhase]int{v1alpha1.PhaseExecute: 1, v1alpha1.PhaseApply: 2}[phase]
+}
+
+// theirs are the runs of a plan.
+func theirs(ctx context.Context, p *v1alpha1.Plan) ([]v1alpha1.StrategyRun, error) {
+	list := &v1alpha1.StrategyRunList{}
+	err := k8s.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingLabels{v1alpha1.LabelPlan: p.Name})
+	return list.Items, err
+}

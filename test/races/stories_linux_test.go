@@ -1,0 +1,103 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// use is what one client does with one plan, and where that leads.
+type use struct {
+	target    v1alpha1.PlanPhase
+	arguments []string
+	// live is what the client does after the create.
+	live func(ctx context.Context, u *use) error
+
+	// phase and state are where it ends, in which attempt; effects is the first attempt in which apply is executed, 0 for none.
+	phase   v1alpha1.PlanPhase
+	state   v1alpha1.PlanState
+	attempt int32
+	effects int32
+
+	p *v1alpha1.Plan
+}
+
+// stories are all that clients do.
+var stories = []use{
+	{target: v1alpha1.PhaseApply, live: straight, phase: v1alpha1.PhaseApply, state: v1alpha1.PlanApplied, attempt: 1, effects: 1},
+	{target: v1alpha1.PhaseStrategize, live: gated, phase: v1alpha1.PhaseApply, state: v1alpha1.PlanApplied, attempt: 1, effects: 1},
+	{target: v1alpha1.PhaseApply, arguments: []string{"hold", "Execute-1"}, live: calledOffMeanwhile, phase: v1alpha1.PhaseExecute, state: v1alpha1.PlanCancelled, attempt: 1},
+	{target: v1alpha1.PhaseExecute, live: reverted, phase: v1alpha1.PhaseApply, state: v1alpha1.PlanApplied, attempt: 2, effects: 2},
+	{target: v1alpha1.PhaseApply, arguments: []string{"fail", "Apply-1"}, live: retried, phase: v1alpha1.PhaseApply, state: v1alpha1.PlanApplied, attempt: 2, effects: 1},
+	{target: v1alpha1.PhaseApply, arguments: []string{"hold", "Execute-1"}, live: retriedMeanwhile, phase: v1alpha1.PhaseApply, state: v1alpha1.PlanApplied, attempt: 2, effects: 2},
+	{target: v1alpha1.PhaseApply, arguments: []string{"fail", "Execute-1"}, live: straight, phase: v1alpha1.PhaseExecute, state: v1alpha1.PlanErrored, attempt: 1},
+}
+
+// create makes the plan, of which there is none if that fails.
+func (u *use) create(ctx context.Context, action *v1alpha1.Action, name string) error {
+	u.p = newPlan(action, name, u.target, u.arguments...)
+	if err := k8s.Create(ctx, u.p); err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	return nil
+}
+
+// steps does one thing after the other.
+func steps(do ...func() error) error {
+	for _, step := range do {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at waits until the plan stands so; asks changes its spec.
+func (u *use) at(ctx context.Context, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) func() error {
+	return func() error {
+		_, err := stands(ctx, u.p, phase, state)
+		return err
+	}
+}
+
+func (u *use) asks(ctx context.Context, patch string) func() error {
+	return func() error { return apply(ctx, u.p, patch) }
+}
+
+func (u *use) ends(ctx context.Context) func() error { return u.at(ctx, u.phase, u.state) }
+
+func straight(ctx context.Context, u *use) error { return u.ends(ctx)() }
+
+func gated(ctx context.Context, u *use) error {
+	return steps(
+		u.at(ctx, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete), u.asks(ctx, toExecute),
+		u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanComplete), u.asks(ctx, toApply), u.ends(ctx),
+	)
+}
+
+func calledOffMeanwhile(ctx context.Context, u *use) error {
+	return steps(u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing), u.asks(ctx, calledOff), u.ends(ctx))
+}
+
+func reverted(ctx context.Context, u *use) error {
+	again := func() error {
+		return until(ctx, func() (bool, error) {
+			now, err := planNow(ctx, u.p)
+			return err == nil && now.Status.Attempt == u.attempt && now.Status.State == v1alpha1.PlanComplete, err
+		})
+	}
+	return steps(u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanComplete), u.asks(ctx, back), again, u.asks(ctx, toApply), u.ends(ctx))
+}
+
+func retried(ctx context.Context, u *use) error {
+	return steps(u.at(ctx, v1alpha1.PhaseApply, v1alpha1.PlanErrored), u.asks(ctx, onceMore), u.ends(ctx))
+}
+
+// retriedMeanwhile retries what runs: it is ended, and what it comes to is ignored.
+func retriedMeanwhile(ctx context.Context, u *use) error {
+	return steps(u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing), u.asks(ctx, onceMore), u.ends(ctx))
+}
