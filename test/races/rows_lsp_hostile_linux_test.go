@@ -84,6 +84,8 @@ var _ = row("R29", "hostile messages and silent peers: bounded memory and time, 
 
 // againstServer has one client provoke the server, and another one wait: that has to be answered by the next server, or by the same.
 func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name string, ends bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*patience)
+	defer cancel()
 	victim, err := join(ctx, server, name)
 	if err != nil {
 		return err
