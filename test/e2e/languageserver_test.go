@@ -36,7 +36,7 @@ var _ = Describe("LanguageServer", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(s.read(ctx)).To(Succeed())
 			g.Expect(s.status().Incarnation).To(BeNumerically(">=", 1))
-			g.Expect(s.condition(v1alpha1.ConditionIdle).Status).To(BeEquivalentTo("True"), "conditions: %+v", s.status().Conditions)
+			g.Expect(s.condition(v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonIdle), "conditions: %+v", s.status().Conditions)
 			g.Expect(s.status().Process).To(BeNil())
 		}).WithTimeout(startTimeout).Should(Succeed())
 		slept := s.status().Incarnation
@@ -60,12 +60,10 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	endpoint := s.languageServer().Status.Endpoint
 	Expect(endpoint).To(HavePrefix("unix:///"))
 
-	By("answering two clients at once, each on its own text")
+	By("answering two clients at once")
 	editor := t.join(ctx, "the editor", s, folder, dialed(ctx, s))
 	agent := t.join(ctx, "the agent", s, folder, connected(s))
 	people := []*person{editor, agent}
-	together(people, func(p *person) { p.understands(ctx) })
-	agent.edits(t.comment + "not saved\n" + t.files[t.main])
 	together(people, func(p *person) { p.understands(ctx) })
 
 	By("telling who has made a mistake")
@@ -73,9 +71,14 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	_, err := editor.Diagnosed(ctx, editor.uri, complaint(t.complaint))
 	Expect(err).NotTo(HaveOccurred())
 	agent.understands(ctx)
+	// With that both have the same text again.
 	editor.edits(t.files[t.main])
 	_, err = editor.Diagnosed(ctx, editor.uri, func(d lspclient.Diagnostics) bool { return !complaint(t.complaint)(d) })
 	Expect(err).NotTo(HaveOccurred())
+
+	By("answering each on its own text, which is not saved")
+	agent.edits(t.comment + "not saved\n" + t.files[t.main])
+	together(people, func(p *person) { p.understands(ctx) })
 
 	By("being restarted: nobody notices")
 	first := *s.status().Process

@@ -31,11 +31,12 @@ type child struct {
 	ended bool
 }
 
-// startManager starts a manager and waits until its cache has synced. An empty state directory means processes in memory.
-func startManager(t *testing.T, state string, expect int) *child {
+// startManager starts a manager and waits until its cache has synced. An empty state directory means processes in memory. More arguments may follow.
+func startManager(t *testing.T, state string, expect int, more ...string) *child {
 	t.Helper()
 	g := NewWithT(t)
-	cmd := exec.Command(managerPath, "-kubeconfig", kubeconfig, "-state", state, "-shim", shimPath, "-expect", strconv.Itoa(expect))
+	arguments := []string{"-kubeconfig", kubeconfig, "-state", state, "-shim", shimPath, "-expect", strconv.Itoa(expect)}
+	cmd := exec.Command(managerPath, append(arguments, more...)...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	g.Expect(err).NotTo(HaveOccurred())

@@ -104,8 +104,8 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return &oneOffset{backend: b} }},
 	{row: "R23", without: "the restart in the status: it says only what is", sees: "it neither serves nor restarts",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsRestart{next} }},
-	{row: "R24", without: "the care for effects: all requests are made again", sees: "an effect came twice",
-		speaks: func(b tongues) tongues { return configures{b, replaysEffects} }},
+	{row: "R24", without: "the hold: who asks while nobody serves is told to come again", sees: "Restarting",
+		speaks: func(b tongues) tongues { return configures{b, holdsNothing} }},
 	{row: "R25", without: "the record of the request that was carried out", sees: "one swap for",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsToken{next} }},
 	{row: "R26", without: "one server per object: a restart and a start are two", sees: "a start beside the restart",
@@ -116,8 +116,8 @@ var teeth = []tooth{
 		speaks: func(b tongues) tongues {
 			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(_ runtime.Process, again bool) bool { return again }}
 		}},
-	{row: "R29", without: "the limits of messages", sees: "it was not sent away",
-		speaks: func(b tongues) tongues { return configures{b, unbounded} }},
+	{row: "R29", without: "the look at silent servers: they have all the time they want", sees: "the other client of",
+		speaks: func(b tongues) tongues { return configures{b, neverHung} }},
 	{row: "R30", without: "the look at who is connected: nobody notices that a client goes", sees: "left open", lingers: true},
 	{row: "S17", without: "consumers derived from connections: they are counted when they come", sees: "has 4 consumers",
 		speaks: func(b tongues) tongues { return &countsUp{tongues: b, most: map[types.UID]int{}} }},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -46,15 +47,11 @@ func (c configures) Start(ctx context.Context, p runtime.Process) error {
 	return c.tongues.Start(ctx, p)
 }
 
-// replaysEffects takes every request for one that may be made again.
-func replaysEffects(config *lsp.Config) {
-	config.Replay = append(config.Replay, "workspace/executeCommand")
-}
+// holdsNothing lets nobody wait for a restart.
+func holdsNothing(config *lsp.Config) { config.Hold.Timeout = -1 }
 
-// unbounded takes whatever comes.
-func unbounded(config *lsp.Config) {
-	config.Limits.HeaderBytes, config.Limits.MessageBytes, config.Limits.ClientMessageBytes = 1<<40, 1<<50, 1<<50
-}
+// neverHung waits for a silent server for ever.
+func neverHung(config *lsp.Config) { config.Health.HangTimeout = 24 * time.Hour }
 
 // startsBeside starts another server beside the one that it is asked to start, if it is to.
 type startsBeside struct {

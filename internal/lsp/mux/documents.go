@@ -45,9 +45,7 @@ func (m *Mux) didOpen(s *session, params json.RawMessage) {
 	m.open[d.URI] = d.URI
 	m.changed = true
 	m.emit(list)
-	if p := m.published[normal(d.URI)]; p != nil && s.stage == ready {
-		m.showTo(p, s)
-	}
+	m.showKnown(s, d.URI)
 }
 
 func (m *Mux) didChange(s *session, params json.RawMessage) {
@@ -67,6 +65,10 @@ func (m *Mux) didChange(s *session, params json.RawMessage) {
 	if err != nil { // what it has now is not known: it counts as closed
 		m.decline(s, err)
 		m.closed()
+		return
+	}
+	if len(list) == 0 { // the server has that text already, and what it says of it was not for this client
+		m.showKnown(s, p.TextDocument.URI)
 	}
 }
 
@@ -153,12 +155,22 @@ func (m *Mux) publish(params json.RawMessage) {
 	key := normal(p.URI)
 	_, known := m.published[key]
 	switch {
-	case string(p.Diagnostics) == "[]":
+	case string(p.Diagnostics) == "[]" && !m.holds(key):
 		delete(m.published, key)
 	case known || len(m.published) < maxPublications:
 		m.published[key] = made
 	}
 	m.show(made)
+}
+
+// holds says whether a client has a document open: then that nothing is wrong with it is worth keeping too, for those who may not see it yet.
+func (m *Mux) holds(key string) bool {
+	for uri := range m.open {
+		if normal(uri) == key {
+			return true
+		}
+	}
+	return false
 }
 
 // show sends diagnostics to all who may see them.
@@ -176,6 +188,13 @@ func (m *Mux) show(p *publication) {
 		if s := m.sessions[key]; s != nil && s.stage == ready {
 			m.sendAs(s, p.body, diagnostics, p.uri)
 		}
+	}
+}
+
+// showKnown tells a session what the server has said of a document last, if that is about the text that the session has.
+func (m *Mux) showKnown(s *session, uri string) {
+	if p := m.published[normal(uri)]; p != nil && s.stage == ready {
+		m.showTo(p, s)
 	}
 }
 

@@ -231,6 +231,32 @@ func TestDiagnostics(t *testing.T) {
 	b.Expect(b.mux.published).To(HaveLen(1))
 }
 
+// A server that tells no versions says that nothing is wrong with the text of one client; when another one takes its mistake back, it has the same
+// text, and has to be told.
+func TestDiagnosticsOfATextThatTheServerHasAlready(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	s := b.serve(nil)
+	editor, agent := b.join(), b.join()
+	const uri = "file:///a.go"
+	publish := func(uri, what string) {
+		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":%q,"diagnostics":[%s]}}`, uri, what))
+	}
+	editor.openDocument(uri, "text")
+	agent.openDocument(uri, "text")
+	editor.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"mistake"}]}`)
+	b.await(s.peer, "textDocument/didChange", 1)
+	publish(uri, `{"message":"wrong"}`)
+	b.await(editor.peer, "textDocument/publishDiagnostics", 1)
+	agent.ask("1", "textDocument/hover", `{"textDocument":{"uri":"file:///a.go"},"position":{"line":0,"character":0}}`)
+	b.await(s.peer, "textDocument/didChange", 2)
+	publish(uri, "")
+	publish("file:///other.go", `{"message":"all"}`)
+	b.Expect(string(b.await(editor.peer, "textDocument/publishDiagnostics", 2).Params)).To(ContainSubstring("all"), "not those of the other's text")
+	editor.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":9},"contentChanges":[{"text":"text"}]}`)
+	b.Expect(string(b.await(editor.peer, "textDocument/publishDiagnostics", 3).Params)).To(MatchJSON(`{"uri":"file:///a.go","diagnostics":[]}`))
+	b.Expect(s.of("textDocument/didChange")).To(HaveLen(2))
+}
+
 func TestTheVersionOfAServer(t *testing.T) {
 	g := NewWithT(t)
 	r := &initializeResult{}

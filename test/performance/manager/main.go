@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	goruntime "runtime"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/test/performance/manager/stats"
 )
 
@@ -35,17 +37,18 @@ func main() {
 	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
 	state := flags.String("state", "", "state directory of the host runtime; empty means processes in memory")
 	shim := flags.String("shim", "", "the berth-shim binary")
+	lsp := flags.String("lsp", "", "the berth-lsp binary; empty means that there are no multiplexers")
 	expect := flags.Int("expect", 0, "how many processes are there already")
 	_ = flags.Parse(os.Args[1:]) // it ends the program itself
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *state, *shim, *expect); err != nil {
+	if err := run(ctx, *kubeconfig, *state, *shim, *lsp, *expect); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, state, shim string, expect int) error {
+func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ctrl.SetLogger(logr.Discard())
@@ -59,7 +62,16 @@ func run(ctx context.Context, kubeconfig, state, shim string, expect int) error 
 		return err
 	}
 	defer closing()
-	mgr, err := manager.New(config, manager.Options{Runtime: backend})
+	opts := manager.Options{Runtime: backend}
+	if h, is := backend.(langserver.Host); is && lsp != "" {
+		servers, err := langserver.New(h, langserver.Options{Dir: filepath.Join(state, "lsp"), Program: lsp})
+		if err != nil {
+			return err
+		}
+		defer servers.Close()
+		opts.LanguageServers = servers
+	}
+	mgr, err := manager.New(config, opts)
 	if err != nil {
 		return err
 	}
