@@ -92,7 +92,9 @@ func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, err
 type planReader func(context.Context, *connection, string) (*v1alpha1.Plan, error)
 
 // readPlan reads a plan as it is.
-func readPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) { return to.plan(ctx, name) }
+func readPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {
+	return to.plan(ctx, name)
+}
 
 // answeredPlan reads a plan whose status is about its spec as it is now: on an older one nothing may be decided.
 func (a *app) answeredPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {

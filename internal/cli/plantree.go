@@ -73,8 +73,8 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 			found.attempt = int32(attempt)
 		}
 	}
-	if process := run.Status.Process; process != nil {
-		found.started, found.word = process.StartedAt.Time, "Running"
+	if process := run.Status.Process; process != nil && process.StartedAt != nil {
+		found.started, found.word = process.StartedAt.Time, running
 	}
 	ready := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
@@ -83,7 +83,7 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 		if succeeded := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionSucceeded); succeeded != nil {
 			found.message = succeeded.Message
 		}
-	case ready != nil && ready.Reason != v1alpha1.ReasonRunning && found.word != "Running":
+	case ready != nil && found.word != running:
 		found.word, found.message = ready.Reason, ready.Message
 	}
 	if run.Status.FinishedAt != nil {
@@ -92,10 +92,13 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 	return found
 }
 
+// running is the word for a run whose process runs.
+const running = v1alpha1.ReasonRunning
+
 // took says how long it took, or has taken so far.
 func (l *leaf) took(now time.Time) string {
 	end := l.finished
-	if end.IsZero() && l.word == "Running" {
+	if end.IsZero() && l.word == running {
 		end = now
 	}
 	if l.started.IsZero() || end.IsZero() {
@@ -120,7 +123,9 @@ func (t *tree) attempts(phase v1alpha1.PlanPhase) map[int32][]*leaf {
 		}
 	}
 	for _, leaves := range found {
-		slices.SortFunc(leaves, func(a, b *leaf) int { return cmp.Or(cmp.Compare(index(a.name), index(b.name)), cmp.Compare(a.name, b.name)) })
+		slices.SortFunc(leaves, func(a, b *leaf) int {
+			return cmp.Or(cmp.Compare(index(a.name), index(b.name)), cmp.Compare(a.name, b.name))
+		})
 	}
 	return found
 }
@@ -205,7 +210,11 @@ func remark(l *leaf) string {
 	case v1alpha1.RunSucceeded:
 		return ""
 	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
-		return strings.TrimSuffix(clean(l.message), ".") + ": berth logs strategyrun/" + l.name
+		why := "berth logs strategyrun/" + l.name
+		if l.message != "" {
+			why = strings.TrimSuffix(clean(l.message), ".") + ": " + why
+		}
+		return why
 	default:
 		return clean(l.message)
 	}

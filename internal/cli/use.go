@@ -65,15 +65,8 @@ func (f *useFlags) plan(action string) (*v1alpha1.Plan, error) {
 	wanted := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: v1alpha1.PlanSpec{
 		ActionRef: v1alpha1.LocalReference{Name: action}, TargetPhase: target, State: v1alpha1.PlanActive, IdempotencyKey: f.key,
 	}}
-	for _, word := range f.arguments {
-		name, value, ok := strings.Cut(word, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("%q is not NAME=VALUE: write for example --arg module=/src/web", word)
-		}
-		if slices.ContainsFunc(wanted.Spec.Arguments, func(a v1alpha1.RunArgument) bool { return a.Name == name }) {
-			return nil, fmt.Errorf("argument %s is given twice", name)
-		}
-		wanted.Spec.Arguments = append(wanted.Spec.Arguments, v1alpha1.RunArgument{Name: name, Value: value})
+	if wanted.Spec.Arguments, err = parseArguments(f.arguments); err != nil {
+		return nil, err
 	}
 	switch {
 	case f.name != "":
@@ -94,7 +87,9 @@ func keyedName(action, key string) string {
 	return shorten(action, longestPlanName-11) + "-" + hex.EncodeToString(sum[:5])
 }
 
-func shorten(name string, longest int) string { return strings.TrimRight(name[:min(len(name), longest)], "-.") }
+func shorten(name string, longest int) string {
+	return strings.TrimRight(name[:min(len(name), longest)], "-.")
+}
 
 func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan) error {
 	to, err := a.connect(&f.connectionFlags)
