@@ -98,7 +98,7 @@ func TestAtMostMaxParallelLive(t *testing.T) {
 	w := newWorld(gomega(t), pinned)
 	w.settle()
 	for i := range 5 {
-		w.g.Expect(len(w.live())).To(Equal(min(2, 5-i)))
+		w.g.Expect(w.live()).To(HaveLen(min(2, 5-i)))
 		w.ends(name(1, strategize, i), succeeded).settle()
 	}
 	w.is(strategize, complete, 1)
