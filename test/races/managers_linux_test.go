@@ -280,4 +280,3 @@ func lead(config *rest.Config, rt runtime.Runtime) func() {
 		Eventually(ended).Should(Receive(), "the manager ends when it is asked to")
 	}
 }
-

@@ -254,4 +254,3 @@ func legal(a, b v1alpha1.PlanHistoryEntry) bool {
 		return false
 	}
 }
-
