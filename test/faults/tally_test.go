@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 // The tests of this file are those of the process kinds, for a Strategy and its runs: whatever happens, every run is started once and counted once,
@@ -108,4 +110,47 @@ func TestUndisturbedTale(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(told).To(HaveLen(len(tale)))
 	t.Logf("%d writes, %d acts, %d reads", calls.writes, calls.acts, calls.reads)
+}
+
+// TestTallyRemembersAnotherStrategy shows a manager the strategy that was there before under the same name: a run of the new one is not let go
+// uncounted because of that.
+func TestTallyRemembersAnotherStrategy(t *testing.T) {
+	g := NewWithT(t)
+	old := 0
+	// The strategy is read first; what it shows of the runs is new.
+	w := newTallyWorld(t, faults{lag: func(int) int {
+		lag := old
+		old = 0
+		return lag
+	}})
+	manager := w.newTallier(0)
+	reconcile := func(name string) {
+		_, err := manager.reconcile(w.ctx, name)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	w.createStrategy()
+	reconcile(strategyName)
+	first := w.strategyNow()
+	g.Expect(w.api.Delete(w.ctx, first)).To(Succeed())
+	w.note(strategyName)
+	second := first.DeepCopy()
+	second.UID, second.ResourceVersion, second.Status = "another", "", v1alpha1.StrategyStatus{}
+	g.Expect(w.api.Create(w.ctx, second)).To(Succeed())
+	w.note(strategyName)
+	reconcile(strategyName)
+	w.createRun("bad")
+	for range 6 {
+		reconcile("bad")
+		if len(w.rt.Live(uidOf("bad"))) > 0 {
+			w.exit("bad", 1)
+		}
+	}
+	g.Expect(w.runNow("bad").Status.Outcome).To(Equal(v1alpha1.RunFailed))
+
+	old = 3
+	for range 4 {
+		reconcile(strategyName)
+	}
+	g.Expect(w.strategyNow().Status.Totals.Failed).To(BeEquivalentTo(1))
+	g.Expect(w.runNow("bad").Finalizers).To(HaveLen(1))
 }

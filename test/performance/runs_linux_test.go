@@ -21,7 +21,7 @@ import (
 
 const (
 	// runs is how many make one figure, and creators how many clients create them.
-	runs     = 200
+	runs     = 150
 	creators = 16
 )
 

@@ -61,7 +61,7 @@ var _ = row("R18", "the breaker opens exactly at the threshold", func(ctx contex
 })
 
 var _ = row("R19", "successes and failures at once: some serial order, and open exactly from the threshold on, at every read", func(ctx context.Context) {
-	const writers, each, threshold = 20, 5, 3
+	const writers, each, threshold = 20, 4, 3
 	s := newStrategy("mixed", threshold)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	seen := watchStrategy(ctx, s)
