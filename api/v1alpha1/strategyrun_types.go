@@ -95,6 +95,8 @@ type StrategyRunStatus struct {
 type PinnedStrategy struct {
 	// UID of the Strategy.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 
 	// Its generation.
