@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
@@ -153,4 +154,36 @@ func TestTallyRemembersAnotherStrategy(t *testing.T) {
 	}
 	g.Expect(w.strategyNow().Status.Totals.Failed).To(BeEquivalentTo(1))
 	g.Expect(w.runNow("bad").Finalizers).To(HaveLen(1))
+}
+
+// TestAQuickRunTakesFourWrites counts what is written to a run that was created with its finalizers and ends at once: create, intent, result, counted.
+func TestAQuickRunTakesFourWrites(t *testing.T) {
+	g := NewWithT(t)
+	w := newTallyWorld(t, faults{lag: func(int) int { return 0 }})
+	manager := w.newTallier(0)
+	look := func(names ...string) (soonest time.Duration) {
+		for _, name := range names {
+			result, err := manager.reconcile(w.ctx, name)
+			g.Expect(err).NotTo(HaveOccurred())
+			soonest = result.RequeueAfter
+		}
+		return soonest
+	}
+	w.createStrategy()
+	look(strategyName)
+	w.createRun("quick", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
+	look("quick")
+	g.Expect(w.rt.Live(uidOf("quick"))).To(HaveLen(1))
+	g.Expect(look("quick")).To(BeNumerically(">", 0), "it is looked at again although nobody tells")
+	w.exit("quick", 0)
+	look("quick", strategyName, strategyName, "quick")
+	g.Expect(w.runNow("quick").Status.Outcome).To(Equal(v1alpha1.RunSucceeded))
+	g.Expect(w.runNow("quick").Finalizers).To(Equal([]string{v1alpha1.FinalizerProcess}))
+	g.Expect(w.history["quick"]).To(HaveLen(4))
+
+	w.createRun("slow", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
+	look("slow")
+	w.clock.SetTime(w.clock.Now().Add(look("slow")))
+	look("slow")
+	g.Expect(w.runNow("slow").Status.Process).NotTo(BeNil(), "what does not end is written")
 }
