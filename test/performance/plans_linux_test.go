@@ -22,17 +22,17 @@ func TestPlans(t *testing.T) {
 	var bare, ratios, singles, runWrites, planWrites []float64
 	for range rounds {
 		bareRate := bareRuns(t)
-		rate, each, plans := plannedRuns(t, 4)
+		rate, each, plans := plannedRuns(t, 5)
 		single, _, _ := plannedRuns(t, 1)
 		bare, ratios, singles = append(bare, bareRate), append(ratios, rate/bareRate), append(singles, single)
 		runWrites, planWrites = append(runWrites, each), append(planWrites, plans)
 	}
 	note("plans: the four writes on the bare API", "%.0f/s", median(bare))
-	note("plans: runs through plan → run → process → counted, 4 to a plan", "%.0f/s", median(ratios)*median(bare))
+	note("plans: runs through plan → run → process → counted, 5 to a plan", "%.0f/s", median(ratios)*median(bare))
 	note("plans: the same, 1 to a plan", "%.0f/s", median(singles))
 	note("plans: writes to a run, its creation included", "%.2f", median(runWrites))
-	note("plans: writes to a plan of 4 runs, its creation included", "%.2f", median(planWrites))
-	note("plans: writes for each run, its part of its plan included", "%.2f", median(runWrites)+median(planWrites)/4)
+	note("plans: writes to a plan of 5 runs, its creation included", "%.2f", median(planWrites))
+	note("plans: writes for each run, its part of its plan included", "%.2f", median(runWrites)+median(planWrites)/5)
 	// A figure that has to be large is stated by its inverse.
 	atMost(t, "plans: bare API / plan → run → process → counted", 1/median(ratios), 1/0.6, 1.6, "×")
 }
