@@ -26,11 +26,12 @@ type tree struct {
 
 // leaf is one run of a plan, as far as anybody knows of it.
 type leaf struct {
-	name, strategy    string
-	phase             v1alpha1.PlanPhase
-	attempt           int32
-	word, message     string
-	started, finished time.Time
+	name, strategy string
+	phase          v1alpha1.PlanPhase
+	attempt        int32
+	word, message  string
+	// created is known to the second; started only while the process runs.
+	created, started, finished time.Time
 }
 
 // newTree puts together what the plan has on record and what its runs say: a record outlives its run, and a run knows its times.
@@ -63,7 +64,7 @@ func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int3
 }
 
 func leafOf(run *v1alpha1.StrategyRun) *leaf {
-	found := &leaf{name: run.Name, strategy: run.Spec.StrategyRef.Name, word: v1alpha1.ReasonPending}
+	found := &leaf{name: run.Name, strategy: run.Spec.StrategyRef.Name, word: v1alpha1.ReasonPending, created: run.CreationTimestamp.Time}
 	for _, argument := range run.Spec.Arguments {
 		switch argument.Name {
 		case "phase":
@@ -95,16 +96,22 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 // running is the word for a run whose process runs.
 const running = v1alpha1.ReasonRunning
 
-// took says how long it took, or has taken so far.
+// took says how long it has taken so far; of one that has ended, from its creation to its end.
 func (l *leaf) took(now time.Time) string {
 	end := l.finished
 	if end.IsZero() && l.word == running {
 		end = now
 	}
-	if l.started.IsZero() || end.IsZero() {
+	switch {
+	case end.IsZero():
+		return ""
+	case !l.started.IsZero():
+		return briefly(end.Sub(l.started))
+	case !l.created.IsZero():
+		return duration.HumanDuration(max(0, end.Sub(l.created)))
+	default:
 		return ""
 	}
-	return briefly(end.Sub(l.started))
 }
 
 func briefly(d time.Duration) string {

@@ -89,16 +89,18 @@ plan/check   action check-module: Execute Errored (attempt 2) waits for a retry 
 func TestTreeOfAPlanThatGoesOn(t *testing.T) {
 	g := NewWithT(t)
 	plan := check(at(v1alpha1.PhaseExecute, v1alpha1.PlanProcessing))
-	plan.Status.Waiting = "for 2 of 2 runs"
+	plan.Status.Waiting = "for 1 of 2 runs"
 	plan.Status.History = []v1alpha1.PlanHistoryEntry{history(v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 0)}
-	plan.Status.Runs = []v1alpha1.PlanRun{{Name: "check-1-execute-0", Strategy: "search"}, {Name: "check-1-execute-1", Strategy: "test"}}
-	runs := []v1alpha1.StrategyRun{*runOfCheck("check-1-execute-1", "test", v1alpha1.PhaseExecute, "1", 0, "")}
+	plan.Status.Runs = []v1alpha1.PlanRun{{Name: "check-1-execute-0", Strategy: "search", Outcome: v1alpha1.RunSucceeded}, {Name: "check-1-execute-1", Strategy: "test"}}
+	ended := runOfCheck("check-1-execute-0", "search", v1alpha1.PhaseExecute, "1", 3*time.Second, v1alpha1.RunSucceeded)
+	ended.Status.Process, ended.CreationTimestamp = nil, metav1.NewTime(noon)
+	runs := []v1alpha1.StrategyRun{*ended, *runOfCheck("check-1-execute-1", "test", v1alpha1.PhaseExecute, "1", 0, "")}
 	g.Expect("\n" + strings.Join(newTree(plan, runs).lines(noon.Add(5*time.Second)), "\n") + "\n").To(Equal(`
-plan/check   action check-module: Execute Processing waits for 2 of 2 runs
+plan/check   action check-module: Execute Processing waits for 1 of 2 runs
 ├─ Strategize   Complete
 │  └─ list
 ├─ Execute      Processing   5s
-│  ├─ search    Pending
+│  ├─ search    Succeeded    3s
 │  └─ test      Running      5s
 └─ Apply
    └─ report
