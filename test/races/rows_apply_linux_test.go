@@ -217,7 +217,8 @@ var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and r
 		})
 	}
 	for _, after := range []int{100, 250, 400} {
-		Eventually(ctx, func() int { return len(notes("starts", "")) + cap(errs)*len(errs)*after }).Should(BeNumerically(">=", after), "work goes on")
+		Eventually(ctx, func() int { return len(notes("starts", "")) + len(errs)*after }).
+			WithTimeout(specTime).WithPolling(10*interval).Should(BeNumerically(">=", after), "work goes on")
 		managers.kill()
 		managers.start()
 	}
