@@ -229,6 +229,16 @@ func TestTheDuplicateOfAPlanNeverBegins(t *testing.T) {
 	w.g.Expect(w.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonDuplicate))
 }
 
+func TestAnOlderPlanThatHasNotBegunIsWaitedFor(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(1))
+	w.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonDuplicate, Message: "There is an older one."}
+	w.settle()
+	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("True"))
+	w.desired.Blocked = nil // it is gone
+	w.settle().is(strategize, processing, 1)
+	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("False"))
+}
+
 func TestAStrangerWithTheNameOfARun(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1))
 	w.step(false)

@@ -34,7 +34,6 @@ type planWorld struct {
 	snapshots []snapshot
 	// created counts how often each run was created.
 	created map[string]int
-	gone    bool
 }
 
 type snapshot struct {
@@ -187,11 +186,11 @@ func (w *planWorld) latest() snapshot { return w.snapshots[len(w.snapshots)-1] }
 // plan gives the plan as it is, or nil.
 func (w *planWorld) plan() *v1alpha1.Plan {
 	object := &v1alpha1.Plan{}
-	if err := w.api.Get(w.ctx, key, object); apierrors.IsNotFound(err) {
+	err := w.api.Get(w.ctx, key, object)
+	if apierrors.IsNotFound(err) {
 		return nil
-	} else {
-		w.Expect(err).NotTo(HaveOccurred())
 	}
+	w.Expect(err).NotTo(HaveOccurred())
 	return object
 }
 
