@@ -102,7 +102,9 @@ func calledOffMeanwhile(ctx context.Context, u *use) error {
 
 func reverted(ctx context.Context, u *use) error {
 	again := func() error {
-		return u.awaits(ctx, func(p *v1alpha1.Plan) bool { return p.Status.Attempt == u.attempt && p.Status.State == v1alpha1.PlanComplete })
+		return u.awaits(ctx, func(p *v1alpha1.Plan) bool {
+			return p.Status.Attempt == u.attempt && p.Status.State == v1alpha1.PlanComplete
+		})
 	}
 	return steps(u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanComplete), u.asks(ctx, back), again, u.asks(ctx, toApply), u.ends(ctx))
 }
