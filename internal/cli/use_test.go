@@ -104,3 +104,13 @@ func TestNamesOfPlansFit(t *testing.T) {
 	g.Expect(keyedName("a", "k")).NotTo(Equal(keyedName("a", "l")))
 	g.Expect(keyedName("ab", "c")).NotTo(Equal(keyedName("a", "bc")))
 }
+
+// Of several plans with a key it is the one that has begun, however old the others are.
+func TestTheKeyIsThatOfThePlanThatHasBegun(t *testing.T) {
+	g := NewWithT(t)
+	keyed := func(p *v1alpha1.Plan) { p.Spec.IdempotencyKey = "pr-1" }
+	older := check(keyed, at("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Name, p.Status.Pinned = "a-older", nil })
+	f := newPlanFixture(checkModule(), older, check(keyed))
+	g.Expect(f.run(t.Context(), "use", "check-module", "--key", "pr-1")).To(BeZero(), f.err.String())
+	g.Expect(f.out.String()).To(HavePrefix("plan/check is there already"))
+}
