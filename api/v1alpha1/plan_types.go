@@ -111,7 +111,7 @@ type PlanRevert struct {
 	// The phase to begin again at. Defaults to Strategize. Lower spec.targetPhase with it, or the plan goes on from there by itself.
 	// +optional
 	// +kubebuilder:default=Strategize
-	// +kubebuilder:validation:Enum=Strategize
+	// +kubebuilder:validation:XValidation:rule="self == 'Strategize'",message="a plan can be reverted to Strategize only"
 	ToPhase PlanPhase `json:"toPhase,omitempty"`
 
 	// A new text is a new request.

@@ -99,6 +99,8 @@ type PlanStatus struct {
 type PinnedAction struct {
 	// UID of the Action.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	ActionUID types.UID `json:"actionUID"`
 
 	// Its generation.
@@ -158,6 +160,8 @@ type StrategyReference struct {
 
 	// Its UID.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 
 	// Its generation.
@@ -179,6 +183,8 @@ type PlanRun struct {
 
 	// Its UID, once that is known.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid,omitempty"`
 
 	// How it ended; unset while it has not.
@@ -259,6 +265,8 @@ type PlanReference struct {
 
 	// Its UID.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 }
 

@@ -121,6 +121,8 @@ type StrategyStatus struct {
 	// Runs that were counted and still have the finalizer that waits for it: whoever is listed here is not counted again.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:Type=string
+	// +kubebuilder:validation:items:MaxLength=64
 	// +listType=set
 	Counted []types.UID `json:"counted,omitempty"`
 
@@ -149,19 +151,26 @@ type StrategyBreakerStatus struct {
 
 	// The run that is tried while it is HalfOpen.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	Trial types.UID `json:"trial,omitempty"`
 }
 
 // StrategyTotals counts runs by outcome.
 type StrategyTotals struct {
+	// Ended with exit code 0.
 	// +optional
 	Succeeded int64 `json:"succeeded,omitempty"`
+	// Ended otherwise.
 	// +optional
 	Failed int64 `json:"failed,omitempty"`
+	// Took longer than they may.
 	// +optional
 	TimedOut int64 `json:"timedOut,omitempty"`
+	// Were cancelled.
 	// +optional
 	Cancelled int64 `json:"cancelled,omitempty"`
+	// Were not started, as the breaker was open.
 	// +optional
 	SkippedCircuitOpen int64 `json:"skippedCircuitOpen,omitempty"`
 }

@@ -24,15 +24,15 @@ const (
 type RunOutcome string
 
 const (
-	// RunSucceeded: the program ended with exit code 0.
+	// RunSucceeded says that the program ended with exit code 0.
 	RunSucceeded RunOutcome = "Succeeded"
-	// RunFailed: it ended otherwise, could not be executed, or nobody could observe its end.
+	// RunFailed says that it ended otherwise, could not be executed, or nobody could observe its end.
 	RunFailed RunOutcome = "Failed"
-	// RunTimedOut: it took longer than the strategy allows and was ended.
+	// RunTimedOut says that it took longer than the strategy allows and was ended.
 	RunTimedOut RunOutcome = "TimedOut"
-	// RunWasCancelled: it was ended, or not begun, because the spec or a deletion asked for it.
+	// RunWasCancelled says that it was ended, or not begun, because the spec or a deletion asked for it.
 	RunWasCancelled RunOutcome = "Cancelled"
-	// RunSkipped: the breaker of the strategy was open; no process was started.
+	// RunSkipped says that the breaker of the strategy was open; no process was started.
 	RunSkipped RunOutcome = "SkippedCircuitOpen"
 )
 
@@ -95,6 +95,8 @@ type StrategyRunStatus struct {
 type PinnedStrategy struct {
 	// UID of the Strategy.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 
 	// Its generation.

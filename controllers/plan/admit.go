@@ -54,12 +54,17 @@ func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, er
 	if first.UID == v.plan.UID {
 		return nil, nil //nolint:nilnil // nothing blocks
 	}
-	return &plan.Blocked{Reason: v1alpha1.ReasonDuplicate, Duplicate: &v1alpha1.PlanReference{Name: first.Name, UID: first.UID}}, nil
+	blocked := &plan.Blocked{Reason: v1alpha1.ReasonDuplicate, Waiting: "for plan " + first.Name + ", which has the same key",
+		Message: fmt.Sprintf("Plan %s has the same idempotencyKey and is older: this plan begins only if that one goes before it has begun.", first.Name)}
+	if begun(&first) { // one that has not may still turn out not to be the first
+		blocked.Duplicate = &v1alpha1.PlanReference{Name: first.Name, UID: first.UID}
+	}
+	return blocked, nil
 }
 
 // late orders plans that have begun before those that have not.
 func late(object *v1alpha1.Plan) int {
-	if object.Status.Pinned != nil {
+	if begun(object) {
 		return 0
 	}
 	return 1

@@ -43,6 +43,8 @@ const (
 	lookAgainAfter = 20 * time.Millisecond
 	// missingRetry is how soon to look again for what a plan needs to begin; its creation is seen anyway.
 	missingRetry = time.Minute
+	// rivalRetry is how soon to look again whether the older plan with the same key has begun.
+	rivalRetry = time.Second
 )
 
 // errStale ends a reconcile that decided on something older than what is there.
@@ -96,6 +98,9 @@ func (r *Reconciler) result(req ctrl.Request, v *visit, err error) (ctrl.Result,
 	case !v.step.Expires.IsZero():
 		return ctrl.Result{RequeueAfter: max(v.step.Expires.Sub(v.now), time.Millisecond)}, nil
 	case v.step.Requeue == 0 && v.desired.Blocked != nil && v.step.Status.DuplicateOf == nil:
+		if v.desired.Blocked.Reason == v1alpha1.ReasonDuplicate {
+			return ctrl.Result{RequeueAfter: rivalRetry}, nil
+		}
 		return ctrl.Result{RequeueAfter: missingRetry}, nil
 	default:
 		return ctrl.Result{RequeueAfter: v.step.Requeue}, nil

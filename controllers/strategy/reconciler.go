@@ -68,8 +68,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !strategy.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
+	seen := views(runs, strategy)
+	if err := r.confirmForeign(ctx, strategy, seen); errors.Is(err, errStale) {
+		return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("strategies/%s: %w", req, err)
+	}
 	now := r.Clock.Now().Truncate(time.Microsecond)
-	step := tally.Next(desired(strategy), strategy.Status, views(runs, strategy), now)
+	step := tally.Next(desired(strategy), strategy.Status, seen, now)
 	err = r.write(ctx, strategy, &step, now)
 	if err == nil {
 		err = r.release(ctx, runs, step.Release)

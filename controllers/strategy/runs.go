@@ -148,6 +148,22 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []tally.Ru
 	return views
 }
 
+// confirmForeign looks past the cache before runs of another strategy are let go uncounted: it may be the strategy that is old, and not the runs.
+func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Strategy, seen []tally.Run) error {
+	if !slices.ContainsFunc(seen, func(run tally.Run) bool { return run.Foreign }) {
+		return nil
+	}
+	live := &v1alpha1.Strategy{}
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(strategy), live)
+	if err == nil && live.UID != strategy.UID || apierrors.IsNotFound(err) {
+		return errStale
+	}
+	if err != nil {
+		return fmt.Errorf("confirm that the strategy is there: %w", err)
+	}
+	return nil
+}
+
 func all(runs []*v1alpha1.StrategyRun) []types.UID {
 	var uids []types.UID
 	for _, run := range runs {

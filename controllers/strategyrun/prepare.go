@@ -20,6 +20,9 @@ import (
 // pendingRetry is how soon to look again for a strategy that was not looked at; its first status is seen anyway.
 const pendingRetry = time.Second
 
+// briefly is how long a run is given to end before it is written that it runs.
+const briefly = 250 * time.Millisecond
+
 // missingRetry is how soon to look again for a strategy that is not there; its creation is seen anyway.
 const missingRetry = time.Minute
 
@@ -111,6 +114,11 @@ func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now t
 	if run.Status.Outcome == "" {
 		run.Status.Outcome = outcome(run, step)
 	}
+	if left := unrecorded(run, before, step, now); left > 0 {
+		before.Status.DeepCopyInto(&run.Status)
+		step.Events, step.Requeue = nil, left
+		return
+	}
 	if run.Status.Outcome == "" {
 		process.SetCondition(run, now, v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
 		return
@@ -121,6 +129,22 @@ func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now t
 	}
 	run.Status.FinishedAt = &finished
 	conclude(run, now)
+}
+
+// unrecorded says how long it may wait to be written that a process has begun, if that is all there is to write: one that ends at once costs one
+// write less.
+func unrecorded(run, before *v1alpha1.StrategyRun, step *lifecycle.Step, now time.Time) time.Duration {
+	is := run.Status.Process
+	idle := step.Action == lifecycle.None || step.Action == ""
+	if run.Status.Outcome != "" || !idle || is == nil || is.StartedAt == nil || before.Status.Process != nil || run.Status.Stopping != nil ||
+		before.Status.Incarnation != run.Status.Incarnation || before.Status.ObservedGeneration != run.Generation {
+		return 0
+	}
+	left := is.StartedAt.Add(briefly).Sub(now)
+	if left > briefly {
+		return 0 // the clock was set back
+	}
+	return left
 }
 
 // outcome says how a run ended, or nothing while it has not.

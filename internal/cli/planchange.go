@@ -19,7 +19,7 @@ func (a *app) planApproveCommand() *cobra.Command {
 		Use:   "approve NAME",
 		Short: "Let the next phase of a plan begin",
 		Long: "Approve raises spec.targetPhase to the phase after the one that the plan is in, or to that of --to. Two who approve the same phase approve\n" +
-			"nothing more than one of them would: whoever wants to be sure which phase it is says so with --to.",
+			"it once. Whoever wants to be sure which phase it is says so with --to. What is so already stays as it is.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) (err error) {
@@ -28,7 +28,12 @@ func (a *app) planApproveCommand() *cobra.Command {
 					return &usageError{err, command.UsageString()}
 				}
 			}
-			return a.request(command.Context(), f, planName(args[0]), func(plan *v1alpha1.Plan, _ string) (string, error) { return approve(plan, target) })
+			return a.request(command.Context(), f, planName(args[0]), func(plan *v1alpha1.Plan, _ string) (string, error) {
+				said, err := approve(plan, target)
+				// Whatever happens to the plan meanwhile, this is what is approved and nothing after it.
+				target = plan.Spec.TargetPhase
+				return said, err
+			})
 		},
 	}
 	f.add(command)
@@ -48,11 +53,9 @@ func approve(plan *v1alpha1.Plan, to v1alpha1.PlanPhase) (string, error) {
 	case to == "" && (s.State == v1alpha1.PlanErrored || s.State == v1alpha1.PlanConstrained):
 		return "", fmt.Errorf("is %s in %s, so that no phase waits for approval: see berth plan status %s; then berth plan retry %s, or berth plan revert %s",
 			s.State, s.CurrentPhase, name, name, name)
-	case to != "" && phaseRank(to) < target:
-		return "", fmt.Errorf("may go on to %s already, and approve never takes back: berth plan revert %s does", plan.Spec.TargetPhase, name)
 	case to == "" && target <= current && current == len(planPhases)-1:
 		return "", fmt.Errorf("is in %s, the last phase: nothing is left to approve", s.CurrentPhase)
-	case to != "" && phaseRank(to) == target, to == "" && target > current:
+	case to != "" && phaseRank(to) <= target, to == "" && target > current:
 		return fmt.Sprintf("may go on to %s already", plan.Spec.TargetPhase), nil
 	}
 	if to == "" {

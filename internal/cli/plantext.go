@@ -34,7 +34,7 @@ func remarks(plan *v1alpha1.Plan) []string {
 	s, name := &plan.Status, plan.Name
 	var said []string
 	if reason := plan.Annotations[annotationReason]; reason != "" {
-		said = append(said, "asked for because: "+reason)
+		said = append(said, "reason: "+reason)
 	}
 	if stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled); stalled != nil && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled) {
 		said = append(said, stalled.Reason+": "+stalled.Message)

@@ -26,11 +26,12 @@ type tree struct {
 
 // leaf is one run of a plan, as far as anybody knows of it.
 type leaf struct {
-	name, strategy    string
-	phase             v1alpha1.PlanPhase
-	attempt           int32
-	word, message     string
-	started, finished time.Time
+	name, strategy string
+	phase          v1alpha1.PlanPhase
+	attempt        int32
+	word, message  string
+	// created is known to the second; started only while the process runs.
+	created, started, finished time.Time
 }
 
 // newTree puts together what the plan has on record and what its runs say: a record outlives its run, and a run knows its times.
@@ -63,7 +64,7 @@ func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int3
 }
 
 func leafOf(run *v1alpha1.StrategyRun) *leaf {
-	found := &leaf{name: run.Name, strategy: run.Spec.StrategyRef.Name, word: v1alpha1.ReasonPending}
+	found := &leaf{name: run.Name, strategy: run.Spec.StrategyRef.Name, word: v1alpha1.ReasonPending, created: run.CreationTimestamp.Time}
 	for _, argument := range run.Spec.Arguments {
 		switch argument.Name {
 		case "phase":
@@ -73,8 +74,8 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 			found.attempt = int32(attempt)
 		}
 	}
-	if process := run.Status.Process; process != nil {
-		found.started, found.word = process.StartedAt.Time, "Running"
+	if process := run.Status.Process; process != nil && process.StartedAt != nil {
+		found.started, found.word = process.StartedAt.Time, running
 	}
 	ready := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
@@ -83,7 +84,7 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 		if succeeded := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionSucceeded); succeeded != nil {
 			found.message = succeeded.Message
 		}
-	case ready != nil && ready.Reason != v1alpha1.ReasonRunning && found.word != "Running":
+	case ready != nil && found.word != running:
 		found.word, found.message = ready.Reason, ready.Message
 	}
 	if run.Status.FinishedAt != nil {
@@ -92,16 +93,25 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 	return found
 }
 
-// took says how long it took, or has taken so far.
+// running is the word for a run whose process runs.
+const running = v1alpha1.ReasonRunning
+
+// took says how long it has taken so far; of one that has ended, from its creation to its end.
 func (l *leaf) took(now time.Time) string {
 	end := l.finished
-	if end.IsZero() && l.word == "Running" {
+	if end.IsZero() && l.word == running {
 		end = now
 	}
-	if l.started.IsZero() || end.IsZero() {
+	switch {
+	case end.IsZero():
+		return ""
+	case !l.started.IsZero():
+		return briefly(end.Sub(l.started))
+	case !l.created.IsZero():
+		return duration.HumanDuration(max(0, end.Sub(l.created)))
+	default:
 		return ""
 	}
-	return briefly(end.Sub(l.started))
 }
 
 func briefly(d time.Duration) string {
@@ -207,7 +217,11 @@ func remark(l *leaf) string {
 	case v1alpha1.RunSucceeded:
 		return ""
 	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
-		return strings.TrimSuffix(clean(l.message), ".") + ": berth logs strategyrun/" + l.name
+		why := "berth logs strategyrun/" + l.name
+		if l.message != "" {
+			why = strings.TrimSuffix(clean(l.message), ".") + ": " + why
+		}
+		return why
 	default:
 		return clean(l.message)
 	}

@@ -65,15 +65,8 @@ func (f *useFlags) plan(action string) (*v1alpha1.Plan, error) {
 	wanted := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: v1alpha1.PlanSpec{
 		ActionRef: v1alpha1.LocalReference{Name: action}, TargetPhase: target, State: v1alpha1.PlanActive, IdempotencyKey: f.key,
 	}}
-	for _, word := range f.arguments {
-		name, value, ok := strings.Cut(word, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("%q is not NAME=VALUE: write for example --arg module=/src/web", word)
-		}
-		if slices.ContainsFunc(wanted.Spec.Arguments, func(a v1alpha1.RunArgument) bool { return a.Name == name }) {
-			return nil, fmt.Errorf("argument %s is given twice", name)
-		}
-		wanted.Spec.Arguments = append(wanted.Spec.Arguments, v1alpha1.RunArgument{Name: name, Value: value})
+	if wanted.Spec.Arguments, err = parseArguments(f.arguments); err != nil {
+		return nil, err
 	}
 	switch {
 	case f.name != "":
@@ -156,14 +149,22 @@ func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (*begun, 
 	return same(there, wanted)
 }
 
-// planWithKey finds the plan that has the key, if there is one: the one that begins, if there are several.
+// planWithKey finds the plan that has the key, if there is one: if there are several the one that has begun, else the oldest.
 func (c *connection) planWithKey(ctx context.Context, key string) (*v1alpha1.Plan, error) {
 	list := &v1alpha1.PlanList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.MatchingFields{"spec.idempotencyKey": key}); err != nil {
 		return nil, fmt.Errorf("list the plans with the key: %w", err)
 	}
 	found := slices.DeleteFunc(list.Items, func(p v1alpha1.Plan) bool { return p.Status.DuplicateOf != nil })
-	slices.SortStableFunc(found, func(a, b v1alpha1.Plan) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	slices.SortStableFunc(found, func(a, b v1alpha1.Plan) int {
+		if hasA, hasB := a.Status.Pinned != nil, b.Status.Pinned != nil; hasA != hasB {
+			if hasA {
+				return -1
+			}
+			return 1
+		}
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
 	if len(found) == 0 {
 		return nil, nil //nolint:nilnil // nobody has it
 	}

@@ -137,7 +137,9 @@ func (p *planner) beInConflict() {
 	case p.taken != "":
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken,
 			fmt.Sprintf("StrategyRun %s is not of this plan. Delete it, and retry.", p.taken))
-	case conflict == nil || conflict.Status != metav1.ConditionTrue || p.status.Attempt != p.record.Attempt:
+	case p.status.State == queued && p.desired.Blocked != nil && p.desired.Blocked.Reason == v1alpha1.ReasonDuplicate:
+		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonDuplicate, p.desired.Blocked.Message)
+	case conflict == nil || conflict.Reason != v1alpha1.ReasonNameTaken || p.status.Attempt != p.record.Attempt:
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict, "")
 	default: // until the next attempt
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, conflict.Reason, conflict.Message)

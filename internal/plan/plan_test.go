@@ -98,7 +98,7 @@ func TestAtMostMaxParallelLive(t *testing.T) {
 	w := newWorld(gomega(t), pinned)
 	w.settle()
 	for i := range 5 {
-		w.g.Expect(len(w.live())).To(Equal(min(2, 5-i)))
+		w.g.Expect(w.live()).To(HaveLen(min(2, 5-i)))
 		w.ends(name(1, strategize, i), succeeded).settle()
 	}
 	w.is(strategize, complete, 1)
@@ -227,6 +227,16 @@ func TestTheDuplicateOfAPlanNeverBegins(t *testing.T) {
 	w.g.Expect(w.status.State).To(Equal(queued))
 	w.g.Expect(w.runs).To(BeEmpty())
 	w.g.Expect(w.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonDuplicate))
+}
+
+func TestAnOlderPlanThatHasNotBegunIsWaitedFor(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(1))
+	w.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonDuplicate, Message: "There is an older one."}
+	w.settle()
+	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("True"))
+	w.desired.Blocked = nil // it is gone
+	w.settle().is(strategize, processing, 1)
+	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("False"))
 }
 
 func TestAStrangerWithTheNameOfARun(t *testing.T) {

@@ -121,20 +121,14 @@ func (p *planner) signal() signal {
 	switch {
 	case d.Cancelled:
 		return cancel
-	case s.State == queued && d.Pinned != nil && d.Blocked == nil && s.DuplicateOf == nil:
-		return begin
-	case s.State == queued || s.State == cancelled:
+	case s.State == queued:
+		return p.toBegin()
+	case s.State == cancelled:
 		return none
 	case d.RevertToken != "" && d.RevertToken != s.ObservedRevertToken:
-		if s.Reversions >= s.Pinned.MaxReversions {
-			return refuse
-		}
-		return revert
+		return p.toRevert()
 	case d.RetryToken != "" && d.RetryToken != s.ObservedRetryToken:
-		if s.State == constrained && slices.Contains(s.Completed, s.CurrentPhase) {
-			return resume
-		}
-		return retry
+		return p.toRetry()
 	case s.State == processing:
 		return p.verdict()
 	case s.State == complete && after(s.CurrentPhase) != "" && rank(d.Target) > rank(s.CurrentPhase):
@@ -142,6 +136,30 @@ func (p *planner) signal() signal {
 	default:
 		return none
 	}
+}
+
+// toBegin is what a plan that has not begun does.
+func (p *planner) toBegin() signal {
+	if p.desired.Pinned == nil || p.desired.Blocked != nil || p.status.DuplicateOf != nil {
+		return none
+	}
+	return begin
+}
+
+// toRevert is what a request to revert is.
+func (p *planner) toRevert() signal {
+	if p.status.Reversions >= p.status.Pinned.MaxReversions {
+		return refuse
+	}
+	return revert
+}
+
+// toRetry is what a request to retry is.
+func (p *planner) toRetry() signal {
+	if p.status.State == constrained && slices.Contains(p.status.Completed, p.status.CurrentPhase) {
+		return resume
+	}
+	return retry
 }
 
 // move takes one row of the table, if there is one and nothing has to end before.

@@ -219,6 +219,7 @@ func (w *world) check() {
 	for _, name := range w.live() {
 		listed := slices.ContainsFunc(s.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == name })
 		w.g.Expect(listed).To(BeTrue(), "%s lives and is not listed", name)
+		w.g.Expect(w.runs[name].Kept).To(BeTrue(), "%s lives and was let go", name)
 	}
 	w.highest = max(w.highest, rank(w.desired.Target))
 	w.g.Expect(rank(s.CurrentPhase)).To(BeNumerically("<=", w.highest), "is beyond its gate")

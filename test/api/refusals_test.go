@@ -4,6 +4,7 @@
 package api
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,11 @@ type refusal struct {
 }
 
 var (
-	every              = []string{kindInstance, kindDevServer, kindLanguageServer}
+	every = []string{kindInstance, kindDevServer, kindLanguageServer}
+	// work are the kinds that are no processes; all is everything there is.
+	work               = []string{kindAction, kindPlan, kindStrategy, kindStrategyRun}
+	all                = slices.Concat(every, work)
+	programs           = append(slices.Clone(every), kindStrategy)
 	owned              = []string{kindDevServer, kindLanguageServer}
 	devServerOnly      = []string{kindDevServer}
 	languageServerOnly = []string{kindLanguageServer}
@@ -29,32 +34,32 @@ var (
 // refusals has one entry or more for each rule that the schema says in CEL; TestEveryRuleIsTried keeps it complete.
 var refusals = []refusal{
 	{
-		name: "an empty program", kinds: every,
+		name: "an empty program", kinds: programs,
 		fragment: `{spec: {process: {command: [""]}}}`,
 		words:    "the program, command[0], must not be empty",
 	},
 	{
-		name: "a relative working directory", kinds: every,
+		name: "a relative working directory", kinds: programs,
 		fragment: `{spec: {process: {workingDir: src/app}}}`,
 		words:    "workingDir must be an absolute path",
 	},
 	{
-		name: "a variable with value and valueFrom", kinds: every,
+		name: "a variable with value and valueFrom", kinds: programs,
 		fragment: `{spec: {process: {env: [{name: A, value: b, valueFrom: {secretKeyRef: {name: s, key: k}}}]}}}`,
 		words:    "set value or valueFrom, not both",
 	},
 	{
-		name: "a variable from a secret and a config map", kinds: every,
+		name: "a variable from a secret and a config map", kinds: programs,
 		fragment: `{spec: {process: {env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}, configMapKeyRef: {name: s, key: k}}}]}}}`,
 		words:    "set exactly one of secretKeyRef and configMapKeyRef",
 	},
 	{
-		name: "a variable from nowhere", kinds: every,
+		name: "a variable from nowhere", kinds: programs,
 		fragment: `{spec: {process: {env: [{name: A, valueFrom: {}}]}}}`,
 		words:    "set exactly one of secretKeyRef and configMapKeyRef",
 	},
 	{
-		name: "a variable twice", kinds: every,
+		name: "a variable twice", kinds: programs,
 		fragment: `{spec: {process: {env: [{name: A, value: "1"}, {name: A, value: "2"}]}}}`,
 		words:    "Duplicate value",
 	},
@@ -64,27 +69,27 @@ var refusals = []refusal{
 		words:    "initialSeconds must not be greater than maxSeconds",
 	},
 	{
-		name: "the runtime Tmux", kinds: every,
+		name: "the runtime Tmux", kinds: programs,
 		fragment: `{spec: {runtime: {type: Tmux}}}`,
 		words:    "Tmux, Docker and Pod are not available yet",
 	},
 	{
-		name: "the runtime Docker", kinds: every,
+		name: "the runtime Docker", kinds: programs,
 		fragment: `{spec: {runtime: {type: Docker}}}`,
 		words:    "Tmux, Docker and Pod are not available yet",
 	},
 	{
-		name: "the runtime Pod", kinds: every,
+		name: "the runtime Pod", kinds: programs,
 		fragment: `{spec: {runtime: {type: Pod}}}`,
 		words:    "Tmux, Docker and Pod are not available yet",
 	},
 	{
-		name: "a field that does not exist", kinds: every,
+		name: "a field that does not exist", kinds: all,
 		fragment: `{spec: {command: [sleep]}}`,
 		words:    `unknown field "spec.command"`,
 	},
 	{
-		name: "no program", kinds: every,
+		name: "no program", kinds: programs,
 		fragment: `{spec: {process: {command: null}}}`,
 		words:    "spec.process.command: Required value",
 	},
@@ -161,7 +166,7 @@ func init() {
 		"DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "DYLD_FRAMEWORK_PATH",
 	} {
 		refusals = append(refusals, refusal{
-			name: "the variable " + name, kinds: every,
+			name: "the variable " + name, kinds: programs,
 			fragment: `{spec: {process: {env: [{name: ` + name + `, value: x}]}}}`,
 			words:    "this variable changes how every program is loaded and is refused",
 		})
@@ -184,7 +189,7 @@ func TestRefusals(t *testing.T) {
 
 // TestEveryRuleIsTried fails when a CEL rule is added to a spec without a manifest that breaks it.
 func TestEveryRuleIsTried(t *testing.T) {
-	for _, kind := range every {
+	for _, kind := range all {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)
 			tried := make([]string, 0, len(refusals)+len(transitions))

@@ -24,6 +24,10 @@ const (
 	kindInstance       = "Instance"
 	kindDevServer      = "DevServer"
 	kindLanguageServer = "LanguageServer"
+	kindAction         = "Action"
+	kindPlan           = "Plan"
+	kindStrategy       = "Strategy"
+	kindStrategyRun    = "StrategyRun"
 
 	// waitForAuthorizer is how long the API server may take to see a role or binding that was just created.
 	waitForAuthorizer = 30 * time.Second
@@ -75,15 +79,28 @@ var smallestOf = map[string]string{
 	kindLanguageServer: `spec: {language: go, workspace: {folders: [/src]}}`,
 }
 
+// wholeOf is the least that makes a valid object of a kind that is no process.
+var wholeOf = map[string]string{
+	kindAction:      `{metadata: {namespace: default}, spec: {strategize: {strategies: [lint]}}}`,
+	kindPlan:        `{metadata: {namespace: default}, spec: {actionRef: {name: release}}}`,
+	kindStrategy:    `{metadata: {namespace: default}, spec: {process: {command: [sleep, infinity]}}}`,
+	kindStrategyRun: `{metadata: {namespace: default}, spec: {strategyRef: {name: lint}}}`,
+}
+
 // object makes an object of the kind from the smallest one, with the fragment merged over it.
 func object(t *testing.T, kind, name, fragment string) *unstructured.Unstructured {
 	t.Helper()
-	content := parse(t, smallest)
-	merge(content, parse(t, smallestOf[kind]))
+	content := parse(t, wholeOf[kind])
+	if len(content) == 0 {
+		content = parse(t, smallest)
+		merge(content, parse(t, smallestOf[kind]))
+	}
 	merge(content, parse(t, fragment))
 	o := &unstructured.Unstructured{Object: content}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
-	o.SetName(name)
+	if o.GetName() == "" {
+		o.SetName(name)
+	}
 	return o
 }
 

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 // The tests of this file are those of the process kinds, for a Strategy and its runs: whatever happens, every run is started once and counted once,
@@ -108,4 +111,79 @@ func TestUndisturbedTale(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(told).To(HaveLen(len(tale)))
 	t.Logf("%d writes, %d acts, %d reads", calls.writes, calls.acts, calls.reads)
+}
+
+// TestTallyRemembersAnotherStrategy shows a manager the strategy that was there before under the same name: a run of the new one is not let go
+// uncounted because of that.
+func TestTallyRemembersAnotherStrategy(t *testing.T) {
+	g := NewWithT(t)
+	old := 0
+	// The strategy is read first; what it shows of the runs is new.
+	w := newTallyWorld(t, faults{lag: func(int) int {
+		lag := old
+		old = 0
+		return lag
+	}})
+	manager := w.newTallier(0)
+	reconcile := func(name string) {
+		_, err := manager.reconcile(w.ctx, name)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	w.createStrategy()
+	reconcile(strategyName)
+	first := w.strategyNow()
+	g.Expect(w.api.Delete(w.ctx, first)).To(Succeed())
+	w.note(strategyName)
+	second := first.DeepCopy()
+	second.UID, second.ResourceVersion, second.Status = "another", "", v1alpha1.StrategyStatus{}
+	g.Expect(w.api.Create(w.ctx, second)).To(Succeed())
+	w.note(strategyName)
+	reconcile(strategyName)
+	w.createRun("bad")
+	for range 6 {
+		reconcile("bad")
+		if len(w.rt.Live(uidOf("bad"))) > 0 {
+			w.exit("bad", 1)
+		}
+	}
+	g.Expect(w.runNow("bad").Status.Outcome).To(Equal(v1alpha1.RunFailed))
+
+	old = 3
+	for range 4 {
+		reconcile(strategyName)
+	}
+	g.Expect(w.strategyNow().Status.Totals.Failed).To(BeEquivalentTo(1))
+	g.Expect(w.runNow("bad").Finalizers).To(HaveLen(1))
+}
+
+// TestAQuickRunTakesFourWrites counts what is written to a run that was created with its finalizers and ends at once: create, intent, result, counted.
+func TestAQuickRunTakesFourWrites(t *testing.T) {
+	g := NewWithT(t)
+	w := newTallyWorld(t, faults{lag: func(int) int { return 0 }})
+	manager := w.newTallier(0)
+	look := func(names ...string) (soonest time.Duration) {
+		for _, name := range names {
+			result, err := manager.reconcile(w.ctx, name)
+			g.Expect(err).NotTo(HaveOccurred())
+			soonest = result.RequeueAfter
+		}
+		return soonest
+	}
+	w.createStrategy()
+	look(strategyName)
+	w.createRun("quick", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
+	look("quick")
+	g.Expect(w.rt.Live(uidOf("quick"))).To(HaveLen(1))
+	g.Expect(look("quick")).To(BeNumerically(">", 0), "it is looked at again although nobody tells")
+	w.exit("quick", 0)
+	look("quick", strategyName, strategyName, "quick")
+	g.Expect(w.runNow("quick").Status.Outcome).To(Equal(v1alpha1.RunSucceeded))
+	g.Expect(w.runNow("quick").Finalizers).To(Equal([]string{v1alpha1.FinalizerProcess}))
+	g.Expect(w.history["quick"]).To(HaveLen(4))
+
+	w.createRun("slow", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
+	look("slow")
+	w.clock.SetTime(w.clock.Now().Add(look("slow")))
+	look("slow")
+	g.Expect(w.runNow("slow").Status.Process).NotTo(BeNil(), "what does not end is written")
 }

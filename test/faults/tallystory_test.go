@@ -106,8 +106,9 @@ func (w *tallyWorld) createStrategy() {
 	w.note(strategyName)
 }
 
-func (w *tallyWorld) createRun(name string) {
+func (w *tallyWorld) createRun(name string, finalizers ...string) {
 	r := &v1alpha1.StrategyRun{}
+	r.Finalizers = finalizers
 	r.Namespace, r.Name, r.UID, r.Generation = key.Namespace, name, uidOf(name), 1
 	r.Spec.StrategyRef.Name, r.Spec.State = strategyName, v1alpha1.RunActive
 	w.names = append(w.names, name)

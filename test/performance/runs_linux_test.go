@@ -21,23 +21,23 @@ import (
 
 const (
 	// runs is how many make one figure, and creators how many clients create them.
-	runs     = 200
+	runs     = 150
 	creators = 16
 )
 
 // TestRuns compares runs, each with a real process and counted, with the writes that a run cannot do without: create, intent, result, counted; on an
 // API server that nobody watches, and without a process.
 func TestRuns(t *testing.T) {
-	var bare, real, given, ratios, writes []float64
+	var bare, plain, given, ratios, writes []float64
 	for range rounds {
 		bareRate := bareRuns(t)
 		rate, each := realRuns(t, createsPlain)
 		givenRate, _ := realRuns(t, createsClaimed)
-		bare, real, given, writes = append(bare, bareRate), append(real, rate), append(given, givenRate), append(writes, each)
+		bare, plain, given, writes = append(bare, bareRate), append(plain, rate), append(given, givenRate), append(writes, each)
 		ratios = append(ratios, max(rate, givenRate)/bareRate)
 	}
 	note("runs: the four writes on the bare API", "%.0f/s", median(bare))
-	note("runs: create → process → counted", "%.0f/s", median(real))
+	note("runs: create → process → counted", "%.0f/s", median(plain))
 	note("runs: created with their finalizers, as berth run does", "%.0f/s", median(given))
 	note("runs: writes to a run, its creation included", "%.2f", median(writes))
 	// A figure that has to be large is stated by its inverse.

@@ -29,7 +29,7 @@ func init() {
 			}},
 		{row: "R31", without: "names that say what a run is for: every manager makes up its own", sees: "takes effect once",
 			writes: func(next http.RoundTripper) http.RoundTripper { return &renames{next: next} }},
-		{row: "R31-leaders", without: "the version that a decision was derived from: the last writer wins", sees: "",
+		{row: "R31-late", without: "the version that a decision was derived from: the last writer wins", sees: "",
 			writes: func(next http.RoundTripper) http.RoundTripper { return lastWins{next} }},
 		{row: "R31-many", without: "the limit of runs at once: a plan begins with an action that allows more", sees: "at most so many runs", all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return allowsMore{next} }},

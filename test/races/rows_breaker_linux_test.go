@@ -61,7 +61,7 @@ var _ = row("R18", "the breaker opens exactly at the threshold", func(ctx contex
 })
 
 var _ = row("R19", "successes and failures at once: some serial order, and open exactly from the threshold on, at every read", func(ctx context.Context) {
-	const writers, each, threshold = 20, 5, 3
+	const writers, each, threshold = 20, 4, 3
 	s := newStrategy("mixed", threshold)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	seen := watchStrategy(ctx, s)
@@ -177,10 +177,14 @@ var _ = row("R21", "all are reset while 50 runs are in flight: none of those cou
 	Expect(total).To(Equal(len(flying) + 3))
 })
 
-// deaf is a runtime that never tells; the manager that it belongs to learns only from the API server.
+// deaf is the runtime of a second manager: it never tells, so that its manager learns only from the API server, and is asked everything twice.
 type deaf struct{ backend }
 
 func (deaf) Events() <-chan types.UID { return nil }
+
+func (d deaf) Start(ctx context.Context, p runtime.Process) error {
+	return errors.Join(d.backend.Start(ctx, p), d.backend.Start(ctx, p))
+}
 
 var _ = row("R33", "one execution for each run, although answers are lost, managers come and go, and two are there at once", func(ctx context.Context) {
 	s := newStrategy("once", 1000)
@@ -214,6 +218,8 @@ var _ = row("R33", "one execution for each run, although answers are lost, manag
 		another = y.manage(deaf{y.rt})
 	}
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
+	fly(ctx, runs)
+	ranOnce(runs)
 	last := countsTo(ctx, s, len(runs))
 	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 15, Failed: 15}), "one execution, one outcome")
 	ranOnce(runs)

@@ -6,6 +6,7 @@ package races
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -59,8 +60,24 @@ func steps(do ...func() error) error {
 // at waits until the plan stands so; asks changes its spec.
 func (u *use) at(ctx context.Context, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) func() error {
 	return func() error {
-		_, err := stands(ctx, u.p, phase, state)
-		return err
+		return u.awaits(ctx, func(p *v1alpha1.Plan) bool { return p.Status.CurrentPhase == phase && p.Status.State == state })
+	}
+}
+
+// awaits looks seldom: there are many clients, and the plans need the machine. It gives up with the row.
+func (u *use) awaits(ctx context.Context, so func(*v1alpha1.Plan) bool) error {
+	ticker := time.NewTicker(10 * interval)
+	defer ticker.Stop()
+	for {
+		now, err := planNow(ctx, u.p)
+		if err == nil && now.Status.ObservedGeneration == now.Generation && so(now) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s should end at %s %s, and is at %s: %w", u.p.Name, u.phase, u.state, tellPlan(now), ctx.Err())
+		case <-ticker.C:
+		}
 	}
 }
 
@@ -85,9 +102,8 @@ func calledOffMeanwhile(ctx context.Context, u *use) error {
 
 func reverted(ctx context.Context, u *use) error {
 	again := func() error {
-		return until(ctx, func() (bool, error) {
-			now, err := planNow(ctx, u.p)
-			return err == nil && now.Status.Attempt == u.attempt && now.Status.State == v1alpha1.PlanComplete, err
+		return u.awaits(ctx, func(p *v1alpha1.Plan) bool {
+			return p.Status.Attempt == u.attempt && p.Status.State == v1alpha1.PlanComplete
 		})
 	}
 	return steps(u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanComplete), u.asks(ctx, back), again, u.asks(ctx, toApply), u.ends(ctx))

@@ -1,0 +1,116 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+func TestUse(t *testing.T) {
+	for name, test := range map[string]struct {
+		args string
+		code int
+		says string
+		// created says how many plans there are afterwards, beside the one that was there.
+		created int
+	}{
+		"an action":              {args: "check-module --arg module=/src", says: "plan/check-module-", created: 1},
+		"up to a phase":          {args: "check-module --arg module=/src --to execute --name mine", says: "plan/mine created", created: 1},
+		"values with = and ,":    {args: "check-module --arg module=/a=b,c", says: "created", created: 1},
+		"no such action":         {args: "nope", code: 1, says: "action nope does not exist in namespace \"default\": kubectl get actions -A"},
+		"elsewhere":              {args: "check-module -n other", code: 1, says: "does not exist in namespace \"other\""},
+		"nothing":                {args: "", code: 2, says: "berth use ACTION"},
+		"a missing argument":     {args: "check-module", code: 1, says: "Argument module is required: give it with --arg; the action takes module (required), depth"},
+		"an argument too many":   {args: "check-module --arg module=/a --arg color=red", code: 1, says: "Argument color is not one of the action's"},
+		"an argument of no type": {args: "check-module --arg module=/a --arg depth=deep", code: 1, says: "Argument depth must be an integer"},
+		"an argument twice":      {args: "check-module --arg module=/a --arg module=/b", code: 2, says: "the argument module is given twice"},
+		"not an argument":        {args: "check-module --arg module", code: 2, says: "\"module\" is not NAME=VALUE"},
+		"no such phase":          {args: "check-module --to deploy", code: 2, says: "use strategize, execute or apply"},
+		"a name that is there":   {args: "check-module --arg module=/a --name check", code: 1, says: "plan/check is there already (Strategize Complete waits for approval of Execute): choose another --name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newPlanFixture(checkModule(), check())
+			g.Expect(f.run(t.Context(), append([]string{"use"}, strings.Fields(test.args)...)...)).To(Equal(test.code), f.err.String())
+			g.Expect(f.out.String() + f.err.String()).To(ContainSubstring(test.says))
+			list := &v1alpha1.PlanList{}
+			g.Expect(f.api.List(t.Context(), list)).To(Succeed())
+			g.Expect(list.Items).To(HaveLen(1 + test.created))
+		})
+	}
+}
+
+func TestUseOfAnArchivedAction(t *testing.T) {
+	g := NewWithT(t)
+	archived := checkModule()
+	archived.Spec.State = v1alpha1.ActionArchived
+	f := newPlanFixture(archived)
+	g.Expect(f.run(t.Context(), "use", "check-module", "--arg", "module=/a")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring("is archived: set its spec.state to Active"))
+}
+
+func TestUseKeepsWhatItIsTold(t *testing.T) {
+	g := NewWithT(t)
+	f := newPlanFixture(checkModule())
+	g.Expect(f.run(t.Context(), "use", "check-module", "--arg", "module=/src; rm -rf /", "--to", "Apply", "--name", "check", "--key", "pr-1")).To(BeZero())
+	g.Expect(readCheck(g, f).Spec).To(Equal(v1alpha1.PlanSpec{
+		ActionRef: v1alpha1.LocalReference{Name: "check-module"}, TargetPhase: v1alpha1.PhaseApply, State: v1alpha1.PlanActive, IdempotencyKey: "pr-1",
+		Arguments: []v1alpha1.RunArgument{{Name: "module", Value: "/src; rm -rf /"}},
+	}))
+}
+
+// However many ask at once for the same, there is one plan, and all are told which.
+func TestOneKeyOnePlan(t *testing.T) {
+	g := NewWithT(t)
+	f := newPlanFixture(checkModule())
+	var all sync.WaitGroup
+	codes := make([]int, 20)
+	for i := range codes {
+		all.Go(func() { codes[i] = f.run(t.Context(), "use", "check-module", "--arg", "module=/src", "--key", "pr-1") })
+	}
+	all.Wait()
+	g.Expect(codes).To(HaveEach(0), f.err.String())
+	list := &v1alpha1.PlanList{}
+	g.Expect(f.api.List(t.Context(), list)).To(Succeed())
+	g.Expect(list.Items).To(HaveLen(1))
+	name := "plan/" + list.Items[0].Name
+	g.Expect(strings.Count(f.out.String(), name+" created")).To(Equal(1))
+	g.Expect(strings.Count(f.out.String(), name+" is there already: Queued")).To(Equal(19))
+
+	for words, says := range map[string]string{
+		"use check-module --key pr-1 --arg module=/other":             "has the key \"pr-1\" and another value of argument module: choose another --key",
+		"use check-module --key pr-1 --arg module=/src --arg depth=1": "another value of argument depth",
+		"use other --key pr-1":                                        "has the key \"pr-1\" and uses action check-module",
+	} {
+		g.Expect(f.run(t.Context(), strings.Fields(words)...)).To(Equal(1))
+		g.Expect(f.err.String()).To(ContainSubstring(says))
+	}
+	g.Expect(f.run(t.Context(), "use", "check-module", "--arg", "module=/src", "--key", "pr-2")).To(BeZero())
+	g.Expect(f.api.List(t.Context(), list)).To(Succeed())
+	g.Expect(list.Items).To(HaveLen(2), "another key is another plan")
+}
+
+func TestNamesOfPlansFit(t *testing.T) {
+	g := NewWithT(t)
+	long := strings.Repeat("a", 51) + "." + strings.Repeat("b", 200)
+	g.Expect(keyedName(long, "k")).To(And(HaveLen(62), HavePrefix(strings.Repeat("a", 51)+"-")))
+	g.Expect(keyedName("a", "k")).NotTo(Equal(keyedName("a", "l")))
+	g.Expect(keyedName("ab", "c")).NotTo(Equal(keyedName("a", "bc")))
+}
+
+// Of several plans with a key it is the one that has begun, however old the others are.
+func TestTheKeyIsThatOfThePlanThatHasBegun(t *testing.T) {
+	g := NewWithT(t)
+	keyed := func(p *v1alpha1.Plan) { p.Spec.IdempotencyKey = "pr-1" }
+	older := check(keyed, at("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Name, p.Status.Pinned = "a-older", nil })
+	f := newPlanFixture(checkModule(), older, check(keyed))
+	g.Expect(f.run(t.Context(), "use", "check-module", "--key", "pr-1")).To(BeZero(), f.err.String())
+	g.Expect(f.out.String()).To(HavePrefix("plan/check is there already"))
+}

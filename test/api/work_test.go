@@ -1,0 +1,140 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+var (
+	actionOnly   = []string{kindAction}
+	planOnly     = []string{kindPlan}
+	strategyOnly = []string{kindStrategy}
+	runOnly      = []string{kindStrategyRun}
+)
+
+// The rows of the kinds that describe work, beside those that all kinds share.
+func init() {
+	refusals = append(refusals, []refusal{
+		{"no phase", actionOnly, `{spec: {strategize: null}}`, "set at least one of strategize, execute and apply"},
+		{"a phase without strategies", actionOnly, `{spec: {execute: {timeoutSeconds: 5}}}`, "spec.execute.strategies: Required value"},
+		{"an argument twice", actionOnly, `{spec: {arguments: [{name: a}, {name: a}]}}`, "Duplicate value"},
+		{"two arguments of one variable", actionOnly, `{spec: {arguments: [{name: go-version}, {name: GO_version}]}}`, "two arguments would be the same variable"},
+		{"an argument of every run", actionOnly, `{spec: {arguments: [{name: Attempt}]}}`, "plan, phase and attempt are given to every run"},
+		{"a required argument with a default", actionOnly, `{spec: {arguments: [{name: a, presence: Required, default: x}]}}`, "an argument with a default is Optional"},
+		{"a default that is not allowed", actionOnly, `{spec: {arguments: [{name: a, values: [b, c], default: d}]}}`, "the default must be one of the values"},
+		{"a default that is no integer", actionOnly, `{spec: {arguments: [{name: a, type: Integer, default: "1.5"}]}}`, "the default of an Integer must be one"},
+		{"a default that is no boolean", actionOnly, `{spec: {arguments: [{name: a, type: Boolean, default: "yes"}]}}`, "the default of a Boolean must be true or false"},
+		{"more successes than strategies", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: AtLeast, count: 2}}}}`, "success.count must not be greater than the number of strategies"},
+		{"AtLeast without a count", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: AtLeast}}}}`, "set count with the policy AtLeast"},
+		{"a count with another policy", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: Any, count: 1}}}}`, "set count with the policy AtLeast"},
+		{"no action", planOnly, `{spec: {actionRef: null}}`, "spec.actionRef: Required value"},
+		{"a revert to Execute", planOnly, `{spec: {revert: {toPhase: Execute, token: a}}}`, "a plan can be reverted to Strategize only"},
+		{"a revert without a token", planOnly, `{spec: {revert: {reason: a}}}`, "spec.revert.token: Required value"},
+		{"an argument twice", planOnly, `{spec: {arguments: [{name: a}, {name: a}]}}`, "Duplicate value"},
+		{"a long name", planOnly, `{metadata: {name: ` + strings.Repeat("a", 64) + `}}`, "the name must have at most 63 characters"},
+		{"a long name", strategyOnly, `{metadata: {name: ` + strings.Repeat("a", 64) + `}}`, "the name must have at most 63 characters"},
+		{"no strategy", runOnly, `{spec: {strategyRef: null}}`, "spec.strategyRef: Required value"},
+		{"a strategy with a long name", runOnly, `{spec: {strategyRef: {name: ` + strings.Repeat("a", 64) + `}}}`, "the name of a strategy has at most 63 characters"},
+		{"an argument twice", runOnly, `{spec: {arguments: [{name: a}, {name: a}]}}`, "Duplicate value"},
+	}...)
+	transitions = append(transitions, []transition{
+		{"another action", planOnly, `{}`, `{spec: {actionRef: {name: b}}}`, "actionRef is immutable"},
+		{"arguments set later", planOnly, `{}`, `{spec: {arguments: [{name: a}]}}`, "arguments are immutable"},
+		{"another argument", planOnly, `{spec: {arguments: [{name: a}]}}`, `{spec: {arguments: [{name: b}]}}`, "arguments are immutable"},
+		{"cancelled and active again", planOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a plan that was cancelled stays so"},
+		{"cancelled and left to the default", planOnly, `{spec: {state: Cancelled}}`, `{spec: {state: null}}`, "a plan that was cancelled stays so"},
+		{"a key set later", planOnly, `{}`, `{spec: {idempotencyKey: a}}`, "idempotencyKey is immutable"},
+		{"another key", planOnly, `{spec: {idempotencyKey: a}}`, `{spec: {idempotencyKey: b}}`, "idempotencyKey is immutable"},
+		{"an instance set later", planOnly, `{}`, `{spec: {instanceRef: {name: a}}}`, "instanceRef is immutable"},
+		{"approved, retried and reverted", planOnly, `{}`, `{spec: {targetPhase: Apply, retryToken: a, revert: {token: a}}}`, ""},
+		{"approval taken back", planOnly, `{spec: {targetPhase: Apply}}`, `{spec: {targetPhase: Strategize}}`, ""},
+		{"another description and phase", actionOnly, `{}`, `{spec: {description: a, apply: {strategies: [a, a]}}}`, ""},
+		{"another program", strategyOnly, `{}`, `{spec: {process: {command: [cat]}, resetToken: a}}`, ""},
+		{"another strategy", runOnly, `{}`, `{spec: {strategyRef: {name: b}}}`, "strategyRef is immutable"},
+		{"arguments set later", runOnly, `{}`, `{spec: {arguments: [{name: a}]}}`, "arguments are immutable"},
+		{"cancelled", runOnly, `{}`, `{spec: {state: Cancelled}}`, ""},
+		{"cancelled and active again", runOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a run that was cancelled stays so"},
+	}...)
+	for _, resource := range []string{"actions", "plans", "strategies", "strategyruns"} {
+		accesses = append(accesses, access{"list", resource, []string{"view", "edit", "admin", "manager"}}, access{"delete", resource, []string{"edit", "admin", "manager"}})
+	}
+	accesses = append(accesses,
+		access{"create", "plans", []string{"edit", "admin"}},
+		access{"create", "strategyruns", []string{"edit", "admin", "manager"}},
+		access{"get", "plans/status", []string{"view", "edit", "admin", "manager"}},
+		access{"patch", "plans/status", []string{"manager"}},
+		access{"patch", "strategies/status", []string{"manager"}},
+		access{"get", "strategyruns/log", []string{"view", "edit", "admin"}},
+	)
+}
+
+func TestDefinitionsOfWork(t *testing.T) {
+	for kind, want := range map[string]struct {
+		short, columns, fields string
+		status                 bool
+	}{
+		kindAction: {"act", "State Strategize Execute Apply Age", ".spec.state", false},
+		kindPlan:   {"plan", "Action Phase State Waiting Attempt Target Age", ".spec.actionRef.name .spec.idempotencyKey .status.state", true},
+		kindStrategy: {
+			"strat", //nolint:misspell // a short name is no word
+			"State Breaker Failures Succeeded Failed Age", "", true,
+		},
+		kindStrategyRun: {"srun", "Strategy Outcome Reason Started Finished Age", ".spec.strategyRef.name .status.outcome", true},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			crd := definition(t, kind)
+			g.Expect(crd.Spec.Scope).To(Equal(apiextensionsv1.NamespaceScoped))
+			g.Expect(crd.Spec.Names.Categories).To(ConsistOf("berth"))
+			g.Expect(crd.Spec.Names.ShortNames).To(ConsistOf(want.short))
+			version := crd.Spec.Versions[0]
+			g.Expect(version.Subresources != nil && version.Subresources.Status != nil).To(Equal(want.status))
+			var columns, fields []string
+			for _, column := range version.AdditionalPrinterColumns {
+				columns = append(columns, column.Name)
+			}
+			for _, field := range version.SelectableFields {
+				fields = append(fields, field.JSONPath)
+			}
+			g.Expect(strings.Join(columns, " ")).To(Equal(want.columns))
+			g.Expect(strings.Join(fields, " ")).To(Equal(want.fields))
+		})
+	}
+}
+
+func TestDefaultsOfWork(t *testing.T) {
+	for kind, want := range map[string]string{
+		kindAction: `
+state: Active
+maxParallel: 4
+maxReversions: 3
+strategize: {strategies: [lint], success: {policy: All}}
+arguments: [{name: a, type: String, presence: Optional}]
+`,
+		kindPlan:        `{actionRef: {name: release}, targetPhase: Strategize, state: Active, revert: {token: a, toPhase: Strategize}}`,
+		kindStrategyRun: `{strategyRef: {name: lint}, state: Active}`,
+		kindStrategy: `
+state: Enabled
+timeoutSeconds: 3600
+historyLimit: 100
+breaker: {failureThreshold: 3, coolDownSeconds: 0}
+process: {command: [sleep, infinity], stop: {signal: SIGTERM, gracePeriodSeconds: 10}}
+`,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			fragment := map[string]string{
+				kindAction: `{spec: {arguments: [{name: a}]}}`,
+				kindPlan:   `{spec: {revert: {token: a}}}`,
+			}[kind]
+			o := object(t, kind, "defaulted", fragment)
+			NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
+			expectSame(t, parse(t, want), o.Object["spec"])
+		})
+	}
+}

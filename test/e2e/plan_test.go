@@ -1,0 +1,151 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = Describe("the action check-module", Serial, func() {
+	It("checks a module, waits for approval although berth is killed, and writes one report", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		module, reports := copyOf("samples/greeting"), GinkgoT().TempDir()
+		action(ctx)
+		use := func() string {
+			return house.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--key", module, "--to", "execute")
+		}
+		Expect(use()).To(ContainSubstring("created"))
+		Expect(use()).To(ContainSubstring("is there already"), "the same key is the same plan")
+		plan := onlyPlan(ctx)
+		DeferCleanup(withRuns, plan)
+
+		By("coming to its gate")
+		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty(), "nothing takes effect before it is approved")
+		Expect(house.kubectl(ctx, "get", "plans", plan.Name)).To(MatchRegexp(`check-module +Execute +Complete +for approval of Apply`))
+		tree := house.run(ctx, "plan", "status", plan.Name)
+		Expect(tree).To(MatchRegexp(`├─ Strategize +Complete(?s:.*)list-files +Succeeded(?s:.*)├─ Execute +Complete(?s:.*)test-module +Succeeded(?s:.*)└─ Apply`))
+		Expect(tree).To(ContainSubstring("to go on: berth plan approve " + plan.Name))
+		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "search-module").Name)).To(ContainSubstring("Goodbye has no comment"))
+
+		By("staying there")
+		house.kill(ctx)
+		house.up(ctx)
+		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+
+		By("writing its report")
+		Expect(house.run(ctx, "plan", "approve", plan.Name, "--wait")).To(ContainSubstring("Apply Applied"))
+		found, err := filepath.Glob(filepath.Join(reports, "*.md"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(HaveLen(1))
+		text, err := os.ReadFile(found[0])
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(text)).To(And(ContainSubstring("The tests pass. Plan "+plan.Name+", attempt 1."), ContainSubstring("FIXME: everybody leaves, too.")))
+
+		By("having done each thing once")
+		var runs v1alpha1.StrategyRunList
+		Expect(house.client.List(ctx, &runs, inNamespace, client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
+		Expect(runs.Items).To(HaveLen(5))
+		for _, name := range []string{"list-files", "search-module", "test-module", "summarize-module", "write-report"} {
+			Eventually(func(g Gomega) {
+				strategy := &v1alpha1.Strategy{}
+				g.Expect(house.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, strategy)).To(Succeed())
+				g.Expect(strategy.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1}), name)
+			}).Should(Succeed())
+		}
+	})
+
+	It("says which phase failed and why, and goes on from there", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		module, reports := copyOf("samples/greeting"), GinkgoT().TempDir()
+		broken := filepath.Join(module, "broken_test.go")
+		test := func(body string) {
+			text := "package greeting\n\nimport \"testing\"\n\nfunc TestBroken(t *testing.T) { " + body + " }\n"
+			Expect(os.WriteFile(broken, []byte(text), 0o644)).To(Succeed())
+		}
+		test(`t.Error("broken")`)
+		action(ctx)
+		house.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--to", "apply")
+		plan := onlyPlan(ctx)
+		DeferCleanup(withRuns, plan)
+		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored)
+		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty())
+		tree := house.run(ctx, "plan", "status", plan.Name)
+		Expect(tree).To(And(ContainSubstring("Execute has failed: test-module Failed"), ContainSubstring("berth plan retry "+plan.Name)))
+		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "test-module").Name)).To(ContainSubstring("--- FAIL: TestBroken"))
+
+		test(`t.Log("mended")`)
+		Expect(house.run(ctx, "plan", "retry", plan.Name, "--reason", "the test is mended", "--wait")).To(ContainSubstring("Apply Applied"))
+		text, err := os.ReadFile(filepath.Join(reports, plan.Name+".md"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(text)).To(ContainSubstring("attempt 2"))
+		Expect(house.run(ctx, "plan", "status", plan.Name)).To(MatchRegexp(`attempt 1(?s:.*)test-module +Failed(?s:.*)attempt 2(?s:.*)test-module +Succeeded`))
+	})
+})
+
+// action applies the sample, and deletes it at the end of the spec.
+func action(ctx context.Context) {
+	GinkgoHelper()
+	file := filepath.Join(house.root, "config", "samples", "plan", "check-module.yaml")
+	house.kubectl(ctx, "apply", "-f", file)
+	DeferCleanup(func(ctx context.Context) { house.kubectl(ctx, "delete", "--ignore-not-found", "-f", file) })
+}
+
+// copyOf gives a copy of a folder that a spec may change.
+func copyOf(source string) string {
+	GinkgoHelper()
+	dir := filepath.Join(GinkgoT().TempDir(), filepath.Base(source))
+	Expect(os.CopyFS(dir, os.DirFS(filepath.Join(house.root, source)))).To(Succeed())
+	return dir
+}
+
+func onlyPlan(ctx context.Context) *v1alpha1.Plan {
+	GinkgoHelper()
+	var plans v1alpha1.PlanList
+	Expect(house.client.List(ctx, &plans, inNamespace)).To(Succeed())
+	Expect(plans.Items).To(HaveLen(1))
+	return &plans.Items[0]
+}
+
+// withRuns deletes a plan and waits until its runs are gone with it.
+func withRuns(ctx context.Context, plan *v1alpha1.Plan) {
+	Expect(client.IgnoreNotFound(house.client.Delete(ctx, plan, client.PropagationPolicy(metav1.DeletePropagationBackground)))).To(Succeed())
+	Eventually(func(g Gomega) {
+		var runs v1alpha1.StrategyRunList
+		g.Expect(house.client.List(ctx, &runs, inNamespace, client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
+		g.Expect(runs.Items).To(BeEmpty())
+	}).WithTimeout(startTimeout).Should(Succeed())
+}
+
+// awaitPlan waits until the plan is at rest there. The first go test compiles the standard library.
+func awaitPlan(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		now := &v1alpha1.Plan{}
+		g.Expect(house.client.Get(ctx, client.ObjectKeyFromObject(plan), now)).To(Succeed())
+		g.Expect(now.Status.CurrentPhase).To(Equal(phase))
+		g.Expect(now.Status.State).To(Equal(state), "%v", now.Status.History)
+	}).WithTimeout(startTimeout).Should(Succeed())
+}
+
+// runOf is the run of the strategy in the phase that the plan is in.
+func runOf(ctx context.Context, plan *v1alpha1.Plan, strategy string) v1alpha1.PlanRun {
+	GinkgoHelper()
+	now := &v1alpha1.Plan{}
+	Expect(house.client.Get(ctx, client.ObjectKeyFromObject(plan), now)).To(Succeed())
+	for _, run := range now.Status.Runs {
+		if run.Strategy == strategy {
+			return run
+		}
+	}
+	Fail("no run of " + strategy)
+	return v1alpha1.PlanRun{}
+}

@@ -1,0 +1,304 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/plan"
+)
+
+// planChapter is one thing that happens to the plan, after which everything comes to rest.
+type planChapter struct {
+	name string
+	do   func(*planWorld)
+}
+
+func planAsks(do func(*v1alpha1.PlanSpec)) func(*planWorld) {
+	return func(w *planWorld) { w.asks(do) }
+}
+
+func runEnds(suffix string, outcome v1alpha1.RunOutcome) func(*planWorld) {
+	return func(w *planWorld) { w.ends(suffix, outcome) }
+}
+
+// planStory is the life of one plan.
+var planStory = []planChapter{
+	{"create", func(w *planWorld) {
+		object := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: uid, Generation: 1}}
+		object.Spec.ActionRef.Name, object.Spec.TargetPhase = "release", v1alpha1.PhaseStrategize
+		w.Expect(w.api.Create(w.ctx, object)).To(Succeed())
+		w.keep(&v1alpha1.Plan{})
+	}},
+	{"one ends, the third begins", runEnds("-1-strategize-0", v1alpha1.RunSucceeded)},
+	{"all have ended", runEnds("", v1alpha1.RunSucceeded)},
+	{"approved", planAsks(func(s *v1alpha1.PlanSpec) { s.TargetPhase = v1alpha1.PhaseExecute })},
+	{"it fails", runEnds("-1-execute-0", v1alpha1.RunFailed)},
+	{"retried", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken = "a" })},
+	{"retried while it runs", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken = "b" })},
+	{"it succeeds", runEnds("-3-execute-0", v1alpha1.RunSucceeded)},
+	{"reverted", planAsks(func(s *v1alpha1.PlanSpec) { s.Revert = &v1alpha1.PlanRevert{Token: "c"} })},
+	{"one fails, another is ended", runEnds("-4-strategize-1", v1alpha1.RunFailed)},
+	{"retried again, to the end", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken, s.TargetPhase = "d", v1alpha1.PhaseApply })},
+	{"two end", runEnds("", v1alpha1.RunSucceeded)},
+	{"the third ends", runEnds("-5-strategize-2", v1alpha1.RunSucceeded)},
+	{"executed", runEnds("-5-execute-0", v1alpha1.RunSucceeded)},
+	{"applied", runEnds("-5-apply-0", v1alpha1.RunSucceeded)},
+	{"reverted from apply", planAsks(func(s *v1alpha1.PlanSpec) {
+		s.Revert, s.TargetPhase = &v1alpha1.PlanRevert{Token: "e"}, v1alpha1.PhaseStrategize
+	})},
+	{"cancelled", planAsks(func(s *v1alpha1.PlanSpec) { s.State = v1alpha1.PlanCancelRequested })},
+	{"deleted", func(w *planWorld) {
+		w.Expect(w.api.Delete(w.ctx, w.plan())).To(Succeed())
+		w.keep(&v1alpha1.Plan{})
+	}},
+}
+
+// planOutcome is what must be the same whatever was disturbed.
+type planOutcome struct {
+	Chapter, Plan string
+	Runs          []string
+}
+
+func (w *planWorld) outcome(chapter string) planOutcome {
+	o := planOutcome{Chapter: chapter, Plan: "gone"}
+	if object := w.plan(); object != nil {
+		s := object.Status
+		o.Plan = fmt.Sprintf("%s %s, attempt %d, reversions %d, tokens %q %q, completed %v, waiting %q, generation %d, finished %t\n",
+			s.CurrentPhase, s.State, s.Attempt, s.Reversions, s.ObservedRetryToken, s.ObservedRevertToken, s.Completed, s.Waiting,
+			s.ObservedGeneration, s.FinishedAt != nil)
+		for _, run := range s.Runs {
+			o.Plan += fmt.Sprintf("run %s %s\n", run.Name, run.Outcome)
+		}
+		for _, r := range s.Results {
+			o.Plan += fmt.Sprintf("result %s %s\n", r.Run, r.Outcome)
+		}
+		for _, h := range s.History {
+			o.Plan += fmt.Sprintf("history %s %d %s %s\n", h.Phase, h.Attempt, h.State, h.Reason)
+		}
+		for _, c := range s.Conditions {
+			o.Plan += fmt.Sprintf("%s=%s %s\n", c.Type, c.Status, c.Reason)
+		}
+	}
+	for _, run := range w.latest().runs {
+		o.Runs = append(o.Runs, fmt.Sprintf("%s %s %s kept %t, created %d times", run.Name, run.Spec.State, run.Status.Outcome,
+			controllerutil.ContainsFinalizer(&run, v1alpha1.FinalizerPlan), w.created[run.Name]))
+	}
+	return o
+}
+
+// tellPlan tells the story of the plan with one manager, who dies of every fault and is followed by another without a memory.
+func (w *planWorld) tellPlan() []planOutcome {
+	w.t.Helper()
+	manager := w.newPlanner(0)
+	return w.tellPlanWith(func(chapter string) { manager = w.planToRest(chapter, manager) })
+}
+
+func (w *planWorld) tellPlanWith(toRest func(chapter string)) []planOutcome {
+	w.t.Helper()
+	outcomes := make([]planOutcome, 0, len(planStory))
+	before := 0 // chapters that ended before the fault
+	for i, chapter := range planStory {
+		if w.struck && i > before+1 {
+			break // what came to the same state, twice, goes on in the same way
+		}
+		chapter.do(w)
+		toRest(chapter.name)
+		outcomes = append(outcomes, w.outcome(chapter.name))
+		w.planWritesNothing(chapter.name)
+		if !w.struck {
+			before = i + 1
+		}
+	}
+	return outcomes
+}
+
+// planToRest reconciles until nothing more is to come, and gives the manager of that moment.
+func (w *planWorld) planToRest(chapter string, manager *plan.Reconciler) *plan.Reconciler {
+	w.t.Helper()
+	for range 1000 {
+		writes := w.writes
+		w.lagged[0] = false
+		result, err := manager.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+		switch {
+		case err != nil:
+			w.Expect(err).To(MatchError(errFault), chapter)
+			manager = w.newPlanner(0)
+		case w.writes != writes || w.lagged[0] || w.obey():
+			// Something happened, or the cache catches up, and tells.
+		case result.RequeueAfter == 0:
+			return manager
+		default:
+			w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+		}
+		if w.faults.forgetful {
+			manager = w.newPlanner(0)
+		}
+	}
+	w.t.Fatalf("%s: does not come to rest: %+v", chapter, w.outcome(chapter))
+	return nil
+}
+
+// planWritesNothing checks that another manager, with all the knowledge that there is, finds nothing to write.
+func (w *planWorld) planWritesNothing(chapter string) {
+	w.t.Helper()
+	disturbed, writes, reads := w.faults, w.writes, w.reads
+	w.faults = faults{}
+	defer func() { w.faults, w.reads = disturbed, reads }()
+	_, err := w.newPlanner(0).Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+	w.Expect(err).NotTo(HaveOccurred(), chapter)
+	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile writes nothing", chapter)
+}
+
+// undisturbedPlan is the story as it should be, and how many writes and reads of the cache it takes.
+func undisturbedPlan(t *testing.T) (outcomes []planOutcome, writes, reads int) {
+	t.Helper()
+	w := newPlanWorld(t, faults{})
+	outcomes = w.tellPlan()
+	w.Expect(w.writes).To(BeNumerically(">", 50), "the story is told")
+	applied := outcomes[slices.IndexFunc(outcomes, func(o planOutcome) bool { return o.Chapter == "applied" })]
+	w.Expect(applied.Plan).To(HavePrefix("Apply Applied, attempt 5"))
+	w.Expect(outcomes[len(outcomes)-2].Plan).To(HavePrefix("Strategize Cancelled, attempt 6"))
+	for name, count := range w.created {
+		w.Expect(count).To(Equal(1), name)
+	}
+	return outcomes, w.writes, w.reads
+}
+
+func comparePlans(t *testing.T, want, got []planOutcome) {
+	t.Helper()
+	if diff := cmp.Diff(want[:len(got)], got); diff != "" {
+		t.Errorf("differs from the undisturbed run (-undisturbed +disturbed):\n%s", diff)
+	}
+}
+
+// TestPlanCrashAtEveryWrite kills the manager before each write of a plan reaches the API, and after it was applied with its answer lost.
+func TestPlanCrashAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	want, writes, _ := undisturbedPlan(t)
+	for n := 1; n <= writes; n++ {
+		for when, after := range map[string]bool{"before": false, "after": true} {
+			t.Run(fmt.Sprintf("%s %d", when, n), func(t *testing.T) {
+				w := newPlanWorld(t, faults{})
+				w.faults.write = once(n, after, func() { w.struck = true })
+				comparePlans(t, want, w.tellPlan())
+				w.Expect(w.struck).To(BeTrue())
+			})
+		}
+	}
+}
+
+// TestPlanStaleReadAtEveryRead shows a manager that has just come, at each read of its cache, everything as it was some writes ago.
+func TestPlanStaleReadAtEveryRead(t *testing.T) {
+	t.Parallel()
+	want, _, reads := undisturbedPlan(t)
+	for n := 1; n <= reads; n += 2 {
+		lag := 1 + n/2%4
+		t.Run(fmt.Sprintf("read %d is %d old", n, lag), func(t *testing.T) {
+			w := newPlanWorld(t, faults{forgetful: true})
+			w.faults.lag = func(read int) int {
+				if read != n {
+					return 0
+				}
+				w.struck = true
+				return lag
+			}
+			comparePlans(t, want, w.tellPlan())
+		})
+	}
+}
+
+// TestPlanAtRandom does all of it again and again. The seed is the name of the test.
+func TestPlanAtRandom(t *testing.T) {
+	t.Parallel()
+	want, _, _ := undisturbedPlan(t)
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 6))
+			w := newPlanWorld(t, faults{forgetful: seed%2 == 0})
+			w.faults.lag = func(int) int { return max(0, random.IntN(12)-6) }
+			w.faults.write = func(int, bool) error {
+				if random.IntN(5) == 0 {
+					return errFault
+				}
+				return nil
+			}
+			comparePlans(t, want, w.tellPlan())
+		})
+	}
+}
+
+// TestPlanTwoLeaders sets two managers on one plan. Before each call to the API it is drawn who goes on. The seed is the name of the test.
+func TestPlanTwoLeaders(t *testing.T) {
+	t.Parallel()
+	want, _, _ := undisturbedPlan(t)
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			comparePlans(t, want, tellPlanWithTwo(t, rand.New(rand.NewPCG(seed, 7))))
+		})
+	}
+}
+
+func tellPlanWithTwo(t *testing.T, random *rand.Rand) []planOutcome {
+	leaders := []*leader{{}, {}}
+	w := newPlanWorld(t, faults{
+		turn: func(number int) { leaders[number].turn() },
+		lag:  func(int) int { return max(0, random.IntN(8)-5) },
+	})
+	for i, l := range leaders {
+		l.forward, l.reports = make(chan struct{}), make(chan report)
+		manager := w.newPlanner(i)
+		go func() {
+			for range l.forward {
+				result, err := manager.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+				l.reports <- report{done: true, result: result, err: err}
+			}
+		}()
+		t.Cleanup(func() { close(l.forward) })
+	}
+	return w.tellPlanWith(func(chapter string) { w.interleavePlanners(chapter, leaders, random) })
+}
+
+// interleavePlanners lets the leaders go on in turns until both have found nothing to do.
+func (w *planWorld) interleavePlanners(chapter string, leaders []*leader, random *rand.Rand) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		i := random.IntN(len(leaders))
+		l := leaders[i]
+		if !l.busy {
+			l.busy, l.quiet, w.lagged[i] = true, true, false
+		}
+		writes := w.writes
+		l.forward <- struct{}{}
+		said := <-l.reports
+		if w.writes != writes {
+			leaders[0].quiet, leaders[1].quiet = false, false
+		}
+		if !said.done {
+			continue
+		}
+		w.Expect(said.err).NotTo(HaveOccurred(), chapter)
+		l.busy = false
+		l.quiet = l.quiet && !w.lagged[i] && said.result.RequeueAfter == 0
+		if leaders[0].busy || leaders[1].busy || !leaders[0].quiet || !leaders[1].quiet {
+			continue
+		}
+		leaders[0].quiet, leaders[1].quiet = false, false
+		if !w.obey() {
+			return
+		}
+	}
+	w.t.Fatalf("%s: does not come to rest: %+v", chapter, w.outcome(chapter))
+}

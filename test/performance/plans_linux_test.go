@@ -1,0 +1,82 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// TestPlans compares runs that plans begin, each with a real process and counted, with the same four writes on the bare API as TestRuns.
+func TestPlans(t *testing.T) {
+	var bare, ratios, singles, runWrites, planWrites []float64
+	for range rounds {
+		bareRate := bareRuns(t)
+		rate, each, plans := plannedRuns(t, 5)
+		single, _, _ := plannedRuns(t, 1)
+		bare, ratios, singles = append(bare, bareRate), append(ratios, rate/bareRate), append(singles, single)
+		runWrites, planWrites = append(runWrites, each), append(planWrites, plans)
+	}
+	note("plans: the four writes on the bare API", "%.0f/s", median(bare))
+	note("plans: runs through plan → run → process → counted, 5 to a plan", "%.0f/s", median(ratios)*median(bare))
+	note("plans: the same, 1 to a plan", "%.0f/s", median(singles))
+	note("plans: writes to a run, its creation included", "%.2f", median(runWrites))
+	note("plans: writes to a plan of 5 runs, its creation included", "%.2f", median(planWrites))
+	note("plans: writes for each run, its part of its plan included", "%.2f", median(runWrites)+median(planWrites)/5)
+	// A figure that has to be large is stated by its inverse.
+	atMost(t, "plans: bare API / plan → run → process → counted", 1/median(ratios), 1/0.6, 1.6, "×")
+}
+
+// plannedRuns is realRuns with plans that begin so many runs each, at once. plans is how many writes there were to each plan.
+func plannedRuns(t *testing.T, size int) (rate, writes, plans float64) {
+	t.Helper()
+	var action sync.Once
+	var mu sync.Mutex
+	var namespace string
+	versions := map[string]bool{}
+	rate, writes = realRuns(t, func(t *testing.T, in string, i int) (err error) {
+		t.Helper()
+		action.Do(func() {
+			namespace = in
+			watchAll(t, namespace, &v1alpha1.PlanList{}, func(object client.Object) {
+				mu.Lock()
+				defer mu.Unlock()
+				versions[object.GetResourceVersion()] = true
+			})
+			a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "act"}}
+			a.Spec.MaxParallel = ptr.To(int32(size)) //nolint:gosec // it is small
+			a.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: slices.Repeat([]string{"true"}, size)}
+			err = k8s.Create(t.Context(), a)
+		})
+		if i%size > 0 || err != nil {
+			return err
+		}
+		p := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("plan-%04d", i)}}
+		p.Spec.ActionRef.Name, p.Spec.TargetPhase = "act", v1alpha1.PhaseApply
+		return k8s.Create(t.Context(), p)
+	})
+	g := NewWithT(t)
+	list := &v1alpha1.PlanList{}
+	g.Expect(k8s.List(t.Context(), list, client.InNamespace(namespace))).To(Succeed())
+	g.Expect(list.Items).To(HaveLen(runs / size))
+	for i := range list.Items {
+		g.Expect(list.Items[i].Status.State).To(Equal(v1alpha1.PlanApplied), list.Items[i].Name)
+	}
+	mu.Lock()
+	plans = float64(len(versions)) * float64(size) / runs
+	mu.Unlock()
+	for _, object := range []client.Object{&v1alpha1.Plan{}, &v1alpha1.Action{}} {
+		g.Expect(k8s.DeleteAllOf(t.Context(), object, client.InNamespace(namespace))).To(Succeed())
+	}
+	return rate, writes, plans
+}
