@@ -171,6 +171,7 @@ func undisturbedPlan(t *testing.T) (outcomes []planOutcome, writes, reads int) {
 	applied := outcomes[slices.IndexFunc(outcomes, func(o planOutcome) bool { return o.Chapter == "applied" })]
 	w.Expect(applied.Plan).To(HavePrefix("Apply Applied, attempt 5"))
 	w.Expect(outcomes[len(outcomes)-2].Plan).To(HavePrefix("Strategize Cancelled, attempt 6"))
+	w.Expect(outcomes[len(outcomes)-2].Runs).NotTo(ContainElement(ContainSubstring("kept true")), "nobody waits for them any more")
 	for name, count := range w.created {
 		w.Expect(count).To(Equal(1), name)
 	}
