@@ -65,7 +65,9 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 		return nil
 	}
 	decided := copyOf(v.object)
-	err = r.Client.Status().Patch(ctx, v.object, client.MergeFromWithOptions(v.base, client.MergeFromWithOptimisticLock{}))
+	err = r.keepResolved(v.object, func() error {
+		return r.Client.Status().Patch(ctx, v.object, client.MergeFromWithOptions(v.base, client.MergeFromWithOptimisticLock{}))
+	})
 	if err != nil {
 		return staleOr(err, "write the status")
 	}

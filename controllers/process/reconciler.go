@@ -155,12 +155,25 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 		labels[v1alpha1.LabelSession] = session
 		v.object.SetLabels(labels)
 	}
-	err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := r.keepResolved(v.object, func() error {
+		return r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
 	if err != nil {
 		return staleOr(err, "add the finalizer")
 	}
 	r.memory.wrote(v.object)
 	return nil
+}
+
+// keepResolved does what reads the object anew, which loses what was resolved and is not stored.
+func (r *Reconciler) keepResolved(object Object, do func() error) error {
+	if _, resolves := r.Kind.(Resolver); !resolves {
+		return do()
+	}
+	resolved := object.GetProcessSpec().DeepCopy()
+	err := do()
+	*object.GetProcessSpec() = *resolved
+	return err
 }
 
 // want says what should become of the process.
