@@ -10,6 +10,7 @@ import (
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -78,6 +79,9 @@ var _ = Describe("a Strategy", func() {
 		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Succeeded: 1})
 		staysUnwritten(ctx, run)
 		Expect(rt.Count(run.UID, "Start")).To(Equal(1))
+		var events eventsv1.EventList
+		Expect(k8s.List(ctx, &events, client.InNamespace(namespace))).To(Succeed())
+		Expect(events.Items).NotTo(ContainElement(HaveField("Reason", v1alpha1.ReasonRuntimeUnavailable)), "the first start is with all that it needs")
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
 		isGone(ctx, run)
 	})

@@ -243,6 +243,8 @@ func TestDiagnosticsOfATextThatTheServerHasAlready(t *testing.T) {
 	}
 	editor.openDocument(uri, "text")
 	agent.openDocument(uri, "text")
+	editor.sync()
+	agent.sync()
 	editor.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"mistake"}]}`)
 	b.await(s.peer, "textDocument/didChange", 1)
 	publish(uri, `{"message":"wrong"}`)
