@@ -37,6 +37,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
+	_ "github.com/berth-dev/berth/internal/runtime/langserver" // registers its metrics, as in every program that has a manager
 )
 
 const patience = 2 * time.Minute
