@@ -79,19 +79,22 @@ func translate(found runtime.Incarnation) lifecycle.Incarnation {
 			StartedAt:   microTime(found.StartedAt),
 		},
 	}
+	incarnation.LeaderExit = exitOf(found.LeaderExit)
 	if found.Exit != nil {
-		incarnation.Exit = &lifecycle.Exit{
-			Known:      found.Exit.Known,
-			Code:       found.Exit.Code,
-			Signal:     found.Exit.Signal,
-			FinishedAt: found.Exit.FinishedAt.Truncate(time.Microsecond),
-		}
+		incarnation.Exit = exitOf(found.Exit)
 		incarnation.Message = truncate(found.Exit.Message)
 	}
 	if found.StartError != nil {
 		incarnation.Reason, incarnation.Message = found.StartError.Reason, truncate(found.StartError.Message)
 	}
 	return incarnation
+}
+
+func exitOf(exit *runtime.Exit) *lifecycle.Exit {
+	if exit == nil {
+		return nil
+	}
+	return &lifecycle.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt.Truncate(time.Microsecond)}
 }
 
 func microTime(t time.Time) *metav1.MicroTime {

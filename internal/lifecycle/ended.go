@@ -69,17 +69,27 @@ func (m *machine) absorbExit(exit Exit, asked bool) {
 		end.Reason, end.Message = m.status.Stopping.Reason, "It was ended because it was found unhealthy."
 	case asked:
 		end.Reason = v1alpha1.ReasonStopped
-	case !exit.Known:
-		end.Reason, end.Message = v1alpha1.ReasonUnknown, "It is gone, and nobody could observe how it ended."
-	case exit.Signal == "" && exit.Code == 0:
-		end.Reason = v1alpha1.ReasonCompleted
 	default:
-		end.Reason = v1alpha1.ReasonFailed
+		if end.Reason = exit.reason(); !exit.Known {
+			end.Message = "It is gone, and nobody could observe how it ended."
+		}
 	}
 	uptime := m.uptime(finished)
 	m.recordEnd(end)
 	if m.restartsAfter(end.Reason) {
 		m.planRestart(finished, uptime)
+	}
+}
+
+// reason is what an exit that nobody asked for is called.
+func (e Exit) reason() string {
+	switch {
+	case !e.Known:
+		return v1alpha1.ReasonUnknown
+	case e.Signal == "" && e.Code == 0:
+		return v1alpha1.ReasonCompleted
+	default:
+		return v1alpha1.ReasonFailed
 	}
 }
 

@@ -222,6 +222,18 @@ func TestStopAndStart(t *testing.T) {
 	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse(), "a start after a stop is no restart")
 }
 
+func TestItRestartsAsSoonAsItsProgramHasEnded(t *testing.T) {
+	for policy, want := range map[v1alpha1.RestartPolicy]bool{v1alpha1.RestartAlways: true, v1alpha1.RestartNever: false} {
+		s := newStory(t).up()
+		s.desired.RestartPolicy, s.desired.Probed = policy, true
+		notReady := false
+		s.observed.Ready, s.observed.Incarnations[0].LeaderExit = &notReady, &Exit{Known: true, Signal: "SIGKILL"}
+		s.tick()
+		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonNotReady)
+		s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(Equal(want), string(policy))
+	}
+}
+
 func TestSleepAndWake(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.Want = Sleep

@@ -107,6 +107,8 @@ type Incarnation struct {
 	// Exit is set when the phase is Exited; Reason and Message when it is Failed or Unknown.
 	Exit            *Exit
 	Reason, Message string
+	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); the runtime ends those by itself.
+	LeaderExit *Exit
 	// Containment is Cgroup or Subreaper.
 	Containment string
 	// StopSent says that it was asked to end already, so that it isn't asked twice.

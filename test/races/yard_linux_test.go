@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -20,7 +21,9 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -191,6 +194,7 @@ func (y *yard) raze() {
 		return len(processes) == 0
 	}
 	Eventually(gone).Should(BeTrue())
+	y.disown()
 	if y.host != nil {
 		y.languages.Close()
 		_ = y.host.Close()
@@ -199,6 +203,21 @@ func (y *yard) raze() {
 		for _, group := range cgroups(dir) {
 			removeCgroup(group)
 		}
+	}
+}
+
+// disown takes the objects of a row that failed away by force, so that no manager of a later row makes them come true.
+func (y *yard) disown() {
+	ctx := context.Background()
+	for _, list := range []client.ObjectList{
+		&v1alpha1.DevServerList{}, &v1alpha1.InstanceList{}, &v1alpha1.LanguageServerList{}, &v1alpha1.StrategyRunList{}, &v1alpha1.PlanList{}, &v1alpha1.StrategyList{},
+	} {
+		Expect(k8s.List(ctx, list, client.InNamespace(y.namespace))).To(Succeed())
+		Expect(meta.EachListItem(list, func(item apiruntime.Object) error {
+			object := item.(client.Object) // the lists hold nothing else
+			release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+			return errors.Join(client.IgnoreNotFound(k8s.Patch(ctx, object, release)), client.IgnoreNotFound(k8s.Delete(ctx, object)))
+		})).To(Succeed())
 	}
 }
 
