@@ -38,6 +38,7 @@ type outside struct {
 	at     int
 	before bool
 	seen   int
+	doomed bool // that write has come
 	killed chan struct{}
 }
 
@@ -88,6 +89,7 @@ func (o *outside) pass(w http.ResponseWriter, req *http.Request, forward http.Ha
 	}
 	o.mu.Lock()
 	fatal, before := o.seen == o.at, o.before
+	o.doomed = o.doomed || fatal
 	o.seen++
 	o.mu.Unlock()
 	if !fatal {
@@ -109,12 +111,20 @@ func (o *outside) die(at int, before bool) {
 	o.at, o.before, o.seen = at, before, 0
 }
 
+// spare disarms it, and says whether that came too late.
+func (o *outside) spare() (late bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at = -1
+	return o.doomed
+}
+
 // start starts a manager over what the last one has left.
 func (o *outside) start() {
 	GinkgoHelper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at = -1
+	o.at, o.doomed = -1, false
 	o.cmd = exec.Command(filepath.Join(programs, "manager"), "-kubeconfig", o.kubeconfig, "-state", y.stateDir, "-shim", y.shim)
 	o.cmd.Stderr = GinkgoWriter
 	var err error

@@ -69,7 +69,10 @@ func (o *outside) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
 			g.Expect(letGo(&runs[i])).To(BeTrue(), "%s is let go", runs[i].Name)
 		}
 	}).Should(Succeed(), "%s is applied, or its manager killed", p.Name)
-	o.die(-1, false)
+	if o.spare() && !killed {
+		Eventually(ctx, o.killed).Should(Receive(), "the manager is killed")
+		killed = true
+	}
 	if killed {
 		o.start()
 	}
