@@ -104,7 +104,7 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return &oneOffset{backend: b} }},
 	{row: "R23", without: "the restart in the status: it says only what is", sees: "it neither serves nor restarts",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsRestart{next} }},
-	{row: "R24", without: "the hold: who asks while nobody serves is told to come again", sees: "Restarting",
+	{row: "R24", without: "the hold: who asks while nobody serves is told to come again", sees: "retriable",
 		speaks: func(b tongues) tongues { return configures{b, holdsNothing} }},
 	{row: "R25", without: "the record of the request that was carried out", sees: "one swap for",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsToken{next} }},
