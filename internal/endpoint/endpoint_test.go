@@ -385,7 +385,7 @@ func TestFloodHasAnEnd(t *testing.T) {
 	log := &flood{end: 4 * chunk}
 	out := &bytes.Buffer{}
 	control := http.NewResponseController(httptest.NewRecorder())
-	g.Expect(copyLog(t.Context(), control, out, log, 0, false)).To(Succeed())
+	g.Expect(copyLog(t.Context(), control, out, log, 0, log.end, false)).To(Succeed())
 	g.Expect(out.Len()).To(BeNumerically("<=", 4*chunk))
 }
 

@@ -89,14 +89,14 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	defer func() { _ = log.Close() }()
-	start, err := startOffset(log, query)
+	start, end, err := span(log, query)
 	if err != nil {
 		s.opts.Log.Error(err, "cannot read the output", "object", t.String())
 		refuse(w, http.StatusInternalServerError, errors.New("the output cannot be read"))
 		return
 	}
 	begin(w, start)
-	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, start, query.follow); err != nil && r.Context().Err() == nil {
+	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, start, end, query.follow); err != nil && r.Context().Err() == nil {
 		s.opts.Log.Info("an output stream ended early", "object", t.String(), "cause", err.Error())
 	}
 }
@@ -125,19 +125,21 @@ func openLog(ctx context.Context, logger runtime.Logger, uid types.UID, wait boo
 	}
 }
 
-func startOffset(log runtime.Log, query logQuery) (int64, error) {
+// span is what is asked for of what is there now.
+func span(log runtime.Log, query logQuery) (start, end int64, err error) {
 	first, end, err := log.Bounds()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	switch {
 	case query.tail >= 0:
-		return tailOffset(log, first, end, query.tail)
+		start, err = tailOffset(log, first, end, query.tail)
 	case query.offset >= 0:
-		return min(max(query.offset, first), end), nil
+		start = min(max(query.offset, first), end)
 	default:
-		return first, nil
+		start = first
 	}
+	return start, end, err
 }
 
 // tailOffset finds where the last lines begin, reading backwards in pieces: memory does not grow with the output. A line that is not
@@ -174,17 +176,12 @@ func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 	return first, nil
 }
 
-// copyLog writes the output from the offset on: up to where it ends now, or for as long as there is more to come. Where it ends now stays
-// so for who doesn't follow: else output that grows faster than it is sent has no end.
-func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer, log runtime.Log, at int64, follow bool) error {
+// copyLog writes the output from the offset on: up to the end that was found at first, or, for who follows, for as long as there is more to come.
+// Output that grows faster than it is sent has no other end.
+func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer, log runtime.Log, at, end int64, follow bool) error {
 	buffer := make([]byte, chunk)
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
 	for {
-		first, end, err := log.Bounds()
-		if err != nil {
-			return endOfLog(err)
-		}
-		at = max(at, first)
 		for at < end {
 			n, err := log.ReadAt(buffer[:min(chunk, end-at)], at)
 			if n > 0 {
@@ -199,7 +196,8 @@ func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer,
 				if !errors.Is(err, io.ErrUnexpectedEOF) {
 					return endOfLog(err)
 				}
-				if first, _, err = log.Bounds(); err != nil {
+				first, _, err := log.Bounds()
+				if err != nil {
 					return endOfLog(err)
 				}
 				at = max(at, first)
@@ -214,6 +212,11 @@ func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer,
 		if err := log.Wait(ctx, at); err != nil {
 			return endOfLog(err)
 		}
+		first, now, err := log.Bounds()
+		if err != nil {
+			return endOfLog(err)
+		}
+		at, end = max(at, first), now
 	}
 }
 
