@@ -24,7 +24,7 @@ const recentRuns = 10
 
 // strategyKind is a kind without a process: the commands that show things know it, the others do not.
 var strategyKind = &kind{
-	singular: "strategy", plural: "strategies", short: "strat", //nolint:misspell // the short name of the kind
+	singular: "strategy", plural: "strategies", short: "strat",
 	shown: func() client.Object { return &v1alpha1.Strategy{} },
 	list:  func() client.ObjectList { return &v1alpha1.StrategyList{} },
 	row: func(object client.Object) row {

@@ -9,7 +9,7 @@ type Verb string
 const (
 	// Start makes Launch.Incarnation run. Again for the same incarnation it does nothing and succeeds, whatever became of it.
 	Start Verb = "Start"
-	// Hold admits no more requests to the server: it is about to be ended, to be started again.
+	// HoldRequests admits no more requests to the server: it is about to be ended, to be started again.
 	HoldRequests Verb = "Hold"
 	// Stop begins the ladder that ends Incarnation: shutdown, exit, stdin closed, signal. It does not wait, and does not end in a kill.
 	Stop Verb = "Stop"

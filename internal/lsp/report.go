@@ -12,15 +12,15 @@ const Protocol = 1
 type Phase string
 
 const (
-	// None: no incarnation was asked for since this multiplexer began.
+	// None means: no incarnation was asked for since this multiplexer began.
 	None Phase = "None"
-	// Starting: asked for, not executed yet.
+	// Starting means: asked for, not executed yet.
 	Starting Phase = "Starting"
-	// Running: something of the server's tree lives.
+	// Running means: something of the server's tree lives.
 	Running Phase = "Running"
-	// Exited: nothing of its tree is left.
+	// Exited means: nothing of its tree is left.
 	Exited Phase = "Exited"
-	// Failed: it could not be executed.
+	// Failed means: it could not be executed.
 	Failed Phase = "Failed"
 )
 

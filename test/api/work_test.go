@@ -82,7 +82,7 @@ func TestDefinitionsOfWork(t *testing.T) {
 		kindAction: {"act", "State Strategize Execute Apply Age", ".spec.state", false},
 		kindPlan:   {"plan", "Action Phase State Waiting Attempt Target Age", ".spec.actionRef.name .spec.idempotencyKey .status.state", true},
 		kindStrategy: {
-			"strat", //nolint:misspell // a short name is no word
+			"strat",
 			"State Breaker Failures Succeeded Failed Age", "", true,
 		},
 		kindStrategyRun: {"srun", "Strategy Outcome Reason Started Finished Age", ".spec.strategyRef.name .status.outcome", true},
