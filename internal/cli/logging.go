@@ -19,12 +19,44 @@ import (
 // logFileLimit bounds the log of the manager; the one before it is kept beside it.
 const logFileLimit = 8 << 20
 
+// shared is what controller-runtime and client-go log to. It is set once in the life of a program, for goroutines of theirs that are about to
+// end may still read it when the next manager begins; where it leads can change.
+var shared struct {
+	once sync.Once
+	to   redirect
+}
+
 // useLogger makes one logger of everything that logs in this program: the manager, controller-runtime and client-go.
 func useLogger(out io.Writer, level slog.Level) logr.Logger {
-	logger := logr.FromSlogHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
-	return logger
+	shared.to.lead(out)
+	shared.once.Do(func() {
+		logger := textLogger(&shared.to, level)
+		ctrl.SetLogger(logger)
+		klog.SetLogger(logger)
+	})
+	return textLogger(out, level)
+}
+
+func textLogger(out io.Writer, level slog.Level) logr.Logger {
+	return logr.FromSlogHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+}
+
+// redirect is a writer that leads to another one.
+type redirect struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (r *redirect) lead(to io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = to
+}
+
+func (r *redirect) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.to.Write(line)
 }
 
 // logFile is a file that starts anew when it has grown too long.
