@@ -50,12 +50,13 @@ func (s *suite) awaitOutput(uid types.UID, text string) string {
 	ctx, cancel := context.WithTimeout(s.ctx, Timeout)
 	defer cancel()
 	for {
+		// Asked before reading: what is written in between is read now, or ends the wait.
+		_, end, err := log.Bounds()
+		s.Expect(err).NotTo(HaveOccurred())
 		out := s.output(log)
 		if strings.Contains(out, text) {
 			return out
 		}
-		_, end, err := log.Bounds()
-		s.Expect(err).NotTo(HaveOccurred())
 		s.Expect(log.Wait(ctx, end)).To(Succeed(), "waiting for %q after %q", text, out)
 	}
 }
