@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,9 @@ type Reconciler struct {
 
 	memory memory
 }
+
+// atOnce bounds how many runs of one strategy are looked at, or let go, at the same time.
+const atOnce = 16
 
 // lookAgainAfter is when to look again after something was found to be older than what is there.
 const lookAgainAfter = 20 * time.Millisecond
@@ -158,26 +162,32 @@ func (r *Reconciler) tell(before, after *v1alpha1.Strategy) {
 	}
 }
 
-// release takes the finalizer off the runs that were counted.
+// release takes the finalizer off the runs that were counted, some of them at once: none of them depends on another.
 func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, uids []types.UID) error {
 	wanted := make(map[types.UID]bool, len(uids))
 	for _, uid := range uids {
 		wanted[uid] = true
 	}
+	group := &errgroup.Group{}
+	group.SetLimit(atOnce)
 	for _, run := range runs {
-		if !wanted[run.UID] || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
-			continue
+		if wanted[run.UID] && controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+			group.Go(func() error { return r.letGo(ctx, run) })
 		}
-		base := run.DeepCopy()
-		controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
-		err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-		if apierrors.IsConflict(err) {
-			return errStale
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("let run %s go: %w", run.Name, err)
-		}
-		r.memory.released(run.UID)
 	}
+	return group.Wait()
+}
+
+func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun) error {
+	base := run.DeepCopy()
+	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
+	err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return errStale
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("let run %s go: %w", run.Name, err)
+	}
+	r.memory.released(run.UID)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,26 +57,41 @@ func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strateg
 	if strategy != nil {
 		counted = strategy.Status.Counted
 	}
-	var runs []*v1alpha1.StrategyRun
-	confirmed := 0
+	runs := make([]*v1alpha1.StrategyRun, 0, len(list.Items))
+	var finished []*v1alpha1.StrategyRun
 	for i := range list.Items {
 		run := &list.Items[i]
-		if r.memory.isReleased(run.UID) {
-			continue // the cache is late
-		}
-		if run.Status.Outcome != "" || slices.Contains(counted, run.UID) {
-			if confirmed++; confirmed > most {
-				continue
-			}
-			if run, err = r.confirm(ctx, run); err != nil {
-				return nil, err
-			}
-		}
-		if run != nil {
+		switch {
+		case r.memory.isReleased(run.UID): // the cache is late
+		case run.Status.Outcome == "" && !slices.Contains(counted, run.UID):
 			runs = append(runs, run)
+		case len(finished) < most:
+			finished = append(finished, run)
 		}
 	}
+	confirmed, err := r.confirmAll(ctx, finished)
+	if err != nil {
+		return nil, err
+	}
+	runs = append(runs, confirmed...)
 	return r.addCounted(ctx, key, runs, counted)
+}
+
+// confirmAll gives those of the runs that still have the finalizer, as they are now, in the same order.
+func (r *Reconciler) confirmAll(ctx context.Context, cached []*v1alpha1.StrategyRun) ([]*v1alpha1.StrategyRun, error) {
+	live := make([]*v1alpha1.StrategyRun, len(cached))
+	group := &errgroup.Group{}
+	group.SetLimit(atOnce)
+	for i, run := range cached {
+		group.Go(func() (err error) {
+			live[i], err = r.confirm(ctx, run)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(live, func(run *v1alpha1.StrategyRun) bool { return run == nil }), nil
 }
 
 // confirm reads a run past the cache; nil when it is gone or was let go.
