@@ -62,8 +62,8 @@ func fronted(dev *v1alpha1.DevServer) bool {
 // proxied says that the object wants a proxy.
 func proxied(dev *v1alpha1.DevServer) bool { return dev.Spec.Proxy == v1alpha1.ProxyEnabled }
 
-// owner gives the first of all claims on a port.
-func owner(claims []claim) claim {
+// holder gives the first of all claims on a port.
+func holder(claims []claim) claim {
 	return slices.MinFunc(claims, func(a, b claim) int {
 		if a.before(b) {
 			return -1

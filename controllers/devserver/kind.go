@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/owner"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/probe"
@@ -26,6 +27,7 @@ import (
 type Kind struct {
 	client    client.Client
 	reader    client.Reader
+	owners    owner.Setter
 	clock     clock.PassiveClock
 	timers    clock.Clock
 	inspector runtime.Inspector // nil when the backend can't tell sockets

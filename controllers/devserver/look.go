@@ -147,7 +147,7 @@ func (k *Kind) ownAtRest(ctx context.Context, dev *v1alpha1.DevServer) {
 	if !ownsNothing(dev) {
 		return
 	}
-	if _, err := k.own(ctx, dev); err != nil {
+	if _, err := k.owners.Set(ctx, dev, dev.Spec.InstanceRef); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Setting the owner of a devserver that is stopped")
 	}
 }

@@ -68,7 +68,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 			claims = append(claims, theirs)
 		}
 	}
-	first := owner(claims)
+	first := holder(claims)
 	if first.uid == dev.UID {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/owner"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
@@ -78,7 +79,7 @@ func TestInstanceMissing(t *testing.T) {
 		"doomed": "Instance doomed is being deleted, and this object with it",
 	} {
 		s.g.Expect(s.prepare(server("web", 0, of(name))).Blocked).To(HaveValue(Equal(
-			lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: want, Retry: instanceRetry})), name)
+			lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: want, Retry: owner.Retry})), name)
 	}
 	orphan := server("web", 0, of("agent"), func(dev *v1alpha1.DevServer) {
 		dev.OwnerReferences = []metav1.OwnerReference{ownerOf("i0", true)}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/owner"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/probe"
@@ -79,6 +80,7 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 	}
 	kind := &Kind{
 		client: cache, reader: reader, clock: now, timers: timers, ports: options.Ports,
+		owners:       owner.Setter{Client: cache, Reader: reader},
 		probes:       probe.NewManager(timers, wake),
 		fronts:       front.New(options.Front),
 		network:      network{free: bindable, answers: answers},

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// retry is how soon to look again for an Instance that is not there.
-const retry = 2 * time.Second
+// Retry is how soon to look again for an Instance that is not there.
+const Retry = 2 * time.Second
 
 // Setter writes owner references. Client reads from a cache, Reader past it.
 type Setter struct {
@@ -88,5 +88,5 @@ func (s Setter) write(ctx context.Context, object process.Object, instance *v1al
 }
 
 func missing(format string, args ...any) *lifecycle.Blocked {
-	return &lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: fmt.Sprintf(format, args...), Retry: retry}
+	return &lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: fmt.Sprintf(format, args...), Retry: Retry}
 }

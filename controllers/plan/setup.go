@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,12 +31,7 @@ const all = "all"
 
 // Setup registers the controller of Plans with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
-	if deps.Clock == nil {
-		deps.Clock = clock.RealClock{}
-	}
-	if deps.Concurrency == 0 {
-		deps.Concurrency = process.DefaultConcurrency
-	}
+	deps = deps.WithDefaults()
 	indexer := mgr.GetFieldIndexer()
 	if err := indexer.IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexPlan, keptBy); err != nil {
 		return fmt.Errorf("index strategyruns by plan: %w", err)

@@ -55,17 +55,23 @@ type Dependencies struct {
 	Concurrency int
 }
 
+// WithDefaults gives them with what stands for nil and 0.
+func (d Dependencies) WithDefaults() Dependencies {
+	if d.Clock == nil {
+		d.Clock = clock.RealClock{}
+	}
+	if d.Concurrency == 0 {
+		d.Concurrency = DefaultConcurrency
+	}
+	return d
+}
+
 // Option changes the controller that Setup builds: a kind adds its own watches with it.
 type Option func(*builder.Builder) *builder.Builder
 
 // Setup registers the controller of one process kind with the manager.
 func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) error {
-	if deps.Clock == nil {
-		deps.Clock = clock.RealClock{}
-	}
-	if deps.Concurrency == 0 {
-		deps.Concurrency = DefaultConcurrency
-	}
+	deps = deps.WithDefaults()
 	byUID := func(object client.Object) []string { return []string{string(object.GetUID())} }
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), kind.New(), IndexUID, byUID); err != nil {
 		return fmt.Errorf("index %s by UID: %w", kind.Resource(), err)

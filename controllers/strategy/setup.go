@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,12 +23,7 @@ import (
 
 // Setup registers the controllers of Strategies with the manager: one that counts, one that keeps the history short.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
-	if deps.Clock == nil {
-		deps.Clock = clock.RealClock{}
-	}
-	if deps.Concurrency == 0 {
-		deps.Concurrency = process.DefaultConcurrency
-	}
+	deps = deps.WithDefaults()
 	indexer := mgr.GetFieldIndexer()
 	for name, function := range map[string]client.IndexerFunc{IndexUncounted: uncountedOf, IndexCounted: countedOf} {
 		if err := indexer.IndexField(context.Background(), &v1alpha1.StrategyRun{}, name, function); err != nil {

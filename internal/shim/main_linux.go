@@ -265,8 +265,14 @@ func (s *shim) clear(exit *Exit) {
 
 // settle lets a call that is being answered get its answer, though not for long.
 func (s *shim) settle() {
-	for deadline := time.Now().Add(time.Second); !s.answers.TryLock() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
+	answered := make(chan struct{})
+	go func() {
+		s.answers.Lock() // and keeps it: nothing is answered any more
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(time.Second):
 	}
 }
 

@@ -91,7 +91,8 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *Failure {
 	return nil
 }
 
-// Execute forks and executes a program, and explains a failure.
+// Execute forks and executes a program, and explains a failure. It may try again for half a second, which holds up nobody: a shim has nothing
+// else to do before its program runs, and in a multiplexer only the next command waits, no client.
 func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int, failed *Failure) {
 	var err error
 	for try := range 10 {

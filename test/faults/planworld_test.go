@@ -144,19 +144,7 @@ func (w *planWorld) cached(number int) snapshot {
 
 // change1 counts and disturbs one write.
 func (w *planWorld) change1(changed client.Object, do func() error) error {
-	w.writes++
-	n := w.writes
-	if w.faults.write != nil {
-		if err := w.faults.write(n, false); err != nil {
-			return err
-		}
-	}
-	err := do()
-	w.keep(changed)
-	if err == nil && w.faults.write != nil {
-		return w.faults.write(n, true)
-	}
-	return err
+	return w.write(do, func() { w.keep(changed) })
 }
 
 // keep keeps what there is of the object now, beside everything else, for caches that are behind.

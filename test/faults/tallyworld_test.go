@@ -159,22 +159,10 @@ func (w *tallyWorld) listUncounted(lag int, list *v1alpha1.StrategyRunList) {
 	}
 }
 
-// writes1 is a write to one object, before and after which the manager may die.
+// writes1 is a write to one object.
 func (w *tallyWorld) writes1(object client.Object, do func() error) error {
 	name := object.GetName()
-	w.writes++
-	n := w.writes
-	if w.faults.write != nil {
-		if err := w.faults.write(n, false); err != nil {
-			return err
-		}
-	}
-	err := do() // the object is read anew, as by a real client
-	w.note(name)
-	if err == nil && w.faults.write != nil {
-		return w.faults.write(n, true)
-	}
-	return err
+	return w.write(do, func() { w.note(name) }) // the object is read anew, as by a real client
 }
 
 // note keeps an object as it is now, for caches that are behind.

@@ -138,20 +138,21 @@ func (w *world) client(leader int, cache bool) client.Client {
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			turn()
-			return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
+			return w.write(func() error { return c.Patch(ctx, o, p, opts...) }, w.remember)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			turn()
-			return w.write(func() error { return c.Delete(ctx, o, opts...) })
+			return w.write(func() error { return c.Delete(ctx, o, opts...) }, w.remember)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			turn()
-			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) }, w.remember)
 		},
 	})
 }
 
-func (w *world) write(do func() error) error {
+// write is one write, before and after which the manager may die; keep takes note of what there is afterwards.
+func (w *world) write(do func() error, keep func()) error {
 	w.writes++
 	n := w.writes
 	if w.faults.write != nil {
@@ -160,7 +161,7 @@ func (w *world) write(do func() error) error {
 		}
 	}
 	err := do()
-	w.remember()
+	keep()
 	if err == nil && w.faults.write != nil {
 		return w.faults.write(n, true)
 	}

@@ -6,7 +6,6 @@ package integration
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/test/plane"
 )
 
 // The patience of the suite. Machines are slow at times; nothing here waits that long on a good one.
@@ -56,35 +56,12 @@ func TestIntegration(t *testing.T) {
 	SetDefaultConsistentlyPollingInterval(interval)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Integration")
-	noLeak(t, before)
-}
-
-// noLeak fails when the manager has left a goroutine behind. Idle connections to the API server and logging end by themselves or never.
-func noLeak(t *testing.T, before goleak.Option) {
-	t.Helper()
-	g := NewWithT(t)
-	g.Eventually(func() error {
-		return goleak.Find(before,
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
-			goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
-			goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-			goleak.IgnoreAnyFunction("os/signal.loop"),
-			goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),
-		)
-	}).WithTimeout(patience).Should(Succeed())
+	NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
 }
 
 var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.Discard())
-	environment = &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory = filepath.Join("..", "..", "bin")
-	}
+	environment = plane.New(filepath.Join("..", ".."))
 	var err error
 	config, err = environment.Start()
 	Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/plane"
 )
 
 // patience is how long anything may take on a machine that does much else.
@@ -55,13 +56,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := buildPrograms(scratch); err != nil {
 		return 1, err
 	}
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory = filepath.Join("..", "..", "bin")
-	}
+	environment := plane.New(filepath.Join("..", ".."))
 	if config, err = environment.Start(); err != nil {
 		return 1, fmt.Errorf("start a control plane (make controlplane builds it): %w", err)
 	}

@@ -69,6 +69,9 @@ var _ = row("R29", "hostile messages and silent peers: bounded memory and time, 
 		hostile.what.Method = "textDocument/hover"
 		s := tongue(hostile.name, script.Script{Faults: []script.Fault{hostile.what}})
 		s.Spec.Health.PingAfterSeconds, s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](1), ptr.To[int32](3)
+		if !hostile.ends {
+			s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](30) // a slow machine is no hang
+		}
 		s.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 		create(ctx, s)
 		guards[hostile.name] = multiplexerOf(runs(ctx, s, 1))

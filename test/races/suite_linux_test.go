@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/plane"
 )
 
 const (
@@ -76,25 +77,8 @@ func TestRaces(t *testing.T) {
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Races")
 	if fault == nil {
-		noLeak(t, before)
+		NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
 	}
-}
-
-// noLeak fails when a goroutine is left. Idle connections to the API server and logging end by themselves or never.
-func noLeak(t *testing.T, before goleak.Option) {
-	t.Helper()
-	g := NewWithT(t)
-	g.Eventually(func() error {
-		return goleak.Find(before,
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
-			goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
-			goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-			goleak.IgnoreAnyFunction("os/signal.loop"),
-			goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),
-		)
-	}).WithTimeout(patience).Should(Succeed())
 }
 
 var _ = BeforeSuite(func() {
@@ -111,13 +95,7 @@ var _ = BeforeSuite(func() {
 	output, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(output))
 
-	environment = &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory = filepath.Join("..", "..", "bin")
-	}
+	environment = plane.New(filepath.Join("..", ".."))
 	config, err = environment.Start()
 	Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
 	config.QPS, config.Burst = 2000, 4000

@@ -134,6 +134,9 @@ func never(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// refused is a shutdown that a server answers with an error.
+func refused(context.Context) error { return errors.New("no") }
+
 func TestItTalksAndEndsByTheProtocol(t *testing.T) {
 	b := newBench(t)
 	p, out := b.start("serve")
@@ -169,15 +172,18 @@ func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 			b := newBench(t)
 			p, out := b.start(mode)
 			b.Expect(b.line(out)).To(Equal("ready"))
-			shutdown := never
-			if mode == "unreading" {
+			shutdown, grace := never, 500*time.Millisecond
+			switch mode {
+			case "unreading":
 				shutdown = func(context.Context) error {
 					_, err := p.Stdin().Write(make([]byte, 1<<20)) // blind to its context
 					return err
 				}
+			case "serve":
+				shutdown, grace = refused, time.Minute // all the time there is for the rung that it ends on
 			}
-			p.Stop(shutdown, 500*time.Millisecond)
-			p.Stop(shutdown, 500*time.Millisecond)
+			p.Stop(shutdown, grace)
+			p.Stop(shutdown, grace)
 			got := b.done(p)
 			b.Expect(got.FinishedAt).NotTo(BeZero())
 			got.FinishedAt = time.Time{}

@@ -153,7 +153,7 @@ func TestReplace(t *testing.T) {
 func request(size int) []byte {
 	body := []byte(`{"jsonrpc":"2.0","method":"textDocument/references","params":{"textDocument":{"uri":"file:///w/a.go"},"workDoneToken":"w","items":[`)
 	for i := 0; len(body) < size-120; i++ {
-		body = fmt.Appendf(body, `{"uri":"file:///work/pkg/file%d.go","range":{"start":{"line":%d,"character":4},"end":{"line":%d,"character":17}},"t":"a\nb"},`, i, i, i)
+		body = fmt.Appendf(body, `{"uri":"file:///src/pkg/file%d.go","range":{"start":{"line":%d,"character":4},"end":{"line":%d,"character":17}},"t":"a\nb"},`, i, i, i)
 	}
 	return append(body, `null]},"id":4711}`...)
 }

@@ -163,7 +163,7 @@ func (h *Host) receive() {
 
 // ended is called by the watcher when a shim has ended.
 func (h *Host) ended(uid types.UID) {
-	// A process that is being forked right now may hold a copy of the lock until it executes: a moment.
+	// A process that is being forked right now may hold a copy of the lock until it executes: a moment. The next events wait for it, 20 ms at most.
 	for range 20 {
 		if held, _ := lockHeld(filepath.Join(h.dir(uid), shim.LockFile)); !held {
 			break

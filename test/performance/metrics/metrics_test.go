@@ -30,7 +30,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -38,6 +37,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	_ "github.com/berth-dev/berth/internal/runtime/langserver" // registers its metrics, as in every program that has a manager
+	"github.com/berth-dev/berth/test/plane"
 )
 
 const patience = 2 * time.Minute
@@ -210,11 +210,7 @@ func asDocumented(g Gomega, scrape string) {
 
 func controlPlane(t *testing.T) *rest.Config {
 	t.Helper()
-	root := filepath.Join("..", "..", "..")
-	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join(root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")
-	}
+	environment := plane.New(filepath.Join("..", "..", ".."))
 	config, err := environment.Start()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { _ = environment.Stop() })

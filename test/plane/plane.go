@@ -1,0 +1,38 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plane is what the suites share that run on a real API server.
+package plane
+
+import (
+	"os"
+	"path/filepath"
+
+	"go.uber.org/goleak"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// New gives a control plane with the kinds of Berth, not started yet. The root is that of the project, as the test's folder sees it.
+func New(root string) *envtest.Environment {
+	environment := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")
+	}
+	return environment
+}
+
+// Leaks says which goroutines are there that were not before. Idle connections to the API server and logging end by themselves or never.
+func Leaks(before goleak.Option) error {
+	return goleak.Find(before,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
+		goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
+		goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+		goleak.IgnoreAnyFunction("os/signal.loop"),
+		goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),
+	)
+}
