@@ -150,16 +150,19 @@ func dialed(ctx context.Context, s *subject) func() *lspclient.Client {
 
 // connected gives a connection as an editor has one: by a command.
 func connected(s *subject) func() *lspclient.Client {
-	return func() *lspclient.Client {
-		GinkgoHelper()
-		cmd := exec.Command(house.program(), "lsp", "connect", s.GetName())
-		cmd.Env = house.environment()
-		cmd.Stderr = GinkgoWriter
-		program, err := lspclient.Start(cmd)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(program.Kill)
-		return lspclient.New(program, lspclient.Options{})
-	}
+	return func() *lspclient.Client { return lspclient.New(bridged(s), lspclient.Options{}) }
+}
+
+// bridged starts the command that editors start.
+func bridged(s *subject) *lspclient.Program {
+	GinkgoHelper()
+	cmd := exec.Command(house.program(), "lsp", "connect", s.GetName())
+	cmd.Env = house.environment()
+	cmd.Stderr = GinkgoWriter
+	program, err := lspclient.Start(cmd)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(program.Kill)
+	return program
 }
 
 func (t tongue) join(ctx context.Context, name string, s *subject, folder string, connect func() *lspclient.Client) *person {

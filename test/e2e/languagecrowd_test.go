@@ -1,0 +1,94 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/lspclient"
+)
+
+var _ = Describe("A crowd at one language server", func() {
+	It("has one restart for all who ask for the same, and no answer is an error", NodeTimeout(2*storyTimeout), func(ctx context.Context) {
+		const crowd, restarts = 8, 3
+		t := tongues["gopls"]
+		s, folder := t.languageServer(ctx, "crowd")
+		s.create(ctx)
+		s.ready(ctx)
+		var people []*person
+		for i := range crowd {
+			people = append(people, t.join(ctx, fmt.Sprintf("client %d", i), s, folder, dialed(ctx, s)))
+		}
+		busy := asking(ctx, people)
+		for n := range int64(restarts) {
+			By(fmt.Sprintf("being restarted, request %d of %d", n+1, restarts))
+			askedByAll(ctx, s, strconv.FormatInt(n, 10), crowd)
+			s.incarnation(ctx, n+2)
+		}
+		By("being killed")
+		signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
+		s.incarnation(ctx, restarts+2)
+		busy()
+		together(people, func(p *person) { p.understands(ctx) })
+		Expect(s.read(ctx)).To(Succeed())
+		Expect(s.status().Incarnation).To(BeEquivalentTo(restarts+2), "one swap for each request, and one for the crash")
+		together(people, func(p *person) { p.leaves(ctx) })
+	})
+
+	It("loses nothing to clients that die with documents open", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		t := tongues["gopls"]
+		s, folder := t.languageServer(ctx, "lost")
+		s.create(ctx)
+		s.ready(ctx)
+		survivor := t.join(ctx, "the survivor", s, folder, dialed(ctx, s))
+		bridge := bridged(s)
+		killed := t.join(ctx, "the killed one", s, folder, func() *lspclient.Client { return lspclient.New(bridge, lspclient.Options{}) })
+		cut := t.join(ctx, "the cut one", s, folder, dialed(ctx, s))
+		for i, p := range []*person{killed, cut} {
+			// What they make of the helper was never saved, so it goes with them.
+			Expect(p.Open(p.helper, t.language, 1, "package main\n\nfunc greeted"+strconv.Itoa(i)+"() {}\n")).To(Succeed())
+			_, err := p.Hover(ctx, p.uri, p.at())
+			Expect(err).NotTo(HaveOccurred(), p.name)
+		}
+		Expect(bridge.Process.Kill()).To(Succeed())
+		cut.Close()
+		Eventually(func(g Gomega) {
+			g.Expect(s.read(ctx)).To(Succeed())
+			g.Expect(s.languageServer().Status.Clients).To(BeEquivalentTo(1))
+			g.Expect(s.languageServer().Status.OpenDocuments).To(BeEquivalentTo(1), "what the dead had open is closed")
+		}).WithTimeout(startTimeout).Should(Succeed())
+		survivor.understands(ctx)
+		survivor.leaves(ctx)
+	})
+})
+
+// askedByAll sets one restart token from many callers at once.
+func askedByAll(ctx context.Context, s *subject, token string, callers int) {
+	GinkgoHelper()
+	failures := make(chan error, callers)
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			before := &v1alpha1.LanguageServer{}
+			before.Namespace, before.Name = s.GetNamespace(), s.GetName()
+			after := before.DeepCopy()
+			after.Spec.RestartToken = token
+			failures <- house.client.Patch(ctx, after, client.MergeFrom(before))
+		})
+	}
+	all.Wait()
+	close(failures)
+	for err := range failures {
+		Expect(err).NotTo(HaveOccurred())
+	}
+}
