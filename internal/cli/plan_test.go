@@ -233,3 +233,17 @@ func TestPlanIsFollowed(t *testing.T) {
 		})
 	}
 }
+
+func TestStatusShowsPlans(t *testing.T) {
+	g := NewWithT(t)
+	f := newPlanFixture(check(func(p *v1alpha1.Plan) {
+		p.Status.Conditions = []metav1.Condition{{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAwaitingApproval, Message: "for approval of Execute",
+		}}
+		p.Status.Attempt = 2
+	}))
+	g.Expect(f.run(t.Context(), "status")).To(BeZero(), f.err.String())
+	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^plan/check +True +AwaitingApproval +action/check-module Strategize +1 `))
+	g.Expect(f.run(t.Context(), "reset", "plans", "check")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring("berth reset strategies NAME"))
+}

@@ -8,6 +8,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,15 +37,29 @@ var strategyKind = &kind{
 	},
 }
 
+// planKind is the other kind without a process; berth plan status shows more of it.
+var planKind = &kind{
+	singular: "plan", plural: "plans", short: "plan",
+	shown: func() client.Object { return &v1alpha1.Plan{} },
+	list:  func() client.ObjectList { return &v1alpha1.PlanList{} },
+	row: func(object client.Object) row {
+		p := object.(*v1alpha1.Plan)
+		r := row{ready: "Unknown", reason: v1alpha1.ReasonPending, restarts: strconv.Itoa(int(max(p.Status.Attempt, 1) - 1))}
+		r.address = clean(strings.TrimRight(fmt.Sprintf("action/%s %s", p.Spec.ActionRef.Name, p.Status.CurrentPhase), " "))
+		r.judge(p.Status.Conditions)
+		return r
+	},
+}
+
 // shownKinds are all that berth status shows.
-func shownKinds() []*kind { return append(slices.Clone(kinds), strategyKind) }
+func shownKinds() []*kind { return append(slices.Clone(kinds), strategyKind, planKind) }
 
 // findShown is findKind for commands that only show.
 func findShown(word string) (*kind, error) {
 	if kind := kindNamed(shownKinds(), word); kind != nil {
 		return kind, nil
 	}
-	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver, strategyrun or strategy", word)
+	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver, strategyrun, strategy or plan", word)
 }
 
 // totals says what became of the runs of a strategy.
