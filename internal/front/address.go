@@ -189,7 +189,7 @@ func (a *address) become(next *state) {
 	now := a.state.Swap(next)
 	if now.backend != nil && now.backend != next.backend {
 		a.retired.Store(now.backend)
-		now.backend.transport.CloseIdleConnections()
+		now.backend.rest()
 	}
 	if next.phase == open {
 		a.retired.Store(nil)
@@ -224,7 +224,7 @@ func (a *address) shut() {
 	a.handlers.Wait()
 	a.work.Wait()
 	if b := a.retired.Load(); b != nil {
-		b.transport.CloseIdleConnections()
+		b.rest()
 	}
 }
 

@@ -19,12 +19,11 @@ const HeaderReason = "Berth-Reason"
 // handler is the reverse proxy of an address, counted.
 func (a *address) handler() http.Handler {
 	proxy := &httputil.ReverseProxy{
-		Rewrite:       rewrite,
-		Transport:     a,
-		FlushInterval: -1, // whatever the server sends is sent on at once
-		BufferPool:    &buffers,
-		ErrorHandler:  a.fail,
-		ErrorLog:      silent,
+		Rewrite:      rewrite,
+		Transport:    a,
+		BufferPool:   &buffers,
+		ErrorHandler: a.fail,
+		ErrorLog:     silent,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.enter() {
@@ -33,7 +32,7 @@ func (a *address) handler() http.Handler {
 		}
 		defer func() {
 			if b := a.retired.Load(); b != nil {
-				b.transport.CloseIdleConnections()
+				b.rest()
 			}
 			a.handlers.Done()
 		}()

@@ -17,6 +17,7 @@ type backend struct {
 	incarnation int64
 	target      url.URL
 	transport   *http.Transport
+	wire        *wire // for plain requests; nil if the server speaks TLS
 }
 
 const (
@@ -29,7 +30,7 @@ const (
 
 func newBackend(incarnation int64, target *url.URL) *backend {
 	dialer := &net.Dialer{Timeout: connectTime}
-	return &backend{
+	b := &backend{
 		incarnation: incarnation,
 		target:      *target,
 		transport: &http.Transport{
@@ -39,6 +40,38 @@ func newBackend(incarnation int64, target *url.URL) *backend {
 			DisableCompression:  true,                                  // clients ask for what they want
 			TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of this machine, whose certificate is its own
 		},
+	}
+	if target.Scheme == "http" {
+		b.wire = &wire{address: target.Host, dialer: *dialer}
+	}
+	return b
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *backend) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.wire.carries(req) {
+		return b.wire.RoundTrip(req)
+	}
+	response, err := b.transport.RoundTrip(req)
+	if err == nil {
+		atOnce(response)
+	}
+	return response, err
+}
+
+// atOnce has the reverse proxy send on at once whatever comes of an answer, which it does with one whose length it is not told; its client is
+// told by the header. Only what is here as a whole can wait for its end, and is one write.
+func atOnce(response *http.Response) {
+	if response.Body != http.NoBody {
+		response.ContentLength = -1
+	}
+}
+
+// rest closes the connections that nothing is asked on.
+func (b *backend) rest() {
+	b.transport.CloseIdleConnections()
+	if b.wire != nil {
+		b.wire.CloseIdleConnections()
 	}
 }
 

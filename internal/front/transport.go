@@ -25,7 +25,7 @@ func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		response, err := s.backend.transport.RoundTrip(s.backend.outgoing(req, payload))
+		response, err := s.backend.RoundTrip(s.backend.outgoing(req, payload))
 		switch {
 		case err == nil:
 			return response, nil

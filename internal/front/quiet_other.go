@@ -1,0 +1,11 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !unix
+
+package front
+
+import "net"
+
+// quiet says that a connection may be used again. Where that can't be found out, none is.
+func quiet(net.Conn) bool { return false }

@@ -1,0 +1,32 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package front
+
+import (
+	"net"
+	"syscall"
+)
+
+// quiet says that a connection that nothing was asked on is open, and that nothing came on it: else the server has closed it, or what came would be
+// taken for the answer to the next request.
+func quiet(connection net.Conn) bool {
+	socket, is := connection.(syscall.Conn)
+	if !is {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	waits := false
+	err = raw.Read(func(fd uintptr) bool {
+		var one [1]byte
+		_, err := syscall.Read(int(fd), one[:]) // it returns at once: sockets of Go do not block
+		waits = err == syscall.EAGAIN
+		return true
+	})
+	return err == nil && waits
+}
