@@ -19,11 +19,12 @@ const HeaderReason = "Berth-Reason"
 // handler is the reverse proxy of an address, counted.
 func (a *address) handler() http.Handler {
 	proxy := &httputil.ReverseProxy{
-		Rewrite:      rewrite,
-		Transport:    a,
-		BufferPool:   &buffers,
-		ErrorHandler: a.fail,
-		ErrorLog:     silent,
+		Rewrite:        rewrite,
+		Transport:      a,
+		ModifyResponse: counted,
+		BufferPool:     &buffers,
+		ErrorHandler:   a.fail,
+		ErrorLog:       silent,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.enter() {
@@ -38,6 +39,12 @@ func (a *address) handler() http.Handler {
 		}()
 		proxy.ServeHTTP(w, r)
 	})
+}
+
+// counted leaves an answer as it came, and counts it.
+func counted(response *http.Response) error {
+	countAnswer(response.StatusCode)
+	return nil
 }
 
 // rewrite leaves a request as it came: the host that the client asked for (some servers let in only those they know), and its query. What an
@@ -105,6 +112,7 @@ func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	countAnswer(status)
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(text))
 }

@@ -57,33 +57,47 @@ func (a *address) admit(ctx context.Context, w *wait) (*state, error) {
 	if s.phase == open && w.after == 0 { // nearly always
 		return s, nil
 	}
-	left := time.Until(w.until)
-	if left <= 0 {
-		return nil, refuse(s, "it was not ready in time")
+	if hopeless(s, w) {
+		return nil, refuse(s, "")
 	}
 	if a.waiting.Add(1) > int64(a.options.HoldRequests) {
 		a.waiting.Add(-1)
+		waited.WithLabelValues(string(outcomeTooMany)).Inc()
 		return nil, refuse(s, "too many requests wait already")
 	}
 	defer a.waiting.Add(-1)
-	timer := time.NewTimer(left)
+	waiting.Inc()
+	began := time.Now()
+	s, became, err := a.await(ctx, w)
+	countWait(began, became)
+	return s, err
+}
+
+// hopeless says that there is no server to wait for, or that it can't be there in time.
+func hopeless(s *state, w *wait) bool { return s.phase == refused || s.reason.Until.After(w.until) }
+
+// await waits until there is a state to send a request with, and says what became of that.
+func (a *address) await(ctx context.Context, w *wait) (*state, outcome, error) {
+	remaining := time.Until(w.until)
+	if remaining <= 0 {
+		return nil, outcomeTimedOut, refuse(a.state.Load(), "it was not ready in time")
+	}
+	timer := time.NewTimer(remaining)
 	defer timer.Stop()
 	for {
-		s = a.state.Load()
+		s := a.state.Load()
 		switch {
 		case s.phase == open && s.version > w.after:
-			return s, nil
-		case s.phase == refused:
-			return nil, refuse(s, "")
-		case s.reason.Until.After(w.until):
-			return nil, refuse(s, "") // it can't be there in time
+			return s, outcomeServed, nil
+		case hopeless(s, w):
+			return nil, outcomeRefused, refuse(s, "")
 		}
 		select {
 		case <-s.over:
 		case <-timer.C:
-			return nil, refuse(s, "it was not ready in time")
+			return nil, outcomeTimedOut, refuse(s, "it was not ready in time")
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, outcomeLeft, ctx.Err()
 		}
 	}
 }

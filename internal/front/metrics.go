@@ -1,0 +1,72 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// The metrics of all addresses together. No label holds the name of an object.
+var (
+	answered = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "berth_front_requests_total",
+		Help: "Requests that were answered, by the servers or for them, by the class of the status.",
+	}, []string{"class"})
+	waiting = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "berth_front_held_requests",
+		Help: "Requests that wait for their server.",
+	})
+	waited = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "berth_front_held_requests_total",
+		Help: "Requests that had to wait for their server, by what became of that.",
+	}, []string{"outcome"})
+	holdTime = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "berth_front_hold_seconds",
+		Help:    "Seconds that requests waited for their server.",
+		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
+	})
+)
+
+// outcome is what became of a request that had to wait.
+type outcome string
+
+const (
+	outcomeServed   outcome = "Served"
+	outcomeRefused  outcome = "Refused"
+	outcomeTimedOut outcome = "TimedOut"
+	outcomeTooMany  outcome = "TooMany"
+	outcomeLeft     outcome = "Left"
+)
+
+func init() {
+	metrics.Registry.MustRegister(answered, waiting, waited, holdTime)
+	for code := 1; code <= 5; code++ { // so that all are there from the first moment on
+		answered.WithLabelValues(class(100 * code))
+	}
+	for _, o := range []outcome{outcomeServed, outcomeRefused, outcomeTimedOut, outcomeTooMany, outcomeLeft} {
+		waited.WithLabelValues(string(o))
+	}
+}
+
+// class gives 2xx for 204. What no status is has the class of what is wrong with the server.
+func class(status int) string {
+	if status < 100 || status > 599 {
+		status = 500
+	}
+	return strconv.Itoa(status/100) + "xx"
+}
+
+// countAnswer counts an answer.
+func countAnswer(status int) { answered.WithLabelValues(class(status)).Inc() }
+
+// countWait counts a request that waited since then, and waits no more.
+func countWait(since time.Time, became outcome) {
+	waiting.Dec()
+	waited.WithLabelValues(string(became)).Inc()
+	holdTime.Observe(time.Since(since).Seconds())
+}
