@@ -39,6 +39,8 @@ type Envelope struct {
 	CancelID, Token, WorkDoneToken, PartialResultToken []byte
 	// IsError says that a response is an error.
 	IsError bool
+	// Changes says that there may be a workspace edit in the message: a key documentChanges, at any depth.
+	Changes bool
 
 	IDSpan, CancelIDSpan, TokenSpan, WorkDoneSpan, PartialSpan Span
 	// ParamsSpan is the whole of params, ResultSpan of result or error.
@@ -110,6 +112,7 @@ func Scan(body []byte, e *Envelope) error {
 	if s.peek(); s.at != len(body) {
 		return s.fail("something behind the message")
 	}
+	e.Changes = s.changes
 	return e.classify(seen)
 }
 
