@@ -236,13 +236,13 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-// TestOrdinary tries every byte at every place, among every other.
+// TestOrdinary tries every byte at the ends of strides, among others that are near to what matters.
 func TestOrdinary(t *testing.T) {
 	data := make([]byte, 16+2*32+8+1)
-	for place := range data {
-		for other := range 256 {
+	for _, place := range []int{0, 1, 7, 8, 15, 16, 17, 47, 48, 49, 79, 80, 87, 88} {
+		for _, other := range []byte("a\x00\x1f !\"#[\\]\x7f\x80\xa2\xdc\xff") {
 			for i := range data {
-				data[i] = byte(other)
+				data[i] = other
 			}
 			for c := range 256 {
 				data[place] = byte(c)
