@@ -79,6 +79,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	b.lastHeard.Store(b.attachedAt.UnixNano())
 	b.reader = wire.NewReader(&listener{Reader: stdout, mux: m, backend: b},
 		wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.MessageBytes, Skip: skipBytes}, nil)
+	b.out.attempt, b.out.unflushed = attempt(stdin), &m.unflushed
 	b.out.drained = func() {
 		m.lock()
 		defer m.unlock()

@@ -169,17 +169,23 @@ func (b *bench) report() lsp.Report {
 type fakeServer struct {
 	*peer
 	incarnation int64
-	stdout      *io.PipeWriter
-	stdin       *io.PipeReader
+	stdout      io.Closer
+	stdin       io.Closer
 }
 
 const fakeResult = `{"capabilities":{"hoverProvider":true,"renameProvider":{}},"serverInfo":{"name":"fake","version":"1"}}`
 
 // attach starts a server that answers initialize with the result, and pings; without a result neither.
 func (b *bench) attach(result string, more func(*fakeServer, message)) *fakeServer {
-	b.next++
 	inRead, inWrite := io.Pipe()
 	outRead, outWrite := io.Pipe()
+	return b.attachOver(inRead, inWrite, outRead, outWrite, result, more)
+}
+
+func (b *bench) attachOver(
+	inRead io.ReadCloser, inWrite io.WriteCloser, outRead io.Reader, outWrite io.WriteCloser, result string, more func(*fakeServer, message),
+) *fakeServer {
+	b.next++
 	s := &fakeServer{peer: &peer{to: outWrite}, incarnation: b.next, stdout: outWrite, stdin: inRead}
 	s.reply = func(m message) {
 		switch {
@@ -238,7 +244,10 @@ type fakeClient struct {
 
 // connect is a client that has sent nothing.
 func (b *bench) connect() *fakeClient {
-	ours, theirs := net.Pipe()
+	return b.connectOver(net.Pipe())
+}
+
+func (b *bench) connectOver(ours, theirs net.Conn) *fakeClient {
 	c := &fakeClient{peer: &peer{to: ours}, b: b, conn: ours}
 	go c.read(ours)
 	go b.mux.Serve(theirs)
@@ -249,10 +258,11 @@ func (b *bench) connect() *fakeClient {
 const fullCapabilities = `{"window":{"workDoneProgress":true},"workspace":{"codeLens":{"refreshSupport":true}},"textDocument":{"hover":{"dynamicRegistration":true}}}`
 
 // join is a client that is initialized; there has to be a server, or to have been one.
-func (b *bench) join() *fakeClient {
-	c := b.connect()
+func (b *bench) join() *fakeClient { return b.connect().join() }
+
+func (c *fakeClient) join() *fakeClient {
 	c.send(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"processId":1,"capabilities":` + fullCapabilities + `}}`)
-	b.Eventually(func() int { return len(c.answers(`"init"`)) }).Should(Equal(1))
+	c.b.Eventually(func() int { return len(c.answers(`"init"`)) }).Should(Equal(1))
 	c.send(`{"jsonrpc":"2.0","method":"initialized","params":{}}`)
 	c.sync()
 	return c

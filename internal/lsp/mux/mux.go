@@ -47,6 +47,7 @@ type Mux struct {
 	changed        bool     // to be told when mu is released
 	urgent         bool     // the same
 	messages       []string // to be logged when mu is released
+	unflushed      []*queue // to be flushed then
 	config         lsp.Config
 	configured     int // times that it was set
 	quitting       bool
@@ -139,7 +140,11 @@ func (m *Mux) lock() { m.mu.Lock() }
 func (m *Mux) unlock() {
 	changed, urgent, messages := m.changed, m.urgent, m.messages
 	m.changed, m.urgent, m.messages = false, false, nil
+	queue := m.fetchUnflushed()
 	m.mu.Unlock()
+	if queue != nil {
+		queue.flush()
+	}
 	if urgent && m.options.Urgent != nil {
 		m.options.Urgent()
 	}
@@ -151,6 +156,20 @@ func (m *Mux) unlock() {
 			m.options.Log("%s", message)
 		}
 	}
+}
+
+// fetchUnflushed returns the queue that was added to, to be flushed. Of more than one each is left to its writer: they write side by side.
+func (m *Mux) fetchUnflushed() (only *queue) {
+	if len(m.unflushed) == 1 {
+		only = m.unflushed[0]
+	} else {
+		for _, q := range m.unflushed {
+			q.signal()
+		}
+	}
+	clear(m.unflushed)
+	m.unflushed = m.unflushed[:0]
+	return only
 }
 
 func (m *Mux) log(message string) {

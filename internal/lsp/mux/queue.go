@@ -5,6 +5,7 @@ package mux
 
 import (
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -29,9 +30,14 @@ type piece struct {
 	key  string
 }
 
-// queue holds what one peer has still to be sent. Frames are appended to it in place, and its writer takes all at once.
+// queue holds what one peer has still to be sent. Frames are appended to it in place, and its writer takes all at once; what the peer takes
+// without waiting is written by flush, as waking the writer costs more than that.
 type queue struct {
 	limit int
+	// attempt writes what the peer takes without waiting. If it is set, so is unflushed, which end adds the queue to: whoever empties it calls
+	// flush or signal. Without, end wakes the writer.
+	attempt   func([]byte) int
+	unflushed *[]*queue
 	// drained is called, without any lock, when all is written that a backlog was made of.
 	drained func()
 
@@ -89,7 +95,49 @@ func (q *queue) end(buffer []byte, kind importance, key string) {
 	} else {
 		q.pieces = append(q.pieces, piece{size: size, kind: kind, key: key})
 	}
+	switch {
+	case q.attempt == nil:
+		q.wake.Signal()
+	case !slices.Contains(*q.unflushed, q):
+		*q.unflushed = append(*q.unflushed, q)
+	}
+}
+
+// flush writes what is queued, as far as the peer takes it without waiting, and leaves the rest to the writer. While that writes, all is its.
+func (q *queue) flush() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.failed || q.writing > 0 || len(q.pending) == 0 {
+		return
+	}
+	written := q.attempt(q.pending)
+	if written < len(q.pending) {
+		q.pending = q.pending[:copy(q.pending, q.pending[written:])]
+		if written > 0 { // the first frame may be begun: nothing of it can be dropped any more
+			q.pieces = append(q.pieces[:0], piece{size: len(q.pending), kind: needed})
+		}
+		q.wake.Signal()
+		return
+	}
+	q.pending, q.pieces = reused(q.pending), q.pieces[:0]
+	if q.full {
+		q.wake.Signal()
+	}
+}
+
+// signal leaves what is queued to the writer.
+func (q *queue) signal() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.wake.Signal()
+}
+
+// reused is the memory of a buffer for what comes next, unless it is too much to be kept.
+func reused(buffer []byte) []byte {
+	if cap(buffer) > keepBytes {
+		return nil
+	}
+	return buffer[:0]
 }
 
 // drop removes pieces of the kind; of diagnostics only those that newer ones supersede, of which coming ones may be the newest.
@@ -176,23 +224,17 @@ func (q *queue) take(used []byte) (buffer []byte, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.writing = 0
-	if len(q.pending) == 0 && q.full {
-		q.full = false
-		return append([]byte{}, used[:0]...), true
-	}
 	for len(q.pending) == 0 {
+		if q.full {
+			q.full = false
+			return append([]byte{}, used[:0]...), true
+		}
 		if q.closed {
 			return nil, false
 		}
 		q.wake.Wait()
 	}
-	if cap(used) > keepBytes {
-		used = nil
-	}
-	if used == nil {
-		used = []byte{}
-	}
-	buffer, q.pending, q.pieces = q.pending, used[:0], q.pieces[:0]
+	buffer, q.pending, q.pieces = q.pending, reused(used), q.pieces[:0]
 	q.writing = len(buffer)
 	return buffer, false
 }

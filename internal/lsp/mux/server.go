@@ -71,7 +71,7 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 	if s.closing {
 		return
 	}
-	if span := e.ResultSpan; span.End > 0 && bytes.Contains(body, []byte(`"documentChanges"`)) {
+	if span := e.ResultSpan; span.End > 0 && e.Changes {
 		m.send(s, replaced(body, []wire.Replacement{
 			replace(e.IDSpan, r.id), replace(span, withoutVersions(body[span.Start:span.End])),
 		}))

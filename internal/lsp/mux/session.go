@@ -72,6 +72,7 @@ func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 		key: m.newestSession, conn: conn, out: newQueue(limits.QueueBytes), asked: map[int64]*question{},
 		reader: wire.NewReader(conn, clientLimits(limits), m.budget), configured: m.configured,
 	}
+	s.out.attempt, s.out.unflushed = attempt(conn), &m.unflushed
 	m.sessions[s.key] = s
 	m.serving.Add(1)
 	m.changed, m.idleSince = true, time.Time{}

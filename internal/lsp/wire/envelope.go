@@ -3,10 +3,7 @@
 
 package wire
 
-import (
-	"bytes"
-	"fmt"
-)
+import "fmt"
 
 // Kind is what a message is.
 type Kind int
@@ -39,6 +36,8 @@ type Envelope struct {
 	CancelID, Token, WorkDoneToken, PartialResultToken []byte
 	// IsError says that a response is an error.
 	IsError bool
+	// Changes says that there may be a workspace edit in the message: a key documentChanges, at any depth.
+	Changes bool
 
 	IDSpan, CancelIDSpan, TokenSpan, WorkDoneSpan, PartialSpan Span
 	// ParamsSpan is the whole of params, ResultSpan of result or error.
@@ -46,49 +45,6 @@ type Envelope struct {
 
 	scratch []byte // what had escapes; kept for the next message
 }
-
-// name is a key that matters.
-type name int
-
-const (
-	other name = iota
-	keyID
-	keyMethod
-	keyParams
-	keyResult
-	keyError
-	keyToken
-	keyWorkDone
-	keyPartial
-	keyTextDocument
-	keyURI
-)
-
-// keyName is how a key is written. Strict: in other letter case it is refused, as there is no honest use of that; else it is another key.
-type keyName struct {
-	text   []byte
-	name   name
-	strict bool
-}
-
-var (
-	topKeys = []keyName{
-		{[]byte("id"), keyID, true},
-		{[]byte("method"), keyMethod, true},
-		{[]byte("params"), keyParams, true},
-		{[]byte("result"), keyResult, true},
-		{[]byte("error"), keyError, true},
-	}
-	paramsKeys = []keyName{
-		{[]byte("textDocument"), keyTextDocument, true},
-		{[]byte("workDoneToken"), keyWorkDone, true},
-		{[]byte("partialResultToken"), keyPartial, true},
-		{[]byte("id"), keyID, false},
-		{[]byte("token"), keyToken, false},
-		{[]byte("uri"), keyURI, false},
-	}
-	documentKeys = []keyName{{[]byte("uri"), keyURI, false}}
-)
 
 // Scan finds the envelope of a message in one pass over its body, all of which has to be strict JSON. What decoders read differently is
 // refused where it matters for routing: a key that comes twice, or in other letter case, as a server may see another id than we do.
@@ -110,6 +66,7 @@ func Scan(body []byte, e *Envelope) error {
 	if s.peek(); s.at != len(body) {
 		return s.fail("something behind the message")
 	}
+	e.Changes = s.changes
 	return e.classify(seen)
 }
 
@@ -240,36 +197,6 @@ func (e *Envelope) textDocument(s *scanner) error {
 			return err
 		}
 	}
-}
-
-// key goes to the next member and says which one it is.
-func (e *Envelope) key(s *scanner, first bool, keys []keyName, seen *uint) (name, bool, error) {
-	raw, escaped, ok, err := s.member(first)
-	if err != nil || !ok {
-		return other, false, err
-	}
-	var decoded [64]byte
-	if escaped {
-		raw = unescape(decoded[:0], raw)
-	}
-	for _, key := range keys {
-		exact := string(raw) == string(key.text)
-		if !exact && !bytes.EqualFold(raw, key.text) {
-			continue
-		}
-		if *seen&(1<<key.name) != 0 {
-			return other, false, s.fail("key that comes twice")
-		}
-		*seen |= 1 << key.name
-		switch {
-		case exact:
-			return key.name, true, nil
-		case key.strict:
-			return other, false, s.fail("key in other letter case than the protocol's")
-		}
-		return other, true, nil
-	}
-	return other, true, nil
 }
 
 // token reads a string or an integer; anything else is passed over and leaves value nil.

@@ -3,26 +3,17 @@
 
 package wire
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "fmt"
 
 // maxDepth is how deep a message may be nested: decoders behind us recurse.
 const maxDepth = 512
-
-// plain are the bytes that stand for themselves within a string.
-var plain = func() (table [256]bool) {
-	for c := ' '; c < 256; c++ {
-		table[c] = c != '"' && c != '\\'
-	}
-	return table
-}()
 
 // scanner walks over JSON in one pass. at is the next byte.
 type scanner struct {
 	body []byte
 	at   int
+	// changes: a key of a value that was passed over is documentChanges, or has escapes, so that it may be.
+	changes bool
 }
 
 func (s *scanner) fail(what string) error {
@@ -77,49 +68,6 @@ func (s *scanner) colon() error {
 	}
 	s.at++
 	return nil
-}
-
-// allPlain says that eight bytes all stand for themselves: none is below a space, a quote or a backslash.
-func allPlain(word uint64) bool {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	quote, backslash := word^'"'*ones, word^'\\'*ones
-	return ((word-' '*ones)&^word|(quote-ones)&^quote|(backslash-ones)&^backslash)&highs == 0
-}
-
-// str consumes a string.
-func (s *scanner) str() (escaped bool, err error) {
-	if s.at >= len(s.body) || s.body[s.at] != '"' {
-		return false, s.fail("expected a string")
-	}
-	body, i := s.body, s.at+1
-	for i < len(body) {
-		for i+8 <= len(body) && allPlain(binary.LittleEndian.Uint64(body[i:])) {
-			i += 8
-		}
-		for i < len(body) && plain[body[i]] {
-			i++
-		}
-		if i == len(body) {
-			break
-		}
-		s.at = i
-		switch body[i] {
-		case '"':
-			s.at++
-			return escaped, nil
-		case '\\':
-			n := escape(body[i:])
-			if n == 0 {
-				return false, s.fail("bad escape")
-			}
-			escaped = true
-			i += n
-		default:
-			return false, s.fail("control character in a string")
-		}
-	}
-	s.at = len(body)
-	return false, s.fail("string without an end")
 }
 
 // number consumes a number; integer says that it has neither fraction nor exponent.
@@ -224,6 +172,19 @@ func (s *scanner) skip(outer int) error {
 	}
 }
 
+// passKey consumes a key and its colon.
+func (s *scanner) passKey() error {
+	begin := s.at
+	escaped, err := s.str()
+	if err != nil {
+		return err
+	}
+	if escaped || string(s.body[begin:s.at]) == `"documentChanges"` {
+		s.changes = true
+	}
+	return s.colon()
+}
+
 // enter consumes a scalar, an empty object or array, or goes into one: to its first value.
 func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 	c := s.peek()
@@ -244,10 +205,7 @@ func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 	if !object {
 		return true, nil
 	}
-	if _, err := s.str(); err != nil {
-		return false, err
-	}
-	return true, s.colon()
+	return true, s.passKey()
 }
 
 // leave goes from behind a value to the next one, out of all that ends there.
@@ -258,10 +216,7 @@ func (s *scanner) leave(open *nesting, depth *int, outer int) (more bool, err er
 		switch {
 		case c == ',' && object:
 			s.peek()
-			if _, err := s.str(); err != nil {
-				return false, err
-			}
-			return true, s.colon()
+			return true, s.passKey()
 		case c == ',':
 			return true, nil
 		case c == '}' && object, c == ']' && !object:

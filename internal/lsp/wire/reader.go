@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// bufferBytes is what a reader holds at rest: a message that fits is read in place.
-	bufferBytes = 32 << 10
+	// bufferBytes is what a reader holds at rest: a message that fits is read in place. One of 32 KiB does with its header, in one read.
+	bufferBytes = 40 << 10
 	// keepBytes is the largest body whose memory is kept for the next one.
 	keepBytes = 256 << 10
 	// stepBytes is the most by which the memory of a body grows at once.

@@ -5,9 +5,9 @@ package wire
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -236,17 +236,39 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-// TestAllPlain tries every byte at every place.
-func TestAllPlain(t *testing.T) {
-	for place := range 8 {
-		for other := range 256 {
+// TestOrdinary tries every byte at the ends of strides, among others that are near to what matters.
+func TestOrdinary(t *testing.T) {
+	data := make([]byte, 16+2*32+8+1)
+	for _, place := range []int{0, 1, 7, 8, 15, 16, 17, 47, 48, 49, 79, 80, 87, 88} {
+		for _, other := range []byte("a\x00\x1f !\"#[\\]\x7f\x80\xa2\xdc\xff") {
+			for i := range data {
+				data[i] = other
+			}
 			for c := range 256 {
-				word := bytes.Repeat([]byte{byte(other)}, 8)
-				word[place] = byte(c)
-				if got, want := allPlain(binary.LittleEndian.Uint64(word)), plain[c] && plain[other]; got != want {
-					t.Fatalf("% x: %v", word, got)
+				data[place] = byte(c)
+				want := slices.IndexFunc(data, func(c byte) bool { return !plain[c] })
+				if want < 0 {
+					want = len(data)
+				}
+				if got := ordinary(data); got != want {
+					t.Fatalf("% x: %d, not %d", data, got, want)
 				}
 			}
 		}
+	}
+}
+
+func TestChangesAreSeen(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"id":1,"result":{"documentChanges":[]}}`:                    true,
+		`{"id":1,"result":[1,{"edit":{"a":1,"documentChanges":[]}}]}`: true,
+		`{"id":1,"result":{"document\u0043hanges":[]}}`:               true,
+		`{"id":1,"result":{"a":"documentChanges"}}`:                   false,
+		`{"id":1,"result":["documentChanges",{"documentchanges":1}]}`: false,
+		`{"id":1,"result":null}`:                                      false,
+	} {
+		var e Envelope
+		NewWithT(t).Expect(Scan([]byte(body), &e)).To(Succeed(), body)
+		NewWithT(t).Expect(e.Changes).To(Equal(want), body)
 	}
 }
