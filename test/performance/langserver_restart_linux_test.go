@@ -23,7 +23,7 @@ import (
 )
 
 // killings is how many servers are killed in a round.
-const killings = 3
+const killings = 1
 
 // TestKilledServer compares how long it takes from kill -9 of a gopls until a request is answered that was made right after, with starting gopls by
 // hand and giving it the same documents.
