@@ -111,7 +111,7 @@ chaos: controlplane ## Kill everything at random while clients do random things:
 	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
 
 .PHONY: bench
-bench: controlplane ## Measure how fast it is and what it costs, against the floor, pm2 and the kernel: about fifteen minutes on an idle machine.
+bench: controlplane gopls ## Measure how fast it is and what it costs, against the floor, pm2 and the kernel: about seven minutes on an idle machine.
 	@go test -count=1 -timeout 60m -v ./test/performance
 
 .PHONY: test-e2e

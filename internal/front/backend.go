@@ -42,7 +42,7 @@ func newBackend(incarnation int64, target *url.URL) *backend {
 		},
 	}
 	if target.Scheme == "http" {
-		_ = &wire{address: target.Host, dialer: *dialer}
+		b.wire = &wire{address: target.Host, dialer: *dialer}
 	}
 	return b
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
@@ -317,4 +319,21 @@ func TestServerHearsThatItsClientHasGone(t *testing.T) {
 			p.g.Expect(p.wire().take()).To(BeNil())
 		})
 	}
+}
+
+func TestOnlyPlainRequestsAreCarried(t *testing.T) {
+	g := NewWithT(t)
+	b := newBackend(1, &url.URL{Scheme: "http", Host: "127.0.0.1:1"})
+	request := func(method string, header ...string) *http.Request {
+		req := httptest.NewRequest(method, "http://127.0.0.1:1/", nil)
+		for _, name := range header {
+			req.Header.Set(name, "x")
+		}
+		return req
+	}
+	g.Expect(b.wire.carries(request(http.MethodGet))).To(BeTrue())
+	g.Expect(b.wire.carries(request(http.MethodPost))).To(BeFalse())
+	g.Expect(b.wire.carries(request(http.MethodGet, "Upgrade"))).To(BeFalse())
+	g.Expect(b.wire.carries(request(http.MethodGet, "Expect"))).To(BeFalse())
+	g.Expect(newBackend(1, &url.URL{Scheme: "https", Host: "127.0.0.1:1"}).wire.carries(request(http.MethodGet))).To(BeFalse())
 }

@@ -27,7 +27,7 @@ import (
 
 const (
 	// crashes is how often a process is killed in a round.
-	crashes = 30
+	crashes = 20
 	// crashPause is how long a program runs before it is killed: what its start has set in motion is over then.
 	crashPause = 100 * time.Millisecond
 )
@@ -58,18 +58,19 @@ func TestCrashToRunning(t *testing.T) {
 		if pm2 != nil {
 			their := median(crash(t, theirs, &theirPID))
 			theirTimes, ratios = append(theirTimes, their), append(ratios, median(took)/their)
-			excesses = append(excesses, median(took)-2*their-4*write)
+			excesses = append(excesses, median(took)-3*their-4*write)
 		}
 		writes = append(writes, write)
 	}
 	against("crash to running again: p50", median(times), 10, " ms")
 	note("one write of a status: p50", "%.1f ms", median(writes))
+	note("crash to running again: p50 without that write", "%.1f ms", median(times)-median(writes))
 	note("crash to running again: slowest of a round", "%.1f ms", median(slowest))
 	if pm2 != nil {
 		note("crash to running again: p50 of pm2", "%.1f ms", median(theirTimes))
 		against("crash to running again / pm2, p50", median(ratios), 1, "×")
-		// pm2 keeps no record. On a machine that does much else, the write before the start takes a multiple of everything else.
-		g.Expect(median(excesses)).To(BeNumerically("<=", 0), "slower than twice pm2 and four writes, in milliseconds")
+		// pm2 keeps no record. On a machine that does much else, the write before the start takes longer than everything else.
+		g.Expect(median(excesses)).To(BeNumerically("<=", 0), "slower than three times pm2 and four writes, in milliseconds")
 	}
 	g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 	g.Expect(ptr.Deref(instance.Status.Breaker, v1alpha1.BreakerStatus{}).State).To(Equal(v1alpha1.BreakerClosed))

@@ -14,7 +14,10 @@ import (
 )
 
 // figure is one line of the table in the end.
-type figure struct{ what, limit, measured string }
+type figure struct {
+	what, limit, measured string
+	missed                bool
+}
 
 var (
 	figuresMu sync.Mutex
@@ -26,16 +29,24 @@ func note(what, format string, args ...any) {
 	record(figure{what: what, limit: "-", measured: fmt.Sprintf(format, args...)})
 }
 
-// against adds a figure with a limit that is not asserted as it stands.
+// against adds a figure with an aim that is not asserted as it stands: the table says when it is missed.
 func against(what string, measured, limit float64, unit string) {
-	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit)})
+	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit), missed: measured > limit})
 }
 
 func record(f figure) {
 	figuresMu.Lock()
 	defer figuresMu.Unlock()
 	figures = append(figures, f)
-	fmt.Printf("    %s: %s (limit %s)\n", f.what, f.measured, f.limit)
+	fmt.Printf("    %s: %s (aim %s)%s\n", f.what, f.measured, f.limit, f.verdict())
+}
+
+// verdict marks an aim that is missed.
+func (f figure) verdict() string {
+	if f.missed {
+		return " MISSED"
+	}
+	return ""
 }
 
 // atMost adds a figure with a limit, and fails when it is missed by more than the room that noise is given.
@@ -51,9 +62,9 @@ func atMost(t *testing.T, what string, measured, limit, room float64, unit strin
 func printFigures() {
 	out := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	defer func() { _ = out.Flush() }()
-	_, _ = fmt.Fprintln(out, "\nfigure\tlimit\tmeasured")
+	_, _ = fmt.Fprintln(out, "\nfigure\taim\tmeasured")
 	for _, f := range figures {
-		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\n", f.what, f.limit, f.measured)
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%s%s\n", f.what, f.limit, f.measured, f.verdict())
 	}
 }
 

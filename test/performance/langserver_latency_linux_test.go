@@ -17,7 +17,7 @@ import (
 
 const (
 	// asks is how often each way is asked in a round, in turns of so many.
-	asks  = 3000
+	asks  = 1000
 	turns = 100
 )
 

@@ -19,17 +19,15 @@ import (
 
 // TestPlans compares runs that plans begin, each with a real process and counted, with the same four writes on the bare API as TestRuns.
 func TestPlans(t *testing.T) {
-	var bare, ratios, singles, runWrites, planWrites []float64
+	var bare, ratios, runWrites, planWrites []float64
 	for range rounds {
 		bareRate := bareRuns(t)
 		rate, each, plans := plannedRuns(t, 5)
-		single, _, _ := plannedRuns(t, 1)
-		bare, ratios, singles = append(bare, bareRate), append(ratios, rate/bareRate), append(singles, single)
+		bare, ratios = append(bare, bareRate), append(ratios, rate/bareRate)
 		runWrites, planWrites = append(runWrites, each), append(planWrites, plans)
 	}
 	note("plans: the four writes on the bare API", "%.0f/s", median(bare))
 	note("plans: runs through plan → run → process → counted, 5 to a plan", "%.0f/s", median(ratios)*median(bare))
-	note("plans: the same, 1 to a plan", "%.0f/s", median(singles))
 	note("plans: writes to a run, its creation included", "%.2f", median(runWrites))
 	note("plans: writes to a plan of 5 runs, its creation included", "%.2f", median(planWrites))
 	note("plans: writes for each run, its part of its plan included", "%.2f", median(runWrites)+median(planWrites)/5)

@@ -19,7 +19,7 @@ import (
 )
 
 // applies is how many objects are created one after another in a round.
-const applies = 40
+const applies = 25
 
 // TestApplyToReady compares how long it takes from the creation of an object until it reads Ready with the least that any controller needs: one
 // create, of which it learns by a watch, and two status writes, of which the user learns by a watch.
@@ -98,7 +98,7 @@ func createAndWait(t *testing.T, f *follower, namespace, name string) (time.Dura
 
 // TestApplyToReadyUnderLoad creates 20 objects a second, whatever becomes of those before.
 func TestApplyToReadyUnderLoad(t *testing.T) {
-	const total, perSecond = 200, 20
+	const total, perSecond = 100, 20
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
 	namespace := newNamespace(t)

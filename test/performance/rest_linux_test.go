@@ -27,19 +27,19 @@ import (
 // restWindow is how long the manager is watched while nothing happens, at least; of many servers each is looked at more rarely.
 const restWindow = 10 * time.Second
 
-// TestRestInMemory has a manager hold 1,000 DevServers whose processes are in memory only: what the manager itself costs.
+// TestRestInMemory has a manager hold 200 DevServers whose processes are in memory only: what the manager itself costs.
 func TestRestInMemory(t *testing.T) {
 	c := startManager(t, "", 0)
 	namespace := newNamespace(t)
 	answerEverywhere(t, namespace)
-	atRest(t, c, namespace, 1000, "serve")
+	atRest(t, c, namespace, 200, "serve")
 }
 
-// TestRestOnTheHost has a manager hold 100 DevServers that are real servers.
+// TestRestOnTheHost has a manager hold 30 DevServers that are real servers.
 func TestRestOnTheHost(t *testing.T) {
 	c := startManager(t, stateDirectory(t), 0)
 	namespace := newNamespace(t)
-	atRest(t, c, namespace, 100, workloadPath, "serve")
+	atRest(t, c, namespace, 30, workloadPath, "serve")
 }
 
 // atRest creates DevServers, waits until nothing has to be done any more, and then watches what the manager does all the same.
@@ -68,7 +68,7 @@ func atRest(t *testing.T, c *child, namespace string, n int, command ...string) 
 		}
 	}
 	what := fmt.Sprintf("%d DevServers at rest: ", n)
-	atMost(t, what+"memory of the manager", c.memory(), 200, 1.5, " MiB")
+	atMost(t, what+"memory of the manager", c.memory(), 100, 1.5, " MiB")
 	atMost(t, what+"share of a core", share, 2, 3, " %")
 	atMost(t, what+"API writes in 10 s or more", float64(written), 0, 1, "")
 	g.Expect(readyServers(t, namespace)).To(Equal(n))

@@ -19,7 +19,7 @@ import (
 const (
 	// others is how many objects are restarted one after another, again and again, beside those whose stop is slow.
 	others   = 10
-	restarts = 60
+	restarts = 40
 	// slowStops is how many stops are slow at once: more than the manager has workers for.
 	slowStops = 12
 	slowGrace = 65

@@ -31,7 +31,7 @@ type tooth struct {
 	noFront bool // clients talk to the server past its proxy
 	lingers bool // clients come by a relay that does not notice when they go
 
-	// patient says that the row takes its time and complains in the end.
+	// patient says that the row complains by itself, and may take its time before. The others wait in vain for something.
 	patient bool
 }
 
@@ -40,15 +40,15 @@ var teeth = []tooth{
 	{row: "R04", without: "what outlives a manager: each begins with an empty registry", sees: "steady: runs incarnation 1; it is incarnation 2", forgets: true},
 	{row: "R05", without: "independent keys: one lock around all of the runtime", sees: "others go on",
 		wrap: func(b backend) backend { return &oneLock{backend: b} }},
-	{row: "R07", without: "the incarnation in a stop: it hits whatever runs", sees: "the newer incarnation",
+	{row: "R07", without: "the incarnation in a stop: it hits whatever runs", sees: "the newer incarnation", patient: true,
 		wrap: func(b backend) backend { return hitsNewest{b} }},
-	{row: "R08", without: "the memory of having asked: every look asks again", sees: "asked once",
+	{row: "R08", without: "the memory of having asked: every look asks again", sees: "asked once", patient: true,
 		wrap: func(b backend) backend { return forgetsStop{b} }},
-	{row: "R09", without: "one write per state: a status comes in two parts", sees: "half-done",
+	{row: "R09", without: "one write per state: a status comes in two parts", sees: "half-done", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return halves{next} }},
-	{row: "R10", without: "the UID in a stop: what to end is found by namespace", sees: "created after",
+	{row: "R10", without: "the UID in a stop: what to end is found by namespace", sees: "created after", patient: true,
 		wrap: func(b backend) backend { return stopsNamespace{b} }},
-	{row: "R11", without: "idempotent starts: asked twice, started twice", sees: "every process was alone",
+	{row: "R11", without: "idempotent starts: asked twice, started twice", sees: "every process was alone", patient: true,
 		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
 	{row: "R12", without: "independent keys: who fights over an object holds a lock of all", sees: "contention on few objects", all: true,
 		writes: (&convoy{}).join},
@@ -56,7 +56,7 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return waitsForEnd{b} }},
 	{row: "R14", without: "a create that is refused when the name is taken: it changes what is there", sees: "one winner", all: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return upserts{next} }},
-	{row: "R16", without: "the lock of a status on the version that it was derived from", sees: "older than",
+	{row: "R16", without: "the lock of a status on the version that it was derived from", sees: "older than", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return stampsNewest{next} }},
 	{row: "R17", without: "the list of runs that were counted, between the count and the end of the finalizer", sees: "counts once", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper {
@@ -79,26 +79,26 @@ var teeth = []tooth{
 	{row: "R32", without: "what outlives a manager: a process that it did not start itself is dead", sees: "counted as failed", forgets: true},
 	{row: "R33", without: "idempotent starts: asked twice, started twice", sees: "one execution", patient: true,
 		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
-	{row: "S02", without: "status by UID: it is remembered by name", sees: "of the object before",
+	{row: "S02", without: "status by UID: it is remembered by name", sees: "of the object before", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper {
 			return &remembersName{next: next, last: map[string]any{}}
 		}},
-	{row: "S03", without: "optimistic concurrency: the last writer wins", sees: "lost", all: true,
+	{row: "S03", without: "optimistic concurrency: the last writer wins", sees: "lost", patient: true, all: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return lastWins{next} }},
 	{row: "S07", without: "the start time in an identity: a PID is enough", sees: "is noticed to be gone", pidOnly: true},
-	{row: "S08", without: "the limit inside of the create: clients look before they create", sees: "exactly ten", noQuota: true},
+	{row: "S08", without: "the limit inside of the create: clients look before they create", sees: "exactly ten", patient: true, noQuota: true},
 	{row: "S09", without: "the arbiter: a port is always free", sees: "one owner",
 		wrap:   func(b backend) backend { return seesNoOwner{b} },
 		writes: func(next http.RoundTripper) http.RoundTripper { return hidesRivals{next} }},
 	{row: "S10", without: "tracking of what fails verification: it is dropped", sees: "tracked",
 		wrap: func(b backend) backend { return &dropsUnverified{backend: b, port: map[string]int32{}} }},
-	{row: "S11", without: "the look before the finalizer goes: asked is gone", sees: "gone while",
+	{row: "S11", without: "the look before the finalizer goes: asked is gone", sees: "gone while", patient: true,
 		wrap: func(b backend) backend { return &asksIsGone{backend: b, asked: map[string]bool{}} }},
 	{row: "S12", without: "the UID as key: processes are known by their command", sees: "runs incarnation 1; it is incarnation 1, stopping",
 		wrap: func(b backend) backend { return &byCommand{backend: b, first: map[string]owned{}} }},
-	{row: "S13", without: "the snapshot: a list walks what is changing", sees: "every list",
+	{row: "S13", without: "the snapshot: a list walks what is changing", sees: "every list", patient: true,
 		wrap: func(b backend) backend { return walksLive{b} }},
-	{row: "S14", without: "the look after a kill: to have tried is to have done", sees: "reported stopped",
+	{row: "S14", without: "the look after a kill: to have tried is to have done", sees: "reported stopped", patient: true,
 		wrap: func(b backend) backend { return &believesKill{backend: b, killed: map[string]bool{}} }},
 	{row: "S15", without: "a cursor per reader: all move one", sees: "every line",
 		wrap: func(b backend) backend { return &oneOffset{backend: b} }},

@@ -45,11 +45,6 @@ type outside struct {
 // outdoors ends the manager of the row and has one outside in its place. The function that it gives undoes that.
 func outdoors() (o *outside, back func()) {
 	GinkgoHelper()
-	build := exec.Command("go", "build", "-o", programs+"/", "./test/performance/manager")
-	build.Dir = filepath.Join("..", "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	output, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
 	transport, err := rest.TransportFor(fault.managers(config))
 	Expect(err).NotTo(HaveOccurred())
 	target, err := url.Parse(config.Host)

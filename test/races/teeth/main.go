@@ -36,22 +36,44 @@ func main() {
 		os.Exit(2)
 	}
 	binary, err := filepath.Abs(os.Args[1])
-	var rows []byte
-	if err == nil {
-		list := exec.Command(binary)
-		list.Env = append(os.Environ(), "RACES_BREAK=list")
-		rows, err = list.Output()
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "list the rows:", err)
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
+	}
+	blunt, err := try(binary, os.Args[2:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if blunt > 0 {
+		fmt.Printf("%d rows do not notice that their guard is gone\n", blunt)
+		os.Exit(1)
+	}
+}
+
+// try runs the rows, or only some of them, and gives how many do not bite.
+func try(binary string, only []string) (int32, error) {
+	programs, err := os.MkdirTemp("", "berth-races-teeth-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(programs) }()
+	if err := os.Setenv("RACES_PROGRAMS", programs); err != nil {
+		return 0, err
+	}
+	if output, err := ask(binary, "build"); err != nil {
+		return 0, fmt.Errorf("build the programs: %w\n%s", err, output)
+	}
+	rows, err := ask(binary, "list")
+	if err != nil {
+		return 0, fmt.Errorf("list the rows: %w", err)
 	}
 	var blunt atomic.Int32
 	var running sync.WaitGroup
 	room := make(chan struct{}, together)
 	for line := range strings.Lines(string(rows)) {
 		row, without, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if only := os.Args[2:]; len(only) > 0 && !slices.Contains(only, row) {
+		if len(only) > 0 && !slices.Contains(only, row) {
 			continue
 		}
 		room <- struct{}{}
@@ -63,10 +85,14 @@ func main() {
 		})
 	}
 	running.Wait()
-	if blunt.Load() > 0 {
-		fmt.Printf("%d rows do not notice that their guard is gone\n", blunt.Load())
-		os.Exit(1)
-	}
+	return blunt.Load(), nil
+}
+
+// ask has the suite do something else than its specs.
+func ask(binary, what string) ([]byte, error) {
+	run := exec.Command(binary)
+	run.Env = append(os.Environ(), "RACES_BREAK="+what)
+	return run.Output()
 }
 
 // bites runs one row with its fault. It has to fail by itself, and its spec has to say that it saw what the fault does.
