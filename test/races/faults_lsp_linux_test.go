@@ -89,8 +89,27 @@ func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	r.mu.Unlock()
 	if known {
 		r.beside(ctx, p)
+		r.awaits(ctx, p.UID+"-again")
 	}
 	return err
+}
+
+// awaits returns when the server runs: one that comes only after the row has looked would be missed. If it does not come, the row says so.
+func (r *resurrects) awaits(ctx context.Context, uid types.UID) {
+	look := time.NewTicker(interval)
+	defer look.Stop()
+	for range int(calm/interval) * 50 {
+		found, err := r.Observe(ctx, uid)
+		running := func(i runtime.Incarnation) bool { return i.Phase == runtime.Running }
+		if err == nil && slices.ContainsFunc(found, running) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
 }
 
 // countsUp counts clients when they come, and forgets to when they go.
