@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,6 +74,9 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 		failed = k8s.Create(ctx, action.DeepCopy())
 		for n := int64(2); n <= edits && failed == nil; n++ {
 			failed = apply(ctx, action, fmt.Sprintf(`{"spec":{"maxReversions":%d,"execute":{"strategies":[%q]}}}`, n, work(n)))
+			if failed == nil { // so that the edits are spread over the plans, and not over before they begin
+				failed = begun(ctx, plans, int(n)-1)
+			}
 		}
 	})
 	all(4, func(i int) error {
@@ -105,6 +109,21 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	neverTwice()
 	clearPlans(ctx)
 })
+
+// begun waits until so many of the plans are pinned.
+func begun(ctx context.Context, plans []*v1alpha1.Plan, wanted int) error {
+	return wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
+		list := &v1alpha1.PlanList{}
+		err := k8s.List(ctx, list, client.InNamespace(plans[0].Namespace))
+		pinned := 0
+		for i := range list.Items {
+			if list.Items[i].Status.Pinned != nil {
+				pinned++
+			}
+		}
+		return pinned >= wanted, err
+	})
+}
 
 var _ = row("R16-plans", "reads of a plan during writes are never older than what the reader has written", func(ctx context.Context) {
 	const writes = 100
