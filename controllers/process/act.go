@@ -81,11 +81,7 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 
 // tell records events, after what they say was acknowledged.
 func (r *Reconciler) tell(v *visit) {
-	_, numerous := r.Kind.(Numerous)
 	for _, event := range v.step.Events {
-		if numerous && !event.Warning {
-			continue
-		}
 		eventType := corev1.EventTypeNormal
 		if event.Warning {
 			eventType = corev1.EventTypeWarning

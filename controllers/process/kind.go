@@ -73,13 +73,6 @@ type Finalizing interface {
 	Finalizers(object Object) []string
 }
 
-// Numerous is implemented by kinds whose objects come by the thousand, each for one task: of those only warnings become events. What went well is in
-// their status, and an event for each step would be as many writes again as the objects themselves.
-type Numerous interface {
-	// Numerous does nothing; it marks the kind.
-	Numerous()
-}
-
 // Plan is how the next incarnation would be started.
 type Plan struct {
 	// Process is complete but for variables of the kind.

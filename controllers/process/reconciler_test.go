@@ -244,26 +244,6 @@ func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
 	b.Expect(complaints).To(Equal(1), "told %v", b.told.events)
 }
 
-// numerousKind is testKind of which there are many.
-type numerousKind struct{ *testKind }
-
-func (numerousKind) Numerous() {}
-
-func TestKindsOfManyTellOnlyWhatWentWrong(t *testing.T) {
-	b := newBench(t, func(i *v1alpha1.Instance) { i.Spec.RestartPolicy = v1alpha1.RestartNever })
-	b.reconcile()
-	b.Expect(b.told.events).To(ContainElement(HavePrefix("Normal ")), "others tell what goes well too")
-
-	b = newBench(t, func(i *v1alpha1.Instance) { i.Spec.RestartPolicy = v1alpha1.RestartNever })
-	b.r.Kind = numerousKind{b.kind}
-	b.reconcile()
-	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
-	b.Expect(b.told.events).To(BeEmpty())
-	b.rt.Exit(testUID, runtime.Exit{Known: true, Code: 1, FinishedAt: b.clock.Now()})
-	b.reconcile()
-	b.Expect(b.told.events).To(And(Not(BeEmpty()), HaveEach(HavePrefix("Warning "))))
-}
-
 func TestAnOldCacheStartsNothing(t *testing.T) {
 	b := newBench(t, nil)
 	b.rt.Fail(fake.Start, errors.New("manager killed"))

@@ -51,7 +51,6 @@ var (
 	_ process.Resolver   = &Kind{}
 	_ process.Concluder  = &Kind{}
 	_ process.Finalizing = &Kind{}
-	_ process.Numerous   = &Kind{}
 )
 
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns,verbs=get;list;watch;patch;delete
@@ -196,9 +195,6 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 	observed.UnhealthyReason = v1alpha1.ReasonTimedOut
 	return 0, nil
 }
-
-// Numerous implements process.Numerous.
-func (*Kind) Numerous() {}
 
 // Rest has nothing to add.
 func (*Kind) Rest(context.Context, process.Object) {}

@@ -6,6 +6,7 @@ package strategyrun
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,6 +100,8 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 // Conclude draws the outcome from how the process ended. A run that has one never changes again.
 func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now time.Time) {
 	run, before := runOf(object), runOf(base)
+	// Runs come by the thousand: what goes well is in their status, and an event for each step would be as many writes again.
+	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool { return !event.Warning })
 	if before.Status.Outcome != "" {
 		step.Events = nil
 		before.Status.DeepCopyInto(&run.Status)

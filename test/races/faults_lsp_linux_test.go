@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/languageserver"
@@ -96,20 +97,10 @@ func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64)
 
 // awaits returns when the server runs: one that comes only after the row has looked would be missed. If it does not come, the row says so.
 func (r *resurrects) awaits(ctx context.Context, uid types.UID) {
-	look := time.NewTicker(interval)
-	defer look.Stop()
-	for range int(calm/interval) * 50 {
+	_ = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		found, err := r.Observe(ctx, uid)
-		running := func(i runtime.Incarnation) bool { return i.Phase == runtime.Running }
-		if err == nil && slices.ContainsFunc(found, running) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
-	}
+		return err == nil && slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Phase == runtime.Running }), nil
+	})
 }
 
 // countsUp counts clients when they come, and forgets to when they go.

@@ -227,7 +227,7 @@ func (q *queue) take(used []byte) (buffer []byte, full bool) {
 	for len(q.pending) == 0 {
 		if q.full {
 			q.full = false
-			return append([]byte{}, used[:0]...), true
+			return []byte{}, true
 		}
 		if q.closed {
 			return nil, false
