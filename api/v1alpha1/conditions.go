@@ -20,7 +20,7 @@ const (
 	ConditionConflict = "Conflict"
 	// ConditionDriftDetected is True when what runs was started from an older spec (updatePolicy: OnRestart).
 	ConditionDriftDetected = "DriftDetected"
-	// ConditionContained says by which means the whole process tree can be ended: the reason is Cgroup or Subreaper.
+	// ConditionContained says by which means the whole process tree can be ended: the reason is Cgroup, Subreaper or Container.
 	ConditionContained = "Contained"
 	// ConditionSucceeded says how a run ended: True, False, or Unknown while it has not.
 	ConditionSucceeded = "Succeeded"
@@ -156,6 +156,12 @@ const (
 	ReasonWorkingDirMissing = "WorkingDirMissing"
 	// ReasonInvalidEnvironment: a variable refers to something that is not there, or is not allowed.
 	ReasonInvalidEnvironment = "InvalidEnvironment"
+	// ReasonImageMissing: the engine does not have the image, and the spec does not let it be pulled, or it could not be.
+	ReasonImageMissing = "ImageMissing"
+	// ReasonContainerMissing: the container that is to be adopted does not exist.
+	ReasonContainerMissing = "ContainerMissing"
+	// ReasonContainerTaken: the container belongs to somebody else; the message says to whom.
+	ReasonContainerTaken = "ContainerTaken"
 	// ReasonStartFailed: the process could not be started for another cause, which the message holds.
 	ReasonStartFailed = "StartFailed"
 	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment.

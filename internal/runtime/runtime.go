@@ -55,7 +55,8 @@ type Process struct {
 	StopSignal string
 	// Grace is how long after a Stop the Kill follows. A backend that ends a process in steps of its own cuts them to fit; others ignore it.
 	Grace time.Duration
-	// Config is what a backend that holds more than a process needs beyond it: an lsp.Config as JSON for a language server. Others ignore it.
+	// Config is what a backend that holds more than a process needs beyond it, as JSON: an lsp.Config for a language server, a docker.Config
+	// for a container. Others ignore it.
 	Config []byte
 }
 
@@ -93,6 +94,8 @@ type Incarnation struct {
 	StartTicks int64
 	BootID     string
 	StartedAt  time.Time
+	// ContainerID is the container, for a backend that has containers.
+	ContainerID string
 
 	// Exit is set when the phase is Exited.
 	Exit *Exit
@@ -100,7 +103,7 @@ type Incarnation struct {
 	StartError *StartError
 	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); a backend ends those by itself.
 	LeaderExit *Exit
-	// Containment says by which means the tree is ended: Cgroup or Subreaper.
+	// Containment says by which means the tree is ended: Cgroup, Subreaper or Container.
 	Containment string
 	// StopSent says that Stop was carried out on this incarnation; it outlives the manager. Some programs take a second signal for "at once".
 	StopSent bool

@@ -24,6 +24,9 @@ var refused = map[string]bool{
 	"DYLD_INSERT_LIBRARIES": true, "DYLD_LIBRARY_PATH": true, "DYLD_FRAMEWORK_PATH": true,
 }
 
+// Refused says whether a variable changes how every program is loaded, so that nobody may set it.
+func Refused(variable string) bool { return refused[variable] }
+
 func failure(reason, format string, args ...any) *Failure {
 	return &Failure{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }

@@ -36,6 +36,8 @@ type Features struct {
 	LogLimit int64
 	// Sockets: runtime.Inspector is implemented.
 	Sockets bool
+	// Container: programs have PIDs and an environment of their own, and of how one ended no more than a number is told unless we ended it.
+	Container bool
 }
 
 // Harness is one backend, empty, with which one test is done. What has to be cleaned up is registered with t.Cleanup by whoever makes it.
@@ -45,6 +47,8 @@ type Harness struct {
 	// Program is the path of the workload program (see Workload). A backend without processes imitates what follows it in the command:
 	// "sleep" and "ignore" (SIGTERM) stay, "exit N" and "signal N" end at once.
 	Program string
+	// Prepare adds what a backend needs to each process; nil when it needs nothing.
+	Prepare func(p *runtime.Process)
 	// Reopen loses the manager without a word to what it runs, and gives a new one over the same state. Nil when the backend keeps nothing.
 	Reopen func(t *testing.T) runtime.Runtime
 	// Usage is the disk in bytes that the log of a UID takes; needed with LogLimit.
@@ -143,10 +147,14 @@ type suite struct {
 func newUID() types.UID { return uuid.NewUUID() }
 
 func (s *suite) process(uid types.UID, incarnation int64, mode ...string) runtime.Process {
-	return runtime.Process{
+	p := runtime.Process{
 		UID: uid, Incarnation: incarnation, Name: "tests/" + strings.ReplaceAll(s.Name(), " ", "-"),
 		Command: append([]string{s.Program}, mode...), Dir: os.TempDir(), StopSignal: "SIGTERM",
 	}
+	if s.Prepare != nil {
+		s.Prepare(&p)
+	}
+	return p
 }
 
 // start starts a new UID and gives it.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/notify"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -41,7 +42,7 @@ type Host struct {
 	cgroup  string // our subtree; empty in the tier Subreaper
 
 	single  *flock.Flock
-	events  *notifier
+	events  *notify.Notifier
 	watcher *watcher
 	socket  *net.UnixConn
 	tender  *tender
@@ -78,7 +79,7 @@ func New(options Options) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{
-		options: options, log: options.Logger, events: newNotifier(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
+		options: options, log: options.Logger, events: notify.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
 		single: flock.New(filepath.Join(options.StateDir, "manager.lock"), flock.SetPermissions(0o600)),
 	}
 	// A manager that was killed while it forked leaves the lock to a child that has not executed yet: for a moment.
@@ -125,7 +126,7 @@ func (h *Host) open() error {
 		return err
 	}
 	h.tender = newTender()
-	h.loops.Go(func() { h.events.run(h.closed) })
+	h.loops.Go(func() { h.events.Run(h.closed) })
 	h.loops.Go(h.watcher.run)
 	h.loops.Go(h.receive)
 	h.loops.Go(h.tend)
@@ -184,7 +185,7 @@ func (h *Host) Containment() string {
 }
 
 // Events implements runtime.Runtime.
-func (h *Host) Events() <-chan types.UID { return h.events.out }
+func (h *Host) Events() <-chan types.UID { return h.events.C() }
 
 func (h *Host) runDir() string               { return filepath.Join(h.options.StateDir, "run") }
 func (h *Host) dir(uid types.UID) string     { return filepath.Join(h.runDir(), string(uid)) }

@@ -114,7 +114,7 @@ func (h *Host) adoptOne(uid types.UID) {
 	}
 	h.release(e, f.exists || f.recorded)
 	if f.exists {
-		h.events.tell(uid)
+		h.events.Tell(uid)
 	}
 }
 

@@ -166,7 +166,7 @@ func (h *Host) tendOne(uid types.UID) {
 	e.seen = f.summary()
 	h.release(e, f.exists)
 	if changed {
-		h.events.tell(uid)
+		h.events.Tell(uid)
 	}
 }
 

@@ -181,5 +181,5 @@ func (h *Host) changed(uid types.UID) {
 	}
 	found := h.look(e)
 	h.release(e, found.exists)
-	h.events.tell(uid)
+	h.events.Tell(uid)
 }

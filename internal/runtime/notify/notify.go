@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+// Package notify passes on which objects something happened to.
+package notify
 
 import (
 	"sync"
@@ -9,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// notifier passes UIDs on in order of their first mention. However slow the reader, nothing is lost and nobody who tells waits.
-type notifier struct {
+// Notifier passes UIDs on in order of their first mention. However slow the reader, nothing is lost and nobody who tells waits.
+type Notifier struct {
 	out  chan types.UID
 	wake chan struct{}
 
@@ -19,11 +20,16 @@ type notifier struct {
 	queue []types.UID
 }
 
-func newNotifier() *notifier {
-	return &notifier{out: make(chan types.UID), wake: make(chan struct{}, 1), known: map[types.UID]bool{}}
+// New makes a Notifier that passes nothing on until Run.
+func New() *Notifier {
+	return &Notifier{out: make(chan types.UID), wake: make(chan struct{}, 1), known: map[types.UID]bool{}}
 }
 
-func (n *notifier) tell(uid types.UID) {
+// C is where the UIDs come out.
+func (n *Notifier) C() <-chan types.UID { return n.out }
+
+// Tell says that something happened to a UID. Until the reader gets it, further mentions are one.
+func (n *Notifier) Tell(uid types.UID) {
 	n.mu.Lock()
 	if !n.known[uid] {
 		n.known[uid] = true
@@ -36,7 +42,7 @@ func (n *notifier) tell(uid types.UID) {
 	}
 }
 
-func (n *notifier) next() (types.UID, bool) {
+func (n *Notifier) next() (types.UID, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.queue) == 0 {
@@ -49,7 +55,8 @@ func (n *notifier) next() (types.UID, bool) {
 	return uid, true
 }
 
-func (n *notifier) run(closed <-chan struct{}) {
+// Run passes on until closed is closed.
+func (n *Notifier) Run(closed <-chan struct{}) {
 	for {
 		uid, ok := n.next()
 		if !ok {

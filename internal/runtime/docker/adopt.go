@@ -1,0 +1,107 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/moby/moby/api/types/container"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// adopt takes over the container that the configuration names, and starts it when it does not run. false: one has to be made.
+func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, err error) {
+	name := l.config.Container
+	if name == "" {
+		if e.record.Adopted { // the spec names none any more
+			e.record.Adopted, e.record.Container, e.record.ContainerName = false, "", ""
+		}
+		return false, nil
+	}
+	if e.record.Adopted {
+		name = e.record.Container // by its ID: a name may have gone over to another one
+	}
+	c, err := r.inspect(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if c == nil {
+		e.record.Adopted, e.record.Container = false, ""
+		if l.config.Adopt == AdoptRequired {
+			return false, &runtime.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("there is no container %q at the "+
+				"Docker Engine %s to adopt; create it, or set adoption to IfExists and an image", l.config.Container, r.client.DaemonHost())}
+		}
+		return false, nil
+	}
+	if c.Config != nil && c.Config.Labels[LabelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
+		return false, nil // it is one that was made for this object
+	}
+	if refused := r.mayAdopt(e.uid, c, l.config); refused != nil {
+		return false, refused
+	}
+	e.record.Adopted, e.record.Container, e.record.ContainerName = true, c.ID, nameOf([]string{c.Name})
+	if lives(c.State.Status) {
+		e.record.Started, e.record.StartedAt = true, when(c.State.StartedAt)
+		if err := r.save(e); err != nil {
+			return false, err
+		}
+		return true, r.startCopier(ctx, e, c.Config != nil && c.Config.Tty)
+	}
+	e.record.Before = c.State.StartedAt
+	if err := r.save(e); err != nil {
+		return false, err
+	}
+	return true, r.run(ctx, e, terminalOf(c, l.process.Terminal))
+}
+
+// terminalOf is the size for a container that was made with or without a terminal by somebody else.
+func terminalOf(c *container.InspectResponse, wanted *runtime.Terminal) *runtime.Terminal {
+	if c.Config == nil || !c.Config.Tty {
+		return nil
+	}
+	if wanted == nil {
+		return &runtime.Terminal{Columns: 80, Rows: 24}
+	}
+	return wanted
+}
+
+func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config Config) *runtime.StartError {
+	taken := func(format string, args ...any) *runtime.StartError {
+		return &runtime.StartError{Reason: v1alpha1.ReasonContainerTaken, Message: fmt.Sprintf(format, args...)}
+	}
+	name := nameOf([]string{c.Name})
+	if config.Adopt == "" || config.Adopt == AdoptNever {
+		return taken("there is a container %s already, and the spec does not let it be adopted; remove it, or set adoption to IfExists", name)
+	}
+	r.mu.Lock()
+	owner := r.adopted[c.ID]
+	r.mu.Unlock()
+	if owner != "" && owner != uid {
+		return taken("the container %s was adopted by another object (UID %s); delete that one, or name another container", name, owner)
+	}
+	if c.Config != nil && c.Config.Labels[LabelUID] != "" {
+		return taken("the container %s was made by Berth for %s; name another one", name, c.Config.Labels[LabelName])
+	}
+	return nil
+}
+
+// Release forgets a UID and leaves its container alone, alive or not. One that Berth has made keeps its labels and is found again when the
+// same UID is asked for.
+func (r *Runtime) Release(_ context.Context, uid types.UID) error {
+	e, err := r.acquire(uid)
+	if err != nil {
+		return err
+	}
+	defer r.release(e)
+	if e.pull != nil {
+		e.pull.cancel()
+		return fmt.Errorf("release %s: %w", uid, errors.New("its image is being pulled; that was cancelled: try again"))
+	}
+	return r.drop(e)
+}

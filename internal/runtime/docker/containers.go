@@ -1,0 +1,51 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Container is a container of the engine, ours or not.
+type Container struct {
+	ID      string
+	Name    string
+	Image   string
+	Command string // shortened by the engine
+	Labels  map[string]string
+	// State is created, running, paused, restarting, removing, exited or dead.
+	State   string
+	Created time.Time
+	// Owner is the UID of the object that it was made for or that has adopted it; empty when it is nobody's here.
+	Owner types.UID
+}
+
+// Containers gives all containers of the engine, whatever became of them, with one call of its API.
+func (r *Runtime) Containers(ctx context.Context) ([]Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	found, err := r.client.ContainerList(ctx, client.ContainerListOptions{All: true})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", r.explain("ask the Docker Engine", err))
+	}
+	all := make([]Container, 0, len(found.Items))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range found.Items {
+		owner := r.adopted[c.ID]
+		if c.Labels[LabelInstall] == r.install {
+			owner = types.UID(c.Labels[LabelUID])
+		}
+		all = append(all, Container{
+			ID: c.ID, Name: nameOf(c.Names), Image: c.Image, Command: c.Command, Labels: c.Labels, State: string(c.State),
+			Created: time.Unix(c.Created, 0), Owner: owner,
+		})
+	}
+	return all, nil
+}

@@ -1,0 +1,103 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// create makes the container of an incarnation and records it, or says that its image has to be pulled first.
+func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, err error) {
+	engine, err := r.theEngine(ctx)
+	if err != nil {
+		return false, err
+	}
+	name := fmt.Sprintf("berth-%s-%d", e.uid, l.process.Incarnation)
+	made, err := r.client.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: name, Config: r.inside(l), HostConfig: outside(l, engine),
+	})
+	switch {
+	case err == nil:
+		e.record.Container, e.record.ContainerName = made.ID, name
+		return false, r.save(e)
+	case cerrdefs.IsNotFound(err) && strings.Contains(strings.ToLower(err.Error()), "no such image"):
+		if l.config.Pull == PullIfNotPresent {
+			return true, nil
+		}
+		return false, &runtime.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have the "+
+			"image %q; pull or build it there, or set spec.runtime.docker.pull to IfNotPresent", r.client.DaemonHost(), l.config.Image)}
+	case cerrdefs.IsConflict(err):
+		return false, r.ours(ctx, e, l, name, err)
+	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsNotFound(err):
+		return false, failed("the Docker Engine refuses the container: %v", err)
+	}
+	if refused := classify(err.Error(), l.process.Command, l.env); refused != nil {
+		return false, refused
+	}
+	return false, r.explain("create the container", err)
+}
+
+// ours takes over a container of our name that was made by a call whose answer was lost.
+func (r *Runtime) ours(ctx context.Context, e *entry, l launch, name string, conflict error) error {
+	c, err := r.inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return fmt.Errorf("create the container: %w", conflict)
+	}
+	labels := c.Config.Labels
+	if labels[LabelInstall] != r.install || labels[LabelUID] != string(e.uid) || number(labels) != l.process.Incarnation {
+		return &runtime.StartError{Reason: v1alpha1.ReasonContainerTaken,
+			Message: fmt.Sprintf("there is a container with the name %s that is not this object's; remove or rename it", name)}
+	}
+	e.record.Container, e.record.ContainerName = c.ID, name
+	return r.save(e)
+}
+
+// inside is what the container is.
+func (r *Runtime) inside(l launch) *container.Config {
+	p := l.process
+	config := &container.Config{
+		Image: l.config.Image, Env: l.env, WorkingDir: p.Dir, User: l.config.User, Tty: p.Terminal != nil, OpenStdin: true, StopSignal: p.StopSignal,
+		Labels: map[string]string{
+			LabelInstall: r.install, LabelUID: string(p.UID), LabelIncarnation: strconv.FormatInt(p.Incarnation, 10), LabelName: p.Name,
+		},
+	}
+	if len(p.Command) > 0 { // the whole argv: the entry point of the image is not put before it
+		config.Entrypoint, config.Cmd = p.Command, []string{}
+	}
+	return config
+}
+
+// outside is what the container gets of its machine. The engine starts nothing again by itself: that is for whoever counts incarnations.
+func outside(l launch, engine *engine) *container.HostConfig {
+	config := &container.HostConfig{
+		NetworkMode:   container.NetworkMode(l.config.Network),
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+	}
+	if engine.init {
+		// As PID 1 a program would ignore every signal that it does not handle, and reap nobody.
+		yes := true
+		config.Init = &yes
+	}
+	if size := l.process.Terminal; size != nil {
+		config.ConsoleSize = [2]uint{uint(size.Rows), uint(size.Columns)}
+	}
+	for _, m := range l.config.Mounts {
+		config.Mounts = append(config.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return config
+}

@@ -1,0 +1,143 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dockertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// endProcesses ends what an engine that was killed has left: its containerd, shims, and the containers in its cgroup; or only one program.
+func (e *Engine) endProcesses(ctx context.Context, program string) error {
+	every := time.NewTicker(20 * time.Millisecond)
+	defer every.Stop()
+	for {
+		left, err := e.processes(program)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		for _, pid := range left {
+			e.kill(pid, program)
+		}
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return fmt.Errorf("processes of the engine are left: %v", left)
+		}
+	}
+}
+
+// kill kills a process that is still one of ours once it can't be taken for another.
+func (e *Engine) kill(pid int, program string) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if e.owns(pid, program) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+}
+
+// owns says whether a process is of this engine: by its directory, which nobody else names, or by its cgroup.
+func (e *Engine) owns(pid int, only string) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	if stat, err := os.ReadFile(filepath.Join(proc, "stat")); err != nil || bytes.Contains(stat, []byte(") Z ")) {
+		return false
+	}
+	args, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
+	program, rest, _ := bytes.Cut(args, []byte{0})
+	if only != "" && filepath.Base(string(program)) != only {
+		return false
+	}
+	if strings.HasPrefix(filepath.Base(string(program)), "containerd") && bytes.Contains(rest, []byte(e.dir+"/")) {
+		return true
+	}
+	groups, _ := os.ReadFile(filepath.Join(proc, "cgroup"))
+	return bytes.Contains(groups, []byte(":/"+e.group()+"/"))
+}
+
+func (e *Engine) processes(program string) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() && e.owns(pid, program) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// unmount takes away what the engine has mounted below its directory, the last first.
+func (e *Engine) unmount() error {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, line := range slices.Backward(strings.Split(string(table), "\n")) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[4], e.dir+"/") {
+			failed = errors.Join(failed, unix.Unmount(fields[4], unix.MNT_DETACH))
+		}
+	}
+	return failed
+}
+
+// removeGroups removes its cgroups in all hierarchies, once the kernel lets go of them.
+func (e *Engine) removeGroups(ctx context.Context) error {
+	roots, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", e.group()))
+	roots = append(roots, filepath.Join("/sys/fs/cgroup", e.group()))
+	every := time.NewTicker(20 * time.Millisecond)
+	defer every.Stop()
+	for _, root := range roots {
+		for {
+			err := removeGroup(root)
+			if err == nil {
+				break
+			}
+			select {
+			case <-every.C:
+			case <-ctx.Done():
+				return fmt.Errorf("a cgroup of the engine is left: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeGroup removes a cgroup and those below it; its files go with it.
+func removeGroup(dir string) error {
+	below, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range below {
+		if entry.IsDir() {
+			if err := removeGroup(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return nil
+}

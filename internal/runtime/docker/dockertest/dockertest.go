@@ -1,0 +1,69 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dockertest starts a Docker Engine of its own for tests, beside whatever else runs on the machine, and leaves nothing of it.
+package dockertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Patience is how long an engine may take for anything on a busy machine.
+const Patience = 2 * time.Minute
+
+// ErrUnavailable says that no engine can be started on this machine.
+var ErrUnavailable = errors.New("no Docker Engine can be started here")
+
+// Image makes an image of one static program, which becomes /workload in an otherwise empty file system, and runs it by default.
+func (e *Engine) Image(ctx context.Context, name, program string) error {
+	binary, err := os.ReadFile(program)
+	if err != nil {
+		return fmt.Errorf("make the image %s: %w", name, err)
+	}
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	for _, dir := range []string{"tmp/", "work/"} {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o1777}); err != nil {
+			return err
+		}
+	}
+	err = w.WriteHeader(&tar.Header{Name: "workload", Mode: 0o755, Size: int64(len(binary))})
+	if err == nil {
+		_, err = w.Write(binary)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return fmt.Errorf("make the image %s: %w", name, err)
+	}
+	api, err := e.Client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = api.Close() }()
+	answer, err := api.ImageImport(ctx, client.ImageImportSource{Source: &layer, SourceName: "-"}, name,
+		client.ImageImportOptions{Changes: []string{`ENTRYPOINT ["/workload"]`, "ENV FROM_IMAGE=yes"}})
+	if err != nil {
+		return fmt.Errorf("import the image %s: %w", name, err)
+	}
+	said, err := io.ReadAll(answer)
+	if err = errors.Join(err, answer.Close()); err != nil {
+		return fmt.Errorf("import the image %s: %w", name, err)
+	}
+	if bytes.Contains(said, []byte(`"error"`)) {
+		return fmt.Errorf("import the image %s: %s", name, said)
+	}
+	return nil
+}
+
+// Client makes a client of the engine; close it.
+func (e *Engine) Client() (*client.Client, error) {
+	return client.New(client.WithHost(e.Host))
+}

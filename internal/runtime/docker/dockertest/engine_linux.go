@@ -1,0 +1,162 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dockertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Engine is a Docker Engine. End it with Stop.
+type Engine struct {
+	// Host is its address in the form of DOCKER_HOST.
+	Host string
+
+	dir    string
+	daemon *daemon
+}
+
+// daemon is one life of the engine.
+type daemon struct {
+	process *os.Process
+	ended   chan struct{}
+}
+
+// Start starts an engine and waits until it answers. ErrUnavailable when dockerd is not there or may not be used.
+func Start() (*Engine, error) {
+	if _, err := exec.LookPath("dockerd"); err != nil {
+		return nil, fmt.Errorf("%w: dockerd is not installed (on Debian: apt-get install docker.io)", ErrUnavailable)
+	}
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("%w: dockerd has to be started as root", ErrUnavailable)
+	}
+	dir, err := os.MkdirTemp("", "berth-docker-")
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Host: "unix://" + filepath.Join(dir, "docker.sock"), dir: dir}
+	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), []byte("{}"), 0o600); err != nil {
+		return nil, err
+	}
+	if err := e.Restart(); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	return e, nil
+}
+
+// group is the cgroup of its containers.
+func (e *Engine) group() string { return filepath.Base(e.dir) }
+
+// Restart starts the engine, which must not run, once more over what is there, and waits until it answers.
+func (e *Engine) Restart() error {
+	// A pidfile of a life before would be believed.
+	if err := os.Remove(e.path("pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	cmd := exec.Command("dockerd", "--config-file", e.path("daemon.json"), "--data-root", e.path("data"), "--exec-root", e.path("exec"),
+		"--pidfile", e.path("pid"), "--host", e.Host, "--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false",
+		"--ip-masq=false", "--userland-proxy=false", "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/"+e.group())
+	said, err := os.OpenFile(e.path("dockerd.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = said.Close() }()
+	cmd.Stdout, cmd.Stderr = said, said
+	// Should the tests be killed, the engine ends as if it had been asked to.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	d := &daemon{ended: make(chan struct{})}
+	begun := make(chan error)
+	go func() {
+		runtime.LockOSThread() // whose end is the signal
+		defer runtime.UnlockOSThread()
+		defer close(d.ended)
+		err := cmd.Start()
+		d.process = cmd.Process
+		begun <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-begun; err != nil {
+		return fmt.Errorf("start dockerd: %w", err)
+	}
+	e.daemon = d
+	return e.await()
+}
+
+func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
+
+// await waits until the engine answers.
+func (e *Engine) await() error {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	api, err := e.Client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = api.Close() }()
+	every := time.NewTicker(20 * time.Millisecond)
+	defer every.Stop()
+	for {
+		if _, err = api.Ping(ctx, client.PingOptions{}); err == nil {
+			return nil
+		}
+		select {
+		case <-every.C:
+		case <-e.daemon.ended:
+			return fmt.Errorf("%w: dockerd ended at once, and said:\n%s", ErrUnavailable, e.said())
+		case <-ctx.Done():
+			return fmt.Errorf("dockerd did not answer within %s (%w), and said:\n%s", Patience, err, e.said())
+		}
+	}
+}
+
+// said is the last that the engine has said.
+func (e *Engine) said() []byte {
+	text, _ := os.ReadFile(e.path("dockerd.log"))
+	return text[max(0, len(text)-4<<10):]
+}
+
+// Kill ends the engine with SIGKILL, as a crash would. Its containers may go on until Restart.
+func (e *Engine) Kill() error {
+	if err := e.daemon.process.Kill(); err != nil {
+		return fmt.Errorf("kill dockerd: %w", err)
+	}
+	<-e.daemon.ended
+	// Its containerd dies with it. Where nobody reaps it, its pidfile would make the next engine wait for it.
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	if err := e.endProcesses(ctx, "containerd"); err != nil {
+		return err
+	}
+	if err := os.Remove(e.path("exec/containerd/containerd.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Stop ends the engine with all that belongs to it, and removes what it has made.
+func (e *Engine) Stop() error {
+	if d := e.daemon; d != nil {
+		_ = d.process.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case <-d.ended:
+		case <-time.After(Patience):
+			_ = d.process.Kill()
+			<-d.ended
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	return errors.Join(e.endProcesses(ctx, ""), e.unmount(), e.removeGroups(ctx), os.RemoveAll(e.dir))
+}

@@ -1,0 +1,28 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package dockertest
+
+import "fmt"
+
+// Engine is a Docker Engine, which runs on Linux.
+type Engine struct {
+	// Host is its address in the form of DOCKER_HOST.
+	Host string
+}
+
+// Start says what this system lacks.
+func Start() (*Engine, error) {
+	return nil, fmt.Errorf("%w: dockerd runs on Linux only", ErrUnavailable)
+}
+
+// Restart is never called without an engine.
+func (*Engine) Restart() error { return ErrUnavailable }
+
+// Kill is never called without an engine.
+func (*Engine) Kill() error { return ErrUnavailable }
+
+// Stop has nothing to stop.
+func (*Engine) Stop() error { return nil }

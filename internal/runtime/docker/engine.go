@@ -1,0 +1,146 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/events"
+	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	reconnectFirst = 100 * time.Millisecond
+	reconnectMost  = 5 * time.Second
+)
+
+// engine is what is known of the engine since it has answered.
+type engine struct {
+	name string // of its machine
+	init bool   // docker-init is there
+}
+
+// ask asks the engine who it is, and what its clock says.
+func (r *Runtime) ask(ctx context.Context) (*engine, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	answer, err := r.client.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, time.Time{}, r.explain("ask the Docker Engine", err)
+	}
+	info := answer.Info
+	e := &engine{name: info.Name, init: info.InitCommit.ID != "N/A"} // empty where it does not tell its commit
+	now, err := time.Parse(time.RFC3339Nano, info.SystemTime)
+	if err != nil {
+		now = time.Now()
+	}
+	r.mu.Lock()
+	r.engine = e
+	r.mu.Unlock()
+	return e, now, nil
+}
+
+// theEngine asks the engine who it is unless it has said so.
+func (r *Runtime) theEngine(ctx context.Context) (*engine, error) {
+	r.mu.Lock()
+	e := r.engine
+	r.mu.Unlock()
+	if e != nil {
+		return e, nil
+	}
+	e, _, err := r.ask(ctx)
+	return e, err
+}
+
+// explain says what somebody can do about an engine that does not answer.
+func (r *Runtime) explain(what string, err error) error {
+	if client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) {
+		return fmt.Errorf("%s: the Docker Engine at %s does not answer; start it, or correct DOCKER_HOST: %w", what, r.client.DaemonHost(), err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// follow follows the events of the engine until the runtime is closed, however often the engine goes.
+func (r *Runtime) follow() {
+	wait := reconnectFirst
+	for r.ctx.Err() == nil {
+		connected, err := r.stream()
+		if r.ctx.Err() != nil {
+			return
+		}
+		if connected {
+			wait = reconnectFirst
+			r.log.Info("Lost the Docker Engine", "host", r.client.DaemonHost(), "err", fmt.Sprint(err))
+		}
+		select {
+		case <-time.After(wait):
+		case <-r.ctx.Done():
+		}
+		wait = min(2*wait, reconnectMost)
+	}
+}
+
+// stream passes on what happens to containers until the connection is lost.
+func (r *Runtime) stream() (connected bool, err error) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	_, now, err := r.ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	// The engine answers before it listens to itself, so it is asked for a moment before that too. What was earlier is found by looking.
+	since := now.Add(-time.Second)
+	impatience := time.AfterFunc(lookTimeout, cancel)
+	stream := r.client.Events(ctx, client.EventsListOptions{
+		Since:   fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()),
+		Filters: client.Filters{}.Add("type", string(events.ContainerEventType)),
+	})
+	if !impatience.Stop() {
+		return false, fmt.Errorf("follow the Docker Engine: no answer within %s", lookTimeout)
+	}
+	r.loops.Go(func() { r.wake(ctx) })
+	for {
+		select {
+		case message := <-stream.Messages:
+			if uid := r.owner(message); uid != "" {
+				r.events.Tell(uid)
+			}
+		case err := <-stream.Err:
+			return true, err
+		}
+	}
+}
+
+// owner is the UID that an event is about, when it is one that changes something.
+func (r *Runtime) owner(message events.Message) types.UID {
+	switch message.Action {
+	case events.ActionCreate, events.ActionStart, events.ActionDie, events.ActionDestroy, events.ActionPause, events.ActionUnPause, events.ActionOOM:
+	default:
+		return ""
+	}
+	if message.Actor.Attributes[LabelInstall] == r.install {
+		return types.UID(message.Actor.Attributes[LabelUID])
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.adopted[message.Actor.ID]
+}
+
+// wake looks after everything that is known: an engine that was away has changed what it liked.
+func (r *Runtime) wake(ctx context.Context) {
+	uids := r.known()
+	if all, err := r.list(ctx, ""); err == nil {
+		for _, c := range all {
+			uids[types.UID(c.Labels[LabelUID])] = true
+		}
+	}
+	for uid := range uids {
+		_, _ = r.Observe(ctx, uid) // goes on with its output, whoever else looks
+		r.events.Tell(uid)
+	}
+}

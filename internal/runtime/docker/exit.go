@@ -1,0 +1,45 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"fmt"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// signals are numbers of Linux, which is what containers run on, whatever the manager runs on.
+var signals = map[string]int{
+	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15,
+}
+
+// exit is how a container ended. An engine tells one number: a program that was ended by signal N looks like one that ended with 128+N. A
+// signal is named only when it was sent from here.
+func (d *record) exit(state *container.State) *runtime.Exit {
+	e := &runtime.Exit{Known: true, Code: int32(state.ExitCode), FinishedAt: when(state.FinishedAt)}
+	by := func(signal string) bool {
+		n, known := signals[signal]
+		return known && state.ExitCode == 128+n
+	}
+	switch {
+	case d.KillSent && by("SIGKILL"):
+		e.Code, e.Signal = 0, "SIGKILL"
+	case d.StopSent && by(d.StopSignal):
+		e.Code, e.Signal = 0, d.StopSignal
+	case state.OOMKilled:
+		e.Message = "the container held more memory than it may"
+	default:
+		for name := range signals {
+			if by(name) {
+				e.Message = fmt.Sprintf("%d is what an engine says of a program that was ended by %s, or that ended with this code", state.ExitCode, name)
+			}
+		}
+	}
+	if state.Error != "" && e.Message == "" {
+		e.Message = state.Error
+	}
+	return e
+}

@@ -1,0 +1,206 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// drainTime is how long the end of a container is held back for its last output.
+const drainTime = 5 * time.Second
+
+// Observe implements runtime.Runtime. A container that was made and not started is none: the next start of its incarnation starts it.
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	all, err := r.list(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("observe %s: %w", uid, err)
+	}
+	found, _, err := r.observe(ctx, uid, all)
+	return found, err
+}
+
+// List implements runtime.Runtime. Here a container that was not started counts as starting, so that it is found when nobody wants it.
+func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
+	all, err := r.list(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	uids, of := r.known(), map[types.UID][]container.Summary{}
+	for _, c := range all {
+		uid := types.UID(c.Labels[LabelUID])
+		uids[uid] = true
+		of[uid] = append(of[uid], c)
+	}
+	var list []runtime.Incarnation
+	for uid := range uids {
+		found, waiting, err := r.observe(ctx, uid, of[uid])
+		if err != nil {
+			return nil, err
+		}
+		list = append(append(list, found...), waiting...)
+	}
+	return list, nil
+}
+
+// observe gives what is there of a UID, and what was made and not started.
+func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Summary) (found, waiting []runtime.Incarnation, err error) {
+	e, err := r.acquire(uid)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.release(e)
+	e.merge(all)
+	if e.record.Incarnation == 0 {
+		return nil, nil, nil
+	}
+	engine, err := r.theEngine(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("observe %s: %w", uid, err)
+	}
+	newest, there, err := r.newest(ctx, e)
+	if err != nil {
+		return nil, nil, fmt.Errorf("observe %s: %w", uid, err)
+	}
+	switch {
+	case there:
+		found = append(found, newest)
+	case e.record.Container != "":
+		waiting = append(waiting, newest)
+	}
+	for _, c := range all {
+		if number(c.Labels) >= e.record.Incarnation || !lives(c.State) {
+			continue
+		}
+		older, err := r.inspect(ctx, c.ID)
+		if err != nil {
+			return nil, nil, fmt.Errorf("observe %s: %w", uid, err)
+		}
+		if older != nil && lives(older.State.Status) {
+			i := runtime.Incarnation{UID: uid, Number: number(c.Labels), Name: c.Labels[LabelName]}
+			r.describe(&i, older)
+			found = append(found, i)
+		}
+	}
+	for i := range found {
+		if found[i].PID != 0 {
+			found[i].Node = engine.name
+		}
+	}
+	return found, waiting, nil
+}
+
+// newest describes the incarnation of the record. there is false when it was not started.
+func (r *Runtime) newest(ctx context.Context, e *entry) (i runtime.Incarnation, there bool, err error) {
+	d := &e.record
+	i = runtime.Incarnation{UID: e.uid, Number: d.Incarnation, Name: d.Name, Phase: runtime.Starting, ContainerID: d.Container, StopSent: d.StopSent}
+	switch {
+	case e.pull != nil:
+		i.Message = fmt.Sprintf("the image %s is being pulled", e.pull.image)
+		return i, true, nil
+	case d.failed():
+		i.Phase, i.StartError = runtime.Failed, d.Failed
+		return i, true, nil
+	case d.Container == "":
+		return i, false, nil
+	}
+	c, err := r.inspect(ctx, d.Container)
+	if err != nil {
+		return i, false, err
+	}
+	if c == nil {
+		if !d.Started {
+			return i, false, nil
+		}
+		r.gone(e, &i)
+		return i, true, nil
+	}
+	if !d.ran(c) {
+		if d.Failed = refused(c); d.failed() {
+			i.Phase, i.StartError = runtime.Failed, d.Failed
+		}
+		return i, d.failed(), nil
+	}
+	r.sawRun(ctx, e, c)
+	r.describe(&i, c)
+	if i.Phase == runtime.Exited {
+		r.conclude(e, &i, c)
+	}
+	return i, true, nil
+}
+
+// sawRun records that the container has run, and goes on with its output.
+func (r *Runtime) sawRun(ctx context.Context, e *entry, c *container.InspectResponse) {
+	at := when(c.State.StartedAt)
+	if !e.record.Started || !e.record.StartedAt.Equal(at) {
+		e.record.Started, e.record.StartedAt = true, at
+		if err := r.save(e); err != nil {
+			r.log.Error(err, "Recording a container that runs")
+		}
+	}
+	if err := r.startCopier(ctx, e, c.Config != nil && c.Config.Tty); err != nil {
+		r.log.Error(err, "Following the output of a container", "name", e.record.Name)
+	}
+}
+
+// gone describes a container that somebody has removed: how it ended is not known.
+func (r *Runtime) gone(e *entry, i *runtime.Incarnation) {
+	if e.record.GoneAt.IsZero() {
+		e.record.GoneAt = time.Now().UTC().Round(0)
+		if err := r.save(e); err != nil {
+			r.log.Error(err, "Recording a container that is gone")
+		}
+	}
+	i.Phase, i.StartedAt = runtime.Exited, e.record.StartedAt
+	i.Exit = &runtime.Exit{FinishedAt: e.record.GoneAt, Message: "the container " + e.record.ContainerName + " was removed by somebody"}
+}
+
+// conclude says how it ended, once its output is complete.
+func (r *Runtime) conclude(e *entry, i *runtime.Incarnation, c *container.InspectResponse) {
+	i.Exit = e.record.exit(c.State)
+	if e.copier != nil && !e.copier.finished() {
+		now := time.Now()
+		if e.drainBy.IsZero() {
+			e.drainBy = now.Add(drainTime)
+			time.AfterFunc(drainTime, func() { r.events.Tell(e.uid) })
+		}
+		if now.Before(e.drainBy) {
+			i.Phase, i.LeaderExit, i.Exit = runtime.Running, i.Exit, nil
+			i.Message = "its last output is being copied"
+			return
+		}
+	}
+	if e.record.Failed = neverRan(c, r.tail(e.uid)); e.record.failed() {
+		if err := r.save(e); err != nil {
+			r.log.Error(err, "Recording a start that failed")
+		}
+		*i = runtime.Incarnation{UID: i.UID, Number: i.Number, Name: i.Name, ContainerID: i.ContainerID, StopSent: i.StopSent}
+		i.Phase, i.StartError = runtime.Failed, e.record.Failed
+	}
+}
+
+// describe says what the engine says of a container.
+func (r *Runtime) describe(i *runtime.Incarnation, c *container.InspectResponse) {
+	i.ContainerID, i.PID, i.StartedAt, i.Containment = c.ID, int64(c.State.Pid), when(c.State.StartedAt), "Container"
+	switch c.State.Status {
+	case container.StateRunning:
+		i.Phase = runtime.Running
+	case container.StatePaused:
+		i.Phase, i.Message = runtime.Running, "the container is paused"
+	case container.StateRestarting:
+		i.Phase, i.Message = runtime.Unknown, "the Docker Engine is starting the container again, by the restart policy that it was made with"
+	case container.StateRemoving:
+		i.Phase, i.Message = runtime.Unknown, "the Docker Engine is removing the container"
+	case container.StateExited, container.StateDead:
+		i.Phase = runtime.Exited
+	default:
+		i.Phase, i.Message = runtime.Unknown, fmt.Sprintf("the Docker Engine says that the container is %q", c.State.Status)
+	}
+}

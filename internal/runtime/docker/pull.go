@@ -1,0 +1,71 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/moby/moby/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// pull is an image on its way. Nobody waits for it: the start goes on when it is there.
+type pull struct {
+	image  string
+	cancel context.CancelFunc
+}
+
+// pullFor pulls the image of a start in the background. A manager that is lost meanwhile begins anew: nothing was made yet.
+func (r *Runtime) pullFor(e *entry, l launch) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	e.pull = &pull{image: l.config.Image, cancel: cancel}
+	r.loops.Go(func() {
+		defer cancel()
+		err := r.pullImage(ctx, l.config.Image)
+		e.mu.Lock()
+		defer r.events.Tell(e.uid)
+		defer r.release(e)
+		e.pull = nil
+		if ctx.Err() != nil {
+			e.record = record{} // as if it had never been asked for
+			return
+		}
+		if err := r.pulled(ctx, e, l, err); err != nil {
+			r.log.Error(err, "Starting after a pull failed; it is tried again", "name", l.process.Name, "image", l.config.Image)
+		}
+	})
+}
+
+// pulled goes on with the start.
+func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) error {
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	missing := &runtime.StartError{Reason: v1alpha1.ReasonImageMissing}
+	if err != nil {
+		missing.Message = fmt.Sprintf("the image %q could not be pulled: %v", l.config.Image, err)
+		return r.fail(ctx, e, missing)
+	}
+	l.config.Pull = PullNever
+	_, err = r.create(ctx, e, l)
+	if err == nil {
+		err = r.run(ctx, e, l.process.Terminal)
+	}
+	var refused *runtime.StartError
+	if errors.As(err, &refused) {
+		return r.fail(ctx, e, refused)
+	}
+	return err
+}
+
+func (r *Runtime) pullImage(ctx context.Context, image string) error {
+	answer, err := r.client.ImagePull(ctx, image, client.ImagePullOptions{})
+	if err != nil {
+		return err
+	}
+	return answer.Wait(ctx)
+}

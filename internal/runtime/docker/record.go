@@ -1,0 +1,109 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const (
+	recordFile   = "record.json"
+	logFile      = "log"
+	progressFile = "log.json"
+)
+
+// record is what is known of the newest incarnation of a UID beyond what the engine tells. It holds no secret.
+type record struct {
+	UID         types.UID `json:"uid"`
+	Name        string    `json:"name"`
+	Incarnation int64     `json:"incarnation"`
+	// Container is the ID; empty as long as there is none.
+	Container string `json:"container,omitempty"`
+	// Adopted says that the container was there before and is not ours to remove.
+	Adopted bool `json:"adopted,omitempty"`
+	// ContainerName is what people call it.
+	ContainerName string `json:"containerName,omitempty"`
+	// Before is when an adopted container was started before this incarnation: as long as it says the same, this one was not started.
+	Before string `json:"before,omitempty"`
+	// Started: the container is known to have run as this incarnation. One that is not there any more was removed by somebody.
+	Started   bool      `json:"started,omitempty"`
+	StartedAt time.Time `json:"startedAt,omitzero"`
+
+	StopSignal string              `json:"stopSignal,omitempty"`
+	StopSent   bool                `json:"stopSent,omitempty"`
+	KillSent   bool                `json:"killSent,omitempty"`
+	Failed     *runtime.StartError `json:"failed,omitempty"`
+	// GoneAt is when it was found that the container is not there any more.
+	GoneAt time.Time `json:"goneAt,omitzero"`
+}
+
+// failed says that there was nothing to run.
+func (d *record) failed() bool { return d.Failed != nil }
+
+// save writes the record of an entry, and remembers whose the container is.
+func (r *Runtime) save(e *entry) error {
+	if err := os.MkdirAll(r.dir(e.uid), 0o700); err != nil {
+		return fmt.Errorf("record %s: %w", e.uid, err)
+	}
+	if err := shim.WriteFile(filepath.Join(r.dir(e.uid), recordFile), &e.record, false); err != nil {
+		return fmt.Errorf("record %s: %w", e.uid, err)
+	}
+	if e.record.Adopted {
+		r.mu.Lock()
+		r.adopted[e.record.Container] = e.uid
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+// readRecords remembers what a manager before recorded. A record that is damaged is worth an error: what it said of an adopted container is
+// known nowhere else.
+func (r *Runtime) readRecords() error {
+	found, err := os.ReadDir(filepath.Join(r.options.Dir, "run"))
+	if err != nil {
+		return fmt.Errorf("read the records of containers: %w", err)
+	}
+	for _, dir := range found {
+		uid := types.UID(dir.Name())
+		if !shim.ValidUID(string(uid)) {
+			continue
+		}
+		e := &entry{uid: uid}
+		known, err := shim.ReadFile(filepath.Join(r.dir(uid), recordFile), &e.record)
+		if err != nil {
+			return fmt.Errorf("read the record of a container: %w; move it away to go on without it", err)
+		}
+		if !known || e.record.Incarnation == 0 {
+			continue
+		}
+		r.entries[uid] = e
+		if e.record.Adopted {
+			r.adopted[e.record.Container] = uid
+		}
+	}
+	return nil
+}
+
+// drop removes the record of a UID and its output.
+func (r *Runtime) drop(e *entry) error {
+	r.stopCopier(e)
+	if err := os.RemoveAll(r.dir(e.uid)); err != nil {
+		return fmt.Errorf("forget %s: %w", e.uid, err)
+	}
+	r.mu.Lock()
+	if r.adopted[e.record.Container] == e.uid {
+		delete(r.adopted, e.record.Container)
+	}
+	r.mu.Unlock()
+	e.record = record{}
+	return nil
+}

@@ -1,0 +1,112 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// refusal says of a start that failed whether it would fail again, and why; nil when it is worth another try.
+func (r *Runtime) refusal(ctx context.Context, id string, err error) *runtime.StartError {
+	c, failed := r.inspect(ctx, id)
+	if failed != nil || c == nil || c.Config == nil {
+		return classify(err.Error(), nil, nil)
+	}
+	return classify(err.Error(), argv(c), c.Config.Env)
+}
+
+// refused says the same of a container whose start nobody saw fail.
+func refused(c *container.InspectResponse) *runtime.StartError {
+	if c.State.Error == "" || lives(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
+		return nil
+	}
+	return classify(c.State.Error, argv(c), c.Config.Env)
+}
+
+func argv(c *container.InspectResponse) []string {
+	return append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)
+}
+
+// classify tells by what an engine says whether a start would fail again. Engines have no codes for it.
+func classify(said string, command, env []string) *runtime.StartError {
+	low := strings.ToLower(said)
+	has := func(words ...string) bool {
+		for _, word := range words {
+			if strings.Contains(low, word) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("chdir to cwd", "working directory", "mkdir-ing cwd", "container init: mkdir "):
+		return &runtime.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
+			Message: "spec.process.workingDir is no directory in the container: " + said}
+	case has("exec: ", "exec user process", "stat ") && has("executable file not found", "no such file or directory"):
+		return notFound(command, env)
+	case has("exec: ", "exec user process") && has("permission denied", "is a directory"):
+		return notPermitted(command)
+	case has("no space left", "resource temporarily unavailable", "too many open files", "cannot allocate memory", "timeout"):
+		return nil
+	case has("oci runtime create failed", "unable to find user", "no matching entries in passwd", "invalid mount config", "bind source path does not exist",
+		"network-scoped alias", "could not find an available", "network ") && !has("connection refused"):
+		return failed("the Docker Engine cannot start the container: %s", said)
+	}
+	return nil
+}
+
+func notFound(command, env []string) *runtime.StartError {
+	e := &runtime.StartError{Reason: v1alpha1.ReasonCommandNotFound}
+	name := first(command)
+	if strings.Contains(name, "/") {
+		e.Message = fmt.Sprintf("%s, or the interpreter that it names, does not exist in the container; correct spec.process.command, or use an image that has it", name)
+		return e
+	}
+	path := "its PATH"
+	for _, variable := range env {
+		if value, ok := strings.CutPrefix(variable, "PATH="); ok {
+			path = "PATH=" + value
+		}
+	}
+	e.Message = fmt.Sprintf("%q was not found in the container in %s; correct spec.process.command, or use an image that has it", name, path)
+	return e
+}
+
+func notPermitted(command []string) *runtime.StartError {
+	return &runtime.StartError{Reason: v1alpha1.ReasonPermissionDenied,
+		Message: fmt.Sprintf("%s is no program that may be executed in the container; correct spec.process.command or its mode", first(command))}
+}
+
+func first(command []string) string {
+	if len(command) == 0 {
+		return "the program of the image"
+	}
+	return command[0]
+}
+
+// fatal is what docker-init says when it cannot execute the program, which then looks like an exit with 126 or 127.
+var fatal = regexp.MustCompile(`\[FATAL tini \(\d+\)\] exec (.*) failed: (No such file or directory|Permission denied|[A-Z][a-z ]+)\s*$`)
+
+// neverRan says of a container that has ended whether its program was executed at all, by the end of its output.
+func neverRan(c *container.InspectResponse, output []byte) *runtime.StartError {
+	if code := c.State.ExitCode; code != 126 && code != 127 || c.HostConfig == nil || c.HostConfig.Init == nil || !*c.HostConfig.Init {
+		return nil
+	}
+	said := fatal.FindSubmatch(output)
+	if said == nil || string(said[1]) != first(argv(c)) {
+		return nil
+	}
+	if string(said[2]) == "No such file or directory" {
+		return notFound(argv(c), c.Config.Env)
+	}
+	return notPermitted(argv(c))
+}

@@ -1,0 +1,167 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/moby/moby/client"
+)
+
+const (
+	// shortLog is up to where the output of a terminal is compared with the engine's from its beginning, in bytes.
+	shortLog = 1 << 20
+	// longTail is how many of the last lines of the engine's log are looked at otherwise.
+	longTail = "1000"
+	// mark is how much of the end of the output is looked for in what the engine has logged.
+	mark = 512
+	// unlogged is how much of a line an engine keeps back at most before it logs it.
+	unlogged = 16 << 10
+)
+
+// screen copies what a terminal shows, as it is shown. Where listening was interrupted, what the engine has logged meanwhile is put between; of
+// a line without an end, which the engine does not log, a part can be missing there.
+func (c *copier) screen(ctx context.Context) {
+	conn, wait := c.live, retryFirst
+	resumed := conn == nil
+	for ctx.Err() == nil {
+		if conn == nil {
+			state := c.state(ctx)
+			if state == nil {
+				return
+			}
+			if !lives(state.State.Status) {
+				c.catchUp(ctx)
+				if ctx.Err() == nil {
+					c.complete()
+				}
+				return
+			}
+			var err error
+			options := client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true, DetachKeys: detachKeys}
+			if conn, err = c.r.attach(ctx, c.id, options); err != nil {
+				conn = nil
+				wait = pause(ctx, wait)
+				continue
+			}
+		}
+		if err := c.listen(ctx, conn, resumed); err != nil && ctx.Err() == nil {
+			c.r.log.Error(err, "Copying the output of a terminal")
+		}
+		conn, resumed = nil, true
+		if state := c.state(ctx); state != nil && lives(state.State.Status) {
+			wait = pause(ctx, wait)
+		}
+	}
+	if conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// listen copies until the connection ends.
+func (c *copier) listen(ctx context.Context, conn net.Conn, resumed bool) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer func() {
+		stop()
+		_ = conn.Close()
+	}()
+	var added []byte
+	if resumed {
+		added = c.catchUp(ctx)
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := conn.Read(buf)
+		text := buf[:n]
+		if len(added) > 0 && n > 0 { // the beginning can be what was found in the log just now
+			text = text[overlap(added, text):]
+			added = nil
+		}
+		if failed := c.write(text); failed != nil {
+			return failed
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// catchUp appends what the engine has logged beyond the end of our copy, and gives it.
+func (c *copier) catchUp(ctx context.Context) []byte {
+	size := c.log.Size() - c.progress.Offset
+	options := client.ContainerLogsOptions{}
+	if size > shortLog {
+		options.Tail = longTail
+	}
+	answer, err := c.logs(ctx, options)
+	if err != nil {
+		return nil // not readable, or gone: there is nothing to be had
+	}
+	logged, err := io.ReadAll(io.LimitReader(answer, 64*shortLog))
+	_ = answer.Close()
+	if err != nil {
+		return nil
+	}
+	end, err := c.log.Tail(int(min(size, mark+unlogged)))
+	if err != nil {
+		return nil
+	}
+	rest, found := beyond(logged, end, size)
+	if !found {
+		c.r.log.Info("The output of a terminal and what the engine has logged of it do not meet; something between them may be missing", "container", c.id)
+		return nil
+	}
+	if err := c.write(rest); err != nil {
+		c.r.log.Error(err, "Copying the output of a terminal")
+	}
+	return rest
+}
+
+// beyond gives what was logged after the end of a copy. size is that of the whole copy.
+func beyond(logged, end []byte, size int64) (rest []byte, found bool) {
+	if size == 0 {
+		return logged, true
+	}
+	last := end[max(0, len(end)-mark):]
+	// Logged from its beginning, and unchanged: an engine replaces what is not UTF-8.
+	if n := int(size); size <= int64(len(logged)) && bytes.HasSuffix(logged[:n], last) {
+		return logged[n:], true
+	}
+	if i := bytes.LastIndex(logged, last); i >= 0 && len(last) == mark {
+		return logged[i+len(last):], true
+	}
+	// The end of the copy can be a line that is not logged yet, or the beginning of one that is.
+	line := bytes.LastIndexByte(end, '\n') + 1
+	whole, part := end[max(0, line-mark):line], end[line:]
+	if i := bytes.LastIndex(logged, whole); i >= 0 && len(whole) > 0 {
+		rest := logged[i+len(whole):]
+		return rest[min(len(rest), commonPrefix(rest, part)):], true
+	}
+	return nil, len(logged) == 0
+}
+
+func commonPrefix(a, b []byte) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// overlap is how much of the beginning of b is the end of a.
+func overlap(a, b []byte) int {
+	for n := min(len(a), len(b)); n > 0; n-- {
+		if bytes.HasSuffix(a, b[:n]) {
+			return n
+		}
+	}
+	return 0
+}

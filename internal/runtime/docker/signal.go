@@ -1,0 +1,126 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const defaultStopSignal = "SIGTERM"
+
+// Stop implements runtime.Runtime. A container that was never started has nothing to stop.
+func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	err := r.end(ctx, uid, incarnation, func(ctx context.Context, e *entry, c *container.InspectResponse, newest bool) error {
+		if !lives(c.State.Status) {
+			return nil
+		}
+		signal := defaultStopSignal
+		if c.Config != nil && c.Config.StopSignal != "" {
+			signal = c.Config.StopSignal
+		}
+		if newest && e.record.StopSignal != "" {
+			signal = e.record.StopSignal
+		}
+		if newest {
+			e.record.StopSignal, e.record.StopSent = signal, true
+			if err := r.save(e); err != nil {
+				return err
+			}
+		}
+		if err := r.send(ctx, c, signal); err != nil {
+			return err
+		}
+		// What is stopped (SIGSTOP) hears nothing until it goes on.
+		return r.send(ctx, c, "SIGCONT")
+	})
+	if err != nil {
+		return fmt.Errorf("stop incarnation %d of %s: %w", incarnation, uid, err)
+	}
+	return nil
+}
+
+// Kill implements runtime.Runtime. A container that was created and not started is removed, so that nobody starts it.
+func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	err := r.end(ctx, uid, incarnation, func(ctx context.Context, e *entry, c *container.InspectResponse, newest bool) error {
+		if c.State.Status == container.StateCreated && !e.record.Adopted {
+			r.remove(ctx, c.ID)
+			return nil
+		}
+		if !lives(c.State.Status) {
+			return nil
+		}
+		if newest {
+			e.record.KillSent = true
+			if err := r.save(e); err != nil {
+				return err
+			}
+		}
+		return r.send(ctx, c, "SIGKILL")
+	})
+	if err != nil {
+		return fmt.Errorf("kill incarnation %d of %s: %w", incarnation, uid, err)
+	}
+	return nil
+}
+
+// end does something to the container of one incarnation, when there is one.
+func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64,
+	act func(context.Context, *entry, *container.InspectResponse, bool) error) error {
+	e, err := r.acquire(uid)
+	if err != nil {
+		return err
+	}
+	defer r.release(e)
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	all, err := r.list(ctx, uid)
+	if err != nil {
+		return err
+	}
+	e.merge(all)
+	if e.pull != nil && e.record.Incarnation == incarnation {
+		e.pull.cancel()
+		return nil
+	}
+	id, newest := "", e.record.Incarnation == incarnation
+	if newest {
+		id = e.record.Container
+	}
+	for _, c := range all {
+		if id == "" && number(c.Labels) == incarnation {
+			id = c.ID
+		}
+	}
+	if id == "" {
+		return nil
+	}
+	c, err := r.inspect(ctx, id)
+	if err != nil || c == nil {
+		return err
+	}
+	return act(ctx, e, c, newest)
+}
+
+// send sends a signal to a container. One that has ended meanwhile is success.
+func (r *Runtime) send(ctx context.Context, c *container.InspectResponse, signal string) error {
+	if c.State.Paused {
+		if _, err := r.client.ContainerUnpause(ctx, c.ID, client.ContainerUnpauseOptions{}); err != nil && !ended(err) {
+			return r.explain("unpause the container, which would not hear a signal", err)
+		}
+		c.State.Paused = false
+	}
+	if _, err := r.client.ContainerKill(ctx, c.ID, client.ContainerKillOptions{Signal: signal}); err != nil && !ended(err) {
+		return r.explain("send "+signal, err)
+	}
+	return nil
+}
+
+// ended says whether an error means that the container does not run.
+func ended(err error) bool { return cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) }

@@ -1,0 +1,204 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// launch is one start that is to be carried out.
+type launch struct {
+	process runtime.Process
+	config  Config
+	env     []string
+}
+
+// Start implements runtime.Runtime. It returns when the engine has done what it was asked for; an image that has to be pulled is pulled after it.
+func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.Incarnation <= 0 {
+		return fmt.Errorf("start %s: an incarnation above 0 is needed", p.Name)
+	}
+	e, err := r.acquire(p.UID)
+	if err != nil {
+		return err
+	}
+	defer r.release(e)
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	defer r.events.Tell(p.UID)
+	if err := r.start(ctx, e, p); err != nil {
+		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
+	}
+	return nil
+}
+
+func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error {
+	all, err := r.list(ctx, e.uid)
+	if err != nil {
+		return err
+	}
+	e.merge(all)
+	started, err := r.mayStart(ctx, e, p, all)
+	if err != nil || started {
+		return err
+	}
+	r.stopCopier(e)
+	if e.record.Incarnation < p.Incarnation {
+		before := e.record
+		e.record = record{UID: p.UID, Name: p.Name, Incarnation: p.Incarnation}
+		if before.Adopted { // it is started once more
+			e.record.Adopted, e.record.Container, e.record.ContainerName = true, before.Container, before.ContainerName
+		}
+	}
+	e.record.StopSignal = p.StopSignal
+	err = r.carryOut(ctx, e, p)
+	var refused *runtime.StartError
+	if errors.As(err, &refused) {
+		return r.fail(ctx, e, refused)
+	}
+	if err == nil {
+		r.sweep(ctx, e, all)
+	}
+	return err
+}
+
+// mayStart says whether it was started already, or why it must not be.
+func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all []container.Summary) (started bool, err error) {
+	newest := e.record.Incarnation
+	switch {
+	case newest > p.Incarnation:
+		return false, fmt.Errorf("%w: %d", runtime.ErrStale, newest)
+	case e.pull != nil && newest < p.Incarnation:
+		return false, fmt.Errorf("%w: %d waits for its image", runtime.ErrOldAlive, newest)
+	case newest == p.Incarnation && (e.pull != nil || e.record.failed() || e.record.Started):
+		return true, nil
+	}
+	for _, c := range all {
+		if n := number(c.Labels); n < p.Incarnation && lives(c.State) {
+			return false, fmt.Errorf("%w: container %s of incarnation %d is %s; end it first", runtime.ErrOldAlive, nameOf(c.Names), n, c.State)
+		}
+	}
+	if e.record.Container == "" || (!e.record.Adopted && newest < p.Incarnation) {
+		return false, nil
+	}
+	return r.hasRun(ctx, e, p.Incarnation)
+}
+
+// hasRun looks at the container of the record: whether it was started as the incarnation that is asked for, or lives as one before.
+func (r *Runtime) hasRun(ctx context.Context, e *entry, incarnation int64) (bool, error) {
+	c, err := r.inspect(ctx, e.record.Container)
+	if err != nil {
+		return false, err
+	}
+	if c == nil { // removed before it ran
+		if !e.record.Adopted {
+			e.record.Container = ""
+		}
+		return false, nil
+	}
+	if e.record.Incarnation == incarnation {
+		return e.record.ran(c), nil
+	}
+	if lives(c.State.Status) {
+		return false, fmt.Errorf("%w: the adopted container %s is %s; end it first", runtime.ErrOldAlive, e.record.ContainerName, c.State.Status)
+	}
+	return false, nil
+}
+
+// ran says whether a container was started as the incarnation of the record.
+func (d *record) ran(c *container.InspectResponse) bool {
+	if d.Adopted {
+		return d.Started || c.State.StartedAt != d.Before
+	}
+	return !when(c.State.StartedAt).IsZero()
+}
+
+// carryOut makes it run. A StartError says that it cannot be.
+func (r *Runtime) carryOut(ctx context.Context, e *entry, p runtime.Process) error {
+	config, refused := parse(p)
+	if refused != nil {
+		return refused
+	}
+	env, refused := environment(p.Env)
+	if refused != nil {
+		return refused
+	}
+	l := launch{process: p, config: config, env: env}
+	adopted, err := r.adopt(ctx, e, l)
+	if err != nil || adopted {
+		return err
+	}
+	if e.record.Container == "" {
+		missing, err := r.create(ctx, e, l)
+		if err != nil {
+			return err
+		}
+		if missing {
+			r.pullFor(e, l)
+			return nil
+		}
+	}
+	return r.run(ctx, e, p.Terminal)
+}
+
+// run starts the container of the record. Whoever copies its output is there before the first byte.
+func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) error {
+	id := e.record.Container
+	c, err := r.newCopier(ctx, e, size != nil, size != nil)
+	if err != nil {
+		return err
+	}
+	if _, err := r.client.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+		c.discard()
+		if refused := r.refusal(ctx, id, err); refused != nil {
+			return refused
+		}
+		return r.explain("start the container", err)
+	}
+	r.begin(e, c)
+	if size != nil {
+		// Engines before 23 do not take the size when they make the terminal.
+		_, _ = r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
+	}
+	e.record.Started = true
+	return r.save(e)
+}
+
+// fail records why there is nothing to run, and removes what was made for it.
+func (r *Runtime) fail(ctx context.Context, e *entry, refused *runtime.StartError) error {
+	e.record.Failed = refused
+	if err := r.save(e); err != nil {
+		return err
+	}
+	if e.record.Container != "" && !e.record.Adopted {
+		r.remove(ctx, e.record.Container)
+	}
+	return nil
+}
+
+// sweep removes the containers of incarnations before, which have ended.
+func (r *Runtime) sweep(ctx context.Context, e *entry, all []container.Summary) {
+	for _, c := range all {
+		if number(c.Labels) < e.record.Incarnation && c.ID != e.record.Container {
+			r.remove(ctx, c.ID)
+		}
+	}
+}
+
+// remove removes a container that does not live. What can't be removed now is removed before the next start, or when all is forgotten.
+func (r *Runtime) remove(ctx context.Context, id string) {
+	if _, err := r.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{RemoveVolumes: true}); err != nil {
+		r.log.V(1).Info("A container could not be removed yet", "container", id, "err", err.Error())
+	}
+}

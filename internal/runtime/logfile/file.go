@@ -1,0 +1,137 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package logfile is output in a file that only grows, and whose old part may be punched out, so that offsets stay valid for ever.
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// followEvery is how often a log that is waited for is looked at. A stat is cheaper than an inotify instance, of which a user has few.
+const followEvery = 100 * time.Millisecond
+
+// Open opens a log to read. ErrNotFound when there is none.
+func Open(path string) (*File, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, runtime.ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &File{file: file, closed: make(chan struct{})}, nil
+}
+
+// File is a runtime.Log whose head may be punched out at any time.
+type File struct {
+	file   *os.File
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Bounds implements runtime.Log.
+func (l *File) Bounds() (first, end int64, err error) {
+	info, err := l.file.Stat()
+	if err != nil {
+		return 0, 0, l.explain(err)
+	}
+	first, err = l.first()
+	// What was written between both questions is left for the next time.
+	return min(first, info.Size()), info.Size(), err
+}
+
+// control calls something with the descriptor. Reads don't use the file's own offset, so it may be moved.
+func (l *File) control(do func(fd int) error) error {
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return l.explain(err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = do(int(fd)) })
+	return l.explain(errors.Join(err, failed))
+}
+
+// first gives the offset of the first byte that is still there.
+func (l *File) first() (offset int64, err error) {
+	err = l.control(func(fd int) (err error) {
+		offset, err = firstData(fd)
+		return err
+	})
+	return offset, err
+}
+
+// explain says of whatever failed because the log was closed that it was.
+func (l *File) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-l.closed:
+		return fmt.Errorf("the log is closed: %w", runtime.ErrNotFound)
+	default:
+		return err
+	}
+}
+
+// ReadAt implements runtime.Log.
+func (l *File) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := l.file.ReadAt(p, offset)
+	// A hole reads as zeros, also one that was punched while it was read: so it is asked afterwards what is still there.
+	first, failed := l.first()
+	if failed != nil {
+		return 0, failed
+	}
+	if offset < first && n > 0 {
+		return 0, fmt.Errorf("the output before byte %d is gone: %w", first, io.ErrUnexpectedEOF)
+	}
+	if errors.Is(err, io.EOF) {
+		return n, err
+	}
+	return n, l.explain(err)
+}
+
+// Wait implements runtime.Log.
+func (l *File) Wait(ctx context.Context, offset int64) error {
+	ticker := time.NewTicker(followEvery)
+	defer ticker.Stop()
+	for {
+		var st unix.Stat_t
+		if err := l.stat(&st); err != nil {
+			return err
+		}
+		if st.Size > offset {
+			return nil
+		}
+		if st.Nlink == 0 {
+			return fmt.Errorf("the log was removed: %w", runtime.ErrNotFound)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.closed:
+			return fmt.Errorf("the log is closed: %w", runtime.ErrNotFound)
+		}
+	}
+}
+
+func (l *File) stat(st *unix.Stat_t) error {
+	return l.control(func(fd int) error { return unix.Fstat(fd, st) })
+}
+
+// Close implements runtime.Log.
+func (l *File) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.explain(l.file.Close())
+}
