@@ -39,6 +39,7 @@ const (
 type copier struct {
 	r        *Runtime
 	id       string
+	number   int64 // of the incarnation
 	terminal bool
 	live     net.Conn // attached before the container is started; nil otherwise
 	log      *logfile.Writer
@@ -69,7 +70,7 @@ type progress struct {
 func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) (c *copier, err error) {
 	d := &e.record
 	dir := r.dir(e.uid)
-	c = &copier{r: r, id: d.Container, terminal: terminal, path: filepath.Join(dir, progressFile), done: make(chan struct{}), changed: make(chan struct{})}
+	c = &copier{r: r, id: d.Container, number: d.Incarnation, terminal: terminal, path: filepath.Join(dir, progressFile), done: make(chan struct{}), changed: make(chan struct{})}
 	if _, err := shim.ReadFile(c.path, &c.progress); err != nil {
 		r.log.Error(err, "How far output was copied is not known; what the engine still has is copied again", "name", d.Name)
 		c.progress = progress{}
@@ -126,7 +127,7 @@ func (r *Runtime) begin(e *entry, c *copier) {
 
 // startCopier goes on with the output of a container that was started, unless that is done already.
 func (r *Runtime) startCopier(ctx context.Context, e *entry, terminal bool) error {
-	if e.copier != nil && e.copier.id == e.record.Container && e.copier.progress.Incarnation == e.record.Incarnation {
+	if e.copier != nil && e.copier.id == e.record.Container && e.copier.number == e.record.Incarnation {
 		return nil
 	}
 	r.stopCopier(e)

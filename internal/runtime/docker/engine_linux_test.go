@@ -107,7 +107,7 @@ func TestImageMissing(t *testing.T) {
 	p.Config = config(func(c *Config) { c.Image, c.Pull = "127.0.0.1:1/no-such-image:latest", PullIfNotPresent })
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	failed = b.await("missing", runtime.Failed)
-	b.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonImageMissing))
+	b.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonStartFailed))
 	b.Expect(failed.StartError.Message).To(ContainSubstring("could not be pulled"))
 	b.Expect(b.Start(b.ctx, b.process("missing", 3, "exit", "0"))).To(Succeed())
 	b.await("missing", runtime.Exited)

@@ -6,11 +6,9 @@ package docker
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/moby/moby/client"
 
-	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -45,10 +43,8 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
-	missing := &runtime.StartError{Reason: v1alpha1.ReasonImageMissing}
-	if err != nil {
-		missing.Message = fmt.Sprintf("the image %q could not be pulled: %v", l.config.Image, err)
-		return r.fail(ctx, e, missing)
+	if err != nil { // a registry can be away for a while, so this is worth more tries than an image that nobody fetches
+		return r.fail(ctx, e, failed("the image %q could not be pulled: %v", l.config.Image, err))
 	}
 	l.config.Pull = PullNever
 	_, err = r.create(ctx, e, l)
