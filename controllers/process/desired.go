@@ -112,6 +112,7 @@ func (v *visit) desired() lifecycle.Desired {
 			Window:    seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
 			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
+		Orphan:  v.orphan,
 		Blocked: v.plan.Blocked,
 		Probed:  v.plan.Probed,
 	}

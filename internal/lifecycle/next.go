@@ -131,6 +131,11 @@ func (m *machine) unknown(current Incarnation) {
 const unknownRetry = 5 * time.Second
 
 func (m *machine) decideGone(current *Incarnation) {
+	if m.desired.Orphan {
+		m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; what was adopted is left as it is.")
+		m.step.Action, m.step.Released = Forget, true
+		return
+	}
 	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; its process is ended first.")
 	if current != nil && current.alive() {
 		m.end(*current, v1alpha1.ReasonDeleting)

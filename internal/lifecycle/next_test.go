@@ -302,6 +302,15 @@ func TestDeleteWinsOverRestartAndStop(t *testing.T) {
 	s.g.Expect(step.Released).To(BeTrue())
 }
 
+func TestWhatWasAdoptedOutlivesItsObject(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Want, s.desired.Orphan = Gone, true
+	step := s.tick()
+	s.g.Expect(step.Action).To(Equal(Forget), "nothing is asked to end")
+	s.g.Expect(step.Released).To(BeTrue())
+	s.g.Expect(step.Status.Stopping).To(BeNil())
+}
+
 func TestCrashBackOffAndBreaker(t *testing.T) {
 	s := newStory(t).up()
 	var waits []time.Duration

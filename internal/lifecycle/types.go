@@ -49,6 +49,8 @@ type Desired struct {
 
 	// Blocked, when set, is why nothing can be started. What runs already goes on running.
 	Blocked *Blocked
+	// Orphan leaves what runs as it is when the object goes: it was there before, and is not Berth's to end.
+	Orphan bool
 	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
 	Probed bool
 }

@@ -102,6 +102,8 @@ type Incarnation struct {
 	LeaderExit *Exit
 	// Containment says by which means the tree is ended: Cgroup or Subreaper.
 	Containment string
+	// Adopted says that it was there before and was taken over.
+	Adopted bool
 	// StopSent says that Stop was carried out on this incarnation; it outlives the manager. Some programs take a second signal for "at once".
 	StopSent bool
 	// Message explains Unknown.
@@ -194,4 +196,16 @@ type Attacher interface {
 	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in returns an error.
 	// ErrNoTerminal when it was started without one; ErrNotFound when nothing runs.
 	Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan Terminal) error
+}
+
+// Releaser is implemented by backends that take over what was there before.
+type Releaser interface {
+	// Release lets go of what was adopted for the UID and leaves it as it is: neither ended nor marked as ours. ErrNotFound when nothing was adopted.
+	Release(ctx context.Context, uid types.UID) error
+}
+
+// Keyboard is implemented by backends whose processes can have a terminal.
+type Keyboard interface {
+	// Type writes bytes into the terminal of what runs, as if somebody had typed them; 0x03 is Ctrl-C. ErrNoTerminal and ErrNotFound as for Attach.
+	Type(ctx context.Context, uid types.UID, input []byte) error
 }

@@ -96,6 +96,10 @@ func items(n int64, schema schemaProps) []any {
 	list := make([]any, 0, n)
 	for i := range n {
 		if schema.Items.Schema.Type == "object" {
+			if schema.XListMapKeys != nil && schema.XListMapKeys[0] != "name" {
+				list = append(list, map[string]any{schema.XListMapKeys[0]: fmt.Sprintf("/N%d", i)})
+				continue
+			}
 			list = append(list, map[string]any{"name": fmt.Sprintf("N%d", i)})
 		} else {
 			list = append(list, fmt.Sprintf("/x%d", i))
@@ -114,6 +118,9 @@ func place(content map[string]any, path []string, value any) {
 		content[name] = value
 	case isList:
 		item := map[string]any{"name": "A"}
+		if name == "mounts" { // whose items have no name
+			item = map[string]any{}
+		}
 		content[name] = []any{item}
 		place(item, path[1:], value)
 	default:

@@ -46,6 +46,19 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 	return nil
 }
 
+// Type implements runtime.Keyboard.
+func (h *Host) Type(_ context.Context, uid types.UID, input []byte) error {
+	client, err := h.attach(uid)
+	if err != nil {
+		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
+	}
+	defer func() { _ = client.Conn.Close() }()
+	if _, err := client.Write(input); err != nil {
+		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
+	}
+	return nil
+}
+
 func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	e, err := h.acquire(uid)
 	if err != nil {

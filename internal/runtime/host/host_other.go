@@ -18,6 +18,7 @@ type Host struct {
 	runtime.Inspector
 	runtime.Logger
 	runtime.Attacher
+	runtime.Keyboard
 }
 
 // New says what this system lacks.
