@@ -160,7 +160,7 @@ const (
 	ReasonInvalidEnvironment = "InvalidEnvironment"
 	// ReasonStartFailed: the process could not be started for another cause, which the message holds.
 	ReasonStartFailed = "StartFailed"
-	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment.
+	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment, or the manager was started without it.
 	ReasonRuntimeUnavailable = "RuntimeUnavailable"
 	// ReasonUnknown: what became of the process cannot be told; nothing is invented and nothing started beside it.
 	ReasonUnknown = "Unknown"

@@ -152,6 +152,12 @@ type Runtime interface {
 	Events() <-chan types.UID
 }
 
+// Disabled is implemented by a backend that starts nothing, by decision of whoever runs the manager.
+type Disabled interface {
+	// Disabled says why, and what to do about it, for people.
+	Disabled() string
+}
+
 // Inspector is implemented by backends that can tell which sockets a process tree listens on.
 type Inspector interface {
 	// Listeners gives the TCP sockets that processes of the newest incarnation of the UID listen on.
