@@ -18,6 +18,7 @@ type Host struct {
 	runtime.Inspector
 	runtime.Logger
 	runtime.Attacher
+	runtime.Keeper
 }
 
 // New says what this system lacks.
