@@ -102,6 +102,8 @@ const (
 	ReasonSkippedCircuitOpen = "SkippedCircuitOpen"
 	// ReasonStrategyMissing: spec.strategyRef names a Strategy that does not exist.
 	ReasonStrategyMissing = "StrategyMissing"
+	// ReasonStrategyChanged: the strategy has another program than the plan of the run was pinned to.
+	ReasonStrategyChanged = "StrategyChanged"
 	// ReasonDisabled: the strategy is disabled.
 	ReasonDisabled = "Disabled"
 	// ReasonEnabled: runs of the strategy are started.

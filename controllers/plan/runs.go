@@ -108,7 +108,7 @@ func views(object *v1alpha1.Plan, runs map[string]*v1alpha1.StrategyRun) []plan.
 	for _, name := range slices.Sorted(maps.Keys(runs)) {
 		run := runs[name]
 		view := plan.Run{
-			Name: name, UID: run.UID, Outcome: run.Status.Outcome,
+			Name: name, UID: run.UID, Outcome: run.Status.Outcome, Result: run.Status.Result,
 			Cancelling: run.Spec.State == v1alpha1.RunCancelled || !run.DeletionTimestamp.IsZero(),
 			Kept:       controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan),
 			Taken:      !metav1.IsControlledBy(run, object),
@@ -161,6 +161,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 	}}
 	run.Spec.StrategyRef.Name = request.Strategy
 	run.Spec.State = v1alpha1.RunActive
+	run.Spec.Program, run.Spec.Inputs = request.Program, request.Inputs
 	run.Spec.Arguments = append(run.Spec.Arguments, object.Spec.Arguments...)
 	run.Spec.Arguments = append(run.Spec.Arguments, object.Status.Pinned.Defaults...)
 	run.Spec.Arguments = append(run.Spec.Arguments,

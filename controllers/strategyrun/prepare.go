@@ -15,6 +15,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/plan"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -28,10 +29,13 @@ const briefly = 250 * time.Millisecond
 const missingRetry = time.Minute
 
 // Prepare lets a run start when its strategy does, and takes over what it executes together with the intent to start it.
-func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Incarnation, next *process.Plan) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
-	plan.Variables = variables
+	next.Variables = variables
+	if err := k.place(run, next); err != nil {
+		return err
+	}
 	if started(run) {
 		return nil
 	}
@@ -41,12 +45,12 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Inca
 	case gate != nil && gate.Reason == v1alpha1.ReasonSkippedCircuitOpen:
 		run.Status.Outcome, run.Status.Pinned = v1alpha1.RunSkipped, pin(strategy)
 		run.Status.Pinned.Process = nil
-		plan.Blocked = gate
+		next.Blocked = gate
 	case gate != nil:
-		plan.Blocked = gate
-	case plan.Blocked != nil: // by the loop
+		next.Blocked = gate
+	case next.Blocked != nil: // by the loop
 	case blocked != nil:
-		plan.Blocked = blocked
+		next.Blocked = blocked
 	default:
 		run.Status.Pinned = pin(strategy)
 	}
@@ -63,6 +67,11 @@ func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Bl
 	if strategy.Spec.State == v1alpha1.StrategyDisabled {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonDisabled,
 			Message: fmt.Sprintf("Strategy %s is disabled; the run starts when its spec.state is Enabled.", name)}
+	}
+	if pinned := run.Spec.Program; pinned != "" && pinned != plan.Program(strategy) {
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonStrategyChanged,
+			Message: fmt.Sprintf("Strategy %s has another program than when the plan of this run began. Put that one back, "+
+				"or cancel the plan and create another.", name)}
 	}
 	breaker := strategy.Status.Breaker
 	if breaker == nil || strategy.Status.ObservedResetToken != strategy.Spec.ResetToken {
@@ -117,6 +126,7 @@ func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now t
 	if run.Status.Outcome == "" {
 		run.Status.Outcome = outcome(run, step)
 	}
+	k.collect(run, step)
 	if left := unrecorded(run, before, step, now); left > 0 {
 		before.Status.DeepCopyInto(&run.Status)
 		step.Events, step.Requeue = nil, left

@@ -154,6 +154,8 @@ type Step struct {
 	Action      Action
 	Incarnation int64
 	Requeue     time.Duration
+	// Ended is the process that was found to have ended, as far as it is known; the status has it no more.
+	Ended *v1alpha1.ProcessReference
 	// Released says that nothing of the object is left outside once Action is done, so that the finalizer may go.
 	Released bool
 	// Expires says since when the object is at rest without a process, for ttlSecondsAfterStopped; zero while it is not.

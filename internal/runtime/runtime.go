@@ -57,6 +57,9 @@ type Process struct {
 	Grace time.Duration
 	// Config is what a backend that holds more than a process needs beyond it: an lsp.Config as JSON for a language server. Others ignore it.
 	Config []byte
+	// Results asks for a place for results, and Inputs are files that the program finds there, by name; both need a Keeper. No secrets belong there.
+	Results bool
+	Inputs  map[string][]byte
 }
 
 // Terminal is the size of a terminal in characters.

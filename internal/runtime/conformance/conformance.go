@@ -36,6 +36,8 @@ type Features struct {
 	LogLimit int64
 	// Sockets: runtime.Inspector is implemented.
 	Sockets bool
+	// Results: runtime.Keeper is implemented.
+	Results bool
 }
 
 // Harness is one backend, empty, with which one test is done. What has to be cleaned up is registered with t.Cleanup by whoever makes it.
@@ -114,6 +116,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"waits for output", logs, waits},
 		{"bounds the log of a flood", flooded, flood},
 		{"finds the sockets of a tree", sockets, listeners},
+		{"keeps results over managers, until it forgets", keeps, results},
 		{"attaches to terminals", terminals, attach},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -131,6 +134,7 @@ func processes(h Harness) bool { return h.Processes }
 func logs(h Harness) bool      { return h.Processes && h.Logs }
 func flooded(h Harness) bool   { return h.Processes && h.Logs && h.LogLimit > 0 }
 func sockets(h Harness) bool   { return h.Processes && h.Sockets }
+func keeps(h Harness) bool     { return h.Processes && h.Results && h.Reopen != nil }
 func terminals(h Harness) bool { return h.Processes && h.Terminal }
 
 type suite struct {

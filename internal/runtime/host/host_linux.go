@@ -27,6 +27,7 @@ var (
 	_ runtime.Inspector = (*Host)(nil)
 	_ runtime.Logger    = (*Host)(nil)
 	_ runtime.Attacher  = (*Host)(nil)
+	_ runtime.Keeper    = (*Host)(nil)
 )
 
 // lockPatience is how long the lock of the state directory is tried to get.

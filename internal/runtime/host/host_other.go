@@ -19,6 +19,7 @@ type Host struct {
 	runtime.Logger
 	runtime.Attacher
 	runtime.Keyboard
+	runtime.Keeper
 }
 
 // New says what this system lacks.
