@@ -33,9 +33,9 @@ func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 	}
 	switch {
 	case config.Adopt == Never:
-		return taken("%s is there already and not Berth's; choose another name, end it (tmux -L %s kill-session -t %s), or allow its adoption", where, config.Socket, quote("="+config.Session))
+		return taken("%s is there already and not Berth's; choose another name, end it (tmux -L %s kill-session -t %s), or allow its adoption", where, config.Socket, target(config.Session))
 	case p == nil:
-		return taken("%s has no running program that could be adopted; end it (tmux -L %s kill-session -t %s) or choose another name", where, config.Socket, quote("="+config.Session))
+		return taken("%s has no running program that could be adopted; end it (tmux -L %s kill-session -t %s) or choose another name", where, config.Socket, target(config.Session))
 	case inside(s.server, p.id, p.pid):
 		return taken("%s is the one that berth itself runs in, and would end with it; run berth elsewhere or choose another session", where)
 	}

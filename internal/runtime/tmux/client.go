@@ -21,7 +21,7 @@ import (
 )
 
 // askTimeout is how long tmux may take to answer. It takes milliseconds unless its server is stopped or the machine is very busy.
-const askTimeout = 10 * time.Second
+const askTimeout = 5 * time.Second
 
 // errNoServer means: nobody serves that socket, so it has no sessions.
 var errNoServer = errors.New("no tmux server runs there")
@@ -155,3 +155,6 @@ func quote(word string) string {
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
+
+// target is how a person names exactly one session in a shell.
+func target(session string) string { return quote(literal("=" + session)) }

@@ -122,7 +122,7 @@ func CheckSessionName(name string) error {
 		switch {
 		case c == '.' || c == ':':
 			return fmt.Errorf("the session name %q holds %q, which tmux turns into an underscore; use another character", name, c)
-		case c == '#' || c == '\\' || !unicode.IsPrint(c):
+		case strings.ContainsRune(`#$\`, c) || !unicode.IsPrint(c):
 			return fmt.Errorf("the session name %q holds %q, which tmux does not take as it is; use another character", name, c)
 		}
 	}

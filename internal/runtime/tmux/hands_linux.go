@@ -118,7 +118,7 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 	if err != nil || rec == nil {
 		return ""
 	}
-	command := "tmux -L " + quote(rec.Socket) + " attach-session -t " + quote("="+rec.Session)
+	command := "tmux -L " + quote(rec.Socket) + " attach-session -t " + target(rec.Session)
 	if dir := os.Getenv("TMUX_TMPDIR"); dir != "" {
 		command = "TMUX_TMPDIR=" + quote(dir) + " " + command
 	}

@@ -77,7 +77,7 @@ func (c client) sessions(ctx context.Context) ([]Session, error) {
 		out, err = c.run(ctx, []string{"list-panes", "-a", "-F", listFormat()})
 		return err
 	})
-	if errors.Is(err, errNoServer) {
+	if errors.Is(err, errNoServer) || refused(err, "no current target") { // nobody serves it, or somebody without a session
 		return nil, nil
 	}
 	if err != nil {

@@ -108,6 +108,11 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 			return false, err
 		}
 	}
+	return r.claimAmong(ctx, p, config, rec, next)
+}
+
+// claimAmong looks at the sessions that are there, one UID after another.
+func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Config, rec, next *record) (adopted bool, err error) {
 	r.claiming.Lock()
 	defer r.claiming.Unlock()
 	all, err := r.client(config.Socket).sessions(ctx)
@@ -116,12 +121,11 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 	}
 	own, named := of(all, p.UID, r.install, config.Session)
 	switch {
-	case own != nil && config.Adopt != Never && own.window() == nil && own.program() != nil && (rec == nil || !rec.Made && !rec.Adopted):
-		return true, r.adopt(ctx, p, next, own) // marked by a manager that was lost before it could write it down
+	case own != nil && config.Adopt != Never && claimedHalf(own, rec):
+		return true, r.adopt(ctx, p, next, own)
+	case own != nil && config.Adopt == Required && !next.Made:
+		return false, missing(config)
 	case own != nil:
-		if config.Adopt == Required && !next.Made {
-			return false, missing(config)
-		}
 		return false, r.reuse(ctx, next, own)
 	case named != nil:
 		if err := r.mayAdopt(p.UID, config, named); err != nil {
@@ -136,6 +140,11 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 		err = taken("the tmux session %q on socket %s was made by somebody else just now", config.Session, config.Socket)
 	}
 	return false, err
+}
+
+// claimedHalf says that a session was marked by a manager that was lost before it could write down what it had adopted.
+func claimedHalf(own *Session, rec *record) bool {
+	return own.window() == nil && own.program() != nil && (rec == nil || !rec.Made && !rec.Adopted)
 }
 
 // Check says why a start would be refused now, as a *runtime.StartError; nil when it would not be. It changes nothing.

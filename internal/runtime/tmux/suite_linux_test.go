@@ -265,16 +265,16 @@ func (b *bench) see(uid types.UID, text string) {
 }
 
 // windowOf waits for the session with the window of a UID.
-func (b *bench) windowOf(uid types.UID) Session {
+func (b *bench) windowOf(uid types.UID) *Session {
 	b.Helper()
-	var found Session
+	var found *Session
 	b.Eventually(func(g Gomega) {
 		all, err := b.Sessions(b.ctx, "")
 		g.Expect(err).NotTo(HaveOccurred())
 		own, _ := of(all, uid, b.install, "")
 		g.Expect(own).NotTo(BeNil())
 		g.Expect(own.window()).NotTo(BeNil())
-		found = *own
+		found = own
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	return found
 }
