@@ -4,6 +4,8 @@
 package tmux
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -301,4 +303,58 @@ func TestAdoptedEndIsTold(t *testing.T) {
 	b.signal(theirs, unix.SIGKILL)
 	b.Eventually(b.woken).WithTimeout(patience).Should(Receive(Equal(uid)))
 	b.await(uid, 1, runtime.Exited)
+}
+
+// screen is what somebody who is attached sees.
+type screen struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (v *screen) Write(p []byte) (int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.text.Write(p)
+}
+
+func (v *screen) String() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.text.String()
+}
+
+func TestAttachToAdopted(t *testing.T) {
+	b := newBench(t)
+	b.foreign("agent", "terminal")
+	uid := b.adopt("agent")
+	b.see(uid, "ready")
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	in, keys := io.Pipe()
+	view, resize, ended := &screen{}, make(chan runtime.Terminal, 1), make(chan error, 1)
+	resize <- runtime.Terminal{Columns: 77, Rows: 22}
+	go func() { ended <- b.Attach(ctx, uid, in, view, resize) }()
+	b.Eventually(view.String).WithTimeout(patience).Should(ContainSubstring("ready"))
+	b.see(uid, "size 77x21") // tmux has a line of its own
+	resize <- runtime.Terminal{Columns: 88, Rows: 25}
+	b.see(uid, "size 88x24")
+	_, err := io.WriteString(keys, "hello\r")
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Eventually(view.String).WithTimeout(patience).Should(ContainSubstring("got <hello>"))
+	b.Expect(b.Sessions(b.ctx, "")).To(ConsistOf(HaveField("Attached", 1)))
+
+	idle, idleIn := io.Pipe()
+	stop, detach := context.WithCancel(b.ctx)
+	left, other := make(chan error, 1), &screen{}
+	go func() { left <- b.Attach(stop, uid, idle, other, nil) }()
+	b.Eventually(other.String).WithTimeout(patience).Should(ContainSubstring("hello"))
+	detach()
+	b.Eventually(left).WithTimeout(patience).Should(Receive(BeNil()))
+	b.Expect(idleIn.Close()).To(Succeed())
+
+	b.Expect(keys.Close()).To(Succeed())
+	b.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Running))
+	b.end(uid)
+	b.Expect(b.Attach(ctx, uid, idle, view, nil)).To(MatchError(runtime.ErrNotFound))
 }

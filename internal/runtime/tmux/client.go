@@ -56,6 +56,7 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Env = environment()
+	cmd.Dir = "/" // a server that it starts stays where it is
 	// A server that this call starts inherits nothing that would keep the pipes of the call open.
 	cmd.WaitDelay = time.Second
 	var out, said bytes.Buffer

@@ -6,7 +6,6 @@ package tmux
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"unicode/utf8"
@@ -123,16 +122,4 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 		command = "TMUX_TMPDIR=" + quote(dir) + " " + command
 	}
 	return command
-}
-
-// Attach implements runtime.Attacher. An adopted session is attached to with tmux itself, for its terminal is in there.
-func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
-	rec, err := r.read(uid)
-	if err != nil {
-		return err
-	}
-	if rec != nil && rec.Adopted {
-		return fmt.Errorf("session %s was adopted, and its terminal is held by tmux; attach with: %s: %w", rec.Session, r.AttachCommand(uid), runtime.ErrNoTerminal)
-	}
-	return r.host.Attach(ctx, uid, in, out, resize)
 }

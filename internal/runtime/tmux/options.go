@@ -66,6 +66,9 @@ func (o *Options) complete() error {
 	if o.Tmux, err = exec.LookPath(o.Tmux); err != nil {
 		return fmt.Errorf("the tmux runtime needs tmux; install it, or use another runtime: %w", err)
 	}
+	if o.Tmux, err = filepath.Abs(o.Tmux); err != nil {
+		return fmt.Errorf("the path of tmux: %w", err)
+	}
 	if o.Shim, err = findShim(o.Shim); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -78,11 +79,12 @@ func (r *Runtime) openWindow(ctx context.Context, rec *record, commands [][]stri
 
 // windowCommand is what follows the options of new-session and new-window.
 func (r *Runtime) windowCommand(rec *record) []string {
-	var args []string
-	if rec.Dir != "" {
-		args = append(args, "-c", format(rec.Dir)) // for what people open beside it
+	dir := rec.Dir
+	if dir == "" {
+		dir, _ = os.UserHomeDir()
 	}
-	return append(args, "--", r.options.Shim, shim.Window, r.host.Directory(rec.UID), rec.Name)
+	// The directory is for what people open beside it.
+	return append([]string{"-c", format(dir)}, "--", r.options.Shim, shim.Window, r.host.Directory(rec.UID), rec.Name)
 }
 
 // marks say whose a session is.
