@@ -5,6 +5,7 @@ package tmux
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -148,6 +149,9 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 	}
 	if err != nil {
 		return l.complain(err), nil, false
+	}
+	if next.Pane.PID == 0 {
+		return l.complain(errors.New("its window ended as soon as it was opened; does berth-shim run, and is it of this version?")), nil, false
 	}
 	l.trouble = ""
 	r.log.Info("The tmux session of a process was lost and is there again", "uid", l.uid, "session", rec.Session)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 func TestSessions(t *testing.T) {
@@ -86,6 +87,21 @@ func TestMarks(t *testing.T) {
 	b.Expect(b.all(uid)).To(BeEmpty())
 	b.Expect(b.Start(b.ctx, b.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))).To(Succeed())
 	b.Expect(identity(b.await(uid, 1, runtime.Running))).To(Equal(theirs))
+}
+
+// A session that was made and not yet marked when its maker was killed is no obstacle.
+func TestHalfMade(t *testing.T) {
+	b := newBench(t)
+	uid, other := newUID(), newUID()
+	for name, of := range map[string]types.UID{"agent": uid, "elsewhere": other} {
+		b.mustTmux("new-session", "-d", "-s", name, "--", b.options.Shim, shim.Window, b.machine.Directory(of), "name")
+	}
+	p := b.process(uid, 1, Config{Session: "agent"}, "terminal")
+	b.Expect(b.Check(b.ctx, p)).To(Succeed())
+	b.Expect(b.Start(b.ctx, p)).To(Succeed())
+	b.await(uid, 1, runtime.Running)
+	b.see(uid, "ready")
+	b.Expect(reasonOf(b.Start(b.ctx, b.process(newUID(), 1, Config{Session: "elsewhere"})))).To(Equal(ReasonSessionTaken), "of another")
 }
 
 // The session that Berth itself runs in is not adopted: it would end with it.

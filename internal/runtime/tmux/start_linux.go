@@ -4,8 +4,13 @@
 package tmux
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
@@ -108,8 +113,9 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 
 // claimAmong looks at the sessions that are there, one UID after another.
 func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Config, rec, next *record) (adopted bool, err error) {
-	r.claiming.Lock()
-	defer r.claiming.Unlock()
+	claiming := r.claiming(config.Socket)
+	claiming.Lock()
+	defer claiming.Unlock()
 	all, err := r.client(config.Socket).sessions(ctx)
 	if err != nil {
 		return false, err
@@ -122,6 +128,10 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 		return false, missing(config)
 	case own != nil:
 		return false, r.reuse(ctx, next, own)
+	case named != nil && r.halfMade(p.UID, named):
+		if err := r.guarded(ctx, config.Socket, named, named.UID, []string{"kill-session", "-t", named.ID}); err != nil {
+			return false, err
+		}
 	case named != nil:
 		if err := r.mayAdopt(p.UID, config, named); err != nil {
 			return false, err
@@ -142,6 +152,15 @@ func claimedHalf(own *Session, rec *record) bool {
 	return own.window() == nil && own.program() != nil && (rec == nil || !rec.Made && !rec.Adopted)
 }
 
+// halfMade says that a session without a mark holds nothing but a window on this UID: what made it was killed before tmux had done all of it.
+func (r *Runtime) halfMade(uid types.UID, s *Session) bool {
+	if s.UID != "" || len(s.panes) != 1 {
+		return false
+	}
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(s.panes[0].pid) + "/cmdline")
+	return err == nil && bytes.Contains(line, []byte("\x00"+shim.Window+"\x00"+r.host.Directory(uid)+"\x00"))
+}
+
 // Check says why a start would be refused now, as a *runtime.StartError; nil when it would not be. It changes nothing.
 func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 	config, err := parse(p, r.options.Socket)
@@ -158,7 +177,7 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 	}
 	own, named := of(all, p.UID, r.install, config.Session)
 	switch {
-	case own != nil || rec != nil && (rec.Made || rec.Adopted && rec.Exit == nil):
+	case own != nil || named != nil && r.halfMade(p.UID, named) || rec != nil && (rec.Made || rec.Adopted && rec.Exit == nil):
 		return nil
 	case named != nil:
 		return r.mayAdopt(p.UID, config, named)

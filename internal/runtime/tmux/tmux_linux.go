@@ -34,13 +34,11 @@ type Runtime struct {
 	end   context.CancelFunc
 	loops sync.WaitGroup
 
-	// claiming makes adoptions one after another: between a look at a session and its record there is none that another could see.
-	claiming sync.Mutex
-
 	mu     sync.Mutex
 	closed bool
 	wake   func(types.UID)
 	links  map[types.UID]*link
+	claims map[string]*sync.Mutex
 }
 
 var (
@@ -62,7 +60,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	sum := sha256.Sum256([]byte(options.Dir))
 	r := &Runtime{
 		Inspector: host, host: host, options: options, install: hex.EncodeToString(sum[:6]), boot: boot, log: options.Logger, wake: options.Wake,
-		links: map[types.UID]*link{},
+		links: map[types.UID]*link{}, claims: map[string]*sync.Mutex{},
 	}
 	r.life, r.end = context.WithCancel(context.Background())
 	if err := r.adoptAll(); err != nil {
@@ -200,6 +198,18 @@ func (r *Runtime) link(uid types.UID) *link {
 		r.links[uid] = l
 	}
 	return l
+}
+
+// claiming makes adoptions on a socket one after another: between a look at a session and its record there is nothing that another could see.
+func (r *Runtime) claiming(socket string) *sync.Mutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.claims[socket]
+	if m == nil {
+		m = &sync.Mutex{}
+		r.claims[socket] = m
+	}
+	return m
 }
 
 // newest gives the newest incarnation that the host knows of a UID, or nil.
