@@ -137,8 +137,8 @@ func (h *Host) Send(ctx context.Context, uid types.UID, input []byte) error {
 	sent := make(chan error, 1)
 	go func() {
 		_, err := client.Write(input)
-		if half, ok := client.Conn.(interface{ CloseWrite() error }); ok && err == nil {
-			err = half.CloseWrite()
+		if half, ok := client.Conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite() // fails when the process has just ended, of what was typed perhaps
 		}
 		sent <- err
 	}()

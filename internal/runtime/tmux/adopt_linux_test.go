@@ -73,6 +73,8 @@ func TestAdopt(t *testing.T) {
 		b.Expect(b.Kill(b.ctx, uid, other)).To(Succeed())
 	}
 	b.lives(theirs)
+	place, _ := b.Place(uid)
+	b.Expect(place.Adopted).To(BeTrue())
 
 	b.see(uid, "ready")
 	b.Expect(b.SendKeys(b.ctx, uid, "Enter; C-c -x 'größe';", true)).To(Succeed())

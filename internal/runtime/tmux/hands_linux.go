@@ -111,6 +111,15 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (string, error) {
 	return out, nil
 }
 
+// Place says where the session of a UID was made or adopted; false when there is none.
+func (r *Runtime) Place(uid types.UID) (Place, bool) {
+	rec, err := r.read(uid)
+	if err != nil || rec == nil {
+		return Place{}, false
+	}
+	return Place{Socket: rec.Socket, Session: rec.Session, ID: rec.SessionID, Adopted: rec.Adopted}, true
+}
+
 // AttachCommand is what a person pastes into a shell to look at the session; empty when there is none.
 func (r *Runtime) AttachCommand(uid types.UID) string {
 	rec, err := r.read(uid)

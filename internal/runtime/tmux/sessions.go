@@ -42,6 +42,14 @@ type Session struct {
 	server  serverOf
 }
 
+// Place is where the session of a UID is.
+type Place struct {
+	// Socket and Session are what people name it by; ID is tmux's own name, such as $3, empty while no session was made.
+	Socket, Session, ID string
+	// Adopted says that the session was there before, and that the incarnation is the program in it.
+	Adopted bool
+}
+
 type pane struct {
 	id     string // such as %5
 	pid    int

@@ -128,11 +128,7 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 		return false, missing(config)
 	case own != nil:
 		return false, r.reuse(ctx, next, own)
-	case named != nil && r.halfMade(p.UID, named):
-		if err := r.guarded(ctx, config.Socket, named, named.UID, []string{"kill-session", "-t", named.ID}); err != nil {
-			return false, err
-		}
-	case named != nil:
+	case named != nil && !r.halfMade(p.UID, named):
 		if err := r.mayAdopt(p.UID, config, named); err != nil {
 			return false, err
 		}
@@ -140,11 +136,21 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 	case config.Adopt == Required:
 		return false, missing(config)
 	}
-	err = r.makeSession(ctx, next)
-	if refused(err, "duplicate session") {
-		err = taken("the tmux session %q on socket %s was made by somebody else just now", config.Session, config.Socket)
+	return false, r.replace(ctx, config, next, named)
+}
+
+// replace makes a session, in the place of one that was half made.
+func (r *Runtime) replace(ctx context.Context, config Config, next *record, half *Session) error {
+	if half != nil {
+		if err := r.guarded(ctx, config.Socket, half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {
+			return err
+		}
 	}
-	return false, err
+	err := r.makeSession(ctx, next)
+	if refused(err, "duplicate session") {
+		return taken("the tmux session %q on socket %s was made by somebody else just now", config.Session, config.Socket)
+	}
+	return err
 }
 
 // claimedHalf says that a session was marked by a manager that was lost before it could write down what it had adopted.

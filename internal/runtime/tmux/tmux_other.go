@@ -65,3 +65,6 @@ func (r *Runtime) Capture(context.Context, types.UID) (string, error) { return "
 
 // AttachCommand is empty.
 func (r *Runtime) AttachCommand(types.UID) string { return "" }
+
+// Place knows of none.
+func (r *Runtime) Place(types.UID) (Place, bool) { return Place{}, false }

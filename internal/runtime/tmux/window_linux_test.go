@@ -61,6 +61,9 @@ func TestWindow(t *testing.T) {
 	b.Expect(b.sessionNames()).To(ConsistOf("agent"))
 	b.Expect(b.mustTmux("show-options", "-v", "-t", "=agent:", markIncarnation)).To(Equal("2"))
 
+	place, found := b.Place(uid)
+	b.Expect(found).To(BeTrue())
+	b.Expect(place).To(Equal(Place{Socket: b.socket, Session: "agent", ID: s.ID}))
 	command := b.AttachCommand(uid)
 	b.Expect(command).To(HaveSuffix("tmux -L " + b.socket + " attach-session -t '=agent'"))
 	b.end(uid)
