@@ -136,3 +136,34 @@ func forward(ctx context.Context, client *shim.Client, writer <-chan func() erro
 		}
 	}
 }
+
+// Send types into the terminal of a UID, and returns when all of it is in the terminal: bytes as they are, so Enter is a carriage return.
+// ErrNotFound when nothing runs, ErrNoTerminal when it runs without a terminal.
+func (h *Host) Send(ctx context.Context, uid types.UID, input []byte) error {
+	client, err := h.attach(uid)
+	if err != nil {
+		return fmt.Errorf("type into %s: %w", uid, err)
+	}
+	defer func() { _ = client.Conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = client.Conn.Close() })
+	defer stop()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := client.Write(input)
+		if half, ok := client.Conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite() // fails when the process has just ended, of what was typed perhaps
+		}
+		sent <- err
+	}()
+	// The shim ends the conversation when it has passed on all that came; until then its output has to be taken.
+	_, _ = io.Copy(io.Discard, client.Conn)
+	_ = client.Conn.Close()
+	err = <-sent
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("type into %s: %w", uid, err)
+	}
+	return nil
+}

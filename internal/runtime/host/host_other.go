@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -41,3 +43,9 @@ func (h *Host) Close() error { return nil }
 
 // Containment is empty: nothing can be contained.
 func (h *Host) Containment() string { return "" }
+
+// Directory is empty: there are no files.
+func (h *Host) Directory(types.UID) string { return "" }
+
+// Send finds nothing that runs.
+func (h *Host) Send(context.Context, types.UID, []byte) error { return runtime.ErrNotFound }
