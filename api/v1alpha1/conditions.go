@@ -180,6 +180,8 @@ const (
 	ReasonSessionTaken = "SessionTaken"
 	// ReasonNothingToAdopt: spec.adoption is Required, and what is to be adopted is not there.
 	ReasonNothingToAdopt = "NothingToAdopt"
+	// ReasonInvalidSession: tmux takes no session of that name, or on that socket.
+	ReasonInvalidSession = "InvalidSession"
 	// ReasonAdopted: what runs was there before and was taken over.
 	ReasonAdopted = "Adopted"
 	// ReasonNotAdopted: what runs was started by Berth, or nothing runs.

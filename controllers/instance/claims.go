@@ -5,6 +5,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // IndexPlace is the field index that finds Instances by the session or container that they claim.
@@ -51,6 +53,29 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 		Reason:   v1alpha1.ReasonSessionClaimed,
 		Message:  fmt.Sprintf("%s belongs to Instance %s, which claimed it first; stop or delete that one, or name another", named(thing), first.Key),
 		Retry:    conflictRetry,
+	}
+	return nil
+}
+
+// check blocks an Instance whose start the backend would refuse: somebody else has a session of that name, or there is nothing to adopt.
+func (k *Kind) check(ctx context.Context, object process.Object, plan *process.Plan) error {
+	checker, checks := k.Runtime(object).(runtime.Checker)
+	if !checks || plan.Blocked != nil {
+		return nil
+	}
+	err := checker.Check(ctx, plan.Process)
+	var refused *runtime.StartError
+	if errors.As(err, &refused) {
+		plan.Blocked = &lifecycle.Blocked{
+			Conflict: refused.Reason == v1alpha1.ReasonSessionTaken || refused.Reason == v1alpha1.ReasonSessionClaimed,
+			Reason:   refused.Reason,
+			Message:  refused.Message,
+			Retry:    conflictRetry,
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask whether it can be started: %w", err)
 	}
 	return nil
 }

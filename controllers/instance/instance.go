@@ -43,6 +43,12 @@ type Backends interface {
 	For(v1alpha1.RuntimeType) runtime.Runtime
 }
 
+// windows is a backend whose sessions people may look at while nothing runs in them.
+type windows interface {
+	// Keep says whether the session stays between two incarnations.
+	Keep(uid types.UID, keep bool)
+}
+
 // Kind is the kind Instance.
 type Kind struct {
 	client   client.Client
@@ -103,7 +109,7 @@ func (*Kind) Orphans(object process.Object, current runtime.Incarnation) bool {
 }
 
 // Prepare gives the process its terminal and its place. The size of a terminal is no part of the fingerprint: whoever attaches changes it anyway.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runtime.Incarnation, plan *process.Plan) error {
 	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	plan.Process.Terminal = &runtime.Terminal{
 		Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns),
@@ -116,7 +122,10 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *runtime.In
 		return err
 	}
 	plan.Process.Config = config
-	return k.settle(ctx, instance, plan)
+	if err := k.settle(ctx, instance, plan); err != nil || current != nil {
+		return err
+	}
+	return k.check(ctx, object, plan)
 }
 
 // Look says how to attach. A session that runs is ready: there is nothing to ask.
@@ -139,6 +148,9 @@ func (k *Kind) show(object process.Object, adopted bool) {
 		process.SetCondition(object, k.clock.Now(), v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "It was there before and was taken over.")
 	} else {
 		process.SetCondition(object, k.clock.Now(), v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
+	}
+	if kept, are := k.Runtime(object).(windows); are {
+		kept.Keep(instance.UID, wants(instance))
 	}
 	if !wants(instance) && !live(instance) {
 		k.reserved.Release(instance.UID)

@@ -37,7 +37,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 		return nil
 	}
 	var variables []variable
-	blocked, err := r.disabled(), error(nil)
+	blocked, err := disabled(v.runtime), error(nil)
 	if blocked == nil { // nobody needs the values otherwise
 		if variables, blocked, err = r.resolve(ctx, v.object); err != nil {
 			return err
@@ -58,9 +58,9 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// disabled is why this manager starts nothing, or nil when it does.
-func (r *Reconciler) disabled() *lifecycle.Blocked {
-	off, is := r.Runtime.(runtime.Disabled)
+// disabled is why this manager starts nothing there, or nil when it does.
+func disabled(backend runtime.Runtime) *lifecycle.Blocked {
+	off, is := backend.(runtime.Disabled)
 	if !is {
 		return nil
 	}

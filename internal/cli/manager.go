@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
@@ -23,9 +24,12 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/none"
+	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/internal/runtime/union"
 )
 
 // runtimeOptions say where the processes of this machine are kept.
@@ -34,16 +38,22 @@ type runtimeOptions struct {
 	log                 logr.Logger
 }
 
-// machine is this machine as a runtime, with the language servers on it.
+// machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
 type machine struct {
-	*host.Host
+	*union.Union
+	host    *host.Host
+	tmux    *tmux.Runtime // nil without tmux
 	servers *langserver.Runtime
 }
 
-// Close lets go of both, and leaves what runs alone.
+// Close lets go of all of them, and leaves what runs alone.
 func (m *machine) Close() error {
+	m.Union.Close()
 	m.servers.Close()
-	return m.Host.Close()
+	if m.tmux != nil {
+		m.tmux.Close()
+	}
+	return m.host.Close()
 }
 
 // LanguageServers gives the runtime of those.
@@ -62,7 +72,29 @@ func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
-	return &machine{opened, servers}, nil
+	m := &machine{host: opened, servers: servers}
+	sessions, err := m.openTmux(opts)
+	if err != nil {
+		servers.Close()
+		return nil, errors.Join(err, opened.Close())
+	}
+	m.Union = union.New(opened, opts.log.WithName("runtimes"), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: sessions})
+	return m, nil
+}
+
+// openTmux opens the backend of tmux sessions. Where there is no tmux, objects that want one say so.
+func (m *machine) openTmux(opts runtimeOptions) (runtime.Runtime, error) {
+	opened, err := tmux.New(m.host, tmux.Options{
+		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
+	})
+	switch {
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported):
+		return none.Without{Runtime: m.host, Why: err.Error()}, nil
+	case err != nil:
+		return nil, err
+	}
+	m.tmux = opened
+	return opened, nil
 }
 
 // managerFlags are those of berth manager.

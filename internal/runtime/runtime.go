@@ -213,6 +213,12 @@ type Releaser interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
+// Checker is implemented by backends that can say beforehand that a start would be refused.
+type Checker interface {
+	// Check gives the *StartError that Start would, nil when it would start, or an error when that can't be told. It changes nothing.
+	Check(ctx context.Context, p Process) error
+}
+
 // Keyboard is implemented by backends whose processes can have a terminal.
 type Keyboard interface {
 	// Type writes bytes into the terminal of what runs, as if somebody had typed them; 0x03 is Ctrl-C. ErrNoTerminal and ErrNotFound as for Attach.

@@ -46,19 +46,6 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 	return nil
 }
 
-// Type implements runtime.Keyboard.
-func (h *Host) Type(_ context.Context, uid types.UID, input []byte) error {
-	client, err := h.attach(uid)
-	if err != nil {
-		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
-	}
-	defer func() { _ = client.Conn.Close() }()
-	if _, err := client.Write(input); err != nil {
-		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
-	}
-	return nil
-}
-
 func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	e, err := h.acquire(uid)
 	if err != nil {
@@ -137,9 +124,8 @@ func forward(ctx context.Context, client *shim.Client, writer <-chan func() erro
 	}
 }
 
-// Send types into the terminal of a UID, and returns when all of it is in the terminal: bytes as they are, so Enter is a carriage return.
-// ErrNotFound when nothing runs, ErrNoTerminal when it runs without a terminal.
-func (h *Host) Send(ctx context.Context, uid types.UID, input []byte) error {
+// Type implements runtime.Keyboard. It returns when all of it is in the terminal.
+func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 	client, err := h.attach(uid)
 	if err != nil {
 		return fmt.Errorf("type into %s: %w", uid, err)

@@ -25,7 +25,7 @@ func TestSend(t *testing.T) {
 	want := ""
 	for i := range 20 {
 		text := fmt.Sprintf("%d%s", i, strings.Repeat("x", 1000))
-		b.Expect(b.Send(b.ctx, "agent", []byte(text+"\r"))).To(Succeed())
+		b.Expect(b.Type(b.ctx, "agent", []byte(text+"\r"))).To(Succeed())
 		want = "got <" + text + ">"
 	}
 	log, err := b.OpenLog(b.ctx, "agent")
@@ -43,6 +43,6 @@ func TestSend(t *testing.T) {
 
 	b.start("plain", "sleep")
 	b.await("plain", runtime.Running)
-	b.Expect(b.Send(b.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
-	b.Expect(b.Send(b.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
+	b.Expect(b.Type(b.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
+	b.Expect(b.Type(b.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
 }

@@ -32,6 +32,19 @@ var (
 // New gives the runtime.
 func New() *Runtime { return &Runtime{events: make(chan types.UID)} }
 
+// Without is a runtime of which one thing is missing: it starts nothing, and still ends what was started before.
+type Without struct {
+	runtime.Runtime
+	// Why is what people read at their objects.
+	Why string
+}
+
+// Disabled says why nothing is started.
+func (w Without) Disabled() string { return w.Why }
+
+// Start fails; it is not called for objects that were refused.
+func (w Without) Start(context.Context, runtime.Process) error { return errors.New(w.Why) }
+
 // Disabled says why nothing is started.
 func (*Runtime) Disabled() string { return message }
 

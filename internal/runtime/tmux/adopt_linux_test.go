@@ -77,11 +77,11 @@ func TestAdopt(t *testing.T) {
 	b.Expect(place.Adopted).To(BeTrue())
 
 	b.see(uid, "ready")
-	b.Expect(b.SendKeys(b.ctx, uid, "Enter; C-c -x 'größe';", true)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("Enter; C-c -x 'größe';\r"))).To(Succeed())
 	b.see(uid, "got <Enter; C-c -x 'größe';>")
 	long := strings.Repeat("é", 1900) // a terminal in line mode takes 4095 bytes
-	b.Expect(b.SendKeys(b.ctx, uid, long, false)).To(Succeed())
-	b.Expect(b.SendKeys(b.ctx, uid, "", true)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte(long))).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("\r"))).To(Succeed())
 	b.see(uid, "é>")
 
 	// A new manager knows it still.
@@ -232,7 +232,7 @@ func TestAdoptedWithOtherPanes(t *testing.T) {
 	b.mustTmux("split-window", "-d", "-t", "=agent:", "sleep 1000")
 	uid := b.adopt("agent")
 	b.Expect(identity(b.observe(uid))).To(Equal(leader), "the oldest pane")
-	b.Expect(b.Interrupt(b.ctx, uid)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("\x03"))).To(Succeed())
 	b.await(uid, 1, runtime.Exited)
 	b.isGone(leader)
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent", Adopt: IfExists}, "terminal"))).To(Succeed())

@@ -34,7 +34,7 @@ const (
 	// ReasonSessionTaken: the session is somebody else's. It is a conflict, and worth another look later.
 	ReasonSessionTaken = "SessionTaken"
 	// ReasonSessionMissing: there is no session to adopt, and it was required.
-	ReasonSessionMissing = "SessionMissing"
+	ReasonSessionMissing = "NothingToAdopt"
 	// ReasonInvalidSession: the configuration cannot work, whatever happens outside.
 	ReasonInvalidSession = "InvalidSession"
 )

@@ -18,34 +18,21 @@ import (
 // pieceLength is how much is sent to tmux at once, in bytes: a message to its server holds 16 KiB.
 const pieceLength = 4 << 10
 
-// SendKeys types text into the terminal of a UID, as it is: nothing in it is taken for the name of a key. With enter the Enter key follows.
-// ErrNotFound when nothing runs, ErrNoTerminal when it runs without one.
-func (r *Runtime) SendKeys(ctx context.Context, uid types.UID, text string, enter bool) error {
-	if enter {
-		text += "\r"
-	}
-	return r.send(ctx, uid, text)
-}
-
-// Interrupt presses Ctrl-C in the terminal of a UID.
-func (r *Runtime) Interrupt(ctx context.Context, uid types.UID) error {
-	return r.send(ctx, uid, "\x03")
-}
-
-func (r *Runtime) send(ctx context.Context, uid types.UID, text string) error {
+// Type implements runtime.Keyboard: nothing in the input is taken for the name of a key.
+func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	rec, err := r.read(uid)
 	if err != nil {
 		return err
 	}
 	if rec == nil || !rec.Adopted {
-		return r.host.Send(ctx, uid, []byte(text))
+		return r.host.Type(ctx, uid, input)
 	}
 	l := r.acquire(uid)
 	defer l.acting.Unlock()
 	if err := l.living(ctx, rec); err != nil {
 		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
-	for _, command := range keyCommands(rec.PaneID, text) {
+	for _, command := range keyCommands(rec.PaneID, string(input)) {
 		if _, err := r.client(rec.Socket).run(ctx, command); err != nil {
 			return fmt.Errorf("type into session %s: %w", rec.Session, err)
 		}

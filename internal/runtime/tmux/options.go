@@ -4,7 +4,6 @@
 package tmux
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,10 +22,9 @@ type Host interface {
 	runtime.Inspector
 	runtime.Logger
 	runtime.Attacher
+	runtime.Keyboard
 	// Directory is where the shim of a UID has its socket.
 	Directory(uid types.UID) string
-	// Send types into the terminal of a UID.
-	Send(ctx context.Context, uid types.UID, input []byte) error
 }
 
 // Options say where the backend keeps what it knows, and with what it works.

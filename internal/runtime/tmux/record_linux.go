@@ -106,7 +106,7 @@ func (rec *record) tree() shim.Tree {
 func (rec *record) incarnation(phase runtime.Phase) runtime.Incarnation {
 	node, _ := os.Hostname()
 	return runtime.Incarnation{
-		UID: rec.UID, Number: rec.Incarnation, Name: rec.Name, Phase: phase, Node: node, PID: int64(rec.Pane.PID), StartTicks: int64(rec.Pane.Ticks),
+		UID: rec.UID, Number: rec.Incarnation, Name: rec.Name, Phase: phase, Adopted: true, Node: node, PID: int64(rec.Pane.PID), StartTicks: int64(rec.Pane.Ticks),
 		BootID: rec.BootID, StartedAt: rec.StartedAt, StopSent: rec.StopSent, Exit: exitOf(rec.Exit), LeaderExit: exitOf(rec.LeaderExit),
 	}
 }

@@ -46,6 +46,8 @@ var (
 	_ runtime.Inspector = (*Runtime)(nil)
 	_ runtime.Logger    = (*Runtime)(nil)
 	_ runtime.Attacher  = (*Runtime)(nil)
+	_ runtime.Keyboard  = (*Runtime)(nil)
+	_ runtime.Releaser  = (*Runtime)(nil)
 )
 
 // New finds the sessions that it knows of, and looks after their windows from then on. An error that wraps exec.ErrNotFound says that tmux is missing.

@@ -54,11 +54,8 @@ func (r *Runtime) Sessions(context.Context, string) ([]Session, error) { return 
 // Release says what this system lacks.
 func (r *Runtime) Release(context.Context, types.UID) error { return errSystem }
 
-// SendKeys says what this system lacks.
-func (r *Runtime) SendKeys(context.Context, types.UID, string, bool) error { return errSystem }
-
-// Interrupt says what this system lacks.
-func (r *Runtime) Interrupt(context.Context, types.UID) error { return errSystem }
+// Type says what this system lacks.
+func (r *Runtime) Type(context.Context, types.UID, []byte) error { return errSystem }
 
 // Capture says what this system lacks.
 func (r *Runtime) Capture(context.Context, types.UID) (string, error) { return "", errSystem }

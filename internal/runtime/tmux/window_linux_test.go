@@ -39,7 +39,7 @@ func TestWindow(t *testing.T) {
 	b.Expect(s.UID).To(Equal(uid))
 	b.see(uid, "size 100x33")
 
-	b.Expect(b.SendKeys(b.ctx, uid, "by berth; 100% $(x) Enter", true)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("by berth; 100% $(x) Enter\r"))).To(Succeed())
 	b.see(uid, "got <by berth; 100% $(x) Enter>")
 	b.mustTmux("send-keys", "-t", "=agent:", "-l", "by tmux")
 	b.mustTmux("send-keys", "-t", "=agent:", "Enter")
@@ -47,7 +47,7 @@ func TestWindow(t *testing.T) {
 	b.mustTmux("resize-window", "-t", "=agent:", "-x", "70", "-y", "20")
 	b.see(uid, "size 70x20")
 
-	b.Expect(b.Interrupt(b.ctx, uid)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("\x03"))).To(Succeed())
 	ended := b.await(uid, 1, runtime.Exited)
 	b.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
 	b.see(uid, "incarnation 1 was ended by SIGINT")
@@ -55,7 +55,7 @@ func TestWindow(t *testing.T) {
 	// The next incarnation comes in the same window.
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
 	b.await(uid, 2, runtime.Running)
-	b.Expect(b.SendKeys(b.ctx, uid, "again", true)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("again\r"))).To(Succeed())
 	b.see(uid, "got <again>")
 	b.Expect(b.windowOf(uid).PanePID).To(Equal(s.PanePID))
 	b.Expect(b.sessionNames()).To(ConsistOf("agent"))
@@ -86,7 +86,7 @@ func TestServerKilled(t *testing.T) {
 	b.Expect(b.server()).NotTo(Equal(old))
 	b.Expect(b.sessionNames()).To(ConsistOf("one", "two"))
 	b.see(uid, "ready") // what was said before is shown again
-	b.Expect(b.SendKeys(b.ctx, uid, "hello", true)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("hello\r"))).To(Succeed())
 	b.see(uid, "got <hello>")
 	b.Expect(b.observe(uid)).To(Equal(before))
 }
@@ -268,7 +268,7 @@ func TestKeep(t *testing.T) {
 	uid := b.start(Config{Session: "agent"}, "terminal")
 	b.windowOf(uid)
 	b.Keep(uid, false)
-	b.Expect(b.SendKeys(b.ctx, uid, "still here", true)).To(Succeed())
+	b.Expect(b.Type(b.ctx, uid, []byte("still here\r"))).To(Succeed())
 	b.see(uid, "got <still here>")
 	b.end(uid)
 	b.noSession(uid)

@@ -70,6 +70,15 @@ func (u *Union) For(kind v1alpha1.RuntimeType) runtime.Runtime {
 	return u.base
 }
 
+// OnChange sets who is told the UIDs that something happened to in backends that tell besides Events. It must not block.
+func (u *Union) OnChange(wake func(types.UID)) {
+	for _, backend := range u.all() {
+		if telling, tells := backend.(interface{ OnChange(func(types.UID)) }); tells {
+			telling.OnChange(wake)
+		}
+	}
+}
+
 // Events implements runtime.Runtime with those of all.
 func (u *Union) Events() <-chan types.UID { return u.events }
 
