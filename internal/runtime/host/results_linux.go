@@ -21,18 +21,15 @@ import (
 
 // What is in the directory of a UID beside the files of its shim, once it was started with a place for results.
 const (
-	resultsName   = "results"
-	inputsName    = "inputs"
 	fileName      = "result"
 	artifactsName = "artifacts"
+	inputsName    = "inputs"
 )
 
 // Place implements runtime.Keeper.
 func (h *Host) Place(uid types.UID) runtime.Place {
-	results := filepath.Join(h.dir(uid), resultsName)
-	return runtime.Place{
-		File: filepath.Join(results, fileName), Artifacts: filepath.Join(results, artifactsName), Inputs: filepath.Join(h.dir(uid), inputsName),
-	}
+	dir := h.dir(uid)
+	return runtime.Place{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
 }
 
 // preparePlace makes the place for results, and puts there what the program is given.
@@ -61,22 +58,15 @@ func (h *Host) preparePlace(p runtime.Process) error {
 
 // Results implements runtime.Keeper. The program can have put anything there: links are not followed, and nothing but an ordinary file is read.
 func (h *Host) Results(uid types.UID) runtime.Results {
-	folder, err := unix.Open(filepath.Join(h.dir(uid), resultsName), unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return runtime.Results{}
-	case err != nil:
-		return runtime.Results{Problem: fmt.Sprintf("The folder of the result file cannot be opened: %v.", err)}
-	}
-	defer func() { _ = unix.Close(folder) }()
-	found := resultFile(folder)
-	found.Artifacts = holdsSomething(folder)
+	place := h.Place(uid)
+	found := resultFile(place.File)
+	found.Artifacts = holdsSomething(place.Artifacts)
 	return found
 }
 
 // resultFile reads the result file.
-func resultFile(folder int) (found runtime.Results) {
-	fd, err := unix.Openat(folder, fileName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+func resultFile(path string) (found runtime.Results) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return found
 	}
@@ -92,7 +82,7 @@ func resultFile(folder int) (found runtime.Results) {
 	if err != nil {
 		return found
 	}
-	file := os.NewFile(uintptr(fd), fileName)
+	file := os.NewFile(uintptr(fd), path)
 	defer func() { _ = file.Close() }()
 	take(file, &found)
 	return found
@@ -127,12 +117,12 @@ func take(file *os.File, found *runtime.Results) {
 }
 
 // holdsSomething says whether an artifact is there.
-func holdsSomething(folder int) bool {
-	fd, err := unix.Openat(folder, artifactsName, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func holdsSomething(path string) bool {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
-	artifacts := os.NewFile(uintptr(fd), artifactsName)
+	artifacts := os.NewFile(uintptr(fd), path)
 	defer func() { _ = artifacts.Close() }()
 	names, _ := artifacts.Readdirnames(1) // an end that is found at once is an error too
 	return len(names) > 0
