@@ -190,7 +190,7 @@ func unseen(message string) *shim.Exit {
 
 // rest is for a program that has ended: what it left behind has to end as well before it counts as ended.
 func (l *link) rest(rec *record, exit *shim.Exit) runtime.Incarnation {
-	members, err := rec.tree().Members()
+	members, err := l.members(rec)
 	if err != nil {
 		return unknown(rec, "what it left behind cannot be looked at: %v", err)
 	}
@@ -207,6 +207,28 @@ func (l *link) rest(rec *record, exit *shim.Exit) runtime.Incarnation {
 		}
 	}
 	return rec.incarnation(runtime.Running)
+}
+
+// members gives the processes of an adopted tree that live, also those that are about to end and have lost their environment already. The caller
+// holds the link.
+func (l *link) members(rec *record) ([]shim.Process, error) {
+	found, err := rec.tree().Members()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range l.met {
+		if slices.Contains(found, p) {
+			continue
+		}
+		switch alive, err := lives(p); {
+		case err != nil:
+			return nil, err
+		case alive:
+			found = append(found, p)
+		}
+	}
+	l.met = found
+	return found, nil
 }
 
 // settle writes the last word down, so that it is the same ever after.

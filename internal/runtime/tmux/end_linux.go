@@ -88,6 +88,9 @@ func (l *link) stop(rec *record) error {
 	if !known {
 		signal = unix.SIGTERM
 	}
+	if _, err := l.members(rec); err != nil {
+		return err
+	}
 	if err := rec.tree().Signal(signal); err != nil {
 		return err
 	}
@@ -103,7 +106,7 @@ func (l *link) kill(ctx context.Context, rec *record) error {
 	if err := l.runtime.write(rec); err != nil {
 		return err
 	}
-	if err := rec.tree().Kill(); err != nil {
+	if err := l.killAll(rec); err != nil {
 		return err
 	}
 	if server, err := lives(rec.Server); err != nil || !server {
@@ -111,6 +114,32 @@ func (l *link) kill(ctx context.Context, rec *record) error {
 	}
 	s := &Session{ID: rec.SessionID, server: serverOf{pid: rec.Server.PID}}
 	return l.runtime.guarded(ctx, rec.Socket, s, rec.UID, []string{"kill-session", "-t", s.ID})
+}
+
+// killAll kills the tree of an adopted program, also what was of it before and has hidden since.
+func (l *link) killAll(rec *record) error {
+	members, err := l.members(rec)
+	if err != nil {
+		return err
+	}
+	if err := rec.tree().Kill(); err != nil {
+		return err
+	}
+	for _, p := range members {
+		fd, err := shim.Open(p)
+		if errors.Is(err, shim.ErrGone) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		_ = unix.Close(fd)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", p.PID, err)
+		}
+	}
+	return nil
 }
 
 // Forget implements runtime.Runtime. The session goes with the last trace if Berth made it; an adopted one only loses its mark.

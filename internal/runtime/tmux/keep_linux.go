@@ -208,7 +208,7 @@ func (l *link) sweep(rec *record) {
 	var err error
 	switch {
 	case rec.KillSent || !l.swept.IsZero() && time.Since(l.swept) > leftoverGrace:
-		err = rec.tree().Kill()
+		err = l.killAll(rec)
 	case l.swept.IsZero():
 		l.swept = time.Now()
 		err = rec.tree().Signal(unix.SIGTERM)

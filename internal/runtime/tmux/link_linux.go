@@ -27,7 +27,8 @@ type link struct {
 	gone    bool // forgotten; get another one
 	opened  time.Time
 	tries   int
-	swept   time.Time // when what was left behind was asked to end
+	met     []shim.Process // of an adopted tree, when it was looked at last
+	swept   time.Time      // when what was left behind was asked to end
 	phase   runtime.Phase
 	trouble string // that was logged last
 

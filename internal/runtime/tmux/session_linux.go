@@ -63,7 +63,9 @@ func (r *Runtime) openWindow(ctx context.Context, rec *record, commands [][]stri
 	var out string
 	// new-session starts a server where none is; one that is about to end has to be gone first.
 	err := c.persist(ctx, func() (err error) {
-		out, err = c.run(ctx, commands...)
+		if out, err = c.run(ctx, commands...); errors.Is(err, errNoServer) && commands[0][0] == "new-session" {
+			err = errLeaving // it would have been started, had none been there when it was looked for
+		}
 		return err
 	})
 	if err != nil {

@@ -26,15 +26,20 @@ func TestSessions(t *testing.T) {
 	b.foreign("agent")
 	b.mustTmux("split-window", "-d", "-t", "=agent:", "sleep 1000")
 	uid := b.adopt("agent")
-	all, err := b.Sessions(b.ctx, b.socket)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(all).To(HaveLen(2))
+	var all []Session
+	b.Eventually(func(g Gomega) {
+		var err error
+		all, err = b.Sessions(b.ctx, b.socket)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(all).To(HaveLen(2))
+		g.Expect(all[0].Command).To(Equal("workload"), "once it is executed")
+	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.Expect(all[0]).To(And(HaveField("ID", "$0"), HaveField("Name", "has space"), HaveField("UID", types.UID("")), HaveField("Command", "workload"),
 		HaveField("PanePID", int64(theirs.PID)), HaveField("Attached", 0)))
 	b.Expect(all[0].Created).To(BeTemporally("~", time.Now(), patience))
 	b.Expect(all[0].Activity).To(BeTemporally(">=", all[0].Created))
 	b.Expect(all[1]).To(And(HaveField("ID", "$1"), HaveField("UID", uid), HaveField("PanePID", b.observe(uid).PID)))
-	_, err = b.Sessions(b.ctx, "../elsewhere")
+	_, err := b.Sessions(b.ctx, "../elsewhere")
 	b.Expect(err).To(HaveOccurred())
 }
 
@@ -97,7 +102,8 @@ func TestHalfMade(t *testing.T) {
 		b.mustTmux("new-session", "-d", "-s", name, "--", b.options.Shim, shim.Window, b.machine.Directory(of), "name")
 	}
 	p := b.process(uid, 1, Config{Session: "agent"}, "terminal")
-	b.Expect(b.Check(b.ctx, p)).To(Succeed())
+	// A window that is being executed is known a moment later.
+	b.Eventually(func() error { return b.Check(b.ctx, p) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	b.await(uid, 1, runtime.Running)
 	b.see(uid, "ready")

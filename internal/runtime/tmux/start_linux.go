@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -51,6 +52,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	}
 	adopted, err := l.claim(ctx, p, config, rec)
 	if err != nil || adopted {
+		l.met, l.swept, l.phase = nil, time.Time{}, ""
 		l.follow()
 		return err
 	}

@@ -93,6 +93,7 @@ func newBench(t testing.TB) *bench {
 		TB: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), socket: "t-" + string(uuid.NewUUID())[:13],
 		woken: make(chan types.UID, 1000), ctx: context.Background(),
 	}
+	t.Cleanup(func() { _, _ = b.tmux("kill-server") }) // also after a test that failed before it could clean up
 	b.open()
 	t.Cleanup(b.clean)
 	return b
