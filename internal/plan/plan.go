@@ -55,6 +55,8 @@ type Run struct {
 	// Outcome is empty while the run has not ended; Message says how it ended.
 	Outcome v1alpha1.RunOutcome
 	Message string
+	// SeenAt is when the outcome was seen first, if that was a moment ago.
+	SeenAt time.Time
 	// Cancelling says that its spec asks for its end already.
 	Cancelling bool
 	// Stuck says in one word why it does not start.
@@ -125,6 +127,7 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 	p.release()
 	p.conclude()
 	p.keepQuiet()
+	p.gather()
 	return p.step
 }
 
