@@ -11,43 +11,39 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 )
 
 // floorRuns gives how many runs a second the API server takes of clients that only write what a run cannot do without: its creation, the intent to
-// start it, its result, and that it was counted. There is no controller and no process. What is written is what a run has to say: who it belongs to,
-// its finalizers and arguments, what it pins, how it ended, and its five conditions. There are as many clients as the manager has workers for runs, and
-// two watches are open, one that is a manager's and one that is the measurement's, as there are when real runs are measured. It ends when the latter
-// has seen all of them counted.
-func floorRuns(t *testing.T, decorate func(run *v1alpha1.StrategyRun)) float64 {
+// start it, its result, and that it was counted. There is no controller and no process. What is written is what a run has to say: its finalizers,
+// what it pins, how it ended, and its five conditions. There are as many clients as the manager has workers for runs, and two watches are open, one
+// as a manager has it and one to measure with, as there are when real runs are measured. It ends when the latter has seen all of them counted.
+func floorRuns(t *testing.T) float64 {
 	t.Helper()
 	namespace := newNamespace(t)
+	return floor(t, namespace, runs, func(i int) error {
+		run := newRun(namespace, i)
+		run.Finalizers = []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount}
+		return writeRun(t, run)
+	})
+}
+
+// floor has the clients do so many jobs, and gives how many runs there were in a second until all were counted.
+func floor(t *testing.T, namespace string, jobs int, do func(i int) error) float64 {
+	t.Helper()
 	census := newRunCensus()
 	watchAll(t, "", &v1alpha1.StrategyRunList{}, func(client.Object) {})
 	watchAll(t, namespace, &v1alpha1.StrategyRunList{}, census.see)
-	probeBegin()
 	began := time.Now()
-	inParallel(t, runs, process.DefaultConcurrency, func(i int) error {
-		run := newRun(namespace, i)
-		decorate(run)
-		return writeRun(t, run)
-	})
+	inParallel(t, jobs, process.DefaultConcurrency, do)
 	NewWithT(t).Eventually(census.all).WithTimeout(patience).Should(BeClosed())
 	rate := runs / time.Since(began).Seconds()
-	probeEnd()
 	emptyRuns(t, namespace)
 	return rate
-}
-
-// asCreated is a run as createsClaimed creates it.
-func asCreated(run *v1alpha1.StrategyRun) {
-	run.Finalizers = []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount}
 }
 
 // writeRun makes the four writes, each as the manager does: a merge patch that fails if the object has changed. What keeps the object afterwards
@@ -64,8 +60,7 @@ func writeRun(t *testing.T, run *v1alpha1.StrategyRun) error {
 		}
 	}
 	before := run.DeepCopy()
-	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerProcess)
-	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
+	run.Finalizers = nil
 	return k8s.Patch(t.Context(), run, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
@@ -73,7 +68,7 @@ func writeRun(t *testing.T, run *v1alpha1.StrategyRun) error {
 func intend(run *v1alpha1.StrategyRun) {
 	run.Status.ObservedGeneration, run.Status.Incarnation = run.Generation, 1
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{
-		UID: types.UID(run.UID), Generation: 1, TimeoutSeconds: 3600, Process: &v1alpha1.ProcessTemplate{Command: []string{"/bin/true"}},
+		UID: run.UID, Generation: 1, TimeoutSeconds: 3600, Process: &v1alpha1.ProcessTemplate{Command: []string{"/bin/true"}},
 	}
 	say(run, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStarting, "Starting incarnation 1.")
 	say(run, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting, "Starting incarnation 1.")
