@@ -156,7 +156,7 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 
 // patience is how long after its end a run is left to its strategy, which lets it go for the plan too when it has counted it: one write instead of
 // two that are in each other's way.
-const patience = 3 * time.Second
+const patience = 5 * time.Second
 
 // countedSoon says how long to wait for that. What is not on record waits for nothing.
 func (r *Reconciler) countedSoon(object *v1alpha1.Plan, run *v1alpha1.StrategyRun, now time.Time) time.Duration {

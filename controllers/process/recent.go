@@ -57,7 +57,7 @@ type Sightings struct {
 }
 
 // lately bounds how long after its end a run may still wait for something, whoever has seen it when: a manager without a memory does not wait anew.
-const lately = 5 * time.Second
+const lately = 8 * time.Second
 
 // At gives when the end of the run was seen first, now if it is the first time. ok is false for a run that has not ended lately.
 func (s *Sightings) At(run *v1alpha1.StrategyRun, now time.Time) (at time.Time, ok bool) {

@@ -21,7 +21,7 @@ import (
 const (
 	// planPatience is how long after its end was seen a run that was counted waits for its plan to put the outcome on record, so that one write lets it go
 	// for both. It is longer than a plan lets outcomes gather, and shorter than a plan waits for the count.
-	planPatience = time.Second
+	planPatience = 2 * time.Second
 	// planPolling is how soon to look again whether the plan has.
 	planPolling = 50 * time.Millisecond
 )
