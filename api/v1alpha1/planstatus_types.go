@@ -16,6 +16,7 @@ type PlanStatus struct {
 
 	// What the plan took over from its action when it began, whatever became of that since.
 	// +optional
+	// +structType=atomic
 	Pinned *PinnedAction `json:"pinned,omitempty"`
 
 	// The phase that the plan is in.
@@ -66,16 +67,14 @@ type PlanStatus struct {
 	// The runs of the current phase in this attempt. A run is listed before it is created.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	Runs []PlanRun `json:"runs,omitempty"`
 
 	// What the runs of each phase came to, the last time that it ended. Later phases are given
 	// those of the earlier ones. What they said is in their logs: berth logs strategyrun/NAME.
 	// +optional
 	// +kubebuilder:validation:MaxItems=96
-	// +listType=map
-	// +listMapKey=run
+	// +listType=atomic
 	Results []PlanResult `json:"results,omitempty"`
 
 	// How the plan came to where it is; the newest is the last.

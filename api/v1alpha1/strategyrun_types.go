@@ -111,6 +111,7 @@ type StrategyRunStatus struct {
 
 	// What the run took over from its strategy when it started, whatever became of that since.
 	// +optional
+	// +structType=atomic
 	Pinned *PinnedStrategy `json:"pinned,omitempty"`
 }
 

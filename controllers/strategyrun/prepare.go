@@ -123,6 +123,7 @@ func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now t
 		}
 		return
 	}
+	leaveOut(run)
 	if run.Status.Outcome == "" {
 		run.Status.Outcome = outcome(run, step)
 	}
@@ -142,6 +143,18 @@ func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now t
 	}
 	run.Status.FinishedAt = &finished
 	conclude(run, now)
+}
+
+// unsaid are the conditions of processes that may be started again. They would say the same of every run, and each makes each write of it dearer.
+var unsaid = []string{
+	v1alpha1.ConditionRestarting, v1alpha1.ConditionCircuitOpen, v1alpha1.ConditionConflict, v1alpha1.ConditionDriftDetected,
+}
+
+// leaveOut drops what says nothing of something that is started once.
+func leaveOut(run *v1alpha1.StrategyRun) {
+	status := &run.Status
+	status.Breaker = nil
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool { return slices.Contains(unsaid, c.Type) })
 }
 
 // unrecorded says how long it may wait to be written that a process has begun, if that is all there is to write: one that ends at once costs one
@@ -198,6 +211,9 @@ func conclude(run *v1alpha1.StrategyRun, now time.Time) {
 	process.SetCondition(run, now, v1alpha1.ConditionSucceeded, succeeded, reason, message)
 	process.SetCondition(run, now, v1alpha1.ConditionReady, succeeded, reason, message)
 	process.SetCondition(run, now, v1alpha1.ConditionReconciling, metav1.ConditionFalse, reason, "")
+	if failed == metav1.ConditionFalse {
+		message = "" // the others say it
+	}
 	process.SetCondition(run, now, v1alpha1.ConditionStalled, failed, reason, message)
 }
 

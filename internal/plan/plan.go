@@ -57,6 +57,8 @@ type Run struct {
 	Message string
 	// Result is what it has left to others; nil when that is nothing.
 	Result *v1alpha1.RunResult
+	// SeenAt is when the outcome was seen first, if that was a moment ago.
+	SeenAt time.Time
 	// Cancelling says that its spec asks for its end already.
 	Cancelling bool
 	// Stuck says in one word why it does not start.
@@ -131,6 +133,7 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 	p.release()
 	p.conclude()
 	p.keepQuiet()
+	p.gather()
 	return p.step
 }
 
