@@ -1,6 +1,10 @@
--- Health of Berth's kinds for Argo CD: resource.customizations.health.berth.dev_KIND in the ConfigMap argocd-cm. See docs/install.md.
+-- Health of Berth's kinds for Argo CD: resource.customizations in the ConfigMap argocd-cm. See docs/install.md.
 -- The kinds follow kstatus: exactly one of Ready, Reconciling and Stalled is True once a generation was seen.
 local hs = {}
+if obj.kind == "Action" then -- it has no status: it is there to be used
+  hs.status = "Healthy"
+  return hs
+end
 if obj.status == nil or obj.status.conditions == nil or obj.status.observedGeneration ~= obj.metadata.generation then
   hs.status = "Progressing"
   hs.message = "Waiting for the manager to see it"

@@ -19,6 +19,7 @@ var healths = []struct{ name, object, status, message string }{
 	{"failed", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "True", reason: CircuitOpen, message: too often}]}}`, "Degraded", "CircuitOpen: too often"},
 	{"stopped", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "True", reason: Stopped}]}}`, "Suspended", ""},
 	{"completed", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "True", reason: Completed}]}}`, "Healthy", ""},
+	{"action", `{kind: Action, metadata: {generation: 1}}`, "Healthy", ""},
 	{"nothing yet", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: Unknown}]}}`, "Progressing", ""},
 }
 
