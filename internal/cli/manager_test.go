@@ -71,7 +71,8 @@ func TestManagerInACluster(t *testing.T) {
 	g.Expect(api.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "scrape"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "scrape"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "scraper"}}})).To(Succeed())
-	g.Eventually(func() string { return m.scrape(ctx, token) }, clusterTimeout).Should(And(HavePrefix("200 "), ContainSubstring("controller_runtime_reconcile_total")))
+	g.Eventually(func() string { return m.scrape(ctx, token) }, clusterTimeout).Should(And(HavePrefix("200 "),
+		ContainSubstring("controller_runtime_reconcile_total"), ContainSubstring(`leader_election_master_status{name="berth.dev"} 1`)))
 }
 
 func TestRuntimesHaveNamesThatAreThere(t *testing.T) {
