@@ -65,6 +65,24 @@ generate: ## Generate the deep copies of the kinds.
 .PHONY: manifests
 manifests: ## Generate the CustomResourceDefinitions.
 	@$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	@$(MAKE) --no-print-directory chart
+
+.PHONY: chart
+chart: ## Bring the copies of config/ in the Helm chart, and its README, up to date.
+	@cd hack/install && $(PLAIN) go run ./chart
+
+# What images are called and for what they are made: make image IMAGE=example/berth:dev PLATFORMS=linux/arm64 PUSH=--push
+IMAGE ?= berth-dev/berth:0.1.0
+PLATFORMS ?= linux/amd64,linux/arm64
+PUSH ?=
+
+.PHONY: image
+image: ## Build the image of the manager for amd64 and arm64 with docker buildx, with its SBOM. PUSH=--push to push it.
+	@docker buildx build --platform $(PLATFORMS) --sbom=true --provenance=true --tag $(IMAGE) $(PUSH) .
+
+.PHONY: sbom
+sbom: build ## Write bin/sbom.cdx.json: which modules are in the programs, as CycloneDX, from what the compiler has noted in them.
+	@cd hack/install && $(PLAIN) go run ./sbom $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp > $(BIN)/sbom.cdx.json && echo "wrote $(BIN)/sbom.cdx.json"
 
 .PHONY: clean
 clean: ## Remove what was built.

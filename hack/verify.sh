@@ -34,9 +34,9 @@ deepcopies() {
   gen object:headerFile=hack/boilerplate.go.txt paths=./api/... "output:object:dir=$temp/deepcopy" &&
     diff "$temp/deepcopy/zz_generated.deepcopy.go" api/v1alpha1/zz_generated.deepcopy.go
 }
-formatted() { empty gofmt -l api cmd config controllers internal samples test; }
+formatted() { empty gofmt -l api cmd config controllers hack internal samples test; }
 headers() {
-  empty find api cmd config controllers internal samples test -name node_modules -prune -o -name '*.go' \
+  empty find api cmd config controllers hack internal samples test -name node_modules -prune -o -name '*.go' \
     -exec grep -L -m1 'SPDX-License-Identifier: Apache-2.0' {} +
 }
 no_replace() { empty awk '$1 == "replace" || /=>/' go.mod; }
@@ -53,8 +53,10 @@ static_lsp() {
 kustomized() {
   local kubectl=bin/kubectl
   [ -x "$kubectl" ] || kubectl=kubectl
-  "$kubectl" kustomize config/default
+  "$kubectl" kustomize config/default && "$kubectl" kustomize config/outside && "$kubectl" kustomize config/prometheus
 }
+chart() { (cd hack/install && go run ./chart -check); }
+installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...); }
 readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }
 scripts() { local f; for f in hack/*.sh hack/controlplane/*.sh .ci/run; do bash -n "$f" || return 1; done; }
 
@@ -70,7 +72,9 @@ check "builds for linux/amd64" "mend what is said above" builds linux amd64
 check "builds for linux/arm64" "mend what is said above" builds linux arm64
 check "berth-shim has nothing of Kubernetes" "remove the imports above" static_shim
 check "berth-lsp has the standard library and x/sys only" "remove the imports above" static_lsp
-check "kustomize" "mend config/default" kustomized
+check "kustomize" "mend config/" kustomized
+check "chart is fresh" "run make chart" chart
+check "chart and config/default are one installation" "mend charts/berth or config/, as is said above" installation
 check "README shows make run and make test" "put both commands back" readme
 check "scripts parse" "mend the script above" scripts
 exit "$failed"

@@ -24,6 +24,8 @@ const (
 	ConditionContained = "Contained"
 	// ConditionSucceeded says how a run ended: True, False, or Unknown while it has not.
 	ConditionSucceeded = "Succeeded"
+	// ConditionAdopted is True while the process of an Instance was there before Berth, and was taken over.
+	ConditionAdopted = "Adopted"
 	// ConditionURLDetected is True when the URL of a DevServer was found in its output and confirmed by its sockets.
 	ConditionURLDetected = "URLDetected"
 	// ConditionPortVerified is True when the processes of a DevServer listen on the port that it was given.
@@ -100,6 +102,8 @@ const (
 	ReasonSkippedCircuitOpen = "SkippedCircuitOpen"
 	// ReasonStrategyMissing: spec.strategyRef names a Strategy that does not exist.
 	ReasonStrategyMissing = "StrategyMissing"
+	// ReasonStrategyChanged: the strategy has another program than the plan of the run was pinned to.
+	ReasonStrategyChanged = "StrategyChanged"
 	// ReasonDisabled: the strategy is disabled.
 	ReasonDisabled = "Disabled"
 	// ReasonEnabled: runs of the strategy are started.
@@ -164,7 +168,7 @@ const (
 	ReasonContainerTaken = "ContainerTaken"
 	// ReasonStartFailed: the process could not be started for another cause, which the message holds.
 	ReasonStartFailed = "StartFailed"
-	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment.
+	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment, or the manager was started without it.
 	ReasonRuntimeUnavailable = "RuntimeUnavailable"
 	// ReasonUnknown: what became of the process cannot be told; nothing is invented and nothing started beside it.
 	ReasonUnknown = "Unknown"
@@ -176,6 +180,18 @@ const (
 	ReasonNoFreePort = "NoFreePort"
 	// ReasonInstanceMissing: spec.instanceRef names an Instance that does not exist.
 	ReasonInstanceMissing = "InstanceMissing"
+	// ReasonSessionClaimed: another object has the session or container, or an older one claims it.
+	ReasonSessionClaimed = "SessionClaimed"
+	// ReasonSessionTaken: a session or container of that name is there, is not Berth's, and may not be adopted.
+	ReasonSessionTaken = "SessionTaken"
+	// ReasonNothingToAdopt: spec.adoption is Required, and what is to be adopted is not there.
+	ReasonNothingToAdopt = "NothingToAdopt"
+	// ReasonInvalidSession: tmux takes no session of that name, or on that socket.
+	ReasonInvalidSession = "InvalidSession"
+	// ReasonAdopted: what runs was there before and was taken over.
+	ReasonAdopted = "Adopted"
+	// ReasonNotAdopted: what runs was started by Berth, or nothing runs.
+	ReasonNotAdopted = "NotAdopted"
 	// ReasonNoConflict: nothing else claims what this object needs.
 	ReasonNoConflict = "NoConflict"
 	// ReasonUpToDate: what runs was started from the spec as it is.

@@ -15,6 +15,10 @@ import (
 type DevServerSpec struct {
 	ProcessSpec `json:",inline"`
 
+	// Where the process runs. Immutable. Defaults to the runtime that the manager was started with.
+	// +optional
+	Runtime *RuntimeSpec `json:"runtime,omitempty"`
+
 	// The port to listen on. Unset: Berth chooses one and keeps it as long as the object exists.
 	// Either way the program finds it as $(PORT) and as the variable PORT; behind a proxy it is the port of that, and $(PORT) another one.
 	// +optional

@@ -11,8 +11,30 @@ import (
 // +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="!has(self.state) || self.state != 'OnDemand'",message="state OnDemand is for LanguageServers only: use Running or Stopped"
+// +kubebuilder:validation:XValidation:rule="!has(self.adoption) || self.adoption == 'Never' || has(self.runtime) && self.runtime.type in ['Tmux', 'Docker']",message="only what runs in tmux or Docker can be adopted: set spec.runtime, or adoption to Never"
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Orphan' || has(self.adoption) && self.adoption != 'Never'",message="deletionPolicy Orphan is for what was adopted: set spec.adoption to IfExists or Required"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || has(self.runtime.docker.image) || has(self.adoption) && self.adoption == 'Required'",message="without an image there is nothing to start: set spec.runtime.docker.image, or spec.adoption to Required"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || !has(self.runtime.docker.container) || has(self.adoption) && self.adoption != 'Never'",message="spec.runtime.docker.container names a container to adopt: set spec.adoption to IfExists or Required"
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
+
+	// Where the session runs. Immutable. Defaults to the runtime that the manager was started with.
+	// +optional
+	Runtime *InstanceRuntime `json:"runtime,omitempty"`
+
+	// Whether a session or container that is there already is taken over. Defaults to Never.
+	// +optional
+	// +kubebuilder:default=Never
+	Adoption AdoptionPolicy `json:"adoption,omitempty"`
+
+	// What becomes of the process when the object is deleted. Defaults to Orphan for what was adopted, to Terminate for what Berth started.
+	// +optional
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// Any change of this text sends one Ctrl-C to the terminal.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	InterruptToken string `json:"interruptToken,omitempty"`
 
 	// The name that people know the session by; it need not be a legal object name.
 	// +optional
@@ -24,6 +46,30 @@ type InstanceSpec struct {
 	// +kubebuilder:default={}
 	Terminal TerminalSpec `json:"terminal,omitzero"`
 }
+
+// AdoptionPolicy is whether something that is there already is taken over.
+// +kubebuilder:validation:Enum=Never;IfExists;Required
+type AdoptionPolicy string
+
+const (
+	// AdoptionNever starts an own one; what has the name already is a conflict.
+	AdoptionNever AdoptionPolicy = "Never"
+	// AdoptionIfExists takes over what is there, and else starts an own one.
+	AdoptionIfExists AdoptionPolicy = "IfExists"
+	// AdoptionRequired takes over what is there, and never starts an own one.
+	AdoptionRequired AdoptionPolicy = "Required"
+)
+
+// DeletionPolicy is what becomes of a process whose object is deleted.
+// +kubebuilder:validation:Enum=Terminate;Orphan
+type DeletionPolicy string
+
+const (
+	// DeletionTerminate ends the process.
+	DeletionTerminate DeletionPolicy = "Terminate"
+	// DeletionOrphan leaves what was adopted as it is.
+	DeletionOrphan DeletionPolicy = "Orphan"
+)
 
 // TerminalSpec is the size of a terminal at its start; berth attach changes it to that of the window.
 type TerminalSpec struct {
@@ -50,6 +96,16 @@ type InstanceStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	AttachCommand string `json:"attachCommand,omitempty"`
+
+	// Names the conversation over all restarts; the program gets it as the variable SESSION_ID.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SessionID string `json:"sessionID,omitempty"`
+
+	// The interruptToken that was carried out last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	ObservedInterruptToken string `json:"observedInterruptToken,omitempty"`
 }
 
 // Instance is a session of a coding agent: a program in a terminal that stays when nobody looks.

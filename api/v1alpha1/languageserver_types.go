@@ -15,6 +15,10 @@ import (
 type LanguageServerSpec struct {
 	ProcessSpec `json:",inline"`
 
+	// Where the process runs. Immutable. Defaults to the runtime that the manager was started with.
+	// +optional
+	Runtime *RuntimeSpec `json:"runtime,omitempty"`
+
 	// The id of the language as the Language Server Protocol has it, such as go, python or typescript.
 	// +required
 	// +kubebuilder:validation:MinLength=1

@@ -16,6 +16,7 @@ type PlanStatus struct {
 
 	// What the plan took over from its action when it began, whatever became of that since.
 	// +optional
+	// +structType=atomic
 	Pinned *PinnedAction `json:"pinned,omitempty"`
 
 	// The phase that the plan is in.
@@ -66,15 +67,14 @@ type PlanStatus struct {
 	// The runs of the current phase in this attempt. A run is listed before it is created.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	Runs []PlanRun `json:"runs,omitempty"`
 
-	// What the runs of each phase came to, the last time that it ended. What they said is in their logs: berth logs strategyrun/NAME.
+	// What the runs of each phase came to, the last time that it ended. Later phases are given
+	// those of the earlier ones. What they said is in their logs: berth logs strategyrun/NAME.
 	// +optional
 	// +kubebuilder:validation:MaxItems=96
-	// +listType=map
-	// +listMapKey=run
+	// +listType=atomic
 	Results []PlanResult `json:"results,omitempty"`
 
 	// How the plan came to where it is; the newest is the last.
@@ -167,6 +167,11 @@ type StrategyReference struct {
 	// Its generation.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
+
+	// Fingerprint of its program: runs of the plan start while the strategy has this one, and wait while it has another.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Program string `json:"program,omitempty"`
 }
 
 // PlanRun is a run of the current phase.
@@ -195,6 +200,10 @@ type PlanRun struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
+
+	// What it has left to others; the summary is cut to 256 bytes.
+	// +optional
+	Result *RunResult `json:"result,omitempty"`
 }
 
 // PlanResult is what a run came to.
@@ -215,6 +224,8 @@ type PlanResult struct {
 
 	// The attempt.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	Attempt int32 `json:"attempt,omitempty"`
 
 	// How it ended.
@@ -225,6 +236,10 @@ type PlanResult struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
+
+	// What it has left to others; the summary is cut to 256 bytes.
+	// +optional
+	Result *RunResult `json:"result,omitempty"`
 }
 
 // PlanHistoryEntry is a change of a plan's phase or state.

@@ -30,9 +30,9 @@ type RuntimeType string
 const (
 	// RuntimeHost runs the process on the machine of the manager, held by a berth-shim.
 	RuntimeHost RuntimeType = "Host"
-	// RuntimeTmux runs the process in a tmux session. Not available yet.
+	// RuntimeTmux shows the process in a tmux session. Of an Instance only.
 	RuntimeTmux RuntimeType = "Tmux"
-	// RuntimeDocker runs the process in a container. Not available yet.
+	// RuntimeDocker runs the process in a container of a Docker Engine. Of an Instance only.
 	RuntimeDocker RuntimeType = "Docker"
 	// RuntimePod runs the process in a Pod. Not available yet.
 	RuntimePod RuntimeType = "Pod"
@@ -91,19 +91,6 @@ type ProcessSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TTLSecondsAfterStopped *int32 `json:"ttlSecondsAfterStopped,omitempty"`
-
-	// Where the process runs. Immutable. Defaults to the runtime that the manager was started with.
-	// +optional
-	Runtime *RuntimeSpec `json:"runtime,omitempty"`
-}
-
-// RuntimeSpec chooses where a process runs.
-// +kubebuilder:validation:XValidation:rule="self.type == 'Host'",message="this version of Berth has the runtime Host only; Tmux, Docker and Pod are not available yet"
-type RuntimeSpec struct {
-	// Host: on the machine of the manager, held by a berth-shim.
-	// +required
-	// +unionDiscriminator
-	Type RuntimeType `json:"type"`
 }
 
 // LocalReference names an object of the same namespace.

@@ -84,7 +84,7 @@ type BreakerPolicy struct {
 	// +kubebuilder:validation:Maximum=86400
 	WindowSeconds *int32 `json:"windowSeconds,omitempty"`
 
-	// Seconds until one start is tried again. 0: open until spec.resetToken, spec.restartToken or the spec changes. Defaults to 600.
+	// Seconds until one start is tried again; any edit of the spec gives one try at once. 0: open until somebody edits the spec. Defaults to 600.
 	// +optional
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=0

@@ -52,14 +52,17 @@ type ProcessStatus struct {
 
 	// The process of the current incarnation; unset while there is none.
 	// +optional
+	// +structType=atomic
 	Process *ProcessReference `json:"process,omitempty"`
 
 	// The end that was asked for and is not seen yet.
 	// +optional
+	// +structType=atomic
 	Stopping *StopRequest `json:"stopping,omitempty"`
 
 	// How the last incarnation that ended did so.
 	// +optional
+	// +structType=atomic
 	LastExit *ProcessExit `json:"lastExit,omitempty"`
 
 	// Failures in a row that the back-off has counted.

@@ -39,6 +39,8 @@ const (
 // StrategyRunSpec asks for one execution of a strategy.
 // +kubebuilder:validation:XValidation:rule="self.strategyRef == oldSelf.strategyRef",message="strategyRef is immutable: create another run"
 // +kubebuilder:validation:XValidation:rule="has(self.arguments) == has(oldSelf.arguments) && (!has(self.arguments) || self.arguments == oldSelf.arguments)",message="arguments are immutable: create another run"
+// +kubebuilder:validation:XValidation:rule="has(self.inputs) == has(oldSelf.inputs) && (!has(self.inputs) || self.inputs == oldSelf.inputs)",message="inputs are immutable: create another run"
+// +kubebuilder:validation:XValidation:rule=`(has(self.program) ? self.program : "") == (has(oldSelf.program) ? oldSelf.program : "")`,message="program is immutable: create another run"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Cancelled' || self.state == 'Cancelled'",message="a run that was cancelled stays so: create another run"
 type StrategyRunSpec struct {
 	// The Strategy, in the same namespace, that is executed. Immutable.
@@ -57,6 +59,19 @@ type StrategyRunSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	Arguments []RunArgument `json:"arguments,omitempty"`
+
+	// What the earlier phases of the plan came to. The program finds them, one as JSON on each line, in the files that BERTH_RESULTS_STRATEGIZE and
+	// BERTH_RESULTS_EXECUTE name. Plans set it. Immutable.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=run
+	Inputs []PlanResult `json:"inputs,omitempty"`
+
+	// Fingerprint of the program that the strategy has to have for the run to start; unset: whatever it has then. Plans set it. Immutable.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Program string `json:"program,omitempty"`
 }
 
 // RunArgument is one argument by name. It reaches the program as a variable, and is never a part of its command line unless the command names it.
@@ -82,12 +97,21 @@ type StrategyRunStatus struct {
 	// +optional
 	Outcome RunOutcome `json:"outcome,omitempty"`
 
+	// When the program was started; unset when it never was.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+
 	// When the run ended.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
 
+	// What the run has left to others; unset when that is nothing.
+	// +optional
+	Result *RunResult `json:"result,omitempty"`
+
 	// What the run took over from its strategy when it started, whatever became of that since.
 	// +optional
+	// +structType=atomic
 	Pinned *PinnedStrategy `json:"pinned,omitempty"`
 }
 
@@ -128,8 +152,9 @@ type PinnedStrategy struct {
 // +kubebuilder:printcolumn:name="Strategy",type=string,JSONPath=`.spec.strategyRef.name`
 // +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.outcome`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Started",type=date,JSONPath=`.status.process.startedAt`
+// +kubebuilder:printcolumn:name="Started",type=date,JSONPath=`.status.startedAt`
 // +kubebuilder:printcolumn:name="Finished",type=date,JSONPath=`.status.finishedAt`
+// +kubebuilder:printcolumn:name="Result",type=string,JSONPath=`.status.result.summary`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:selectablefield:JSONPath=`.spec.strategyRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.outcome`

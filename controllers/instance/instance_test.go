@@ -8,13 +8,33 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
+
+func newKind(objects ...client.Object) *Kind {
+	scheme := apiruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	cache := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&v1alpha1.Instance{}, IndexPlace, byPlace).WithObjects(objects...).Build()
+	return New(cache, nil, clock.RealClock{})
+}
+
+func inTmux(namespace, name, session string) *v1alpha1.Instance {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name)}}
+	instance.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session}}
+	return instance
+}
 
 func TestPrepareGivesATerminal(t *testing.T) {
 	tests := map[string]struct {
@@ -31,7 +51,7 @@ func TestPrepareGivesATerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plan := process.Plan{}
 			instance := &v1alpha1.Instance{Spec: v1alpha1.InstanceSpec{Terminal: tc.spec}}
-			if err := (Kind{}).Prepare(t.Context(), instance, nil, &plan); err != nil {
+			if err := newKind().Prepare(t.Context(), instance, nil, &plan); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(&tc.want, plan.Process.Terminal); diff != "" {
@@ -50,11 +70,64 @@ func TestAttachCommand(t *testing.T) {
 		"work":    "berth attach instance/claude -n work",
 	} {
 		instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claude"}}
-		if _, err := (Kind{}).Look(t.Context(), instance, runtime.Incarnation{}, &lifecycle.Observed{}); err != nil {
+		if _, err := newKind().Look(t.Context(), instance, runtime.Incarnation{}, &lifecycle.Observed{}); err != nil {
 			t.Fatal(err)
 		}
 		if instance.Status.AttachCommand != want {
 			t.Errorf("in %s: got %q, want %q", namespace, instance.Status.AttachCommand, want)
 		}
+	}
+}
+
+func TestWhatAnInstanceClaims(t *testing.T) {
+	container := &v1alpha1.Instance{}
+	container.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Image: "agent"}}
+	adopted := container.DeepCopy()
+	adopted.Spec.Runtime.Docker.Container = "agent-1"
+	socket := inTmux("default", "claude", "main")
+	socket.Spec.Runtime.Tmux.Socket = "work"
+	for want, instance := range map[string]*v1alpha1.Instance{
+		"tmux berth claude-1":      inTmux("default", "claude.1", ""),
+		"tmux berth work/claude":   inTmux("work", "claude", ""),
+		"tmux work main":           socket,
+		"docker agent-1":           adopted,
+		"":                         container,
+		"tmux berth one two three": inTmux("default", "claude", "one two three"),
+	} {
+		if got := place(instance); got != want {
+			t.Errorf("it claims %q, want %q", got, want)
+		}
+	}
+}
+
+func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
+	young, old := inTmux("default", "young", "main"), inTmux("other", "old", "main")
+	young.CreationTimestamp, old.CreationTimestamp = metav1.Unix(2000, 0), metav1.Unix(1000, 0)
+	kind := newKind(young, old)
+	blocked := func(instance *v1alpha1.Instance) *lifecycle.Blocked {
+		plan := process.Plan{}
+		if err := kind.Prepare(t.Context(), instance, nil, &plan); err != nil {
+			t.Fatal(err)
+		}
+		return plan.Blocked
+	}
+	if why := blocked(old); why != nil {
+		t.Errorf("the older one is kept from its session: %s", why.Message)
+	}
+	why := blocked(young)
+	if why == nil || !why.Conflict || why.Reason != v1alpha1.ReasonSessionClaimed {
+		t.Fatalf("two are given one session: %+v", why)
+	}
+	if want := `session "main" of the tmux server "berth" belongs to Instance other/old, which claimed it first; stop or delete that one, or name another`; why.Message != want {
+		t.Errorf("got %q, want %q", why.Message, want)
+	}
+
+	young.Status.Incarnation = 1 // it runs already, which nobody takes from it
+	kind = newKind(young, old)
+	if why := blocked(young); why != nil {
+		t.Errorf("what runs is disowned: %s", why.Message)
+	}
+	if why := blocked(old); why == nil {
+		t.Error("the older one is given a session that is in use")
 	}
 }

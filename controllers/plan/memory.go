@@ -11,12 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 )
 
 // memory saves work and is never needed to be right: what this manager has written itself, so that a cache that is late is noticed.
 type memory struct {
 	mu      sync.Mutex
 	written map[types.NamespacedName]version
+	// own are the last runs that were created here; seen is when runs were seen to have ended.
+	own  process.Recent[bool]
+	seen process.Sightings
 }
 
 type version struct {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,6 +69,13 @@ type visit struct {
 	fresh bool
 }
 
+// again asks to look again after so long, or sooner.
+func (v *visit) again(after time.Duration) {
+	if v.step.Requeue == 0 || after < v.step.Requeue {
+		v.step.Requeue = after
+	}
+}
+
 // Reconcile takes one plan further: it reads, decides, writes the status, and only then creates, ends and lets go runs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	object, err := r.read(ctx, req.NamespacedName)
@@ -96,7 +104,8 @@ func (r *Reconciler) result(req ctrl.Request, v *visit, err error) (ctrl.Result,
 	case v == nil:
 		return ctrl.Result{}, nil
 	case !v.step.Expires.IsZero():
-		return ctrl.Result{RequeueAfter: max(v.step.Expires.Sub(v.now), time.Millisecond)}, nil
+		v.again(max(v.step.Expires.Sub(v.now), time.Millisecond))
+		return ctrl.Result{RequeueAfter: v.step.Requeue}, nil
 	case v.step.Requeue == 0 && v.desired.Blocked != nil && v.step.Status.DuplicateOf == nil:
 		if v.desired.Blocked.Reason == v1alpha1.ReasonDuplicate {
 			return ctrl.Result{RequeueAfter: rivalRetry}, nil
@@ -135,7 +144,7 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	if err := r.admit(ctx, v); err != nil {
 		return err
 	}
-	v.step = plan.Next(v.desired, v.plan.Status, views(v.plan, v.runs), v.now)
+	v.step = plan.Next(v.desired, v.plan.Status, r.views(v.plan, v.runs, v.now), v.now)
 	return r.write(ctx, v)
 }
 
@@ -173,14 +182,28 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 	}
 	v.fresh = true
 	r.memory.wrote(v.plan)
-	for _, event := range v.step.Events {
-		eventType := corev1.EventTypeNormal
-		if event.Warning {
-			eventType = corev1.EventTypeWarning
-		}
-		r.Recorder.Eventf(v.plan, nil, eventType, event.Reason, "Reconcile", "%s", event.Message)
-	}
+	r.tell(v)
 	return nil
+}
+
+// longestEvent is what the API server takes, in bytes.
+const longestEvent = 1024
+
+// tell tells what went wrong, each by itself, and all else that happened in this step in one event with the reason of the last.
+func (r *Reconciler) tell(v *visit) {
+	var reason, note string
+	for _, event := range v.step.Events {
+		if event.Warning {
+			r.Recorder.Eventf(v.plan, nil, corev1.EventTypeWarning, event.Reason, "Reconcile", "%s", event.Message)
+			continue
+		}
+		if reason = event.Reason; len(note)+1+len(event.Message) <= longestEvent {
+			note = strings.TrimSpace(note + " " + event.Message)
+		}
+	}
+	if reason != "" {
+		r.Recorder.Eventf(v.plan, nil, corev1.EventTypeNormal, reason, "Reconcile", "%s", note)
+	}
 }
 
 // confirm makes sure that the plan is as it was read: nothing is created or ended for one that has changed or gone.

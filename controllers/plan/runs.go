@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -103,16 +104,17 @@ func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) erro
 }
 
 // views are the runs as the decision sees them.
-func views(object *v1alpha1.Plan, runs map[string]*v1alpha1.StrategyRun) []plan.Run {
+func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.StrategyRun, now time.Time) []plan.Run {
 	views := make([]plan.Run, 0, len(runs))
 	for _, name := range slices.Sorted(maps.Keys(runs)) {
 		run := runs[name]
 		view := plan.Run{
-			Name: name, UID: run.UID, Outcome: run.Status.Outcome,
+			Name: name, UID: run.UID, Outcome: run.Status.Outcome, Result: run.Status.Result,
 			Cancelling: run.Spec.State == v1alpha1.RunCancelled || !run.DeletionTimestamp.IsZero(),
 			Kept:       controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan),
 			Taken:      !metav1.IsControlledBy(run, object),
 		}
+		view.SeenAt, _ = r.memory.seen.At(run, now)
 		if succeeded := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionSucceeded); succeeded != nil {
 			view.Message = succeeded.Message
 		}
@@ -143,9 +145,28 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 		errs = append(errs, r.cancel(ctx, v.runs[name]))
 	}
 	for _, name := range v.step.Release {
+		if left := r.countedSoon(v.plan, v.runs[name], v.now); left > 0 {
+			v.again(left)
+			continue
+		}
 		errs = append(errs, r.letGo(ctx, v.runs[name]))
 	}
 	return errors.Join(errs...)
+}
+
+// patience is how long after its end a run is left to its strategy, which lets it go for the plan too when it has counted it: one write instead of
+// two that are in each other's way.
+const patience = 5 * time.Second
+
+// countedSoon says how long to wait for that. What is not on record waits for nothing.
+func (r *Reconciler) countedSoon(object *v1alpha1.Plan, run *v1alpha1.StrategyRun, now time.Time) time.Duration {
+	onRecord := slices.ContainsFunc(object.Status.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == run.Name }) ||
+		slices.ContainsFunc(object.Status.Results, func(r v1alpha1.PlanResult) bool { return r.Run == run.Name })
+	at, lately := r.memory.seen.At(run, now)
+	if !onRecord || !lately || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+		return 0
+	}
+	return patience - now.Sub(at)
 }
 
 // create creates a run. One of that name that is there already is looked at next: if it is of this plan, it is the run.
@@ -161,6 +182,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 	}}
 	run.Spec.StrategyRef.Name = request.Strategy
 	run.Spec.State = v1alpha1.RunActive
+	run.Spec.Program, run.Spec.Inputs = request.Program, request.Inputs
 	run.Spec.Arguments = append(run.Spec.Arguments, object.Spec.Arguments...)
 	run.Spec.Arguments = append(run.Spec.Arguments, object.Status.Pinned.Defaults...)
 	run.Spec.Arguments = append(run.Spec.Arguments,
@@ -175,6 +197,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 	if err != nil {
 		return fmt.Errorf("create run %s: %w", request.Name, err)
 	}
+	r.memory.own.Note(run.UID, true)
 	return nil
 }
 

@@ -47,7 +47,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plans").
 		For(&v1alpha1.Plan{}, changed).
-		Watches(&v1alpha1.StrategyRun{}, handler.EnqueueRequestsFromMapFunc(planOf), builder.WithPredicates(notable())).
+		Watches(&v1alpha1.StrategyRun{}, handler.EnqueueRequestsFromMapFunc(planOf), builder.WithPredicates(reconciler.notable())).
 		Watches(&v1alpha1.Action{}, blocked, changed).
 		Watches(&v1alpha1.Strategy{}, blocked, builder.WithPredicates(created())).
 		Watches(&v1alpha1.Instance{}, blocked, builder.WithPredicates(created())).
@@ -99,9 +99,13 @@ func created() predicate.Predicate {
 	}
 }
 
-// notable lets through what a plan depends on: a run that ended, does not start, or is being deleted.
-func notable() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+// notable lets through what a plan depends on: a run that ended, does not start, or is being deleted, and one that somebody else has created.
+func (r *Reconciler) notable() predicate.Predicate {
+	unknown := func(e event.CreateEvent) bool {
+		own, _ := r.memory.own.Get(e.Object.GetUID())
+		return !own
+	}
+	return predicate.Funcs{CreateFunc: unknown, UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.StrategyRun)
 		after, ok2 := e.ObjectNew.(*v1alpha1.StrategyRun)
 		return ok1 && ok2 && (before.Status.Outcome != after.Status.Outcome || before.Spec.State != after.Spec.State ||

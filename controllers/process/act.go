@@ -92,6 +92,11 @@ func (r *Reconciler) tell(v *visit) {
 
 // act does the one thing to do outside. If nothing was written just now, the decision may rest on an old cache: it is confirmed first.
 func (r *Reconciler) act(ctx context.Context, v *visit) error {
+	if effective, is := r.Kind.(Effective); is && v.written {
+		if err := effective.Written(ctx, v.object, v.base); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Doing what was recorded as done") // it is done once or not at all
+		}
+	}
 	if v.step.Action == lifecycle.None || v.step.Action == "" {
 		return nil
 	}
@@ -119,20 +124,34 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 	case lifecycle.StartProcess:
 		process := v.plan.Process
 		process.Incarnation = incarnation
-		err := r.Runtime.Start(ctx, process)
+		err := v.runtime.Start(ctx, process)
 		if err == nil {
 			countStart(r.Kind.Resource(), v)
 		}
 		return err
 	case lifecycle.StopProcess:
-		return r.Runtime.Stop(ctx, uid, incarnation)
+		return v.runtime.Stop(ctx, uid, incarnation)
 	case lifecycle.KillProcess:
-		return r.Runtime.Kill(ctx, uid, incarnation)
+		return v.runtime.Kill(ctx, uid, incarnation)
 	case lifecycle.Forget:
-		return r.Runtime.Forget(ctx, uid)
+		return forget(ctx, v)
 	default:
 		return fmt.Errorf("no such action: %q", v.step.Action)
 	}
+}
+
+// forget removes every trace of an object outside. What is to be left as it is is let go of first.
+func forget(ctx context.Context, v *visit) error {
+	uid := v.object.GetUID()
+	if releaser, releases := v.runtime.(runtime.Releaser); releases && v.orphan {
+		if err := releaser.Release(ctx, uid); err != nil && !errors.Is(err, runtime.ErrNotFound) {
+			return fmt.Errorf("let go of what was adopted: %w", err)
+		}
+	}
+	if err := v.runtime.Forget(ctx, uid); err != nil {
+		return fmt.Errorf("forget what is left outside: %w", err)
+	}
+	return nil
 }
 
 // confirm compares the object with what the API server has now.
@@ -161,8 +180,8 @@ func (r *Reconciler) release(ctx context.Context, v *visit) error {
 		if err := r.confirm(ctx, v); err != nil {
 			return err
 		}
-		if err := r.Runtime.Forget(ctx, v.object.GetUID()); err != nil {
-			return fmt.Errorf("forget what is left outside: %w", err)
+		if err := forget(ctx, v); err != nil {
+			return err
 		}
 	}
 	before := copyOf(v.object)

@@ -36,9 +36,12 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	if v.want == lifecycle.Stop || v.want == lifecycle.Gone {
 		return nil
 	}
-	variables, blocked, err := r.resolve(ctx, v.object)
-	if err != nil {
-		return err
+	var variables []variable
+	blocked, err := disabled(v.runtime), error(nil)
+	if blocked == nil { // nobody needs the values otherwise
+		if variables, blocked, err = r.resolve(ctx, v.object); err != nil {
+			return err
+		}
 	}
 	v.plan = Plan{Process: r.process(v), Blocked: blocked}
 	v.plan.Process.Env = expandEnvironment(variables, nil).list
@@ -53,6 +56,15 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	v.plan.Process.Env = env.list
 	v.plan.Process.Command, v.plan.Blocked = env.command(v.plan.Process.Command)
 	return nil
+}
+
+// disabled is why this manager starts nothing there, or nil when it does.
+func disabled(backend runtime.Runtime) *lifecycle.Blocked {
+	off, is := backend.(runtime.Disabled)
+	if !is {
+		return nil
+	}
+	return &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: off.Disabled()}
 }
 
 // process is what the spec says of the next incarnation, before variables are replaced.
@@ -112,6 +124,7 @@ func (v *visit) desired() lifecycle.Desired {
 			Window:    seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
 			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
+		Orphan:  v.orphan,
 		Blocked: v.plan.Blocked,
 		Probed:  v.plan.Probed,
 	}

@@ -67,6 +67,21 @@ type Concluder interface {
 	Conclude(object, base Object, step *lifecycle.Step, now time.Time)
 }
 
+// Placed is implemented by kinds whose objects choose where they run.
+type Placed interface {
+	// Runtime gives the backend of an object, which stays the same for as long as the object is there.
+	Runtime(object Object) runtime.Runtime
+	// Orphans says whether what runs is left as it is when the object goes.
+	Orphans(object Object, current runtime.Incarnation) bool
+}
+
+// Effective is implemented by kinds that have something else to do outside after a status was written: once for each write, and not at all when
+// the manager ends in between.
+type Effective interface {
+	// Written is told the object as it was written and as it was before.
+	Written(ctx context.Context, object, base Object) error
+}
+
 // Finalizing is implemented by kinds that somebody else waits for too.
 type Finalizing interface {
 	// Finalizers are put on the object together with the one of its process, at its first visit.

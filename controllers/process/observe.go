@@ -20,7 +20,7 @@ import (
 // observe asks the runtime what is there. It only asks: nobody waits for a process here.
 func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
-	found, err := r.Runtime.Observe(ctx, uid)
+	found, err := v.runtime.Observe(ctx, uid)
 	if err != nil {
 		if r.memory.complain(uid) {
 			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, "Observe", "%s", truncate(err.Error()))
@@ -33,6 +33,9 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 			v.current = &found[i]
 		}
 		v.observed.Incarnations = append(v.observed.Incarnations, translate(found[i]))
+	}
+	if placed, is := r.Kind.(Placed); is && v.current != nil {
+		v.orphan = placed.Orphans(v.object, *v.current)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type Reconciler struct {
 	Client client.Client
 	// Reader reads past the cache, what is true now.
 	Reader client.Reader
-	// Runtime is where processes run.
+	// Runtime is where processes run, unless the kind is Placed.
 	Runtime runtime.Runtime
 	// Kind is what is special to the kind.
 	Kind Kind
@@ -58,6 +58,9 @@ type visit struct {
 	now  time.Time
 
 	want lifecycle.Want
+	// runtime is where the object runs; orphan says that what runs there is left as it is when the object goes.
+	runtime runtime.Runtime
+	orphan  bool
 	// found is what the runtime has of this UID; current is the recorded incarnation among it, while it lives.
 	found   []runtime.Incarnation
 	current *runtime.Incarnation
@@ -89,7 +92,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
 		}
 	}
-	v.want = r.want(ctx, object, v.now)
+	v.want, v.runtime = r.want(ctx, object, v.now), r.Runtime
+	if placed, is := r.Kind.(Placed); is {
+		v.runtime = placed.Runtime(object)
+	}
 	steps := []func(context.Context, *visit) error{
 		r.claim, r.observe, r.prepare, r.look, r.decide, r.write, r.witness, r.act, r.release, r.expire,
 	}

@@ -11,17 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 )
-
-// remembered bounds how many runs that were let go are remembered; the cache needs milliseconds to see it.
-const remembered = 4096
 
 // memory saves work and is never needed to be right: what this manager has written itself, so that a cache that is late is noticed.
 type memory struct {
 	mu      sync.Mutex
 	written map[types.UID]string
-	gone    map[types.UID]bool
-	order   []types.UID
+	// gone are the last runs that were let go; seen is when runs were seen to have ended.
+	gone process.Recent[bool]
+	seen process.Sightings
 }
 
 func (m *memory) wrote(strategy *v1alpha1.Strategy) {
@@ -46,27 +45,11 @@ func (m *memory) behind(strategy *v1alpha1.Strategy) bool {
 	return errA == nil && errB == nil && a < b
 }
 
-func (m *memory) released(uid types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.gone == nil {
-		m.gone = map[types.UID]bool{}
-	}
-	if m.gone[uid] {
-		return
-	}
-	m.gone[uid] = true
-	m.order = append(m.order, uid)
-	if len(m.order) > remembered {
-		delete(m.gone, m.order[0])
-		m.order = m.order[1:]
-	}
-}
+func (m *memory) released(uid types.UID) { m.gone.Note(uid, true) }
 
 func (m *memory) isReleased(uid types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.gone[uid]
+	gone, _ := m.gone.Get(uid)
+	return gone
 }
 
 // dueTimes remembers when something that is done for many causes at once is due.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
@@ -67,7 +65,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if strategy == nil {
-		return ctrl.Result{}, r.release(ctx, runs, all(runs))
+		left, err := r.release(ctx, runs, all(runs), r.Clock.Now())
+		return ctrl.Result{RequeueAfter: left}, err
 	}
 	if !strategy.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
@@ -80,9 +79,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	now := r.Clock.Now().Truncate(time.Microsecond)
 	step := tally.Next(desired(strategy), strategy.Status, seen, now)
+	var left time.Duration
 	err = r.write(ctx, strategy, &step, now)
 	if err == nil {
-		err = r.release(ctx, runs, step.Release)
+		left, err = r.release(ctx, runs, step.Release, now)
 	}
 	if errors.Is(err, errStale) {
 		return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
@@ -92,6 +92,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if step.More {
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	if left > 0 && (step.Again == 0 || left < step.Again) {
+		step.Again = left
 	}
 	return ctrl.Result{RequeueAfter: step.Again}, nil
 }
@@ -160,34 +163,4 @@ func (r *Reconciler) tell(before, after *v1alpha1.Strategy) {
 	default:
 		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonCircuitClosed, "Reconcile", "The breaker is closed; runs are started.")
 	}
-}
-
-// release takes the finalizer off the runs that were counted, some of them at once: none of them depends on another.
-func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, uids []types.UID) error {
-	wanted := make(map[types.UID]bool, len(uids))
-	for _, uid := range uids {
-		wanted[uid] = true
-	}
-	group := &errgroup.Group{}
-	group.SetLimit(atOnce)
-	for _, run := range runs {
-		if wanted[run.UID] && controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
-			group.Go(func() error { return r.letGo(ctx, run) })
-		}
-	}
-	return group.Wait()
-}
-
-func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun) error {
-	base := run.DeepCopy()
-	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
-	err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return errStale
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let run %s go: %w", run.Name, err)
-	}
-	r.memory.released(run.UID)
-	return nil
 }

@@ -63,8 +63,8 @@ func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strateg
 		run := &list.Items[i]
 		switch {
 		case r.memory.isReleased(run.UID): // the cache is late
-		case run.Status.Outcome == "" && !slices.Contains(counted, run.UID):
-			runs = append(runs, run)
+		case (run.Status.Outcome == "") != slices.Contains(counted, run.UID):
+			runs = append(runs, run) // it is not to be counted now
 		case len(finished) < most:
 			finished = append(finished, run)
 		}

@@ -40,6 +40,8 @@ type Kind struct {
 	client client.Reader
 	reader client.Reader
 	clock  clock.PassiveClock
+	// keeper keeps what runs leave to others; nil when the backend has no place for that.
+	keeper runtime.Keeper
 
 	mu sync.Mutex
 	// found is the strategy of a run that has not started, as it was at the beginning of this reconcile; nil when there is none.
@@ -72,6 +74,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("index strategyruns that wait: %w", err)
 	}
 	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Clock)
+	kind.keeper, _ = deps.Runtime.(runtime.Keeper)
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		changed := predicate.ResourceVersionChangedPredicate{}
 		return b.Watches(&v1alpha1.Strategy{}, handler.EnqueueRequestsFromMapFunc(kind.waiting), builder.WithPredicates(changed))

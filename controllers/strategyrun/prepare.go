@@ -15,6 +15,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/plan"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -28,10 +29,13 @@ const briefly = 250 * time.Millisecond
 const missingRetry = time.Minute
 
 // Prepare lets a run start when its strategy does, and takes over what it executes together with the intent to start it.
-func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Incarnation, next *process.Plan) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
-	plan.Variables = variables
+	next.Variables = variables
+	if err := k.place(run, next); err != nil {
+		return err
+	}
 	if started(run) {
 		return nil
 	}
@@ -41,12 +45,12 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Inca
 	case gate != nil && gate.Reason == v1alpha1.ReasonSkippedCircuitOpen:
 		run.Status.Outcome, run.Status.Pinned = v1alpha1.RunSkipped, pin(strategy)
 		run.Status.Pinned.Process = nil
-		plan.Blocked = gate
+		next.Blocked = gate
 	case gate != nil:
-		plan.Blocked = gate
-	case plan.Blocked != nil: // by the loop
+		next.Blocked = gate
+	case next.Blocked != nil: // by the loop
 	case blocked != nil:
-		plan.Blocked = blocked
+		next.Blocked = blocked
 	default:
 		run.Status.Pinned = pin(strategy)
 	}
@@ -63,6 +67,11 @@ func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Bl
 	if strategy.Spec.State == v1alpha1.StrategyDisabled {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonDisabled,
 			Message: fmt.Sprintf("Strategy %s is disabled; the run starts when its spec.state is Enabled.", name)}
+	}
+	if pinned := run.Spec.Program; pinned != "" && pinned != plan.Program(strategy) {
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonStrategyChanged,
+			Message: fmt.Sprintf("Strategy %s has another program than when the plan of this run began. Put that one back, "+
+				"or cancel the plan and create another.", name)}
 	}
 	breaker := strategy.Status.Breaker
 	if breaker == nil || strategy.Status.ObservedResetToken != strategy.Spec.ResetToken {
@@ -114,9 +123,11 @@ func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now t
 		}
 		return
 	}
+	leaveOut(run)
 	if run.Status.Outcome == "" {
 		run.Status.Outcome = outcome(run, step)
 	}
+	k.collect(run, step)
 	if left := unrecorded(run, before, step, now); left > 0 {
 		before.Status.DeepCopyInto(&run.Status)
 		step.Events, step.Requeue = nil, left
@@ -132,6 +143,18 @@ func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now t
 	}
 	run.Status.FinishedAt = &finished
 	conclude(run, now)
+}
+
+// unsaid are the conditions of processes that may be started again. They would say the same of every run, and each makes each write of it dearer.
+var unsaid = []string{
+	v1alpha1.ConditionRestarting, v1alpha1.ConditionCircuitOpen, v1alpha1.ConditionConflict, v1alpha1.ConditionDriftDetected,
+}
+
+// leaveOut drops what says nothing of something that is started once.
+func leaveOut(run *v1alpha1.StrategyRun) {
+	status := &run.Status
+	status.Breaker = nil
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool { return slices.Contains(unsaid, c.Type) })
 }
 
 // unrecorded says how long it may wait to be written that a process has begun, if that is all there is to write: one that ends at once costs one
@@ -188,6 +211,9 @@ func conclude(run *v1alpha1.StrategyRun, now time.Time) {
 	process.SetCondition(run, now, v1alpha1.ConditionSucceeded, succeeded, reason, message)
 	process.SetCondition(run, now, v1alpha1.ConditionReady, succeeded, reason, message)
 	process.SetCondition(run, now, v1alpha1.ConditionReconciling, metav1.ConditionFalse, reason, "")
+	if failed == metav1.ConditionFalse {
+		message = "" // the others say it
+	}
 	process.SetCondition(run, now, v1alpha1.ConditionStalled, failed, reason, message)
 }
 

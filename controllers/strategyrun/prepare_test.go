@@ -21,3 +21,27 @@ func TestRunsTellOnlyWhatWentWrong(t *testing.T) {
 	New(nil, nil, nil).Conclude(&v1alpha1.StrategyRun{}, &v1alpha1.StrategyRun{}, step, now)
 	g.Expect(step.Events).To(ConsistOf(wrong))
 }
+
+func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Unix(1_800_000_000, 0)
+	run := &v1alpha1.StrategyRun{}
+	desired := lifecycle.Desired{Want: lifecycle.Run, RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart}
+	step := lifecycle.Next(desired, run.Status.ProcessStatus, lifecycle.Observed{}, now)
+	run.Status.ProcessStatus = step.Status
+	New(nil, nil, nil).Conclude(run, &v1alpha1.StrategyRun{}, &step, now)
+	var types []string
+	for _, condition := range run.Status.Conditions {
+		types = append(types, condition.Type)
+	}
+	g.Expect(types).To(ConsistOf(v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled,
+		v1alpha1.ConditionContained, v1alpha1.ConditionSucceeded))
+	g.Expect(run.Status.Breaker).To(BeNil())
+	g.Expect(step.Action).To(Equal(lifecycle.StartProcess))
+
+	again := lifecycle.Next(desired, run.Status.ProcessStatus, lifecycle.Observed{}, now)
+	later := run.DeepCopy()
+	later.Status.ProcessStatus = again.Status
+	New(nil, nil, nil).Conclude(later, run, &again, now)
+	g.Expect(later.Status).To(Equal(run.Status), "what is left out is no change at the next visit")
+}

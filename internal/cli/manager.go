@@ -5,9 +5,11 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
@@ -19,10 +21,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
+	"github.com/berth-dev/berth/internal/runtime/none"
+	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/internal/runtime/union"
 )
 
 // runtimeOptions say where the processes of this machine are kept.
@@ -31,16 +38,22 @@ type runtimeOptions struct {
 	log                 logr.Logger
 }
 
-// machine is this machine as a runtime, with the language servers on it.
+// machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
 type machine struct {
-	*host.Host
+	*union.Union
+	host    *host.Host
+	tmux    *tmux.Runtime // nil without tmux
 	servers *langserver.Runtime
 }
 
-// Close lets go of both, and leaves what runs alone.
+// Close lets go of all of them, and leaves what runs alone.
 func (m *machine) Close() error {
+	m.Union.Close()
 	m.servers.Close()
-	return m.Host.Close()
+	if m.tmux != nil {
+		m.tmux.Close()
+	}
+	return m.host.Close()
 }
 
 // LanguageServers gives the runtime of those.
@@ -59,7 +72,29 @@ func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
-	return &machine{opened, servers}, nil
+	m := &machine{host: opened, servers: servers}
+	sessions, err := m.openTmux(opts)
+	if err != nil {
+		servers.Close()
+		return nil, errors.Join(err, opened.Close())
+	}
+	m.Union = union.New(opened, opts.log.WithName("runtimes"), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: sessions})
+	return m, nil
+}
+
+// openTmux opens the backend of tmux sessions. Where there is no tmux, objects that want one say so.
+func (m *machine) openTmux(opts runtimeOptions) (runtime.Runtime, error) {
+	opened, err := tmux.New(m.host, tmux.Options{
+		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
+	})
+	switch {
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported):
+		return none.Without{Runtime: m.host, Why: err.Error()}, nil
+	case err != nil:
+		return nil, err
+	}
+	m.tmux = opened
+	return opened, nil
 }
 
 // managerFlags are those of berth manager.
@@ -70,6 +105,9 @@ type managerFlags struct {
 	endpointCert, endpointKey string
 	leaderElect               bool
 	leaderElectNamespace      string
+	runtimes                  []string
+	metricsSecure             bool
+	metricsCertDir            string
 	verbose                   bool
 }
 
@@ -90,12 +128,15 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
 	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "where to serve metrics, such as 127.0.0.1:8080; 0 for nowhere")
+	flags.BoolVar(&f.metricsSecure, "metrics-secure", false, "serve metrics over TLS, to who has a token and may get /metrics")
+	flags.StringVar(&f.metricsCertDir, "metrics-cert-dir", "", "where tls.crt and tls.key for the metrics are; without them a certificate is made")
 	flags.StringVar(&f.probes, "health-probe-bind-address", "0", "where to serve /healthz and /readyz, such as :8081; 0 for nowhere")
 	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "where to serve logs and terminals; beyond loopback it needs a certificate; 0 for nowhere")
 	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate to serve logs and terminals with")
 	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "key of that certificate")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several managers act")
 	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "where the lease is")
+	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine; empty for nowhere")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 	return command
 }
@@ -116,7 +157,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		level = slog.LevelDebug
 	}
 	log := useLogger(a.err, level)
-	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, f.lsp, log})
+	opened, err := a.openRuntimes(f.runtimes, runtimeOptions{f.stateDir, f.shim, f.lsp, log})
 	if err != nil {
 		return err
 	}
@@ -127,13 +168,38 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		}
 	}
 	mgr, err := assemble(config, opened, log, manager.Options{
-		Metrics: metricsserver.Options{BindAddress: f.metrics}, HealthProbeBindAddress: f.probes,
+		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes,
 		LeaderElection: f.leaderElect, LeaderElectionNamespace: f.leaderElectNamespace,
 	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey})
 	if err != nil {
 		return err
 	}
 	return mgr.start(ctx)
+}
+
+// openRuntimes opens those that were asked for by name; without any the manager runs nothing and says so at each object.
+func (a *app) openRuntimes(names []string, opts runtimeOptions) (hostRuntime, error) {
+	for _, name := range names {
+		if name != string(v1alpha1.RuntimeHost) {
+			return nil, fmt.Errorf("--runtimes: there is no runtime %q here; use %s, or leave it empty to run nothing", name, v1alpha1.RuntimeHost)
+		}
+	}
+	if len(names) == 0 {
+		return none.New(), nil
+	}
+	return a.newRuntime(opts)
+}
+
+// metricsOptions say how metrics are served: plainly to whoever reaches the address, or over TLS to whom the API server lets read them.
+func (f *managerFlags) metricsOptions() metricsserver.Options {
+	options := metricsserver.Options{BindAddress: f.metrics}
+	if f.metricsSecure {
+		options.SecureServing, options.CertDir = true, f.metricsCertDir
+		options.FilterProvider = manager.ReviewMetrics
+		// HTTP/2 gives a scraper nothing, and an attacker more to try.
+		options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion, c.NextProtos = tls.VersionTLS12, []string{"http/1.1"} }}
+	}
+	return options
 }
 
 // assembled is a manager with its endpoint.

@@ -30,7 +30,9 @@ type leaf struct {
 	phase          v1alpha1.PlanPhase
 	attempt        int32
 	word, message  string
-	// created is known to the second; started only while the process runs.
+	// result is what it has left to others, in a few words.
+	result string
+	// created is known to the second; started of runs that have.
 	created, started, finished time.Time
 }
 
@@ -42,16 +44,16 @@ func newTree(plan *v1alpha1.Plan, runs []v1alpha1.StrategyRun) *tree {
 		t.runs[found.name] = found
 	}
 	for _, result := range plan.Status.Results {
-		t.add(result.Run, result.Strategy, result.Phase, result.Attempt, string(result.Outcome), result.Message)
+		t.add(result.Run, result.Strategy, result.Phase, result.Attempt, string(result.Outcome), result.Message, result.Result)
 	}
 	for _, run := range plan.Status.Runs {
-		t.add(run.Name, run.Strategy, plan.Status.CurrentPhase, plan.Status.Attempt, string(run.Outcome), run.Message)
+		t.add(run.Name, run.Strategy, plan.Status.CurrentPhase, plan.Status.Attempt, string(run.Outcome), run.Message, run.Result)
 	}
 	return t
 }
 
 // add says what the plan has on record, which is what counts.
-func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int32, outcome, message string) {
+func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int32, outcome, message string, result *v1alpha1.RunResult) {
 	known := t.runs[name]
 	if known == nil {
 		known = &leaf{name: name, word: v1alpha1.ReasonPending}
@@ -59,7 +61,7 @@ func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int3
 	}
 	known.strategy, known.phase, known.attempt = strategy, phase, attempt
 	if outcome != "" {
-		known.word, known.message = outcome, message
+		known.word, known.message, known.result = outcome, message, said(result)
 	}
 }
 
@@ -74,9 +76,13 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 			found.attempt = int32(attempt)
 		}
 	}
+	if run.Status.StartedAt != nil {
+		found.started = run.Status.StartedAt.Time
+	}
 	if process := run.Status.Process; process != nil && process.StartedAt != nil {
 		found.started, found.word = process.StartedAt.Time, running
 	}
+	found.result = said(run.Status.Result)
 	ready := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case run.Status.Outcome != "":
@@ -96,7 +102,7 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 // running is the word for a run whose process runs.
 const running = v1alpha1.ReasonRunning
 
-// took says how long it has taken so far; of one that has ended, from its creation to its end.
+// took says how long it has taken so far; of one whose start nobody knows, from its creation to its end.
 func (l *leaf) took(now time.Time) string {
 	end := l.finished
 	if end.IsZero() && l.word == running {
@@ -211,17 +217,29 @@ func (t *tree) phases(now time.Time) []*node {
 	return nodes
 }
 
-// remark is what there is to say about a run that did not succeed, and where its output is.
+// said is what a run has left to others, in the words of its status.
+func said(result *v1alpha1.RunResult) string {
+	if result == nil {
+		return ""
+	}
+	return cmp.Or(result.Summary, result.Problem)
+}
+
+// longestRemark is how many characters of a result are shown in a line of the tree.
+const longestRemark = 80
+
+// remark is what a run has found out, or why it did not, and where its output is.
 func remark(l *leaf) string {
+	result := []rune(clean(l.result))
+	if len(result) > longestRemark {
+		result = append(result[:longestRemark-1], '…')
+	}
 	switch v1alpha1.RunOutcome(l.word) {
 	case v1alpha1.RunSucceeded:
-		return ""
+		return string(result)
 	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
-		why := "berth logs strategyrun/" + l.name
-		if l.message != "" {
-			why = strings.TrimSuffix(clean(l.message), ".") + ": " + why
-		}
-		return why
+		parts := []string{strings.TrimSuffix(clean(l.message), "."), string(result), "berth logs strategyrun/" + l.name}
+		return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 	default:
 		return clean(l.message)
 	}

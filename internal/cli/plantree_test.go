@@ -107,6 +107,26 @@ plan/check   action check-module: Execute Processing waits for 1 of 2 runs
 `))
 }
 
+// What runs have left is beside them, on one line that no table is broken by, and outlives the runs.
+func TestTreeShowsResults(t *testing.T) {
+	g := NewWithT(t)
+	plan, runs := errored()
+	s := &plan.Status
+	s.Results[0].Result = &v1alpha1.RunResult{Summary: "12 files\x1b[31m."}
+	s.Runs[0].Result = &v1alpha1.RunResult{Problem: "The result file is too large."}
+	s.Runs[1].Result = &v1alpha1.RunResult{Summary: strings.Repeat("long ", 40)}
+	runs[0].Status.Result = &v1alpha1.RunResult{Summary: "3 findings."}
+	for i := range runs {
+		runs[i].Status.StartedAt, runs[i].Status.Process = runs[i].Status.Process.StartedAt, nil
+	}
+	text := strings.Join(newTree(plan, runs).lines(noon.Add(time.Hour)), "\n")
+	g.Expect(text).To(MatchRegexp(`list +Succeeded +12 files\.`))
+	g.Expect(text).To(MatchRegexp(`search +Succeeded +1s +3 findings\.`))
+	g.Expect(text).To(MatchRegexp(`search +Succeeded +1\.2s +The result file is too large\.`))
+	g.Expect(text).To(MatchRegexp(`test +Failed +2m50s +The run ended with exit code 1: (long ){15}long…: berth logs strategyrun/check-2-execute-1`))
+	g.Expect(text).NotTo(ContainSubstring("\x1b"))
+}
+
 func TestTreeOfAPlanThatHasNotBegun(t *testing.T) {
 	g := NewWithT(t)
 	plan := check(at("", v1alpha1.PlanQueued))

@@ -117,7 +117,7 @@ func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.St
 		case err != nil && waiting.Err() == nil:
 			return fmt.Errorf("read %s: %w", name, err)
 		case run.Status.Outcome == v1alpha1.RunSucceeded:
-			_, _ = fmt.Fprintf(a.out, "%s succeeded\n", name)
+			_, _ = fmt.Fprintln(a.out, strings.TrimSuffix(name+" succeeded: "+clean(said(run.Status.Result)), ": "))
 			return nil
 		case run.Status.Outcome != "":
 			return fmt.Errorf("%s: %s: %s berth logs %s shows its output", name, run.Status.Outcome, clean(messageOf(run)), name)

@@ -114,9 +114,15 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 }
 
 func (c *Client) do(ctx context.Context, method string, object Object, subresource string, query url.Values, header http.Header) (*http.Response, error) {
+	return c.send(ctx, method, object, subresource, query, header, nil)
+}
+
+func (c *Client) send(
+	ctx context.Context, method string, object Object, subresource string, query url.Values, header http.Header, body io.Reader,
+) (*http.Response, error) {
 	target := c.base.JoinPath("v1", "namespaces", object.Namespace, object.Resource, object.Name, subresource)
 	target.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("ask the manager: %w", err)
 	}

@@ -121,6 +121,17 @@ type stub struct {
 	phase  runtime.Phase
 	sizes  chan runtime.Terminal
 	attach func(ctx context.Context, in io.Reader, out io.Writer) error
+	typed  []byte
+	deaf   error
+}
+
+func (s *stub) Type(_ context.Context, uid types.UID, input []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf == nil {
+		s.typed = append(append(s.typed, uid...), input...)
+	}
+	return s.deaf
 }
 
 func (s *stub) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
@@ -260,6 +271,7 @@ func TestWhoMay(t *testing.T) {
 		"no such path":        {token: good, path: "/v1/namespaces/default/devservers/web", status: 404},
 		"bad tail":            {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=-1", status: 400, says: "not negative"},
 		"tail and offset":     {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=1&offset=1", status: 400, says: "not both"},
+		"input forbidden":     {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/input", status: 403, says: "may not create instances/attach"},
 		"no upgrade":          {token: good, method: "POST", path: "/v1/namespaces/default/instances/shell/attach", status: 426, says: "upgrade"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -573,4 +585,22 @@ func TestFramesAreBounded(t *testing.T) {
 			NewWithT(t).Expect(conn.Receive(io.Discard, nil)).To(MatchError(ContainSubstring(test.says)))
 		})
 	}
+}
+
+func TestInput(t *testing.T) {
+	f := newFixture(t)
+	c := f.client(t, good)
+	shell := Object{Namespace: "default", Resource: "instances", Name: "shell"}
+	NewWithT(t).Expect(c.Type(t.Context(), shell, "go on\r")).To(Succeed())
+	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"))
+	NewWithT(t).Expect(c.Type(t.Context(), shell, strings.Repeat("x", maxInput+1))).To(MatchError(ContainSubstring("at most 65536 bytes")))
+	for err, says := range map[error]string{
+		runtime.ErrNotFound:   "does not run: see its conditions",
+		runtime.ErrNoTerminal: "without a terminal",
+		errors.New("oops"):    "cannot be written to at the moment",
+	} {
+		f.stub.deaf = err
+		NewWithT(t).Expect(c.Type(t.Context(), shell, "x")).To(MatchError(ContainSubstring(says)))
+	}
+	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"), "what was refused was not typed")
 }

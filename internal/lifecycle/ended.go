@@ -118,6 +118,7 @@ func isUnhealthy(reason string) bool {
 func (m *machine) recordEnd(end v1alpha1.ProcessExit) {
 	end.Incarnation = m.status.Incarnation
 	m.status.LastExit = &end
+	m.step.Ended = m.status.Process
 	m.status.Process, m.status.Stopping, m.status.NextRestartTime = nil, nil, nil
 }
 

@@ -164,7 +164,7 @@ func statesWanted(t *testing.T) int {
 var policies = []v1alpha1.RestartPolicy{v1alpha1.RestartAlways, v1alpha1.RestartOnFailure, v1alpha1.RestartNever}
 
 // everyTrouble is a budget that has a little of everything.
-var everyTrouble = budget{toggles: 2, restarts: 1, specs: 1, resets: 1, deletes: 1, exits: 2, failedStarts: 1, crashes: 1}
+var everyTrouble = budget{toggles: 2, restarts: 1, specs: 1, edits: 1, resets: 1, deletes: 1, exits: 2, failedStarts: 1, crashes: 1}
 
 func TestEveryInterleaving(t *testing.T) {
 	limit, total := statesWanted(t), 0
@@ -188,7 +188,7 @@ func TestEveryInterleaving(t *testing.T) {
 
 // TestRandomHistories goes far deeper than all interleavings can: long histories with much trouble.
 func TestRandomHistories(t *testing.T) {
-	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50}
+	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, edits: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50}
 	for history := range uint64(150) {
 		random := rand.New(rand.NewPCG(history, 1))
 		w := newWorld(plenty, policies[history%3])

@@ -33,6 +33,7 @@ type machine struct {
 	now      time.Time
 	status   v1alpha1.ProcessStatus
 	step     Step
+	edited   bool // the spec was changed since the record was written
 	conflict bool // the condition Conflict was set to True
 }
 
@@ -59,6 +60,7 @@ func (m *machine) recordIsNewest() bool {
 
 func (m *machine) begin() {
 	m.step.Action = None
+	m.edited = m.status.ObservedGeneration != 0 && m.status.ObservedGeneration != m.desired.Generation
 	m.status.ObservedGeneration = m.desired.Generation
 	if m.status.Breaker == nil {
 		m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
@@ -129,6 +131,11 @@ func (m *machine) unknown(current Incarnation) {
 const unknownRetry = 5 * time.Second
 
 func (m *machine) decideGone(current *Incarnation) {
+	if m.desired.Orphan {
+		m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; what was adopted is left as it is.")
+		m.step.Action, m.step.Released = Forget, true
+		return
+	}
 	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; its process is ended first.")
 	if current != nil && current.alive() {
 		m.end(*current, v1alpha1.ReasonDeleting)

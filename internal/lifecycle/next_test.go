@@ -302,6 +302,15 @@ func TestDeleteWinsOverRestartAndStop(t *testing.T) {
 	s.g.Expect(step.Released).To(BeTrue())
 }
 
+func TestWhatWasAdoptedOutlivesItsObject(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Want, s.desired.Orphan = Gone, true
+	step := s.tick()
+	s.g.Expect(step.Action).To(Equal(Forget), "nothing is asked to end")
+	s.g.Expect(step.Released).To(BeTrue())
+	s.g.Expect(step.Status.Stopping).To(BeNil())
+}
+
 func TestCrashBackOffAndBreaker(t *testing.T) {
 	s := newStory(t).up()
 	var waits []time.Duration
@@ -340,6 +349,7 @@ func TestWhatClosesTheBreaker(t *testing.T) {
 	for name, request := range map[string]func(*story){
 		"a reset token":       func(s *story) { s.desired.ResetToken = "1" },
 		"a new spec":          func(s *story) { s.desired.SpecHash = "b" },
+		"another probe":       func(s *story) { s.desired.Generation++ },
 		"a restart token":     func(s *story) { s.desired.RestartToken = "1" },
 		"a stop and a start":  func(s *story) { s.desired.Want = Stop; s.tick(); s.desired.Want = Run },
 		"the cool-down alone": func(s *story) { s.now = s.now.Add(time.Hour) },
@@ -373,6 +383,16 @@ func TestCoolDownZeroStaysOpen(t *testing.T) {
 	s.rest()
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 	s.g.Expect(s.last.Requeue).To(BeZero())
+
+	s.desired.Generation++
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess), "one try for an edit, whatever it was about")
+	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerHalfOpen))
+	s.runs()
+	s.tick()
+	s.exits(Exit{Known: true, Code: 1})
+	s.tick()
+	s.rest()
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 }
 
 func TestFailuresOutsideTheWindowDoNotCount(t *testing.T) {

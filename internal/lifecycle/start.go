@@ -136,6 +136,10 @@ func (m *machine) finished() {
 }
 
 func (m *machine) circuitOpen() {
+	if m.edited {
+		m.start() // somebody may have corrected what made it fail, a probe for instance: that is worth one try
+		return
+	}
 	breaker := m.status.Breaker
 	message := fmt.Sprintf("%s; that were too many failures in a short time. ", describe(m.status.LastExit))
 	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, m.now)

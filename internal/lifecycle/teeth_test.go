@@ -106,7 +106,7 @@ var broken = map[string]decider{
 }
 
 // littleTrouble is enough to find each of them, in few states.
-var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, deletes: 1, exits: 1}
+var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, edits: 1, deletes: 1, exits: 1}
 
 func TestExplorerFindsEveryBrokenGuard(t *testing.T) {
 	defer func() { next = Next }()

@@ -49,6 +49,8 @@ type Desired struct {
 
 	// Blocked, when set, is why nothing can be started. What runs already goes on running.
 	Blocked *Blocked
+	// Orphan leaves what runs as it is when the object goes: it was there before, and is not Berth's to end.
+	Orphan bool
 	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
 	Probed bool
 }
@@ -152,6 +154,8 @@ type Step struct {
 	Action      Action
 	Incarnation int64
 	Requeue     time.Duration
+	// Ended is the process that was found to have ended, as far as it is known; the status has it no more.
+	Ended *v1alpha1.ProcessReference
 	// Released says that nothing of the object is left outside once Action is done, so that the finalizer may go.
 	Released bool
 	// Expires says since when the object is at rest without a process, for ttlSecondsAfterStopped; zero while it is not.

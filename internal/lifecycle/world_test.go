@@ -62,7 +62,7 @@ const (
 
 // budget bounds how often each kind of trouble happens on one path.
 type budget struct {
-	toggles, sleeps, restarts, specs, resets, deletes, exits, failedStarts, crashes int
+	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes int
 }
 
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
@@ -85,6 +85,7 @@ type move struct {
 var moves = []move{
 	{"state is toggled", func(w *world) bool {
 		return spend(&w.budget.toggles) && !w.deleted && w.edit(func() {
+			w.desired.Generation++
 			if w.desired.Want == Run {
 				w.desired.Want = Stop
 			} else {
@@ -102,13 +103,16 @@ var moves = []move{
 		})
 	}},
 	{"restart is requested", func(w *world) bool {
-		return spend(&w.budget.restarts) && !w.deleted && w.edit(func() { w.desired.RestartToken += "+" })
+		return spend(&w.budget.restarts) && !w.deleted && w.edit(func() { w.desired.RestartToken += "+"; w.desired.Generation++ })
 	}},
 	{"spec is changed", func(w *world) bool {
-		return spend(&w.budget.specs) && !w.deleted && w.edit(func() { w.desired.SpecHash += "+" })
+		return spend(&w.budget.specs) && !w.deleted && w.edit(func() { w.desired.SpecHash += "+"; w.desired.Generation++ })
+	}},
+	{"what the process is not started with is changed", func(w *world) bool {
+		return spend(&w.budget.edits) && !w.deleted && w.edit(func() { w.desired.Generation++ })
 	}},
 	{"reset is requested", func(w *world) bool {
-		return spend(&w.budget.resets) && !w.deleted && w.edit(func() { w.desired.ResetToken += "+" })
+		return spend(&w.budget.resets) && !w.deleted && w.edit(func() { w.desired.ResetToken += "+"; w.desired.Generation++ })
 	}},
 	{"object is deleted", func(w *world) bool {
 		return spend(&w.budget.deletes) && !w.deleted && w.edit(func() { w.deleted = true })
@@ -322,7 +326,8 @@ var seed = maphash.MakeSeed()
 func (w *world) key() uint64 {
 	var b strings.Builder
 	w.keyOfStatus(&b, &w.status)
-	fmt.Fprint(&b, w.desired.Want, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget)
+	fmt.Fprint(&b, w.desired.Want, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
+		w.desired.Generation == w.status.ObservedGeneration)
 	for _, p := range w.processes {
 		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.exit.Code, p.exit.Signal, w.ago(p.exit.FinishedAt), w.ago(p.started))
 	}

@@ -91,10 +91,27 @@ const (
 // setups register the controllers, one per kind.
 var setups = []func(ctrl.Manager, process.Dependencies) error{
 	devserver.Setup,
-	instance.Setup,
 	strategyrun.Setup,
 	strategy.Setup,
 	plan.Setup,
+}
+
+// setupInstances registers the controller of the kind that chooses among backends, and gives that of everybody else.
+func setupInstances(mgr ctrl.Manager, deps process.Dependencies) (runtime.Runtime, error) {
+	if telling, tells := deps.Runtime.(interface{ OnChange(func(types.UID)) }); tells {
+		waker := newWaker(deps.Dispatcher)
+		if err := mgr.Add(waker); err != nil {
+			return nil, fmt.Errorf("add the parts of the manager: %w", err)
+		}
+		telling.OnChange(waker.tell)
+	}
+	if err := instance.Setup(mgr, deps); err != nil {
+		return nil, err
+	}
+	if backends, has := deps.Runtime.(instance.Backends); has {
+		return backends.For(""), nil
+	}
+	return deps.Runtime, nil
 }
 
 // setupLanguageServers registers the controller of the kind that may have a runtime of its own.
@@ -136,6 +153,9 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
 	deps := process.Dependencies{
 		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency,
+	}
+	if deps.Runtime, err = setupInstances(mgr, deps); err != nil {
+		return nil, err
 	}
 	for _, setup := range setups {
 		if err := setup(mgr, deps); err != nil {

@@ -65,7 +65,9 @@ func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, give
 				return nil, &Blocked{Reason: v1alpha1.ReasonStrategyMissing, Waiting: "for strategy " + name,
 					Message: fmt.Sprintf("Strategy %s, which %s of action %s runs, does not exist in namespace %s; create it.", name, order[i], action.Name, action.Namespace)}
 			}
-			resolved.Strategies = append(resolved.Strategies, v1alpha1.StrategyReference{Name: name, UID: strategy.UID, Generation: strategy.Generation})
+			resolved.Strategies = append(resolved.Strategies, v1alpha1.StrategyReference{
+				Name: name, UID: strategy.UID, Generation: strategy.Generation, Program: Program(strategy),
+			})
 		}
 		pinned.Phases = append(pinned.Phases, resolved)
 	}

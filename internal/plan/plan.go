@@ -55,6 +55,10 @@ type Run struct {
 	// Outcome is empty while the run has not ended; Message says how it ended.
 	Outcome v1alpha1.RunOutcome
 	Message string
+	// Result is what it has left to others; nil when that is nothing.
+	Result *v1alpha1.RunResult
+	// SeenAt is when the outcome was seen first, if that was a moment ago.
+	SeenAt time.Time
 	// Cancelling says that its spec asks for its end already.
 	Cancelling bool
 	// Stuck says in one word why it does not start.
@@ -70,6 +74,10 @@ type RunRequest struct {
 	Name, Strategy string
 	Phase          v1alpha1.PlanPhase
 	Attempt        int32
+	// Program is the fingerprint of what the plan is pinned to.
+	Program string
+	// Inputs are what the earlier phases came to.
+	Inputs []v1alpha1.PlanResult
 }
 
 // Event is something to tell about.
@@ -125,6 +133,7 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 	p.release()
 	p.conclude()
 	p.keepQuiet()
+	p.gather()
 	return p.step
 }
 
@@ -235,6 +244,8 @@ func (p *planner) tell(warning bool, reason, message string) {
 const (
 	longestNote    = 512
 	longestMessage = 256
+	// longestSummary is less than the API takes: a plan holds the results of many runs.
+	longestSummary = 256
 )
 
 func truncate(text string, longest int) string {

@@ -30,6 +30,8 @@ func (p *planner) observe() {
 			listed.UID, listed.Outcome, listed.Message = run.UID, run.Outcome, truncate(run.Message, longestMessage)
 			if run.Outcome == "" {
 				listed.Message = ""
+			} else {
+				listed.Result = shorten(run.Result)
 			}
 		case listed.UID != "":
 			// Its finalizer was taken off by force.
@@ -132,6 +134,7 @@ func (p *planner) settle() {
 	for _, run := range s.Runs {
 		s.Results = append(s.Results, v1alpha1.PlanResult{
 			Run: run.Name, Strategy: run.Strategy, Phase: s.CurrentPhase, Attempt: s.Attempt, Outcome: run.Outcome, Message: run.Message,
+			Result: run.Result.DeepCopy(),
 		})
 	}
 }
@@ -152,8 +155,42 @@ func (p *planner) fill() {
 		if _, exists := p.runs[listed.Name]; exists || listed.Outcome != "" {
 			continue
 		}
-		p.step.Create = append(p.step.Create, RunRequest{Name: listed.Name, Strategy: listed.Strategy, Phase: s.CurrentPhase, Attempt: s.Attempt})
+		p.step.Create = append(p.step.Create, RunRequest{
+			Name: listed.Name, Strategy: listed.Strategy, Phase: s.CurrentPhase, Attempt: s.Attempt,
+			Program: programOf(phase, listed.Strategy), Inputs: p.inputs(),
+		})
 	}
+}
+
+// programOf is the fingerprint that the phase has of the program of a strategy.
+func programOf(phase *v1alpha1.PinnedPhase, strategy string) string {
+	for i := range phase.Strategies {
+		if phase.Strategies[i].Name == strategy {
+			return phase.Strategies[i].Program
+		}
+	}
+	return ""
+}
+
+// inputs are the results of the phases before the current one.
+func (p *planner) inputs() []v1alpha1.PlanResult {
+	var inputs []v1alpha1.PlanResult
+	for i := range p.status.Results {
+		if result := &p.status.Results[i]; rank(result.Phase) < rank(p.status.CurrentPhase) {
+			inputs = append(inputs, *result.DeepCopy())
+		}
+	}
+	return inputs
+}
+
+// shorten gives a result with a summary that is short enough for the status of a plan.
+func shorten(result *v1alpha1.RunResult) *v1alpha1.RunResult {
+	if result == nil {
+		return nil
+	}
+	short := result.DeepCopy()
+	short.Summary = truncate(short.Summary, longestSummary)
+	return short
 }
 
 // living counts what lives or is about to.

@@ -58,6 +58,9 @@ type Process struct {
 	// Config is what a backend that holds more than a process needs beyond it, as JSON: an lsp.Config for a language server, a docker.Config
 	// for a container. Others ignore it.
 	Config []byte
+	// Results asks for a place for results, and Inputs are files that the program finds there, by name; both need a Keeper. No secrets belong there.
+	Results bool
+	Inputs  map[string][]byte
 }
 
 // Terminal is the size of a terminal in characters.
@@ -105,6 +108,8 @@ type Incarnation struct {
 	LeaderExit *Exit
 	// Containment says by which means the tree is ended: Cgroup, Subreaper or Container.
 	Containment string
+	// Adopted says that it was there before and was taken over.
+	Adopted bool
 	// StopSent says that Stop was carried out on this incarnation; it outlives the manager. Some programs take a second signal for "at once".
 	StopSent bool
 	// Message explains Unknown.
@@ -153,6 +158,12 @@ type Runtime interface {
 	Events() <-chan types.UID
 }
 
+// Disabled is implemented by a backend that starts nothing, by decision of whoever runs the manager.
+type Disabled interface {
+	// Disabled says why, and what to do about it, for people.
+	Disabled() string
+}
+
 // Inspector is implemented by backends that can tell which sockets a process tree listens on.
 type Inspector interface {
 	// Listeners gives the TCP sockets that processes of the newest incarnation of the UID listen on.
@@ -197,4 +208,22 @@ type Attacher interface {
 	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in returns an error.
 	// ErrNoTerminal when it was started without one; ErrNotFound when nothing runs.
 	Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan Terminal) error
+}
+
+// Releaser is implemented by backends that take over what was there before.
+type Releaser interface {
+	// Release lets go of what was adopted for the UID and leaves it as it is: neither ended nor marked as ours. ErrNotFound when nothing was adopted.
+	Release(ctx context.Context, uid types.UID) error
+}
+
+// Checker is implemented by backends that can say beforehand that a start would be refused.
+type Checker interface {
+	// Check gives the *StartError that Start would, nil when it would start, or an error when that can't be told. It changes nothing.
+	Check(ctx context.Context, p Process) error
+}
+
+// Keyboard is implemented by backends whose processes can have a terminal.
+type Keyboard interface {
+	// Type writes bytes into the terminal of what runs, as if somebody had typed them; 0x03 is Ctrl-C. ErrNoTerminal and ErrNotFound as for Attach.
+	Type(ctx context.Context, uid types.UID, input []byte) error
 }

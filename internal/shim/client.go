@@ -19,7 +19,10 @@ var ErrImpostor = errors.New("the process that answers is not the shim that was 
 
 // Client is a connection to a shim. Its methods are not safe for concurrent use, but for Resize and Write beside reads of Conn.
 type Client struct {
-	Conn    net.Conn
+	Conn net.Conn
+	// Replay is how many bytes of what comes from Conn after Attach are earlier output.
+	Replay int
+
 	version int
 	timeout time.Duration
 }
@@ -94,7 +97,10 @@ func (c *Client) Shutdown() error {
 
 // Attach turns the connection into a terminal: read the output from Conn, write with Write and Resize. ErrNoTerminal when there is none.
 func (c *Client) Attach(columns, rows int32) error {
-	_, err := c.call(Call{Verb: VerbAttach, Columns: columns, Rows: rows})
+	answer, err := c.call(Call{Verb: VerbAttach, Columns: columns, Rows: rows})
+	if err == nil {
+		c.Replay = answer.Replay
+	}
 	return err
 }
 

@@ -45,6 +45,8 @@ type Answer struct {
 	Token       string    `json:"token,omitempty"`
 	Incarnation int64     `json:"incarnation,omitempty"`
 	Identity    *Identity `json:"identity,omitempty"`
+	// Replay is how many bytes of earlier output come first after Attach; a few more if the program is writing just now.
+	Replay int `json:"replay,omitempty"`
 }
 
 func writeFrame(w io.Writer, value any) error {

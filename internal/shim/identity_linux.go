@@ -147,14 +147,19 @@ func ZombieStatus(p Process) (unix.WaitStatus, bool) {
 func ExitOf(status unix.WaitStatus, at time.Time) *Exit {
 	exit := &Exit{Known: true, FinishedAt: at.UTC().Round(0)}
 	if status.Signaled() {
-		exit.Signal = unix.SignalName(status.Signal())
-		if exit.Signal == "" {
-			exit.Signal = "SIG" + strconv.Itoa(int(status.Signal()))
-		}
+		exit.Signal = SignalName(int(status.Signal()))
 		return exit
 	}
 	exit.Code = int32(status.ExitStatus())
 	return exit
+}
+
+// SignalName gives the name of a signal, such as SIGTERM.
+func SignalName(number int) string {
+	if name := unix.SignalName(syscall.Signal(number)); name != "" {
+		return name
+	}
+	return "SIG" + strconv.Itoa(number)
 }
 
 // SignalNumber gives the number of a signal such as SIGTERM or TERM; false when there is none of that name.

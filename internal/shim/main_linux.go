@@ -52,6 +52,9 @@ func Main(args []string) int {
 	if len(args) > 1 && args[1] == Probe {
 		return 0
 	}
+	if len(args) > 2 && args[1] == Window {
+		return lookThrough(args[2], args[3:])
+	}
 	// The holder of a process should cost next to nothing.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(40)

@@ -31,6 +31,9 @@ func failure(reason, format string, args ...any) *Failure {
 	return &Failure{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
+// elsewhere are variables that say in which pane the manager was started: what it starts is not in there.
+var elsewhere = map[string]bool{"TMUX": true, "TMUX_PANE": true, "STY": true}
+
 // environment merges what is inherited with what is asked for: later entries win, nothing of Berth's own is handed down.
 func (l *Launch) environment() ([]string, *Failure) {
 	values := map[string]string{}
@@ -42,7 +45,7 @@ func (l *Launch) environment() ([]string, *Failure) {
 		values[name] = value
 	}
 	for _, entry := range l.Inherited {
-		if name, value, ok := strings.Cut(entry, "="); ok && name != "" && !strings.HasPrefix(name, "BERTH_") {
+		if name, value, ok := strings.Cut(entry, "="); ok && name != "" && !strings.HasPrefix(name, "BERTH_") && !elsewhere[name] {
 			set(name, value)
 		}
 	}

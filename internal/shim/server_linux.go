@@ -135,6 +135,7 @@ func (s *shim) answer(call Call) Answer {
 			return Answer{NoTerminal: true}
 		}
 		s.terminal.resize(call.Columns, call.Rows)
+		return Answer{Replay: s.terminal.replay()}
 	default:
 		return Answer{Error: fmt.Sprintf("the shim does not know %q; it speaks version %d of the protocol", call.Verb, Version)}
 	}

@@ -121,6 +121,13 @@ func (t *terminal) join(conn net.Conn) *view {
 	return v
 }
 
+// replay is how much output a client gets first that joins now, in bytes.
+func (t *terminal) replay() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return min(len(t.ring), ringSize)
+}
+
 func (t *terminal) leave(v *view) {
 	t.mu.Lock()
 	t.drop(v)

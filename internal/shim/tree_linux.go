@@ -19,6 +19,8 @@ type Tree struct {
 	Ancestor int     // PID of the living shim, which itself is not of the tree; its identity is the caller's to check
 	Leader   Process // the program
 	Mark     string  // value of MarkVariable
+	// Carried are pieces of an environment, in which every entry begins and ends with a NUL: whoever has all of them in its own is of the tree.
+	Carried []string
 }
 
 // Members gives the processes that live now.
@@ -170,20 +172,36 @@ func (t Tree) seed(all []stat, member map[int]bool) {
 			member[s.PID] = true
 			continue
 		}
-		if t.Mark == "" || s.dead() || s.PID == os.Getpid() {
+		if t.Mark == "" && len(t.Carried) == 0 || s.dead() || s.PID == os.Getpid() {
 			continue
 		}
 		environ, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID) + "/environ")
 		if err != nil {
 			continue // another user's, or gone
 		}
-		for entry := range bytes.SplitSeq(environ, []byte{0}) {
-			if bytes.Equal(entry, want) {
-				member[s.PID] = true
-				break
-			}
+		if t.Mark != "" && hasEntry(environ, want) || carries(environ, t.Carried) {
+			member[s.PID] = true
 		}
 	}
+}
+
+func hasEntry(environ, want []byte) bool {
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		if bytes.Equal(entry, want) {
+			return true
+		}
+	}
+	return false
+}
+
+func carries(environ []byte, pieces []string) bool {
+	environ = append([]byte{0}, environ...)
+	for _, piece := range pieces {
+		if !bytes.Contains(environ, []byte(piece)) {
+			return false
+		}
+	}
+	return len(pieces) > 0
 }
 
 // Ancestors gives the parents of a process, the nearest first.

@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,10 +19,14 @@ func report(j *job) error {
 		findings []finding
 		packages map[string]about
 	)
-	for name, into := range map[string]any{"files.json": &files, "findings.json": &findings, "packages.json": &packages} {
-		if err := j.load(name, into); err != nil {
-			return err
-		}
+	if err := load(strategized, "list-files", "files.json", &files); err != nil {
+		return err
+	}
+	if err := load(executed, "search-module", "findings.json", &findings); err != nil {
+		return err
+	}
+	if err := load(executed, "summarize-module", "packages.json", &packages); err != nil {
+		return err
 	}
 	lines := 0
 	for _, s := range files {
@@ -29,7 +34,11 @@ func report(j *job) error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "# %s\n\n", filepath.Base(j.module))
-	fmt.Fprintf(&text, "%d files, %d lines. The tests pass. Plan %s, attempt %s.\n\n## Packages\n\n", len(files), lines, j.plan, j.attempt)
+	fmt.Fprintf(&text, "%d files, %d lines. Plan %s, attempt %s.\n\n## Results\n\n", len(files), lines, j.plan, j.attempt)
+	if err := sentences(&text); err != nil {
+		return err
+	}
+	fmt.Fprintf(&text, "\n## Packages\n\n")
 	for _, name := range slices.Sorted(maps.Keys(packages)) {
 		fmt.Fprintf(&text, "- %s (%d functions): %s\n", name, packages[name].Functions, packages[name].Synopsis)
 	}
@@ -41,6 +50,49 @@ func report(j *job) error {
 		text.WriteString("None.\n")
 	}
 	path := filepath.Join(j.reports, j.plan+".md")
-	fmt.Println("writing", path)
-	return write(path, []byte(text.String()))
+	if err := write(path, []byte(text.String())); err != nil {
+		return err
+	}
+	fmt.Println("wrote", path)
+	return os.WriteFile(os.Getenv("BERTH_RESULT_FILE"), []byte("The report is "+path), 0o644)
+}
+
+// sentences says what each strategy that was executed came to.
+func sentences(text *strings.Builder) error {
+	results, err := earlier(executed)
+	if err != nil {
+		return err
+	}
+	for _, strategy := range slices.Sorted(maps.Keys(results)) {
+		sentence, err := results[strategy].sentence()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(text, "- %s: %s\n", strategy, strings.TrimSpace(sentence))
+	}
+	return nil
+}
+
+// write replaces the file in one step: nobody ever reads half of it, and to do it again changes nothing.
+func write(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // there only after a failure
+	if _, err := temp.Write(text); err != nil {
+		_ = temp.Close()
+		return err
+	}
+	if err := temp.Chmod(0o644); err != nil {
+		_ = temp.Close()
+		return err
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
 }

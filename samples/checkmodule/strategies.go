@@ -17,6 +17,12 @@ import (
 	"strings"
 )
 
+// The variables that name what the earlier phases came to.
+const (
+	strategized = "BERTH_RESULTS_STRATEGIZE"
+	executed    = "BERTH_RESULTS_EXECUTE"
+)
+
 // source is a file of the module, by its path in it.
 type source struct {
 	Path, Package string
@@ -53,8 +59,7 @@ func list(j *job) error {
 	if len(found) == 0 {
 		return errors.New("there is no Go file in " + j.module)
 	}
-	fmt.Printf("%d files\n", len(found))
-	return j.save("files.json", found)
+	return leave(some(len(found), "Go file"), "files.json", found)
 }
 
 // finding is something to look at.
@@ -93,7 +98,7 @@ func search(j *job) error {
 	for _, f := range found {
 		fmt.Printf("%s:%d: %s\n", f.Path, f.Line, f.Text)
 	}
-	return j.save("findings.json", found)
+	return leave(some(len(found), "finding"), "findings.json", found)
 }
 
 // about is what a package says of itself.
@@ -124,14 +129,13 @@ func summarize(j *job) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d packages\n", len(packages))
-	return j.save("packages.json", packages)
+	return leave(some(len(packages), "package"), "packages.json", packages)
 }
 
 // each reads the files that were listed.
 func (j *job) each(do func(source, *token.FileSet, *ast.File)) error {
 	var files []source
-	if err := j.load("files.json", &files); err != nil {
+	if err := load(strategized, "list-files", "files.json", &files); err != nil {
 		return err
 	}
 	for _, s := range files {

@@ -96,12 +96,24 @@ func items(n int64, schema schemaProps) []any {
 	list := make([]any, 0, n)
 	for i := range n {
 		if schema.Items.Schema.Type == "object" {
-			list = append(list, map[string]any{"name": fmt.Sprintf("N%d", i)})
+			if schema.XListMapKeys != nil && schema.XListMapKeys[0] == "target" {
+				list = append(list, map[string]any{"target": fmt.Sprintf("/N%d", i)})
+				continue
+			}
+			list = append(list, item(schema.Items.Schema.Properties["run"].Type != "", fmt.Sprintf("N%d", i)))
 		} else {
 			list = append(list, fmt.Sprintf("/x%d", i))
 		}
 	}
 	return list
+}
+
+// item is a good item of a list of objects, which are told apart by name: most by their own, results by that of their run.
+func item(isResult bool, name string) map[string]any {
+	if isResult {
+		return map[string]any{"run": name, "strategy": "a", "phase": "Execute", "outcome": "Failed"}
+	}
+	return map[string]any{"name": name}
 }
 
 // place sets a value deep inside content; a path element that ends in [] is the first item of a list.
@@ -113,9 +125,12 @@ func place(content map[string]any, path []string, value any) {
 	case len(path) == 1:
 		content[name] = value
 	case isList:
-		item := map[string]any{"name": "A"}
-		content[name] = []any{item}
-		place(item, path[1:], value)
+		first := item(name == "inputs", "A")
+		if name == "mounts" { // whose items have no name
+			first = map[string]any{}
+		}
+		content[name] = []any{first}
+		place(first, path[1:], value)
 	default:
 		inner, ok := content[name].(map[string]any)
 		if !ok {

@@ -28,7 +28,7 @@ process:
 
 func TestDefaults(t *testing.T) {
 	own := map[string]string{
-		kindInstance:  `terminal: {columns: 120, rows: 40}`,
+		kindInstance:  `{terminal: {columns: 120, rows: 40}, adoption: Never}`,
 		kindDevServer: `{url: {detect: Enabled}, proxy: Disabled}`,
 		kindLanguageServer: `
 language: go

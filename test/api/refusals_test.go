@@ -26,6 +26,8 @@ var (
 	work               = []string{kindAction, kindPlan, kindStrategy, kindStrategyRun}
 	all                = slices.Concat(every, work)
 	programs           = append(slices.Clone(every), kindStrategy)
+	servers            = []string{kindDevServer, kindLanguageServer, kindStrategy}
+	instances          = []string{kindInstance}
 	owned              = []string{kindDevServer, kindLanguageServer}
 	devServerOnly      = []string{kindDevServer}
 	languageServerOnly = []string{kindLanguageServer}
@@ -69,19 +71,69 @@ var refusals = []refusal{
 		words:    "initialSeconds must not be greater than maxSeconds",
 	},
 	{
-		name: "the runtime Tmux", kinds: programs,
+		name: "the runtime Tmux of what is no Instance", kinds: servers,
 		fragment: `{spec: {runtime: {type: Tmux}}}`,
-		words:    "Tmux, Docker and Pod are not available yet",
+		words:    "runs this in the runtime Host only; Tmux and Docker are for Instances",
 	},
 	{
-		name: "the runtime Docker", kinds: programs,
+		name: "the runtime Docker of what is no Instance", kinds: servers,
 		fragment: `{spec: {runtime: {type: Docker}}}`,
-		words:    "Tmux, Docker and Pod are not available yet",
+		words:    "runs this in the runtime Host only; Tmux and Docker are for Instances",
 	},
 	{
 		name: "the runtime Pod", kinds: programs,
 		fragment: `{spec: {runtime: {type: Pod}}}`,
-		words:    "Tmux, Docker and Pod are not available yet",
+		words:    "not available",
+	},
+	{
+		name: "Docker without a container", kinds: instances,
+		fragment: `{spec: {runtime: {type: Docker}}}`,
+		words:    "belongs to the type Docker, and to no other",
+	},
+	{
+		name: "Docker with neither image nor container", kinds: instances,
+		fragment: `{spec: {runtime: {type: Docker, docker: {network: none}}}}`,
+		words:    "set an image to start, or a container that is there to adopt",
+	},
+	{
+		name: "a container in tmux", kinds: instances,
+		fragment: `{spec: {runtime: {type: Tmux, docker: {image: agent}}}}`,
+		words:    "belongs to the type Docker, and to no other",
+	},
+	{
+		name: "a session in Docker", kinds: instances,
+		fragment: `{spec: {runtime: {type: Docker, docker: {image: agent}, tmux: {session: main}}}}`,
+		words:    "tmux is for the type Tmux",
+	},
+	{
+		name: "a session name that tmux would change", kinds: instances,
+		fragment: `{spec: {runtime: {type: Tmux, tmux: {session: "a.b"}}}}`,
+		words:    "tmux itself does not allow",
+	},
+	{
+		name: "a session name that tmux would take for something else", kinds: instances,
+		fragment: `{spec: {runtime: {type: Tmux, tmux: {session: "=main"}}}}`,
+		words:    "which tmux gives a meaning",
+	},
+	{
+		name: "adoption of a process of the host", kinds: instances,
+		fragment: `{spec: {adoption: IfExists}}`,
+		words:    "only what runs in tmux or Docker can be adopted",
+	},
+	{
+		name: "orphans of what was never adopted", kinds: instances,
+		fragment: `{spec: {deletionPolicy: Orphan, runtime: {type: Tmux}}}`,
+		words:    "deletionPolicy Orphan is for what was adopted",
+	},
+	{
+		name: "a container that may not be adopted", kinds: instances,
+		fragment: `{spec: {runtime: {type: Docker, docker: {image: agent, container: agent-1}}}}`,
+		words:    "names a container to adopt",
+	},
+	{
+		name: "nothing to start when there is nothing to adopt", kinds: instances,
+		fragment: `{spec: {adoption: IfExists, runtime: {type: Docker, docker: {container: agent-1}}}}`,
+		words:    "without an image there is nothing to start",
 	},
 	{
 		name: "a field that does not exist", kinds: all,

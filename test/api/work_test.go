@@ -42,6 +42,8 @@ func init() {
 		{"no strategy", runOnly, `{spec: {strategyRef: null}}`, "spec.strategyRef: Required value"},
 		{"a strategy with a long name", runOnly, `{spec: {strategyRef: {name: ` + strings.Repeat("a", 64) + `}}}`, "the name of a strategy has at most 63 characters"},
 		{"an argument twice", runOnly, `{spec: {arguments: [{name: a}, {name: a}]}}`, "Duplicate value"},
+		{"an input twice", runOnly, `{spec: {inputs: [{run: a, strategy: b, phase: Execute, outcome: Failed}, {run: a, strategy: c, phase: Execute, outcome: Failed}]}}`, "Duplicate value"},
+		{"an input of no phase", runOnly, `{spec: {inputs: [{run: a, strategy: b, phase: Deploy, outcome: Failed}]}}`, "Unsupported value"},
 	}...)
 	transitions = append(transitions, []transition{
 		{"another action", planOnly, `{}`, `{spec: {actionRef: {name: b}}}`, "actionRef is immutable"},
@@ -58,6 +60,10 @@ func init() {
 		{"another program", strategyOnly, `{}`, `{spec: {process: {command: [cat]}, resetToken: a}}`, ""},
 		{"another strategy", runOnly, `{}`, `{spec: {strategyRef: {name: b}}}`, "strategyRef is immutable"},
 		{"arguments set later", runOnly, `{}`, `{spec: {arguments: [{name: a}]}}`, "arguments are immutable"},
+		{"inputs set later", runOnly, `{}`, `{spec: {inputs: [{run: a, strategy: b, phase: Execute, outcome: Failed}]}}`, "inputs are immutable"},
+		{"another input", runOnly, `{spec: {inputs: [{run: a, strategy: b, phase: Execute, outcome: Failed}]}}`, `{spec: {inputs: [{run: a, strategy: b, phase: Execute, outcome: Succeeded}]}}`, "inputs are immutable"},
+		{"a program set later", runOnly, `{}`, `{spec: {program: a}}`, "program is immutable"},
+		{"another program", runOnly, `{spec: {program: a}}`, `{spec: {program: b}}`, "program is immutable"},
 		{"cancelled", runOnly, `{}`, `{spec: {state: Cancelled}}`, ""},
 		{"cancelled and active again", runOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a run that was cancelled stays so"},
 	}...)
@@ -85,7 +91,7 @@ func TestDefinitionsOfWork(t *testing.T) {
 			"strat",
 			"State Breaker Failures Succeeded Failed Age", "", true,
 		},
-		kindStrategyRun: {"srun", "Strategy Outcome Reason Started Finished Age", ".spec.strategyRef.name .status.outcome", true},
+		kindStrategyRun: {"srun", "Strategy Outcome Reason Started Finished Result Age", ".spec.strategyRef.name .status.outcome", true},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)

@@ -35,6 +35,8 @@ var _ = Describe("the action check-module", Serial, func() {
 		tree := house.run(ctx, "plan", "status", plan.Name)
 		Expect(tree).To(MatchRegexp(`├─ Strategize +Complete(?s:.*)list-files +Succeeded(?s:.*)├─ Execute +Complete(?s:.*)test-module +Succeeded(?s:.*)└─ Apply`))
 		Expect(tree).To(ContainSubstring("to go on: berth plan approve " + plan.Name))
+		Expect(tree).To(And(MatchRegexp(`search-module +Succeeded +\S+ +2 findings\.`), MatchRegexp(`test-module +Succeeded +\S+ +The tests pass: 1 package\.`)))
+		Expect(house.kubectl(ctx, "get", "strategyruns", "-o", "wide")).To(MatchRegexp(`search-module +Succeeded +Succeeded +\d\S* +\d\S* +2 findings\.`))
 		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "search-module").Name)).To(ContainSubstring("Goodbye has no comment"))
 
 		By("staying there")
@@ -49,7 +51,8 @@ var _ = Describe("the action check-module", Serial, func() {
 		Expect(found).To(HaveLen(1))
 		text, err := os.ReadFile(found[0])
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(text)).To(And(ContainSubstring("The tests pass. Plan "+plan.Name+", attempt 1."), ContainSubstring("FIXME: everybody leaves, too.")))
+		Expect(string(text)).To(And(ContainSubstring("2 files, 32 lines. Plan "+plan.Name+", attempt 1."), ContainSubstring("FIXME: everybody leaves, too."),
+			ContainSubstring("- search-module: 2 findings.\n- summarize-module: 1 package.\n- test-module: The tests pass: 1 package.\n")))
 
 		By("having done each thing once")
 		var runs v1alpha1.StrategyRunList
@@ -61,6 +64,19 @@ var _ = Describe("the action check-module", Serial, func() {
 				g.Expect(house.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, strategy)).To(Succeed())
 				g.Expect(strategy.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1}), name)
 			}).Should(Succeed())
+		}
+
+		By("keeping what was left as long as the runs")
+		var kept []string
+		for i := range runs.Items {
+			result := runs.Items[i].Status.Result
+			Expect(result).NotTo(BeNil(), runs.Items[i].Name)
+			Expect(result.File).To(BeARegularFile())
+			kept = append(kept, result.File)
+		}
+		withRuns(ctx, plan)
+		for _, path := range kept {
+			Expect(path).NotTo(BeAnExistingFile())
 		}
 	})
 
@@ -80,6 +96,7 @@ var _ = Describe("the action check-module", Serial, func() {
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty())
 		tree := house.run(ctx, "plan", "status", plan.Name)
 		Expect(tree).To(And(ContainSubstring("Execute has failed: test-module Failed"), ContainSubstring("berth plan retry "+plan.Name)))
+		Expect(tree).To(MatchRegexp(`test-module +Failed +\S+ +The run ended with exit code 1: The tests of example.com/greeting fail\.: berth logs`))
 		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "test-module").Name)).To(ContainSubstring("--- FAIL: TestBroken"))
 
 		test(`t.Log("mended")`)

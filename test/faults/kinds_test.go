@@ -76,7 +76,9 @@ var subjects = []subject{
 	{
 		name:   "Instance",
 		object: func() process.Object { return &v1alpha1.Instance{} },
-		kind:   func(*testing.T, context.Context, parts) process.Kind { return instance.Kind{} },
+		kind: func(_ *testing.T, _ context.Context, p parts) process.Kind {
+			return instance.New(p.client, p.runtime, p.clock)
+		},
 	},
 	{
 		name: "DevServer",

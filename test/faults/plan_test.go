@@ -292,6 +292,7 @@ func (w *planWorld) interleavePlanners(chapter string, leaders []*leader, random
 		}
 		w.Expect(said.err).NotTo(HaveOccurred(), chapter)
 		l.busy = false
+		w.clock.SetTime(w.clock.Now().Add(said.result.RequeueAfter))
 		l.quiet = l.quiet && !w.lagged[i] && said.result.RequeueAfter == 0
 		if leaders[0].busy || leaders[1].busy || !leaders[0].quiet || !leaders[1].quiet {
 			continue

@@ -205,6 +205,9 @@ func (w *planWorld) ends(suffix string, outcome v1alpha1.RunOutcome) {
 
 func (w *planWorld) conclude(run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 	run.Status.Outcome = outcome
+	if !w.faults.forgetful { // else nothing of it is waited for: a manager that forgets everything would wait anew each time
+		run.Status.FinishedAt = ptr.To(metav1.NewMicroTime(w.clock.Now()))
+	}
 	w.Expect(w.api.Status().Update(w.ctx, run)).To(Succeed())
 	w.keep(run)
 }

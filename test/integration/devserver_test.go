@@ -300,6 +300,7 @@ var _ = Describe("a DevServer", func() {
 			PeriodSeconds: ptr.To[int32](1), FailureThreshold: ptr.To[int32](1),
 		}
 		dev.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
+		dev.Spec.Breaker.FailureThreshold = ptr.To[int32](3)
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		becomesReady(ctx, dev)
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
@@ -309,7 +310,9 @@ var _ = Describe("a DevServer", func() {
 			get(ctx, g, dev)
 			g.Expect(dev.Status.LastExit).To(HaveValue(HaveField("Reason", v1alpha1.ReasonUnhealthy)))
 		}).Should(Succeed())
-		change(ctx, dev, func() { dev.Spec.Liveness = nil })
+		Expect(stalls(ctx, dev, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("change spec.resetToken, or the spec"))
+
+		change(ctx, dev, func() { dev.Spec.Liveness = nil }) // which no process is started with, and yet what made it fail
 		becomesReady(ctx, dev)
 	})
 

@@ -142,10 +142,11 @@ func staysUnwritten(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	get(ctx, Default, object)
 	version := object.GetResourceVersion()
+	looked := func() int { return rt.Looks(object.GetUID()) + tmux.Looks(object.GetUID()) }
 	for range 3 {
-		looks := rt.Looks(object.GetUID())
+		looks := looked()
 		rt.Announce(object.GetUID())
-		Eventually(func() int { return rt.Looks(object.GetUID()) }).Should(BeNumerically(">", looks))
+		Eventually(looked).Should(BeNumerically(">", looks))
 	}
 	Consistently(func(g Gomega) {
 		get(ctx, g, object)

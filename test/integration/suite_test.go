@@ -22,8 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/plane"
 )
 
@@ -41,6 +43,8 @@ var (
 	k8s    client.WithWatch
 	// rt is where the processes run. It outlives a manager, as the processes of a host do.
 	rt *fake.Sockets
+	// tmux is where Instances run that ask for it.
+	tmux *fake.Sessions
 
 	environment *envtest.Environment
 	stopRuntime context.CancelFunc
@@ -72,6 +76,7 @@ var _ = BeforeSuite(func() {
 	var ctx context.Context
 	ctx, stopRuntime = context.WithCancel(context.Background())
 	rt = fake.WithSockets(fake.New(ctx, clock.RealClock{}))
+	tmux = fake.WithSessions(fake.New(ctx, clock.RealClock{}))
 	stopManager = startManager()
 })
 
@@ -84,14 +89,15 @@ var _ = AfterSuite(func() {
 	}
 	Expect(environment.Stop()).To(Succeed())
 	if rt != nil {
-		Expect(rt.Violations()).To(BeEmpty(), "two incarnations of one object lived at once")
+		Expect(append(rt.Violations(), tmux.Violations()...)).To(BeEmpty(), "two incarnations of one object lived at once")
 	}
 })
 
 // startManager runs a manager until the function that it gives is called.
 func startManager() (stop func()) {
+	all := union.New(rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux})
 	mgr, err := manager.New(config, manager.Options{
-		Runtime: rt, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtime: all, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,6 +109,7 @@ func startManager() (stop func()) {
 	return func() {
 		cancel()
 		Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
+		all.Close()
 	}
 }
 

@@ -17,22 +17,42 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// TestPlans compares runs that plans begin, each with a real process and counted, with the same four writes on the bare API as TestRuns.
+// planned is how many runs a plan has, all at once.
+const planned = 5
+
+// TestPlans compares runs that plans begin, each with a real process and counted, with the least that such plans and runs have to write (floorPlans),
+// and with the four bare writes of TestRuns.
 func TestPlans(t *testing.T) {
-	var bare, ratios, runWrites, planWrites []float64
+	var lean, least, ratios, runWrites, planWrites []float64
 	for range rounds {
-		bareRate := bareRuns(t)
-		rate, each, plans := plannedRuns(t, 5)
-		bare, ratios = append(bare, bareRate), append(ratios, rate/bareRate)
+		lean = append(lean, bareRuns(t))
+		leastRate := floorPlans(t, planned)
+		rate, each, plans := plannedRuns(t, planned)
+		least, ratios = append(least, leastRate), append(ratios, rate/leastRate)
 		runWrites, planWrites = append(runWrites, each), append(planWrites, plans)
 	}
-	note("plans: the four writes on the bare API", "%.0f/s", median(bare))
-	note("plans: runs through plan → run → process → counted, 5 to a plan", "%.0f/s", median(ratios)*median(bare))
+	note("plans: four bare writes, with nothing in them", "%.0f/s", median(lean))
+	note("plans: the writes that plans and runs cannot do without, with what they have to say", "%.0f/s", median(least))
+	note("plans: runs through plan → run → process → counted, 5 to a plan", "%.0f/s", median(ratios)*median(least))
 	note("plans: writes to a run, its creation included", "%.2f", median(runWrites))
 	note("plans: writes to a plan of 5 runs, its creation included", "%.2f", median(planWrites))
-	note("plans: writes for each run, its part of its plan included", "%.2f", median(runWrites)+median(planWrites)/5)
-	// A figure that has to be large is stated by its inverse. It is not reached, and not asserted: docs/performance.md says why.
-	against("plans: bare API / plan → run → process → counted", 1/median(ratios), 1/0.6, "×")
+	note("plans: writes for each run, its part of its plan included", "%.2f", median(runWrites)+median(planWrites)/planned)
+	// A figure that has to be large is stated by its inverse.
+	atMost(t, "plans: necessary writes alone / plan → run → process → counted", 1/median(ratios), 1/0.6, 3, "×")
+}
+
+// newAction runs the strategy so many times, at once.
+func newAction(namespace string, size int) *v1alpha1.Action {
+	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "act"}}
+	a.Spec.MaxParallel = ptr.To(int32(size)) //nolint:gosec // it is small
+	a.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: slices.Repeat([]string{"true"}, size)}
+	return a
+}
+
+func newPlan(namespace string, i int) *v1alpha1.Plan {
+	p := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("plan-%04d", i)}}
+	p.Spec.ActionRef.Name, p.Spec.TargetPhase = "act", v1alpha1.PhaseApply
+	return p
 }
 
 // plannedRuns is realRuns with plans that begin so many runs each, at once. plans is how many writes there were to each plan.
@@ -51,17 +71,12 @@ func plannedRuns(t *testing.T, size int) (rate, writes, plans float64) {
 				defer mu.Unlock()
 				versions[object.GetResourceVersion()] = true
 			})
-			a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "act"}}
-			a.Spec.MaxParallel = ptr.To(int32(size)) //nolint:gosec // it is small
-			a.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: slices.Repeat([]string{"true"}, size)}
-			err = k8s.Create(t.Context(), a)
+			err = k8s.Create(t.Context(), newAction(namespace, size))
 		})
 		if i%size > 0 || err != nil {
 			return err
 		}
-		p := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("plan-%04d", i)}}
-		p.Spec.ActionRef.Name, p.Spec.TargetPhase = "act", v1alpha1.PhaseApply
-		return k8s.Create(t.Context(), p)
+		return k8s.Create(t.Context(), newPlan(namespace, i))
 	})
 	g := NewWithT(t)
 	list := &v1alpha1.PlanList{}

@@ -103,7 +103,7 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 func reconcileWith(t *testing.T, api client.Client, backend *fake.Runtime) func(types.NamespacedName) {
 	g := NewWithT(t)
 	reconciler := &process.Reconciler{
-		Client: api, Reader: api, Runtime: backend, Kind: instance.Kind{}, Recorder: events.NewFakeRecorder(1 << 20), Clock: clock.RealClock{},
+		Client: api, Reader: api, Runtime: backend, Kind: instance.New(api, backend, clock.RealClock{}), Recorder: events.NewFakeRecorder(1 << 20), Clock: clock.RealClock{},
 	}
 	return func(key types.NamespacedName) {
 		_, err := reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})

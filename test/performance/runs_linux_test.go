@@ -25,23 +25,25 @@ const (
 	creators = 16
 )
 
-// TestRuns compares runs, each with a real process and counted, with the writes that a run cannot do without: create, intent, result, counted; on an
-// API server that nobody watches, and without a process.
+// TestRuns compares runs, each with a real process and counted, with the writes that a run cannot do without: create, intent, result, counted. The
+// floor writes what a run has to say (floorRuns); the bare writes have next to nothing in them, and nobody watches.
 func TestRuns(t *testing.T) {
-	var bare, plain, given, ratios, writes []float64
+	var lean, least, plain, given, ratios, writes []float64
 	for range rounds {
-		bareRate := bareRuns(t)
-		rate, each := realRuns(t, createsPlain)
-		givenRate, _ := realRuns(t, createsClaimed)
-		bare, plain, given, writes = append(bare, bareRate), append(plain, rate), append(given, givenRate), append(writes, each)
-		ratios = append(ratios, max(rate, givenRate)/bareRate)
+		lean = append(lean, bareRuns(t))
+		leastRate := floorRuns(t)
+		rate, _ := realRuns(t, createsPlain)
+		givenRate, each := realRuns(t, createsClaimed)
+		least, plain, given, writes = append(least, leastRate), append(plain, rate), append(given, givenRate), append(writes, each)
+		ratios = append(ratios, givenRate/leastRate)
 	}
-	note("runs: the four writes on the bare API", "%.0f/s", median(bare))
+	note("runs: four bare writes, with nothing in them", "%.0f/s", median(lean))
+	note("runs: the four writes with what a run has to say", "%.0f/s", median(least))
 	note("runs: create → process → counted", "%.0f/s", median(plain))
 	note("runs: created with their finalizers, as berth run does", "%.0f/s", median(given))
 	note("runs: writes to a run, its creation included", "%.2f", median(writes))
-	// A figure that has to be large is stated by its inverse. The room is wide: it was seen at four.
-	atMost(t, "runs: bare API / create → process → counted", 1/median(ratios), 1/0.6, 6, "×")
+	// A figure that has to be large is stated by its inverse.
+	atMost(t, "runs: necessary writes alone / create → process → counted", 1/median(ratios), 1/0.6, 3, "×")
 }
 
 // createsPlain creates a run as kubectl does; createsClaimed gives it the finalizers that the manager would add.
@@ -66,7 +68,12 @@ func newStrategy(t *testing.T, namespace string) {
 	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "true"}}
 	s.Spec.Process.Command = []string{"/bin/true"}
 	s.Spec.HistoryLimit = ptr.To[int32](10000)
-	NewWithT(t).Expect(k8s.Create(t.Context(), s)).To(Succeed())
+	g := NewWithT(t)
+	g.Expect(k8s.Create(t.Context(), s)).To(Succeed())
+	g.Eventually(func(g Gomega) { // runs that come before it was looked at wait, and say so, which is a write more
+		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(s), s)).To(Succeed())
+		g.Expect(s.Status.Breaker).NotTo(BeNil())
+	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
 // bareRuns gives how many runs a second the API server can take, when each is the four writes one after the other.
@@ -110,7 +117,7 @@ func realRuns(t *testing.T, create func(t *testing.T, namespace string, i int) e
 	defer c.stop()
 	namespace := newNamespace(t)
 	newStrategy(t, namespace)
-	census := &runCensus{counted: map[types.UID]bool{}, versions: map[string]bool{}, all: make(chan struct{})}
+	census := newRunCensus()
 	watchAll(t, namespace, &v1alpha1.StrategyRunList{}, census.see)
 	began := time.Now()
 	inParallel(t, runs, creators, func(i int) error { return create(t, namespace, i) })
@@ -130,6 +137,10 @@ type runCensus struct {
 	counted  map[types.UID]bool
 	versions map[string]bool
 	all      chan struct{}
+}
+
+func newRunCensus() *runCensus {
+	return &runCensus{counted: map[types.UID]bool{}, versions: map[string]bool{}, all: make(chan struct{})}
 }
 
 func (c *runCensus) see(object client.Object) {

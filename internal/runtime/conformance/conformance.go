@@ -38,6 +38,8 @@ type Features struct {
 	Sockets bool
 	// Container: programs have PIDs and an environment of their own, and of how one ended no more than a number is told unless we ended it.
 	Container bool
+	// Results: runtime.Keeper is implemented.
+	Results bool
 }
 
 // Harness is one backend, empty, with which one test is done. What has to be cleaned up is registered with t.Cleanup by whoever makes it.
@@ -118,6 +120,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"waits for output", logs, waits},
 		{"bounds the log of a flood", flooded, flood},
 		{"finds the sockets of a tree", sockets, listeners},
+		{"keeps results over managers, until it forgets", keeps, results},
 		{"attaches to terminals", terminals, attach},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -135,6 +138,7 @@ func processes(h Harness) bool { return h.Processes }
 func logs(h Harness) bool      { return h.Processes && h.Logs }
 func flooded(h Harness) bool   { return h.Processes && h.Logs && h.LogLimit > 0 }
 func sockets(h Harness) bool   { return h.Processes && h.Sockets }
+func keeps(h Harness) bool     { return h.Processes && h.Results && h.Reopen != nil }
 func terminals(h Harness) bool { return h.Processes && h.Terminal }
 
 type suite struct {

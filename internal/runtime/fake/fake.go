@@ -45,6 +45,7 @@ type workload struct {
 	name         string
 	newest       int64
 	incarnations map[int64]*incarnation
+	results      runtime.Results
 }
 
 type incarnation struct {

@@ -123,3 +123,33 @@ func forward(ctx context.Context, client *shim.Client, writer <-chan func() erro
 		}
 	}
 }
+
+// Type implements runtime.Keyboard. It returns when all of it is in the terminal.
+func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
+	client, err := h.attach(uid)
+	if err != nil {
+		return fmt.Errorf("type into %s: %w", uid, err)
+	}
+	defer func() { _ = client.Conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = client.Conn.Close() })
+	defer stop()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := client.Write(input)
+		if half, ok := client.Conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite() // fails when the process has just ended, of what was typed perhaps
+		}
+		sent <- err
+	}()
+	// The shim ends the conversation when it has passed on all that came; until then its output has to be taken.
+	_, _ = io.Copy(io.Discard, client.Conn)
+	_ = client.Conn.Close()
+	err = <-sent
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("type into %s: %w", uid, err)
+	}
+	return nil
+}

@@ -28,6 +28,7 @@ var (
 	_ runtime.Inspector = (*Host)(nil)
 	_ runtime.Logger    = (*Host)(nil)
 	_ runtime.Attacher  = (*Host)(nil)
+	_ runtime.Keeper    = (*Host)(nil)
 )
 
 // lockPatience is how long the lock of the state directory is tried to get.
@@ -187,8 +188,12 @@ func (h *Host) Containment() string {
 // Events implements runtime.Runtime.
 func (h *Host) Events() <-chan types.UID { return h.events.C() }
 
-func (h *Host) runDir() string               { return filepath.Join(h.options.StateDir, "run") }
-func (h *Host) dir(uid types.UID) string     { return filepath.Join(h.runDir(), string(uid)) }
+func (h *Host) runDir() string           { return filepath.Join(h.options.StateDir, "run") }
+func (h *Host) dir(uid types.UID) string { return filepath.Join(h.runDir(), string(uid)) }
+
+// Directory is where the files and the socket of the shim of a UID are.
+func (h *Host) Directory(uid types.UID) string { return h.dir(uid) }
+
 func (h *Host) group(uid types.UID) string   { return filepath.Join(h.cgroup, string(uid)) }
 func (h *Host) shimDir(uid types.UID) string { return filepath.Join(h.group(uid), "shim") }
 

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -18,6 +20,8 @@ type Host struct {
 	runtime.Inspector
 	runtime.Logger
 	runtime.Attacher
+	runtime.Keyboard
+	runtime.Keeper
 }
 
 // New says what this system lacks.
@@ -39,3 +43,6 @@ func (h *Host) Close() error { return nil }
 
 // Containment is empty: nothing can be contained.
 func (h *Host) Containment() string { return "" }
+
+// Directory is empty: there are no files.
+func (h *Host) Directory(types.UID) string { return "" }

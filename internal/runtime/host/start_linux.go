@@ -73,6 +73,9 @@ func (h *Host) spawn(e *entry, p runtime.Process) error {
 	defer func() { _ = lock.Close() }()
 
 	record := h.record(p)
+	if err := h.preparePlace(p); err != nil {
+		return err
+	}
 	if err := h.prepareCgroup(p.UID); err != nil {
 		return err
 	}
@@ -249,7 +252,7 @@ func (h *Host) remove(uid types.UID, f *found) error {
 	}
 	for _, entry := range entries {
 		if entry.Name() != shim.RecordFile {
-			if err := os.RemoveAll(filepath.Join(h.dir(uid), entry.Name())); err != nil {
+			if err := removeAll(filepath.Join(h.dir(uid), entry.Name())); err != nil {
 				return err
 			}
 		}

@@ -220,7 +220,7 @@ func TestConformance(t *testing.T) {
 			conformance.Run(t, func(t *testing.T) conformance.Harness {
 				b := newBench(t, tier)
 				return conformance.Harness{
-					Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Sockets: true},
+					Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Sockets: true, Results: true},
 					Runtime:  b.Host,
 					Program:  conformance.Workload(t),
 					Reopen: func(t *testing.T) runtime.Runtime {

@@ -50,6 +50,7 @@ var modes = map[string]func(args []string){
 		dir, _ := os.Getwd()
 		fmt.Println(dir)
 	},
+	"results":  func(args []string) { results(args[0]) },
 	"listen":   func([]string) { listen() },
 	"terminal": func([]string) { terminal() },
 }
@@ -175,4 +176,19 @@ func listen() {
 	}
 	fmt.Println("listening on", listener.Addr())
 	time.Sleep(time.Hour)
+}
+
+// results leaves a text as the result and as an artifact, and repeats what it was given.
+func results(text string) {
+	artifact := filepath.Join(os.Getenv("BERTH_ARTIFACTS"), "more.txt")
+	for _, path := range []string{os.Getenv("BERTH_RESULT_FILE"), artifact} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			fail(err)
+		}
+	}
+	given, err := os.ReadFile(os.Getenv("GIVEN"))
+	if err != nil {
+		fail(err)
+	}
+	fmt.Print(string(given))
 }

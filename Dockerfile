@@ -1,0 +1,23 @@
+# The image of the manager: static programs, the authorities that TLS trusts, and nothing else. make image builds it for amd64 and arm64.
+FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+ARG TARGETOS
+ARG TARGETARCH
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY api api
+COPY cmd cmd
+COPY config config
+COPY controllers controllers
+COPY internal internal
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/ ./cmd/berth ./cmd/berth-shim ./cmd/berth-lsp
+
+FROM scratch
+LABEL org.opencontainers.image.title="berth" \
+      org.opencontainers.image.source="https://github.com/berth-dev/berth" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /out/ /usr/local/bin/
+ENV PATH=/usr/local/bin
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/berth"]

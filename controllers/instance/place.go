@@ -1,0 +1,98 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instance
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// defaultSocket is the tmux server of an Instance that names none.
+const defaultSocket = "berth"
+
+// typeOf gives the runtime that the spec names; nothing for the manager's own.
+func typeOf(instance *v1alpha1.Instance) v1alpha1.RuntimeType {
+	if instance.Spec.Runtime == nil {
+		return ""
+	}
+	return instance.Spec.Runtime.Type
+}
+
+// place is what only one Instance can have: a session of a tmux server, or a container that was there before. Empty when it claims nothing.
+func place(instance *v1alpha1.Instance) string {
+	switch typeOf(instance) {
+	case v1alpha1.RuntimeTmux:
+		socket, session := sessionOf(instance)
+		return "tmux " + socket + " " + session
+	case v1alpha1.RuntimeDocker:
+		if docker := instance.Spec.Runtime.Docker; docker != nil && docker.Container != "" {
+			return "docker " + docker.Container
+		}
+	}
+	return ""
+}
+
+// sessionOf gives the tmux session of an Instance. A namespace is part of the name, so that two of them don't meet by chance.
+func sessionOf(instance *v1alpha1.Instance) (socket, session string) {
+	socket, session = defaultSocket, strings.ReplaceAll(instance.Name, ".", "-")
+	if instance.Namespace != "default" {
+		session = instance.Namespace + "/" + session
+	}
+	if tmux := instance.Spec.Runtime.Tmux; tmux != nil {
+		if tmux.Socket != "" {
+			socket = tmux.Socket
+		}
+		if tmux.Session != "" {
+			session = tmux.Session
+		}
+	}
+	return socket, session
+}
+
+// configOf gives what the backend needs beyond the process, as JSON.
+func configOf(instance *v1alpha1.Instance) ([]byte, error) {
+	adopt := instance.Spec.Adoption
+	if adopt == "" {
+		adopt = v1alpha1.AdoptionNever
+	}
+	var config any
+	switch typeOf(instance) {
+	case v1alpha1.RuntimeTmux:
+		socket, session := sessionOf(instance)
+		config = map[string]any{"socket": socket, "session": session, "adopt": adopt}
+	case v1alpha1.RuntimeDocker:
+		docker := instance.Spec.Runtime.Docker
+		var mounts []map[string]any
+		for _, mount := range docker.Mounts {
+			mounts = append(mounts, map[string]any{"source": mount.Source, "target": mount.Target, "readOnly": mount.Access == v1alpha1.MountReadOnly})
+		}
+		config = map[string]any{
+			"image": docker.Image, "container": docker.Container, "adopt": adopt, "pull": docker.Pull, "network": docker.Network,
+			"user": docker.User, "mounts": mounts,
+		}
+	default:
+		return nil, nil
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("write down where it runs: %w", err)
+	}
+	return text, nil
+}
+
+// attachCommand is what works when it is pasted into a shell.
+func attachCommand(instance *v1alpha1.Instance) string {
+	if typeOf(instance) == v1alpha1.RuntimeTmux {
+		socket, session := sessionOf(instance)
+		return "tmux -L " + socket + " attach-session -t '=" + strings.ReplaceAll(session, "'", `'\''`) + "'"
+	}
+	command := "berth attach instance/" + instance.Name
+	if instance.Namespace != "default" {
+		command += " -n " + instance.Namespace
+	}
+	return command
+}

@@ -1,0 +1,38 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime/none"
+)
+
+// Without a runtime an object says so, and asks for nothing: not even for the Secret that its environment names.
+func TestADisabledRuntimeStallsObjects(t *testing.T) {
+	b := newBench(t, func(i *v1alpha1.Instance) {
+		i.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{
+			SecretKeyRef: &v1alpha1.KeyRef{Name: "not-there", Key: "token"},
+		}}}
+	})
+	b.r.Runtime = none.New()
+	b.reconcile()
+	stalled := b.condition(v1alpha1.ConditionStalled)
+	b.Expect(stalled.Status).To(Equal(metav1.ConditionTrue))
+	b.Expect(stalled.Reason).To(Equal(v1alpha1.ReasonRuntimeUnavailable))
+	b.Expect(b.object().Status.Incarnation).To(BeZero())
+	writes := b.writes
+	for range 3 {
+		b.Expect(b.reconcile().RequeueAfter).To(BeZero())
+	}
+	b.Expect(b.writes).To(Equal(writes), "a reconcile at rest writes nothing")
+
+	b.r.Runtime = b.rt
+	b.reconcile()
+	b.Expect(b.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment), "with a runtime it is looked for")
+}

@@ -1,0 +1,93 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// planPatience is how long after its end was seen a run that was counted waits for its plan to put the outcome on record, so that one write lets it go
+	// for both. It is longer than a plan lets outcomes gather, and shorter than a plan waits for the count.
+	planPatience = 2 * time.Second
+	// planPolling is how soon to look again whether the plan has.
+	planPolling = 50 * time.Millisecond
+)
+
+// release takes the finalizer off the runs that were counted, some of them at once: none of them depends on another. left is when to look again, if
+// some wait for their plan.
+func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, uids []types.UID, now time.Time) (left time.Duration, err error) {
+	wanted := make(map[types.UID]bool, len(uids))
+	for _, uid := range uids {
+		wanted[uid] = true
+	}
+	group := &errgroup.Group{}
+	group.SetLimit(atOnce)
+	for _, run := range runs {
+		if !wanted[run.UID] || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+			continue
+		}
+		recorded, waits := r.recorded(ctx, run, now)
+		if waits {
+			left = planPolling
+			continue
+		}
+		group.Go(func() error { return r.letGo(ctx, run, recorded) })
+	}
+	return left, group.Wait()
+}
+
+// recorded says whether the plan of a run has its outcome on record, and if not, whether to wait for that. The cache may be late, which does no
+// harm: what was on record once need not be put there again.
+func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, now time.Time) (recorded, waits bool) {
+	owner := metav1.GetControllerOf(run)
+	if owner == nil || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {
+		return false, false
+	}
+	plan := &v1alpha1.Plan{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: owner.Name}, plan)
+	if err != nil || plan.UID != owner.UID || !plan.DeletionTimestamp.IsZero() {
+		return false, false // its plan lets it go by itself
+	}
+	for _, listed := range plan.Status.Runs {
+		recorded = recorded || listed.Name == run.Name && listed.UID == run.UID && listed.Outcome == run.Status.Outcome
+	}
+	for _, result := range plan.Status.Results {
+		recorded = recorded || result.Run == run.Name && result.Outcome == run.Status.Outcome
+	}
+	if recorded {
+		return true, false
+	}
+	at, lately := r.memory.seen.At(run, now)
+	return false, lately && now.Sub(at) < planPatience
+}
+
+// letGo takes the finalizer off a run, and that of its plan too if that has no more use for it.
+func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun, forPlan bool) error {
+	base := run.DeepCopy()
+	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
+	if forPlan {
+		controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerPlan)
+	}
+	err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return errStale
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("let run %s go: %w", run.Name, err)
+	}
+	r.memory.released(run.UID)
+	return nil
+}

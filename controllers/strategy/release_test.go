@@ -1,0 +1,123 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategy
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// bench is a strategy with one run of a plan that has just succeeded.
+type bench struct {
+	Gomega
+	t       *testing.T
+	api     client.Client
+	clock   *clocktesting.FakePassiveClock
+	counter *Reconciler
+	plan    *v1alpha1.Plan
+}
+
+var key = types.NamespacedName{Namespace: "default", Name: "lint"}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Gomega: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))}
+	scheme := runtime.NewScheme()
+	b.Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "strategy"}}
+	b.plan = &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "release", UID: "plan"}}
+	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: "one", UID: "one", Finalizers: []string{v1alpha1.FinalizerCount, v1alpha1.FinalizerPlan},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Plan", Name: "release", UID: "plan", Controller: ptr.To(true)}},
+	}}
+	run.Spec.StrategyRef.Name = key.Name
+	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
+	run.Status.FinishedAt = ptr.To(metav1.NewMicroTime(b.clock.Now()))
+	run.Status.Pinned = &v1alpha1.PinnedStrategy{UID: "strategy"}
+	b.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(strategy, b.plan, run).
+		WithStatusSubresource(strategy, b.plan, run).WithIndex(run, IndexUncounted, uncountedOf).Build()
+	b.counter = &Reconciler{Client: b.api, Reader: b.api, Recorder: events.NewFakeRecorder(16), Clock: b.clock}
+	return b
+}
+
+// counts lets the strategy look, and gives when it wants to look again; its total is as it should be at any time.
+func (b *bench) counts() time.Duration {
+	b.t.Helper()
+	result, err := b.counter.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
+	b.Expect(err).NotTo(HaveOccurred())
+	strategy := &v1alpha1.Strategy{}
+	b.Expect(b.api.Get(b.t.Context(), key, strategy)).To(Succeed())
+	b.Expect(strategy.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1}), "it is counted at once, and once")
+	return result.RequeueAfter
+}
+
+func (b *bench) finalizers() []string {
+	b.t.Helper()
+	run := &v1alpha1.StrategyRun{}
+	b.Expect(b.api.Get(b.t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: "one"}, run)).To(Succeed())
+	return run.Finalizers
+}
+
+// records puts an outcome of the run on record in the plan.
+func (b *bench) records(status v1alpha1.PlanStatus) {
+	b.t.Helper()
+	b.plan.Status = status
+	b.Expect(b.api.Status().Update(b.t.Context(), b.plan)).To(Succeed())
+}
+
+func TestOneWriteLetsARunGoForItsPlanToo(t *testing.T) {
+	for what, status := range map[string]v1alpha1.PlanStatus{
+		"while the phase goes on": {Runs: []v1alpha1.PlanRun{{Name: "one", UID: "one", Outcome: v1alpha1.RunSucceeded}}},
+		"after it":                {Results: []v1alpha1.PlanResult{{Run: "one", Outcome: v1alpha1.RunSucceeded}}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			b.Expect(b.counts()).To(Equal(planPolling))
+			b.Expect(b.finalizers()).To(HaveLen(2), "the plan has not got its outcome yet")
+			b.records(status)
+			b.Expect(b.counts()).To(BeZero())
+			b.Expect(b.finalizers()).To(BeEmpty())
+		})
+	}
+}
+
+func TestARunWaitsForItsPlanForAMomentOnly(t *testing.T) {
+	for what, do := range map[string]func(b *bench){
+		"the plan says nothing":  func(b *bench) { b.clock.SetTime(b.clock.Now().Add(planPatience)) },
+		"the clock was set back": func(b *bench) { b.clock.SetTime(b.clock.Now().Add(-time.Hour)) },
+		"the plan is gone":       func(b *bench) { b.Expect(b.api.Delete(b.t.Context(), b.plan)).To(Succeed()) },
+		"the manager has died a while ago": func(b *bench) {
+			b.counter = &Reconciler{Client: b.api, Reader: b.api, Recorder: b.counter.Recorder, Clock: b.clock}
+			b.clock.SetTime(b.clock.Now().Add(time.Minute))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			b.Expect(b.counts()).To(Equal(planPolling))
+			do(b)
+			b.Expect(b.counts()).To(BeZero())
+			b.Expect(b.finalizers()).To(ConsistOf(v1alpha1.FinalizerPlan), "the plan takes its own off")
+		})
+	}
+}
+
+func TestAnOutcomeOfAnotherRunIsNotTaken(t *testing.T) {
+	b := newBench(t)
+	b.records(v1alpha1.PlanStatus{Runs: []v1alpha1.PlanRun{{Name: "one", UID: "another", Outcome: v1alpha1.RunSucceeded}}})
+	b.Expect(b.counts()).To(Equal(planPolling))
+	b.Expect(b.finalizers()).To(HaveLen(2))
+}

@@ -1,0 +1,122 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategyrun
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"unicode"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// The longest texts that the API takes, in bytes, which are never fewer than characters.
+const (
+	longestSummary = 1024
+	longestProblem = 512
+	// greatestSize is the bound of result.size, in bytes.
+	greatestSize = 1 << 50
+)
+
+// inputVariables are the variables that name the results of an earlier phase.
+var inputVariables = map[v1alpha1.PlanPhase]string{
+	v1alpha1.PhaseStrategize: v1alpha1.VariableResultsStrategize,
+	v1alpha1.PhaseExecute:    v1alpha1.VariableResultsExecute,
+}
+
+// place gives the run a place for its results, where the backend has one, and what the earlier phases of its plan came to.
+func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.Plan) error {
+	if k.keeper == nil {
+		return nil
+	}
+	place := k.keeper.Place(run.UID)
+	plan.Process.Results = true
+	plan.Variables[v1alpha1.VariableResultFile], plan.Variables[v1alpha1.VariableArtifacts] = place.File, place.Artifacts
+	inputs := map[string][]byte{}
+	for i := range run.Spec.Inputs {
+		input := &run.Spec.Inputs[i]
+		variable, known := inputVariables[input.Phase]
+		if !known {
+			continue // the last phase: nothing comes after it
+		}
+		line, err := json.Marshal(input)
+		if err != nil {
+			return fmt.Errorf("write down the result of %s: %w", input.Run, err)
+		}
+		name := strings.ToLower(string(input.Phase)) + ".jsonl"
+		inputs[name] = append(append(inputs[name], line...), '\n')
+		plan.Variables[variable] = path.Join(place.Inputs, name)
+	}
+	plan.Process.Inputs = inputs
+	return nil
+}
+
+// collect puts on record when the program was started and, once the run has its outcome, what it has left: in the write that says so.
+func (k *Kind) collect(run *v1alpha1.StrategyRun, step *lifecycle.Step) {
+	for _, known := range []*v1alpha1.ProcessReference{run.Status.Process, step.Ended} {
+		if known != nil && known.StartedAt != nil && run.Status.StartedAt == nil {
+			run.Status.StartedAt = known.StartedAt.DeepCopy()
+		}
+	}
+	if k.keeper == nil || run.Status.Outcome == "" || !started(run) {
+		return
+	}
+	run.Status.Result = resultOf(k.keeper.Place(run.UID), k.keeper.Results(run.UID))
+}
+
+// resultOf is what a run has left as its status says it, or nil when that is nothing.
+func resultOf(place runtime.Place, found runtime.Results) *v1alpha1.RunResult {
+	if !found.File && !found.Artifacts && found.Problem == "" {
+		return nil
+	}
+	result := &v1alpha1.RunResult{Summary: summary(found.Head, found.Size), Problem: cut(oneLine(found.Problem), longestProblem)}
+	if found.File {
+		result.File, result.Size, result.SHA256 = place.File, min(found.Size, greatestSize), found.SHA256
+	}
+	if found.Artifacts {
+		result.Artifacts = place.Artifacts
+	}
+	return result
+}
+
+// summary is the beginning of the result file as a text for one line. size is that of the whole file.
+func summary(head []byte, size int64) string {
+	text := oneLine(string(bytes.ToValidUTF8(head, nil)))
+	if goesOn := int64(len(head)) < size; goesOn && text != "" && len(text) <= longestSummary-len(more) {
+		return text + more
+	}
+	return cut(text, longestSummary)
+}
+
+// more stands for what was cut off.
+const more = "…"
+
+// oneLine takes out what would confuse a terminal or a table, and makes one space of any that are there.
+func oneLine(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		default:
+			return r
+		}
+	}, text)
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// cut shortens a text to so many bytes, and shows that it did.
+func cut(text string, longest int) string {
+	if len(text) <= longest {
+		return text
+	}
+	return strings.TrimRight(strings.ToValidUTF8(text[:longest-len(more)], ""), " ") + more
+}

@@ -1,0 +1,150 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategyrun
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/plan"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+func TestSummaries(t *testing.T) {
+	for name, test := range map[string]struct{ head, want string }{
+		"a sentence":                {"2 findings.\n", "2 findings."},
+		"several lines":             {"one\r\n\ttwo\n\n three", "one two three"},
+		"nothing to read":           {" \n\x00", ""},
+		"what confuses terminals":   {"a\x1b[31mb\x07\u202ec\u0085d\x7f", "a[31mbc d"},
+		"what is no UTF-8":          {"a\xff\xfeb", "ab"},
+		"a rune that was cut apart": {"caf\xc3", "caf"},
+		"as long as it may be":      {strings.Repeat("x", longestSummary), strings.Repeat("x", longestSummary)},
+		"a byte longer":             {strings.Repeat("x", longestSummary+1), strings.Repeat("x", longestSummary-3) + "…"},
+		"a cut between runes":       {strings.Repeat("é", longestSummary), strings.Repeat("é", (longestSummary-3)/2) + "…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			got := summary([]byte(test.head), int64(len(test.head)))
+			g.Expect(got).To(Equal(test.want))
+			g.Expect(utf8.ValidString(got)).To(BeTrue())
+			g.Expect(len(got)).To(BeNumerically("<=", longestSummary))
+		})
+	}
+	NewWithT(t).Expect(summary([]byte("the beginning "), 1<<20)).To(Equal("the beginning…"), "the file goes on")
+}
+
+func TestResultsByReference(t *testing.T) {
+	g := NewWithT(t)
+	place := runtime.Place{File: "/r/result", Artifacts: "/r/artifacts"}
+	g.Expect(resultOf(place, runtime.Results{})).To(BeNil())
+	g.Expect(resultOf(place, runtime.Results{Artifacts: true})).To(Equal(&v1alpha1.RunResult{Artifacts: "/r/artifacts"}))
+	g.Expect(resultOf(place, runtime.Results{File: true, Size: 2, SHA256: "abc", Head: []byte("ok")})).To(
+		Equal(&v1alpha1.RunResult{Summary: "ok", File: "/r/result", Size: 2, SHA256: "abc"}))
+	g.Expect(resultOf(place, runtime.Results{File: true, Size: 1 << 60, Problem: "It is\ntoo large."})).To(
+		Equal(&v1alpha1.RunResult{Problem: "It is too large.", File: "/r/result", Size: 1 << 50}))
+}
+
+// A run is given what the earlier phases of its plan came to, by phase, and a place for its own results.
+func TestInputsOfARun(t *testing.T) {
+	g := NewWithT(t)
+	kind := New(nil, nil, nil)
+	kind.keeper = fake.New(t.Context(), clock.RealClock{})
+	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+	run.Spec.Inputs = []v1alpha1.PlanResult{
+		{Run: "p-0", Strategy: "list", Phase: v1alpha1.PhaseStrategize, Attempt: 1, Outcome: v1alpha1.RunSucceeded, Result: &v1alpha1.RunResult{File: "/f", SHA256: "abc"}},
+		{Run: "p-1", Strategy: "search", Phase: v1alpha1.PhaseExecute, Outcome: v1alpha1.RunFailed},
+		{Run: "p-2", Strategy: "test", Phase: v1alpha1.PhaseExecute, Outcome: v1alpha1.RunSucceeded},
+		{Run: "p-3", Strategy: "report", Phase: v1alpha1.PhaseApply, Outcome: v1alpha1.RunSucceeded},
+	}
+	next := &process.Plan{Variables: map[string]string{}}
+	g.Expect(kind.place(run, next)).To(Succeed())
+	place := kind.keeper.Place("u")
+	g.Expect(next.Variables).To(Equal(map[string]string{
+		"BERTH_RESULT_FILE": place.File, "BERTH_ARTIFACTS": place.Artifacts,
+		"BERTH_RESULTS_STRATEGIZE": place.Inputs + "/strategize.jsonl", "BERTH_RESULTS_EXECUTE": place.Inputs + "/execute.jsonl",
+	}))
+	g.Expect(next.Process.Results).To(BeTrue())
+	g.Expect(next.Process.Inputs).To(HaveLen(2))
+	g.Expect(string(next.Process.Inputs["strategize.jsonl"])).To(Equal(
+		`{"run":"p-0","strategy":"list","phase":"Strategize","attempt":1,"outcome":"Succeeded","result":{"file":"/f","sha256":"abc"}}` + "\n"))
+	g.Expect(strings.Count(string(next.Process.Inputs["execute.jsonl"]), "\n")).To(Equal(2))
+}
+
+func TestBackendsWithoutAPlaceForResults(t *testing.T) {
+	g := NewWithT(t)
+	run := &v1alpha1.StrategyRun{}
+	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
+	next := &process.Plan{Variables: map[string]string{}}
+	kind := New(nil, nil, nil)
+	g.Expect(kind.place(run, next)).To(Succeed())
+	g.Expect(next.Variables).To(BeEmpty())
+	kind.collect(run, &lifecycle.Step{})
+	g.Expect(run.Status.Result).To(BeNil())
+}
+
+// When a program was started stays known after its end, even if nobody wrote it down while it ran.
+func TestStartIsKnownAfterTheEnd(t *testing.T) {
+	g := NewWithT(t)
+	at := ptr.To(metav1.NewMicroTime(time.Unix(1_800_000_000, 0)))
+	run := &v1alpha1.StrategyRun{}
+	kind := New(nil, nil, nil)
+	kind.collect(run, &lifecycle.Step{})
+	g.Expect(run.Status.StartedAt).To(BeNil())
+	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: at}})
+	g.Expect(run.Status.StartedAt).To(Equal(at))
+	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: ptr.To(metav1.NewMicroTime(at.Add(time.Hour)))}})
+	g.Expect(run.Status.StartedAt).To(Equal(at), "it never changes")
+}
+
+// A run of a plan starts the program that the plan is pinned to, or none.
+func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
+	g := NewWithT(t)
+	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Name: "build"}}
+	strategy.Spec.Process.Command = []string{"build"}
+	strategy.Status.Breaker = &v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
+	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+	run.Spec.StrategyRef.Name, run.Spec.Program = "build", plan.Program(strategy)
+	blocked := func() string {
+		kind, next := New(nil, nil, nil), &process.Plan{}
+		run.Status = v1alpha1.StrategyRunStatus{}
+		kind.found["u"] = strategy
+		g.Expect(kind.Prepare(context.Background(), run, nil, next)).To(Succeed())
+		if next.Blocked == nil {
+			g.Expect(run.Status.Pinned.Process.Command).To(Equal(strategy.Spec.Process.Command))
+			return ""
+		}
+		g.Expect(run.Status.Pinned).To(BeNil())
+		return next.Blocked.Reason
+	}
+	g.Expect(blocked()).To(BeEmpty())
+	strategy.Spec.TimeoutSeconds, strategy.Spec.Description = ptr.To[int32](5), "other"
+	strategy.Generation = 7
+	g.Expect(blocked()).To(BeEmpty(), "how long it may take is no part of the program")
+	for name, change := range map[string]func(*v1alpha1.StrategySpec){
+		"command":     func(s *v1alpha1.StrategySpec) { s.Process.Command = []string{"build", "--fast"} },
+		"directory":   func(s *v1alpha1.StrategySpec) { s.Process.WorkingDir = "/" },
+		"environment": func(s *v1alpha1.StrategySpec) { s.Process.Env = []v1alpha1.EnvVar{{Name: "A", Value: "b"}} },
+	} {
+		before := strategy.DeepCopy()
+		change(&strategy.Spec)
+		g.Expect(blocked()).To(Equal(v1alpha1.ReasonStrategyChanged), name)
+		run.Spec.Program = ""
+		g.Expect(blocked()).To(BeEmpty(), "a run of no plan takes what there is")
+		run.Spec.Program = plan.Program(before)
+		strategy = before
+	}
+	g.Expect(blocked()).To(BeEmpty(), "it was put back")
+}

@@ -1,0 +1,225 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+var root = filepath.Join("..", "..")
+
+// complete are the values that have the chart give all that the folders of config/ do.
+const complete = `metrics: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`
+
+func TestKustomizeAndHelmGiveTheSame(t *testing.T) {
+	kustomize := kustomized(t, "config/default")
+	maps.Copy(kustomize, kustomized(t, "config/prometheus"))
+	helm := helmed(t, Namespace, complete)
+	kustomize, helm = kustomize.Comparable(), helm.Comparable()
+	if len(kustomize) < 30 {
+		t.Fatalf("config/default has %d objects", len(kustomize))
+	}
+	for _, key := range slices.Sorted(maps.Keys(kustomize)) {
+		if helm[key] == nil {
+			t.Errorf("the chart has no %s", key)
+		} else if !reflect.DeepEqual(kustomize[key], helm[key]) {
+			t.Errorf("%s differs: the chart has\n%s\nand config/default\n%s", key, text(t, helm[key]), text(t, kustomize[key]))
+		}
+	}
+	for key := range helm {
+		if kustomize[key] == nil {
+			t.Errorf("config/default has no %s", key)
+		}
+	}
+}
+
+func TestWhatIsBesideTheDefaultIsOff(t *testing.T) {
+	if got, want := len(helmed(t, Namespace, "")), len(helmed(t, Namespace, complete)); got != want-3 {
+		t.Errorf("%d objects by default, %d with all of monitoring", got, want)
+	}
+}
+
+// variation is what values change in the objects.
+var variations = []struct {
+	name, values string
+	check        func(t *testing.T, objects Objects)
+}{
+	{"replicas", "replicas: 5", field("Deployment", "berth-manager", 5.0, "spec", "replicas")},
+	{"tag", "image: {tag: 9.9.9}", image("berth-dev/berth:9.9.9")},
+	{"repository", "image: {repository: local/berth}", image("local/berth:0.1.0")},
+	{"digest", "image: {tag: 1, digest: 'sha256:" + strings.Repeat("a", 64) + "'}", nil},
+	{"digest wins", "image: {tag: '1', digest: 'sha256:" + strings.Repeat("a", 64) + "'}", image("berth-dev/berth@sha256:" + strings.Repeat("a", 64))},
+	{"no policies", "policies: {enabled: false}", without("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ConfigMap")},
+	{"policy of a namespace", `policies: {commands: "gohello\n/opt/*", namespaces: {team-a: {runtimes: Host}}}`, func(t *testing.T, objects Objects) {
+		field("ConfigMap", "berth-policy", "gohello\n/opt/*", "data", "commands")(t, objects)
+		field("ConfigMap", "berth-policy", "Host", "data", "runtimes.team-a")(t, objects)
+		field("ConfigMap", "berth-policy", "Pod", "data", "runtimes")(t, objects)
+	}},
+	{"no metrics", "metrics: {enabled: false, serviceMonitor: {enabled: true}}", func(t *testing.T, objects Objects) {
+		without("Service", "ServiceMonitor")(t, objects)
+		if manager := text(t, objects.Get("Deployment", "berth-manager")); strings.Contains(manager, "metrics") {
+			t.Errorf("metrics are served all the same: %s", manager)
+		}
+		if policy := objects.Get("NetworkPolicy", "berth-manager"); policy.At("spec", "ingress") != nil {
+			t.Error("somebody may come in all the same")
+		}
+	}},
+	{"no disruption budget, no network policy", "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}", without("PodDisruptionBudget", "NetworkPolicy")},
+	{"no kinds", "crds: {install: false}", without("CustomResourceDefinition")},
+	{"where to run", "{nodeSelector: {disk: fast}, tolerations: [{operator: Exists}], priorityClassName: high, imagePullSecrets: [{name: key}], podLabels: {team: a}}",
+		func(t *testing.T, objects Objects) {
+			pod := []string{"spec", "template", "spec"}
+			field("Deployment", "berth-manager", "fast", append(pod, "nodeSelector", "disk")...)(t, objects)
+			field("Deployment", "berth-manager", "high", append(pod, "priorityClassName")...)(t, objects)
+			field("Deployment", "berth-manager", "a", "spec", "template", "metadata", "labels", "team")(t, objects)
+			field("Deployment", "berth-manager", "manager", "spec", "template", "metadata", "labels", "app.kubernetes.io/component")(t, objects)
+		}},
+	{"labels for Prometheus", "metrics: {prometheusRule: {enabled: true, labels: {release: prometheus}}}",
+		field("PrometheusRule", "berth-manager", "prometheus", "metadata", "labels", "release")},
+}
+
+func TestVariations(t *testing.T) {
+	for _, v := range variations {
+		t.Run(v.name, func(t *testing.T) {
+			if v.check == nil { // a tag that is a number is a mistake
+				if _, err := Helm(root, Namespace, v.values); err == nil {
+					t.Error("was accepted")
+				}
+				return
+			}
+			v.check(t, helmed(t, Namespace, v.values))
+		})
+	}
+}
+
+func TestEverythingFollowsTheNamespace(t *testing.T) {
+	for key, object := range helmed(t, "elsewhere", complete) {
+		if object.Kind() == "PrometheusRule" || object.Kind() == "CustomResourceDefinition" {
+			continue // texts
+		}
+		if rendered := text(t, object); strings.Contains(rendered, Namespace) {
+			t.Errorf("%s names %s:\n%s", key, Namespace, rendered)
+		}
+	}
+}
+
+func TestKindsStayOnUninstall(t *testing.T) {
+	kinds := 0
+	for key, object := range helmed(t, Namespace, "") {
+		if object.Kind() == "CustomResourceDefinition" {
+			kinds++
+			if object.At("metadata", "annotations", "helm.sh/resource-policy") != "keep" {
+				t.Errorf("%s would be deleted, and all of its objects", key)
+			}
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(root, "config", "crd", "bases", "*.yaml"))
+	if err != nil || len(files) != kinds || kinds < 7 {
+		t.Errorf("%d kinds of %d files (%v)", kinds, len(files), err)
+	}
+}
+
+func TestTheSchemaRefusesMistakes(t *testing.T) {
+	for _, values := range []string{
+		"replicas: two", "replicas: -1", "replica: 2", "image: {pullPolicy: Sometimes}", "image: {digest: abc}", "image: {repository: ''}", "runtimes: [Host]",
+		"policies: {programs: x}", "policies: {namespaces: {a: {commands: [x]}}}", "networkPolicy: {apiServerPorts: []}", "metrics: {serviceMonitor: true}",
+		"extraArgs: --verbose", "nodeSelector: {a: 1}",
+	} {
+		if _, err := Helm(root, Namespace, values); err == nil || !strings.Contains(err.Error(), "check the values") {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+// Helm keeps chart and manifest of a release in a Secret, which may hold 1 MiB, base64 twice.
+func TestAReleaseFitsIntoItsSecret(t *testing.T) {
+	read, err := LoadChart(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	for _, file := range read.Raw {
+		_, _ = writer.Write(file.Data)
+	}
+	for _, object := range helmed(t, Namespace, complete) {
+		_, _ = writer.Write([]byte(text(t, object)))
+	}
+	_ = writer.Close()
+	if limit := 1 << 20 / 2; packed.Len() > limit {
+		t.Errorf("%d bytes of at most %d", packed.Len(), limit)
+	}
+}
+
+func kustomized(t *testing.T, folder string) Objects {
+	t.Helper()
+	objects, err := Kustomize(root, folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func helmed(t *testing.T, namespace, values string) Objects {
+	t.Helper()
+	objects, err := Helm(root, namespace, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func text(t *testing.T, object Object) string {
+	t.Helper()
+	rendered, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(rendered)
+}
+
+// field expects that value at that place.
+func field(kind, name string, want any, fields ...string) func(*testing.T, Objects) {
+	return func(t *testing.T, objects Objects) {
+		t.Helper()
+		if got := objects.Get(kind, name).At(fields...); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s %s %v is %v, not %v", kind, name, fields, got, want)
+		}
+	}
+}
+
+func image(want string) func(*testing.T, Objects) {
+	return func(t *testing.T, objects Objects) {
+		t.Helper()
+		containers, _ := objects.Get("Deployment", "berth-manager").At("spec", "template", "spec", "containers").([]any)
+		if got := fmt.Sprint(Object(containers[0].(map[string]any)).At("image")); got != want {
+			t.Errorf("the image is %s, not %s", got, want)
+		}
+	}
+}
+
+// without expects no object of these kinds, and some of the others.
+func without(kinds ...string) func(*testing.T, Objects) {
+	return func(t *testing.T, objects Objects) {
+		t.Helper()
+		if objects.Get("Deployment", "berth-manager") == nil {
+			t.Error("there is no manager")
+		}
+		for key, object := range objects {
+			if slices.Contains(kinds, object.Kind()) {
+				t.Errorf("%s is there", key)
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// An image can't be built without a registry; what its recipe names has to be there at least.
+func TestTheRecipeOfTheImage(t *testing.T) {
+	recipe, ignored := read(t, "Dockerfile"), read(t, ".dockerignore")
+	copied := regexp.MustCompile(`(?m)^COPY ([a-z]+) ([a-z]+)$`).FindAllStringSubmatch(recipe, -1)
+	if len(copied) < 5 {
+		t.Fatalf("copies %v", copied)
+	}
+	var folders []string
+	for _, match := range copied {
+		folders = append(folders, match[1])
+		if _, err := os.Stat(filepath.Join(root, match[1])); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(ignored, "\n!"+match[1]+"\n") {
+			t.Errorf(".dockerignore leaves %s out", match[1])
+		}
+	}
+	// What the programs are made of is in the folders that are copied.
+	var programs []string
+	for _, match := range regexp.MustCompile(`\./cmd/[a-z-]+`).FindAllString(recipe, -1) {
+		programs = append(programs, match)
+	}
+	if len(programs) != 3 {
+		t.Errorf("builds %v", programs)
+	}
+	command := exec.Command("go", append([]string{"list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}"}, programs...)...)
+	command.Dir = root
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		folder, _, _ := strings.Cut(strings.TrimPrefix(path, "github.com/berth-dev/berth/"), "/")
+		if !slices.Contains(folders, folder) {
+			t.Errorf("%s is needed, and %s not copied", path, folder)
+		}
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
+	if version == nil || !strings.Contains(recipe, "golang:"+version[1]+" ") {
+		t.Errorf("is not built with Go %v", version)
+	}
+	for _, arg := range []string{"TARGETOS", "TARGETARCH"} {
+		if !strings.Contains(recipe, "ARG "+arg+"\n") || !strings.Contains(recipe, "$"+arg) {
+			t.Errorf("%s is not used", arg)
+		}
+	}
+}
+
+// The user of the image, the version, and the name are the same wherever they stand.
+func TestTheImageIsTheSameEverywhere(t *testing.T) {
+	manager := kustomized(t, "config/default").Get("Deployment", "berth-manager")
+	user := manager.At("spec", "template", "spec", "securityContext", "runAsUser")
+	if !strings.Contains(read(t, "Dockerfile"), fmt.Sprintf("USER %v:", user)) {
+		t.Errorf("the Deployment runs it as %v, and the Dockerfile does not", user)
+	}
+	read, err := LoadChart(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read.Metadata.Version != read.Metadata.AppVersion {
+		t.Errorf("chart %s installs %s", read.Metadata.Version, read.Metadata.AppVersion)
+	}
+	image("berth-dev/berth:"+read.Metadata.AppVersion)(t, kustomized(t, "config/default"))
+}
+
+func TestKo(t *testing.T) {
+	ko := Object{}
+	if err := yaml.Unmarshal([]byte(read(t, ".ko.yaml")), &ko); err != nil {
+		t.Fatal(err)
+	}
+	for _, build := range list(ko.At("builds")) {
+		if _, err := os.Stat(filepath.Join(root, fmt.Sprint(build.At("main")), "main.go")); err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Contains(ko.At("defaultPlatforms").([]any), any("linux/arm64")) {
+		t.Error("there is no image for arm64")
+	}
+}

@@ -1,0 +1,183 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/plane"
+)
+
+// clusterTimeout is for what a manager and an API server do together, on a busy machine.
+const clusterTimeout = 3 * time.Minute
+
+// A manager as it runs in a cluster: without a runtime it starts, refuses objects with a reason and lets them go; metrics are for who may read them.
+func TestManagerInACluster(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	api, kubeconfig := cluster(t)
+	m := startManager(t, kubeconfig)
+
+	refused := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refused"}}
+	refused.Spec.Process.Command = []string{"serve"}
+	refused.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{
+		SecretKeyRef: &v1alpha1.KeyRef{Name: "not-there", Key: "token"},
+	}}}
+	g.Expect(api.Create(ctx, refused)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(api.Get(ctx, client.ObjectKeyFromObject(refused), refused)).To(Succeed())
+		stalled := meta.FindStatusCondition(refused.Status.Conditions, v1alpha1.ConditionStalled)
+		g.Expect(stalled).NotTo(BeNil())
+		g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue))
+		g.Expect(stalled.Reason).To(Equal(v1alpha1.ReasonRuntimeUnavailable))
+		g.Expect(stalled.Message).To(ContainSubstring("--runtimes"))
+	}, clusterTimeout).Should(Succeed(), m.err.String)
+	g.Expect(refused.Status.Incarnation).To(BeZero())
+	g.Expect(refused.Status.Port).To(BeZero(), "no port is claimed for what does not run")
+	g.Expect(api.Delete(ctx, refused)).To(Succeed())
+	g.Eventually(func() bool {
+		return apierrors.IsNotFound(api.Get(ctx, client.ObjectKeyFromObject(refused), refused))
+	}, clusterTimeout).Should(BeTrue(), "an object that was never run can be deleted")
+
+	g.Expect(m.scrape(ctx, "")).To(HavePrefix("401 metrics need a bearer token"))
+	g.Expect(m.scrape(ctx, "nonsense")).To(HavePrefix("401 the API server does not accept"))
+	token := account(g, api, "scraper")
+	g.Expect(m.scrape(ctx, token)).To(HavePrefix(`403 user "system:serviceaccount:default:scraper" may not get /metrics`))
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "scrape"},
+		Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}}
+	g.Expect(api.Create(ctx, role)).To(Succeed())
+	g.Expect(api.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "scrape"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "scrape"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "scraper"}}})).To(Succeed())
+	g.Eventually(func() string { return m.scrape(ctx, token) }, clusterTimeout).Should(And(HavePrefix("200 "),
+		ContainSubstring("controller_runtime_reconcile_total"), ContainSubstring(`leader_election_master_status{name="berth.dev"} 1`)))
+}
+
+func TestRuntimesHaveNamesThatAreThere(t *testing.T) {
+	g := NewWithT(t)
+	_, err := (&app{}).openRuntimes([]string{"Moon"}, runtimeOptions{})
+	g.Expect(err).To(MatchError(ContainSubstring(`--runtimes: there is no runtime "Moon" here; use Host`)))
+}
+
+// cluster is an API server with the kinds of Berth, and a kubeconfig of its administrator.
+func cluster(t *testing.T) (api client.Client, kubeconfig string) {
+	t.Helper()
+	g := NewWithT(t)
+	environment := plane.New(filepath.Join("..", ".."))
+	config, err := environment.Start()
+	g.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
+	user, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	text, err := user.KubeConfig()
+	g.Expect(err).NotTo(HaveOccurred())
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	g.Expect(os.WriteFile(kubeconfig, text, 0o600)).To(Succeed())
+	api, err = client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	return api, kubeconfig
+}
+
+// clusterManager is a berth manager that serves metrics.
+type clusterManager struct {
+	*fixture
+	metrics string
+	http    *http.Client
+}
+
+// startManager runs berth manager as the manifests of the cluster do. Its port is free when it is chosen; should somebody take it, another is tried.
+func startManager(t *testing.T, kubeconfig string) *clusterManager {
+	t.Helper()
+	for range 5 {
+		m := &clusterManager{fixture: newFixture(), metrics: freePort(t)}
+		// Its certificate is made at every start, and nobody else's token is sent there.
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
+		m.http = &http.Client{Transport: transport, Timeout: timeout}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan int, 1)
+		go func() {
+			ended <- m.run(ctx, "manager", "--kubeconfig", kubeconfig, "--runtimes=", "--leader-elect", "--leader-election-namespace=default",
+				"--endpoint-bind-address=0", "--metrics-bind-address="+m.metrics, "--metrics-secure")
+		}()
+		var code *int
+		NewWithT(t).Eventually(func() bool {
+			select {
+			case early := <-ended:
+				code = &early
+			default:
+			}
+			return code != nil || m.scrape(ctx, "") != ""
+		}, clusterTimeout).Should(BeTrue(), m.err.String)
+		if code != nil {
+			cancel()
+			t.Logf("berth manager ended with %d: %s", *code, m.err)
+			continue
+		}
+		t.Cleanup(func() {
+			transport.CloseIdleConnections()
+			cancel()
+			NewWithT(t).Eventually(ended, clusterTimeout).Should(Receive(BeElementOf(0, 130)), m.err.String)
+		})
+		return m
+	}
+	t.Fatal("berth manager did not come up")
+	return nil
+}
+
+// scrape gives the status code and the text of an answer; nothing when there is none.
+func (m *clusterManager) scrape(ctx context.Context, token string) string {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+m.metrics+"/metrics", nil)
+	if err != nil {
+		return err.Error()
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := m.http.Do(request)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, _ := io.ReadAll(response.Body)
+	return fmt.Sprintf("%d %s", response.StatusCode, text)
+}
+
+// account makes a service account and gives a token of it.
+func account(g Gomega, api client.Client, name string) string {
+	made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	g.Expect(api.Create(context.Background(), made)).To(Succeed())
+	token := &authenticationv1.TokenRequest{}
+	g.Expect(api.SubResource("token").Create(context.Background(), made, token)).To(Succeed())
+	return token.Status.Token
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}

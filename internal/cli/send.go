@@ -1,0 +1,81 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-dev/berth/internal/endpoint"
+)
+
+// The bytes of the keys that end a line and interrupt.
+const (
+	enterKey     = "\r"
+	interruptKey = "\x03"
+)
+
+func (a *app) sendCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var noEnter, interrupt bool
+	command := &cobra.Command{
+		Use:   "send KIND/NAME [TEXT]...",
+		Short: "Type a line into the terminal of a process",
+		Long: "Send types the text, and then Enter, into the terminal of a process, as if somebody had typed it there. With --interrupt it types Ctrl-C first.\n" +
+			"It needs a running manager, and the right to attach.",
+		Args:              needs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeReferences(flags),
+		RunE: func(command *cobra.Command, args []string) error {
+			input, err := keys(args[1:], interrupt, noEnter)
+			if err != nil {
+				return &usageError{err, command.UsageString()}
+			}
+			return a.send(command.Context(), flags, args[0], input)
+		},
+	}
+	command.Flags().BoolVar(&noEnter, "no-enter", false, "do not type Enter after the text")
+	command.Flags().BoolVar(&interrupt, "interrupt", false, "type Ctrl-C before the text")
+	flags.add(command)
+	return command
+}
+
+// keys gives what has to be typed.
+func keys(words []string, interrupt, noEnter bool) (string, error) {
+	var input strings.Builder
+	if interrupt {
+		input.WriteString(interruptKey)
+	}
+	input.WriteString(strings.Join(words, " "))
+	if len(words) > 0 && !noEnter {
+		input.WriteString(enterKey)
+	}
+	if input.Len() == 0 {
+		return "", errors.New("there is nothing to send: give a text, or --interrupt")
+	}
+	return input.String(), nil
+}
+
+func (a *app) send(ctx context.Context, flags *connectionFlags, word, input string) error {
+	ref, err := parseReference(word)
+	if err != nil {
+		return err
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return err
+	}
+	manager, err := endpoint.Find(ctx, to.config, to.client)
+	if err != nil {
+		return err
+	}
+	defer manager.Close()
+	if err := manager.Type(ctx, to.endpointObject(ref), input); err != nil {
+		return fmt.Errorf("send to %s: %w", ref, err)
+	}
+	return nil
+}

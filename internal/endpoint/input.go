@@ -1,0 +1,57 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// maxInput is how many bytes can be typed with one request.
+const maxInput = 64 << 10
+
+// serveInput types the body of the request into the terminal of the process. Who may attach may do so.
+func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
+	keyboard, ok := s.opts.Runtime.(runtime.Keyboard)
+	if !ok {
+		refuse(w, http.StatusNotImplemented, errors.New("this runtime has no terminals"))
+		return
+	}
+	input, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInput))
+	if err != nil {
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("at most %d bytes can be sent at once", maxInput))
+		return
+	}
+	err = keyboard.Type(r.Context(), t.object.GetUID(), input)
+	switch {
+	case errors.Is(err, runtime.ErrNotFound):
+		refuse(w, http.StatusConflict, fmt.Errorf("%s does not run: see its conditions with berth status", t))
+	case errors.Is(err, runtime.ErrNoTerminal):
+		refuse(w, http.StatusConflict, fmt.Errorf("%s was started without a terminal", t))
+	case err != nil:
+		s.opts.Log.Error(err, "cannot type into a terminal", "object", t.String())
+		refuse(w, http.StatusBadGateway, fmt.Errorf("the terminal of %s cannot be written to at the moment", t))
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// Type types into the terminal of an object, at most 64 KiB.
+func (c *Client) Type(ctx context.Context, object Object, input string) error {
+	response, err := c.send(ctx, http.MethodPost, object, "input", url.Values{}, nil, strings.NewReader(input))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusNoContent {
+		return refusal(response)
+	}
+	return response.Body.Close()
+}

@@ -1,0 +1,69 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// seen ends a run whose end is seen now.
+func (w *world) seen(name string, outcome v1alpha1.RunOutcome) {
+	w.ends(name, outcome)
+	run := w.runs[name]
+	run.SeenAt = w.now
+	w.runs[name] = run
+}
+
+func TestOutcomesThatChangeNothingElseGather(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(4))
+	w.settle()
+	before := w.status.DeepCopy()
+	w.seen(name(1, strategize, 0), succeeded)
+	step := w.next()
+	w.g.Expect(step.Status).To(Equal(*before), "it says nothing that cannot wait")
+	w.g.Expect(step.Release).To(BeEmpty(), "what is not on record is not let go")
+	w.g.Expect(step.Requeue).To(Equal(gathering))
+
+	w.now = w.now.Add(gathering / 2)
+	w.seen(name(1, strategize, 1), succeeded)
+	w.g.Expect(w.next().Requeue).To(Equal(gathering/2), "the first does not wait for longer because of the second")
+	w.now = w.now.Add(gathering / 2)
+	step = w.next()
+	w.g.Expect(step.Release).To(ConsistOf(name(1, strategize, 0), name(1, strategize, 1)))
+	w.g.Expect(step.Status.Waiting).To(Equal("for 2 of 4 runs"))
+}
+
+func TestNothingElseWaitsForOutcomesToGather(t *testing.T) {
+	for what, do := range map[string]func(*world){
+		"the phase is over":      func(w *world) { w.seen(name(1, strategize, 1), succeeded) },
+		"the phase has failed":   func(w *world) { w.seen(name(1, strategize, 1), failed) },
+		"the plan is cancelled":  func(w *world) { w.desired.Cancelled = true },
+		"the plan is retried":    func(w *world) { w.desired.RetryToken = "again" },
+		"the spec has changed":   func(w *world) { w.desired.Generation++ },
+		"the clock was set back": func(w *world) { w.now = w.now.Add(-time.Hour) },
+		"it was seen before":     func(w *world) { w.now = w.now.Add(time.Hour) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(gomega(t), pinnedAction(2))
+			w.settle()
+			w.seen(name(1, strategize, 0), succeeded)
+			w.g.Expect(w.next().Status).To(Equal(w.status), "by itself it waits")
+			do(w)
+			w.g.Expect(w.next().Status).NotTo(Equal(w.status))
+		})
+	}
+}
+
+func TestARunThatMakesRoomForAnotherDoesNotWait(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(5))
+	w.settle()
+	w.g.Expect(w.live()).To(HaveLen(4))
+	w.seen(name(1, strategize, 0), succeeded)
+	w.g.Expect(w.next().Create).To(HaveLen(1))
+}

@@ -1,0 +1,112 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Sessions is a Runtime of sessions, some of which are there before anybody starts them, and into which one can type.
+type Sessions struct {
+	*Runtime
+
+	mu     sync.Mutex
+	there  map[string]bool
+	marked map[types.UID]string
+	typed  map[types.UID][]byte
+}
+
+var (
+	_ runtime.Runtime  = (*Sessions)(nil)
+	_ runtime.Releaser = (*Sessions)(nil)
+	_ runtime.Keyboard = (*Sessions)(nil)
+)
+
+// WithSessions gives the runtime sessions.
+func WithSessions(r *Runtime) *Sessions {
+	return &Sessions{Runtime: r, there: map[string]bool{}, marked: map[types.UID]string{}, typed: map[types.UID][]byte{}}
+}
+
+// Found makes a session be there that nobody of ours started.
+func (s *Sessions) Found(session string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.there[session] = true
+}
+
+// Start takes over the session that the process names when it is there already.
+func (s *Sessions) Start(ctx context.Context, p runtime.Process) error {
+	var config struct{ Session string }
+	if err := json.Unmarshal(p.Config, &config); err != nil {
+		return err
+	}
+	if err := s.Runtime.Start(ctx, p); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.there[config.Session] {
+		delete(s.there, config.Session)
+		s.marked[p.UID] = config.Session
+	}
+	return nil
+}
+
+// Observe says of what was taken over that it was.
+func (s *Sessions) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := s.Runtime.Observe(ctx, uid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range found {
+		found[i].Adopted = s.marked[uid] != ""
+	}
+	return found, err
+}
+
+// Release implements runtime.Releaser: the session is there as before, and nobody's.
+func (s *Sessions) Release(_ context.Context, uid types.UID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session, adopted := s.marked[uid]
+	if !adopted {
+		return runtime.ErrNotFound
+	}
+	delete(s.marked, uid)
+	s.there[session] = true
+	s.Runtime.mu.Lock()
+	defer s.Runtime.mu.Unlock()
+	delete(s.workloads, uid)
+	return nil
+}
+
+// There says whether a session is there that is nobody's.
+func (s *Sessions) There(session string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.there[session]
+}
+
+// Type implements runtime.Keyboard.
+func (s *Sessions) Type(_ context.Context, uid types.UID, input []byte) error {
+	if len(s.Live(uid)) == 0 {
+		return runtime.ErrNotFound
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.typed[uid] = append(s.typed[uid], input...)
+	return nil
+}
+
+// Typed gives all that was typed into the terminal of a UID.
+func (s *Sessions) Typed(uid types.UID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.typed[uid])
+}

@@ -1,0 +1,48 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// What was sent has arrived, however much output nobody took.
+func TestSend(t *testing.T) {
+	b := newBench(t, shim.Subreaper)
+	p := b.process("agent", 1, "terminal")
+	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
+	b.Expect(b.Start(b.ctx, p)).To(Succeed())
+	b.await("agent", runtime.Running)
+	want := ""
+	for i := range 20 {
+		text := fmt.Sprintf("%d%s", i, strings.Repeat("x", 1000))
+		b.Expect(b.Type(b.ctx, "agent", []byte(text+"\r"))).To(Succeed())
+		want = "got <" + text + ">"
+	}
+	log, err := b.OpenLog(b.ctx, "agent")
+	b.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = log.Close() }()
+	b.Eventually(func() (string, error) {
+		first, end, err := log.Bounds()
+		if err != nil {
+			return "", err
+		}
+		data := make([]byte, end-first)
+		n, _ := log.ReadAt(data, first)
+		return string(data[:n]), nil
+	}).WithTimeout(conformance.Timeout).Should(And(ContainSubstring(want), ContainSubstring("got <0x")))
+
+	b.start("plain", "sleep")
+	b.await("plain", runtime.Running)
+	b.Expect(b.Type(b.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
+	b.Expect(b.Type(b.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
+}

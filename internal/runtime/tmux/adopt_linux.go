@@ -1,0 +1,241 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// mayAdopt says why a session that was there before must not be taken over. The caller holds claiming, if it goes on to do it.
+func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
+	where := fmt.Sprintf("the tmux session %q on socket %s", config.Session, config.Socket)
+	p := s.program()
+	switch {
+	case s.UID != "" && s.UID != uid && s.install != r.install:
+		return taken("%s belongs to %s of another Berth; choose another name, or end the other", where, s.UID)
+	case s.UID != "" && s.UID != uid:
+		if rec, err := r.read(s.UID); err != nil || rec != nil {
+			return taken("%s belongs to %s already; choose another name", where, s.UID)
+		}
+	}
+	switch {
+	case config.Adopt == Never:
+		return taken("%s is there already and not Berth's; choose another name, end it (tmux -L %s kill-session -t %s), or allow its adoption", where, config.Socket, target(config.Session))
+	case p == nil:
+		return taken("%s has no running program that could be adopted; end it (tmux -L %s kill-session -t %s) or choose another name", where, config.Socket, target(config.Session))
+	case inside(s.server, p.id, p.pid):
+		return taken("%s is the one that berth itself runs in, and would end with it; run berth elsewhere or choose another session", where)
+	}
+	return nil
+}
+
+// inside says whether this program runs in a pane.
+func inside(server serverOf, id string, pid int) bool {
+	if os.Getenv("TMUX_PANE") == id && strings.HasPrefix(os.Getenv("TMUX"), fmt.Sprintf("%s,%d,", server.socket, server.pid)) {
+		return true
+	}
+	return slices.Contains(shim.Ancestors(os.Getpid()), pid)
+}
+
+// adopt takes over the program in a session: it marks the session, provided that nobody else did meanwhile, and writes it down. The caller holds claiming.
+func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *Session) error {
+	program := s.program()
+	if program == nil {
+		return taken("the program in the tmux session %q has just ended", rec.Session)
+	}
+	rec.at(r.boot, s, program)
+	if rec.Pane.PID == 0 || rec.Server.PID == 0 {
+		return taken("the program in the tmux session %q has just ended", rec.Session)
+	}
+	rec.Adopted, rec.Made, rec.StopSignal, rec.StartedAt = true, false, p.StopSignal, startedAt(rec.Pane)
+	if err := r.compare(ctx, rec.Socket, s, s.UID, r.marks(rec, s.ID+":")...); err != nil {
+		if errors.Is(err, errChanged) || refused(err, "can't find") {
+			return taken("the tmux session %q on socket %s was ended or claimed by somebody else just now", rec.Session, rec.Socket)
+		}
+		return fmt.Errorf("mark the session: %w", err)
+	}
+	return r.write(rec)
+}
+
+// startedAt is when a process was executed, to the tick.
+func startedAt(p shim.Process) time.Time {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return time.Now().UTC().Round(0)
+	}
+	age := time.Duration(now.Nano()) - time.Duration(p.Ticks)*(time.Second/ticksPerSecond)
+	return time.Now().Add(-max(age, 0)).UTC().Round(0)
+}
+
+// ticksPerSecond is what /proc counts in on every architecture that Go has.
+const ticksPerSecond = 100
+
+const (
+	// noticeAfter is how long tmux may take to notice that a program has ended.
+	noticeAfter = 2 * time.Second
+	noticeEvery = 10 * time.Millisecond
+)
+
+// lookAdopted finds out what became of an adopted program. What has ended is written down, so that it stays the same. The caller holds the link.
+func (l *link) lookAdopted(ctx context.Context, rec *record) runtime.Incarnation {
+	if rec.Exit != nil {
+		return rec.incarnation(runtime.Exited)
+	}
+	if rec.BootID != l.runtime.boot {
+		return l.settle(rec, unseen("the machine was restarted while it ran"))
+	}
+	for deadline := time.Now().Add(noticeAfter); ; {
+		now, exit, again := l.judge(ctx, rec)
+		switch {
+		case exit != nil:
+			return l.rest(rec, exit)
+		case !again:
+			return now
+		case time.Now().After(deadline):
+			return unknown(rec, "tmux says that its program runs, but process %d is gone", rec.Pane.PID)
+		}
+		select {
+		case <-ctx.Done():
+			return unknown(rec, "the look was broken off: %v", ctx.Err())
+		case <-time.After(noticeEvery):
+		}
+	}
+}
+
+// judge compares what tmux says with the process table: either there is an incarnation to report, or its program has ended, or tmux has not noticed yet.
+func (l *link) judge(ctx context.Context, rec *record) (now runtime.Incarnation, exit *shim.Exit, again bool) {
+	leader, err := lives(rec.Pane)
+	if err != nil {
+		return unknown(rec, "its program cannot be looked at: %v", err), nil, false
+	}
+	server, err := lives(rec.Server)
+	switch {
+	case err != nil:
+		return unknown(rec, "the tmux server cannot be looked at: %v", err), nil, false
+	case !server && leader:
+		return unknown(rec, "the tmux server of its session has ended, and its program (process %d) lives on without a terminal; end it, or stop the object", rec.Pane.PID), nil, false
+	case !server:
+		return now, unseen("nobody saw how it ended: its tmux server has ended"), false
+	}
+	all, err := l.runtime.client(rec.Socket).sessions(ctx)
+	if err != nil {
+		return unknown(rec, "its session cannot be looked at: %v", err), nil, false
+	}
+	p := find(all, rec)
+	switch {
+	case p == nil && leader:
+		return unknown(rec, "its session or pane was ended, and its program (process %d) lives on without a terminal; end it, or stop the object", rec.Pane.PID), nil, false
+	case p == nil:
+		return now, unseen("its session has ended with it, so tmux does not tell how it ended"), false
+	case p.pid != rec.Pane.PID:
+		return now, unseen("its pane was given another program"), leader
+	case p.dead:
+		return now, exitOfPane(p), leader
+	case leader:
+		return rec.incarnation(runtime.Running), nil, false
+	}
+	return now, nil, true
+}
+
+// find gives the pane of a record, in whatever session it is now.
+func find(all []Session, rec *record) *pane {
+	for i := range all {
+		if all[i].server.pid != rec.Server.PID {
+			return nil // another server has taken the socket
+		}
+		for j := range all[i].panes {
+			if p := &all[i].panes[j]; p.id == rec.PaneID {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+func lives(p shim.Process) (bool, error) {
+	fd, err := shim.Open(p)
+	if errors.Is(err, shim.ErrGone) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	ended, _ := shim.Ended(fd)
+	return !ended, nil
+}
+
+func unknown(rec *record, format string, args ...any) runtime.Incarnation {
+	now := rec.incarnation(runtime.Unknown)
+	now.Message = fmt.Sprintf(format, args...)
+	return now
+}
+
+func unseen(message string) *shim.Exit {
+	return &shim.Exit{FinishedAt: time.Now().UTC().Round(0), Message: message}
+}
+
+// rest is for a program that has ended: what it left behind has to end as well before it counts as ended.
+func (l *link) rest(rec *record, exit *shim.Exit) runtime.Incarnation {
+	members, err := l.members(rec)
+	if err != nil {
+		return unknown(rec, "what it left behind cannot be looked at: %v", err)
+	}
+	if len(members) == 0 {
+		if rec.LeaderExit != nil {
+			exit = rec.LeaderExit
+		}
+		return l.settle(rec, exit)
+	}
+	if rec.LeaderExit == nil {
+		rec.LeaderExit = exit
+		if err := l.runtime.write(rec); err != nil {
+			l.runtime.log.Error(err, "The end of an adopted program could not be written down", "uid", l.uid)
+		}
+	}
+	return rec.incarnation(runtime.Running)
+}
+
+// members gives the processes of an adopted tree that live, also those that are about to end and have lost their environment already. The caller
+// holds the link.
+func (l *link) members(rec *record) ([]shim.Process, error) {
+	found, err := rec.tree().Members()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range l.met {
+		if slices.Contains(found, p) {
+			continue
+		}
+		switch alive, err := lives(p); {
+		case err != nil:
+			return nil, err
+		case alive:
+			found = append(found, p)
+		}
+	}
+	l.met = found
+	return found, nil
+}
+
+// settle writes the last word down, so that it is the same ever after.
+func (l *link) settle(rec *record, exit *shim.Exit) runtime.Incarnation {
+	rec.Exit, rec.LeaderExit = exit, nil
+	if err := l.runtime.write(rec); err != nil {
+		l.runtime.log.Error(err, "The end of an adopted program could not be written down", "uid", l.uid)
+	}
+	return rec.incarnation(runtime.Exited)
+}

@@ -1,0 +1,146 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Adoption is what is done about a session that was there before.
+type Adoption string
+
+// The ways of adoption.
+const (
+	// Never refuses to start while somebody else's session has the name.
+	Never Adoption = "Never"
+	// IfExists takes over a session that is there, and makes one otherwise.
+	IfExists Adoption = "IfExists"
+	// Required takes over a session that is there, and refuses to start otherwise.
+	Required Adoption = "Required"
+)
+
+// Reasons of a *runtime.StartError from Start and Check, beside those of the host.
+const (
+	// ReasonSessionTaken: the session is somebody else's. It is a conflict, and worth another look later.
+	ReasonSessionTaken = "SessionTaken"
+	// ReasonSessionMissing: there is no session to adopt, and it was required.
+	ReasonSessionMissing = "NothingToAdopt"
+	// ReasonInvalidSession: the configuration cannot work, whatever happens outside.
+	ReasonInvalidSession = "InvalidSession"
+)
+
+const (
+	// DefaultSocket is the name of our own tmux socket, as in tmux -L.
+	DefaultSocket = "berth"
+
+	defaultColumns, defaultRows = 120, 40
+	largestSize                 = 1000
+	longestName                 = 128
+)
+
+// Config is what a tmux session needs beyond its process: JSON in runtime.Process.Config.
+type Config struct {
+	// Session is the name of the session; empty means berth- and the UID.
+	Session string `json:"session,omitempty"`
+	// Socket is the name of the tmux socket, as in tmux -L; empty means Options.Socket.
+	Socket string `json:"socket,omitempty"`
+	// Adopt is what is done about a session that was there before; empty means Never.
+	Adopt Adoption `json:"adopt,omitempty"`
+	// Columns and Rows are the size of a new session nobody looks at, in characters; 0 means that of the terminal of the process, else 120x40.
+	Columns int32 `json:"columns,omitempty"`
+	Rows    int32 `json:"rows,omitempty"`
+}
+
+// parse reads the configuration of a process and fills in what it leaves open.
+func parse(p runtime.Process, socket string) (Config, error) {
+	var c Config
+	if len(bytes.TrimSpace(p.Config)) > 0 {
+		if err := json.Unmarshal(p.Config, &c); err != nil {
+			return c, invalid("the configuration of the session cannot be read: %v", err)
+		}
+	}
+	if c.Columns == 0 && c.Rows == 0 && p.Terminal != nil {
+		c.Columns, c.Rows = p.Terminal.Columns, p.Terminal.Rows
+	}
+	return c.complete(p.UID, socket)
+}
+
+func (c Config) complete(uid types.UID, socket string) (Config, error) {
+	if c.Session == "" {
+		c.Session = SessionName(uid)
+	}
+	if c.Socket == "" {
+		c.Socket = socket
+	}
+	if c.Adopt == "" {
+		c.Adopt = Never
+	}
+	if c.Columns <= 0 || c.Rows <= 0 {
+		c.Columns, c.Rows = defaultColumns, defaultRows
+	}
+	c.Columns, c.Rows = min(c.Columns, largestSize), min(c.Rows, largestSize)
+	if c.Adopt != Never && c.Adopt != IfExists && c.Adopt != Required {
+		return c, invalid("adoption %q is unknown; it is Never, IfExists or Required", c.Adopt)
+	}
+	if err := CheckSessionName(c.Session); err != nil {
+		return c, invalid("%v", err)
+	}
+	if err := CheckSocketName(c.Socket); err != nil {
+		return c, invalid("%v", err)
+	}
+	return c, nil
+}
+
+func invalid(format string, args ...any) error {
+	return &runtime.StartError{Reason: ReasonInvalidSession, Message: fmt.Sprintf(format, args...)}
+}
+
+// SessionName is the name of the session of a UID when none was asked for.
+func SessionName(uid types.UID) string { return "berth-" + strings.ReplaceAll(string(uid), ".", "_") }
+
+// CheckSessionName says whether a session can have exactly this name: tmux changes some names without a word, and then nobody would find it again.
+func CheckSessionName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("a session without a name cannot be found again; give it one")
+	case len(name) > longestName:
+		return fmt.Errorf("the session name %.20q… is %d bytes long; at most %d are allowed", name, len(name), longestName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the session name %q is no UTF-8 text", name)
+	}
+	for _, c := range name {
+		switch {
+		case c == '.' || c == ':':
+			return fmt.Errorf("the session name %q holds %q, which tmux turns into an underscore; use another character", name, c)
+		case strings.ContainsRune(`#$\`, c) || !unicode.IsPrint(c):
+			return fmt.Errorf("the session name %q holds %q, which tmux does not take as it is; use another character", name, c)
+		}
+	}
+	if strings.HasPrefix(name, "-") {
+		return fmt.Errorf("the session name %q begins with a dash, which reads as an option; begin it with a letter", name)
+	}
+	return nil
+}
+
+// CheckSocketName says whether tmux can have a socket of this name beside its others.
+func CheckSocketName(name string) error {
+	if name == "" || len(name) > 64 || name == "." || name == ".." || strings.HasPrefix(name, "-") {
+		return fmt.Errorf("%q cannot be the name of a tmux socket; use letters and digits, 64 at most", name)
+	}
+	for _, c := range name {
+		if c == '/' || c == '\\' || !unicode.IsPrint(c) || unicode.IsSpace(c) {
+			return fmt.Errorf("the name %q of a tmux socket holds %q; use letters and digits", name, c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// Observe implements runtime.Runtime. For what the host holds tmux is not asked.
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	rec, err := r.read(uid)
+	if err != nil {
+		return nil, err
+	}
+	if rec == nil || !rec.Adopted {
+		return r.host.Observe(ctx, uid)
+	}
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	if rec, err = r.read(uid); err != nil {
+		return nil, err
+	}
+	if rec == nil || !rec.Adopted { // released or started meanwhile
+		return r.host.Observe(ctx, uid)
+	}
+	now := l.lookAdopted(ctx, rec)
+	if now.Alive() {
+		l.followed()
+	}
+	return []runtime.Incarnation{now}, nil
+}
+
+// Stop implements runtime.Runtime.
+func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	return r.ask(ctx, uid, incarnation, false)
+}
+
+// Kill implements runtime.Runtime. The session of an adopted program is ended with it.
+func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	return r.ask(ctx, uid, incarnation, true)
+}
+
+func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, kill bool) error {
+	rec, err := r.read(uid)
+	if err != nil {
+		return err
+	}
+	if rec == nil || !rec.Adopted {
+		if kill {
+			return r.host.Kill(ctx, uid, incarnation)
+		}
+		return r.host.Stop(ctx, uid, incarnation)
+	}
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	if rec, err = r.read(uid); err != nil || rec == nil || !rec.Adopted || rec.Incarnation != incarnation || rec.Exit != nil || rec.BootID != r.boot {
+		return err
+	}
+	defer l.follow()
+	if kill {
+		err = l.kill(ctx, rec)
+	} else {
+		err = l.stop(rec)
+	}
+	if err != nil {
+		return fmt.Errorf("end incarnation %d of %s: %w", incarnation, uid, err)
+	}
+	return nil
+}
+
+// errInside refuses to end the session that this program runs in.
+var errInside = errors.New("berth itself runs in this session; start berth elsewhere first")
+
+func (l *link) stop(rec *record) error {
+	if inside(serverOf{pid: rec.Server.PID, socket: rec.SocketPath}, rec.PaneID, rec.Pane.PID) {
+		return errInside
+	}
+	signal, known := shim.SignalNumber(rec.StopSignal)
+	if !known {
+		signal = unix.SIGTERM
+	}
+	if _, err := l.members(rec); err != nil {
+		return err
+	}
+	if err := rec.tree().Signal(signal); err != nil {
+		return err
+	}
+	rec.StopSent = true
+	return l.runtime.write(rec)
+}
+
+func (l *link) kill(ctx context.Context, rec *record) error {
+	if inside(serverOf{pid: rec.Server.PID, socket: rec.SocketPath}, rec.PaneID, rec.Pane.PID) {
+		return errInside
+	}
+	rec.KillSent = true
+	if err := l.runtime.write(rec); err != nil {
+		return err
+	}
+	if err := l.killAll(rec); err != nil {
+		return err
+	}
+	if server, err := lives(rec.Server); err != nil || !server {
+		return err
+	}
+	s := &Session{ID: rec.SessionID, server: serverOf{pid: rec.Server.PID}}
+	return l.runtime.guarded(ctx, rec.Socket, s, rec.UID, []string{"kill-session", "-t", s.ID})
+}
+
+// killAll kills the tree of an adopted program, also what was of it before and has hidden since.
+func (l *link) killAll(rec *record) error {
+	members, err := l.members(rec)
+	if err != nil {
+		return err
+	}
+	if err := rec.tree().Kill(); err != nil {
+		return err
+	}
+	for _, p := range members {
+		fd, err := shim.Open(p)
+		if errors.Is(err, shim.ErrGone) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		_ = unix.Close(fd)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", p.PID, err)
+		}
+	}
+	return nil
+}
+
+// Forget implements runtime.Runtime. The session goes with the last trace if Berth made it; an adopted one only loses its mark.
+func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
+	if !shim.ValidUID(string(uid)) {
+		return r.host.Forget(ctx, uid)
+	}
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	rec, err := r.read(uid)
+	if err != nil {
+		return err
+	}
+	if rec != nil && rec.Adopted {
+		if now := l.lookAdopted(ctx, rec); now.Alive() {
+			return fmt.Errorf("forget %s: something of it lives: incarnation %d is %s", uid, now.Number, now.Phase)
+		}
+	}
+	if err := r.host.Forget(ctx, uid); err != nil {
+		return err
+	}
+	if rec != nil {
+		if err := r.endSession(ctx, rec); err != nil {
+			return fmt.Errorf("forget %s: %w", uid, err)
+		}
+		if err := r.erase(uid); err != nil {
+			return err
+		}
+	}
+	l.kick()
+	l.drop()
+	return nil
+}
+
+// Release lets go of an adopted session: mark and record are taken away, and nothing else is touched. Of what is not adopted there is nothing to release,
+// which is success if there is nothing at all.
+func (r *Runtime) Release(ctx context.Context, uid types.UID) error {
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	rec, err := r.read(uid)
+	if err != nil || rec == nil {
+		return err
+	}
+	if !rec.Adopted {
+		return fmt.Errorf("release %s: its process is held by Berth and was not adopted; stop it, or leave it running", uid)
+	}
+	if alive, err := lives(rec.Server); err != nil || alive {
+		if err == nil {
+			err = r.endSession(ctx, rec)
+		}
+		if err != nil {
+			return fmt.Errorf("release %s: %w", uid, err)
+		}
+	}
+	if err := r.erase(uid); err != nil {
+		return err
+	}
+	l.kick()
+	l.drop()
+	return nil
+}

@@ -1,0 +1,121 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// pieceLength is how much is sent to tmux at once, in bytes: a message to its server holds 16 KiB.
+const pieceLength = 4 << 10
+
+// Type implements runtime.Keyboard: nothing in the input is taken for the name of a key.
+func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
+	rec, err := r.read(uid)
+	if err != nil {
+		return err
+	}
+	if rec == nil || !rec.Adopted {
+		return r.host.Type(ctx, uid, input)
+	}
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	if err := l.living(ctx, rec); err != nil {
+		return fmt.Errorf("type into session %s: %w", rec.Session, err)
+	}
+	for _, command := range keyCommands(rec.PaneID, string(input)) {
+		if _, err := r.client(rec.Socket).run(ctx, command); err != nil {
+			return fmt.Errorf("type into session %s: %w", rec.Session, err)
+		}
+	}
+	return nil
+}
+
+// living says why an adopted program cannot be dealt with.
+func (l *link) living(ctx context.Context, rec *record) error {
+	switch now := l.lookAdopted(ctx, rec); {
+	case now.Phase == runtime.Unknown:
+		return fmt.Errorf("%w: %s", runtime.ErrNotFound, now.Message)
+	case now.Phase != runtime.Running || now.LeaderExit != nil:
+		return runtime.ErrNotFound
+	}
+	return nil
+}
+
+// keyCommands are those that type a text. What is not printed has to be named to tmux.
+func keyCommands(pane, text string) [][]string {
+	var commands [][]string
+	for text != "" {
+		switch at := strings.IndexAny(text, "\r\x03"); {
+		case at == 0 && text[0] == '\r':
+			commands = append(commands, []string{"send-keys", "-t", pane, "Enter"})
+			text = text[1:]
+		case at == 0:
+			commands = append(commands, []string{"send-keys", "-t", pane, "C-c"})
+			text = text[1:]
+		default:
+			if at < 0 {
+				at = len(text)
+			}
+			for at = min(at, pieceLength); at < len(text) && !utf8.RuneStart(text[at]); {
+				at-- // no character is sent in two halves
+			}
+			commands = append(commands, []string{"send-keys", "-t", pane, "-l", "--", text[:at]})
+			text = text[at:]
+		}
+	}
+	return commands
+}
+
+// Capture gives what the terminal of a UID shows now, as lines of text.
+func (r *Runtime) Capture(ctx context.Context, uid types.UID) (string, error) {
+	rec, err := r.read(uid)
+	if err != nil {
+		return "", err
+	}
+	if rec == nil || rec.PaneID == "" {
+		return "", fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+	}
+	if alive, err := lives(rec.Server); err != nil || !alive {
+		return "", fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+	}
+	out, err := r.client(rec.Socket).run(ctx, []string{"capture-pane", "-p", "-t", rec.PaneID})
+	if err != nil {
+		if refused(err, "can't find") {
+			err = fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+		}
+		return "", err
+	}
+	return out, nil
+}
+
+// Place says where the session of a UID was made or adopted; false when there is none.
+func (r *Runtime) Place(uid types.UID) (Place, bool) {
+	rec, err := r.read(uid)
+	if err != nil || rec == nil {
+		return Place{}, false
+	}
+	return Place{Socket: rec.Socket, Session: rec.Session, ID: rec.SessionID, Adopted: rec.Adopted}, true
+}
+
+// AttachCommand is what a person pastes into a shell to look at the session; empty when there is none.
+func (r *Runtime) AttachCommand(uid types.UID) string {
+	rec, err := r.read(uid)
+	if err != nil || rec == nil {
+		return ""
+	}
+	command := "tmux -L " + quote(rec.Socket) + " attach-session -t " + target(rec.Session)
+	if dir := os.Getenv("TMUX_TMPDIR"); dir != "" {
+		command = "TMUX_TMPDIR=" + quote(dir) + " " + command
+	}
+	return command
+}

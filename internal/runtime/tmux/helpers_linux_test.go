@@ -1,0 +1,106 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+func (b *bench) all(uid types.UID) []runtime.Incarnation {
+	b.Helper()
+	found, err := b.Observe(b.ctx, uid)
+	b.Expect(err).NotTo(HaveOccurred())
+	return found
+}
+
+func (b *bench) observe(uid types.UID) runtime.Incarnation {
+	b.Helper()
+	found := b.all(uid)
+	b.Expect(len(found)).To(BeNumerically("<=", 1))
+	if len(found) == 0 {
+		return runtime.Incarnation{}
+	}
+	return found[0]
+}
+
+func (b *bench) await(uid types.UID, incarnation int64, phase runtime.Phase) runtime.Incarnation {
+	b.Helper()
+	var now runtime.Incarnation
+	b.Eventually(func(g Gomega) {
+		now = b.observe(uid)
+		g.Expect(now).To(And(HaveField("Number", incarnation), HaveField("Phase", phase)))
+	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
+	return now
+}
+
+// end kills what there is of a UID and waits for its end.
+func (b *bench) end(uid types.UID) runtime.Incarnation {
+	b.Helper()
+	number := b.observe(uid).Number
+	b.Expect(b.Kill(b.ctx, uid, number)).To(Succeed())
+	return b.await(uid, number, runtime.Exited)
+}
+
+// see waits until the terminal of a UID shows something.
+func (b *bench) see(uid types.UID, text string) {
+	b.Helper()
+	b.Eventually(func() (string, error) { return b.Capture(b.ctx, uid) }).WithTimeout(patience).WithPolling(often).Should(ContainSubstring(text))
+}
+
+// windowOf waits for the session with the window of a UID.
+func (b *bench) windowOf(uid types.UID) *Session {
+	b.Helper()
+	var found *Session
+	b.Eventually(func(g Gomega) {
+		all, err := b.Sessions(b.ctx, "")
+		g.Expect(err).NotTo(HaveOccurred())
+		own, _ := of(all, uid, b.install, "")
+		g.Expect(own).NotTo(BeNil())
+		g.Expect(own.window()).NotTo(BeNil())
+		found = own
+	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
+	return found
+}
+
+func (b *bench) noSession(uid types.UID) {
+	b.Helper()
+	b.Eventually(func(g Gomega) {
+		all, err := b.Sessions(b.ctx, "")
+		g.Expect(err).NotTo(HaveOccurred())
+		own, _ := of(all, uid, b.install, "")
+		g.Expect(own).To(BeNil())
+	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
+}
+
+// signal sends one to exactly that process.
+func (b *bench) signal(p shim.Process, signal unix.Signal) {
+	b.Helper()
+	fd, err := shim.Open(p)
+	b.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = unix.Close(fd) }()
+	b.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
+}
+
+func (b *bench) isGone(p shim.Process) {
+	b.Helper()
+	b.Eventually(func() (bool, error) { return lives(p) }).WithTimeout(patience).WithPolling(often).Should(BeFalse())
+}
+
+func (b *bench) lives(p shim.Process) {
+	b.Helper()
+	b.Expect(lives(p)).To(BeTrue())
+}
+
+// server gives the process of the tmux server.
+func (b *bench) server() shim.Process {
+	b.Helper()
+	p, err := shim.Identify(number(b.mustTmux("display-message", "-p", "#{pid}")))
+	b.Expect(err).NotTo(HaveOccurred())
+	return p
+}

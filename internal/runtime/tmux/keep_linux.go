@@ -1,0 +1,219 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const (
+	// A window that is lost again and again is opened ever more rarely.
+	reopenFirst = 50 * time.Millisecond
+	reopenLast  = 30 * time.Second
+	// longLife is how long a window has to have been there for its loss to count as the first.
+	longLife = 10 * time.Second
+
+	// glanceEvery is how often an adopted session is looked at although nobody tells: it may be ended while its program ignores that.
+	glanceEvery = 10 * time.Second
+	// watchEvery is how often that is done while something is about to end.
+	watchEvery = 100 * time.Millisecond
+	// leftoverGrace is how long what a program leaves behind has between SIGTERM and SIGKILL, as with a shim.
+	leftoverGrace = 2 * time.Second
+)
+
+// Keep says whether the session stays while its process does not run, so that people who look at it see the next incarnation: so between
+// incarnations, not so when the object is stopped. It is kept until something else is said, and always until the process has ended.
+func (r *Runtime) Keep(uid types.UID, keep bool) {
+	if rec, err := r.read(uid); err == nil && rec == nil {
+		return
+	}
+	l := r.link(uid)
+	l.mu.Lock()
+	changed := l.keep != keep
+	l.keep = keep
+	l.mu.Unlock()
+	if changed || !keep {
+		l.follow()
+	}
+}
+
+func (l *link) run() {
+	ctx := l.runtime.life
+	for ctx.Err() == nil {
+		select {
+		case <-l.kicked:
+		default:
+		}
+		wait, processes, over := l.tend(ctx)
+		if over {
+			return
+		}
+		l.wait(ctx, wait, processes)
+	}
+}
+
+// tend has a look and does what is to be done: it says when to look again, and which processes not to outwait.
+func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.Process, over bool) {
+	l.acting.Lock()
+	defer l.acting.Unlock()
+	defer func() {
+		if over {
+			l.mu.Lock()
+			l.following = false
+			l.mu.Unlock()
+		}
+	}()
+	if l.gone {
+		return 0, nil, true
+	}
+	rec, err := l.runtime.read(l.uid)
+	switch {
+	case err != nil:
+		return l.complain(err), nil, false
+	case rec == nil:
+		return 0, nil, true
+	case rec.Adopted:
+		return l.tendAdopted(ctx, rec)
+	}
+	return l.tendWindow(ctx, rec)
+}
+
+// tendWindow looks after the window on a process that the host holds.
+func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
+	r := l.runtime
+	l.mu.Lock()
+	keep := l.keep
+	l.mu.Unlock()
+	held, err := r.newest(ctx, l.uid)
+	switch {
+	case err != nil:
+		return l.complain(err), nil, false
+	case held == nil: // forgotten by force, for its object is gone
+		if err := r.endSession(ctx, rec); err != nil {
+			return l.complain(err), nil, false
+		}
+		return 0, nil, r.erase(l.uid) == nil
+	case !held.Alive() && !keep:
+		if err := r.endSession(ctx, rec); err != nil {
+			return l.complain(err), nil, false
+		}
+		return 0, nil, true
+	}
+	there, err := lives(rec.Pane)
+	switch {
+	case err != nil:
+		return l.complain(err), nil, false
+	case there && !keep: // nobody says here when the process has ended
+		return watchEvery, []shim.Process{rec.Pane}, false
+	case there:
+		return 0, []shim.Process{rec.Pane}, false
+	case !held.Alive():
+		return 0, nil, true // the next start opens it again
+	}
+	if pause := l.pause(); pause > 0 {
+		return pause, nil, false
+	}
+	return l.reopen(ctx, rec)
+}
+
+// reopen opens a window that was lost.
+func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
+	r := l.runtime
+	l.tries++
+	l.opened = time.Now()
+	next := &record{
+		UID: rec.UID, Name: rec.Name, Incarnation: rec.Incarnation, Socket: rec.Socket, Session: rec.Session, Dir: rec.Dir, Columns: rec.Columns, Rows: rec.Rows,
+	}
+	all, err := r.client(rec.Socket).sessions(ctx)
+	if err == nil {
+		own, _ := of(all, rec.UID, r.install, rec.Session)
+		next.Made = rec.Made
+		if own != nil {
+			err = r.reuse(ctx, next, own)
+		} else {
+			err = r.makeSession(ctx, next)
+			if refused(err, "duplicate session") {
+				next.Made = false
+				_ = r.write(rec) // what was known stays known
+			}
+		}
+	}
+	if err != nil {
+		return l.complain(err), nil, false
+	}
+	if next.Pane.PID == 0 {
+		return l.complain(errors.New("its window ended as soon as it was opened; does berth-shim run, and is it of this version?")), nil, false
+	}
+	l.trouble = ""
+	r.log.Info("The tmux session of a process was lost and is there again", "uid", l.uid, "session", rec.Session)
+	r.tell(l.uid)
+	return 0, []shim.Process{next.Pane}, false
+}
+
+// pause is how long to wait before a window is opened again.
+func (l *link) pause() time.Duration {
+	since := time.Since(l.opened)
+	if since > longLife+reopenLast {
+		l.tries = 0
+	}
+	if l.tries == 0 {
+		return 0
+	}
+	return max(min(reopenFirst<<min(l.tries-1, 12), reopenLast)-since, 0)
+}
+
+// complain logs what went wrong, once, and says when to try again.
+func (l *link) complain(err error) time.Duration {
+	if l.runtime.life.Err() == nil && l.trouble != err.Error() {
+		l.trouble = err.Error()
+		l.runtime.log.Error(err, "The tmux session of a process cannot be looked after; it is tried again", "uid", l.uid)
+	}
+	l.tries++
+	return min(reopenFirst<<min(l.tries, 12), reopenLast)
+}
+
+// tendAdopted looks after a program that was adopted.
+func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
+	now := l.lookAdopted(ctx, rec)
+	if ctx.Err() != nil {
+		return 0, nil, false
+	}
+	if phase := now.Phase; phase != l.phase || now.LeaderExit != nil {
+		l.phase = phase
+		l.runtime.tell(l.uid)
+	}
+	switch {
+	case !now.Alive():
+		return 0, nil, true
+	case now.LeaderExit != nil:
+		l.sweep(rec)
+		return watchEvery, nil, false
+	case now.Phase == runtime.Unknown:
+		return time.Second, []shim.Process{rec.Pane}, false
+	}
+	return glanceEvery, []shim.Process{rec.Pane, rec.Server}, false
+}
+
+// sweep ends what an adopted program left behind.
+func (l *link) sweep(rec *record) {
+	var err error
+	switch {
+	case rec.KillSent || !l.swept.IsZero() && time.Since(l.swept) > leftoverGrace:
+		err = l.killAll(rec)
+	case l.swept.IsZero():
+		l.swept = time.Now()
+		err = rec.tree().Signal(unix.SIGTERM)
+	}
+	if err != nil {
+		l.runtime.log.Error(err, "What a program left behind could not be ended", "uid", l.uid)
+	}
+}

@@ -1,0 +1,104 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Host is the backend that holds the processes, such as host.Host.
+type Host interface {
+	runtime.Runtime
+	runtime.Inspector
+	runtime.Logger
+	runtime.Attacher
+	runtime.Keyboard
+	// Directory is where the shim of a UID has its socket.
+	Directory(uid types.UID) string
+}
+
+// Options say where the backend keeps what it knows, and with what it works.
+type Options struct {
+	// Dir holds a file for each UID. It is created with mode 0700.
+	Dir string
+	// Tmux is the tmux program, 3.2 or later. Empty: found in PATH.
+	Tmux string
+	// Shim is the berth-shim program, which the windows run. Empty: beside the running executable, else in PATH.
+	Shim string
+	// Socket is the name of the tmux socket of those that don't name one. Empty: DefaultSocket.
+	Socket string
+	// Wake is told the UIDs that something happened to in tmux. It must not block. OnChange sets it later.
+	Wake func(types.UID)
+	// Logger is told what the manager should know; the zero value drops it.
+	Logger logr.Logger
+}
+
+func (o *Options) complete() error {
+	if o.Dir == "" {
+		return errors.New("tmux runtime: no directory was given")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		// Two names of one directory are one install.
+		o.Dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("directory of the tmux runtime: %w", err)
+	}
+	if o.Tmux == "" {
+		o.Tmux = "tmux"
+	}
+	if o.Tmux, err = exec.LookPath(o.Tmux); err != nil {
+		return fmt.Errorf("the tmux runtime needs tmux; install it, or use another runtime: %w", err)
+	}
+	if o.Tmux, err = filepath.Abs(o.Tmux); err != nil {
+		return fmt.Errorf("the path of tmux: %w", err)
+	}
+	if o.Shim, err = findShim(o.Shim); err != nil {
+		return err
+	}
+	if o.Socket == "" {
+		o.Socket = DefaultSocket
+	}
+	if err := CheckSocketName(o.Socket); err != nil {
+		return err
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	return nil
+}
+
+func findShim(program string) (string, error) {
+	if program == "" {
+		if self, err := os.Executable(); err == nil {
+			program = filepath.Join(filepath.Dir(self), "berth-shim")
+		}
+		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() {
+			if program, err = exec.LookPath("berth-shim"); err != nil {
+				return "", fmt.Errorf("berth-shim is neither beside this program nor in PATH; install it beside: %w", err)
+			}
+		}
+	}
+	program, err := filepath.Abs(program)
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		return "", fmt.Errorf("berth-shim, which the windows run: %w", err)
+	}
+	return program, nil
+}

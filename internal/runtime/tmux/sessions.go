@@ -1,0 +1,183 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Options of tmux with which sessions and panes are marked.
+const (
+	markUID         = "@berth_uid"         // of a session: whose it is
+	markIncarnation = "@berth_incarnation" // of a session: of which incarnation it was last
+	markInstall     = "@berth_install"     // of a session: which Berth says so
+	markWindow      = "@berth_window"      // of a pane: a window on a terminal that Berth holds
+)
+
+// Session is a session as tmux tells of it.
+type Session struct {
+	ID   string // such as $3; never used again while its server lives
+	Name string
+	// Created is when it was made; Activity when there was the last input or output in it, to the second.
+	Created, Activity time.Time
+	// Attached is how many clients look at it.
+	Attached int
+	// PanePID and Command are the program of its pane and the command in its foreground; with several panes, those of the oldest.
+	PanePID int64
+	Command string
+	// UID is the object that it is marked with; empty when nobody's.
+	UID types.UID
+
+	install string
+	panes   []pane
+	server  serverOf
+}
+
+// Place is where the session of a UID is.
+type Place struct {
+	// Socket and Session are what people name it by; ID is tmux's own name, such as $3, empty while no session was made.
+	Socket, Session, ID string
+	// Adopted says that the session was there before, and that the incarnation is the program in it.
+	Adopted bool
+}
+
+type pane struct {
+	id     string // such as %5
+	pid    int
+	window bool // one of ours
+	dead   bool
+	status string // how it ended, where tmux knows
+	signal string
+}
+
+type serverOf struct {
+	pid    int
+	socket string // the path
+}
+
+// fields are asked of every pane. No name of a session holds a colon; the only field that may comes last.
+var fields = []string{
+	"session_id", "session_name", "session_created", "session_activity", "window_activity", "session_attached", "pane_id", "pane_pid", "pane_dead",
+	"pane_dead_status", "pane_dead_signal", "pid", "socket_path", markUID, markInstall, markWindow, "pane_current_command",
+}
+
+func listFormat() string {
+	wanted := make([]string, 0, len(fields))
+	for _, field := range fields {
+		wanted = append(wanted, "#{"+field+"}")
+	}
+	return strings.Join(wanted, ":")
+}
+
+// sessions asks for all sessions of a server at once, in the order of their age. A socket that nobody serves has none.
+func (c client) sessions(ctx context.Context) ([]Session, error) {
+	var out string
+	err := c.persist(ctx, func() (err error) {
+		out, err = c.run(ctx, []string{"list-panes", "-a", "-F", listFormat()})
+		return err
+	})
+	if errors.Is(err, errNoServer) || refused(err, "no current target") { // nobody serves it, or somebody without a session
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the sessions: %w", err)
+	}
+	return parseSessions(out), nil
+}
+
+func parseSessions(out string) []Session {
+	var all []Session
+	index := map[string]int{}
+	for line := range strings.Lines(out) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", len(fields))
+		if len(f) < len(fields) {
+			continue // a mark that somebody set by hand and that holds a line feed
+		}
+		at, known := index[f[0]]
+		if !known {
+			at = len(all)
+			index[f[0]] = at
+			all = append(all, Session{
+				ID: f[0], Name: f[1], Created: second(f[2]), Activity: second(f[3]), Attached: number(f[5]), UID: types.UID(f[13]), install: f[14],
+				server: serverOf{pid: number(f[11]), socket: f[12]},
+			})
+		}
+		s := &all[at]
+		if active := second(f[4]); active.After(s.Activity) {
+			s.Activity = active
+		}
+		p := pane{id: f[6], pid: number(f[7]), dead: f[8] == "1", status: f[9], signal: f[10], window: f[15] != ""}
+		s.panes = append(s.panes, p)
+		if oldest := s.oldest(func(pane) bool { return true }); oldest.id == p.id {
+			s.PanePID, s.Command = int64(p.pid), f[16]
+		}
+	}
+	slices.SortFunc(all, func(a, b Session) int { return ordinal(a.ID) - ordinal(b.ID) })
+	return all
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// ordinal is the number in an id: tmux counts up.
+func ordinal(id string) int {
+	if id == "" {
+		return 0
+	}
+	return number(id[1:])
+}
+
+func second(s string) time.Time {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(n, 0)
+}
+
+// oldest gives the oldest pane of a kind, or nil.
+func (s *Session) oldest(is func(pane) bool) *pane {
+	var found *pane
+	for i := range s.panes {
+		p := &s.panes[i]
+		if is(*p) && (found == nil || ordinal(p.id) < ordinal(found.id)) {
+			found = p
+		}
+	}
+	return found
+}
+
+// program gives the pane with a program that isn't one of our windows, or nil.
+func (s *Session) program() *pane {
+	return s.oldest(func(p pane) bool { return !p.window && !p.dead })
+}
+
+// window gives the pane with our window, or nil.
+func (s *Session) window() *pane {
+	return s.oldest(func(p pane) bool { return p.window && !p.dead })
+}
+
+// of gives the session of a UID of this install, and the one with a name; either may be nil.
+func of(all []Session, uid types.UID, install, name string) (own, named *Session) {
+	for i := range all {
+		s := &all[i]
+		if s.UID == uid && s.install == install && own == nil {
+			own = s
+		}
+		if s.Name == name {
+			named = s
+		}
+	}
+	return own, named
+}

@@ -1,0 +1,205 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// Start implements runtime.Runtime. The name of the session is claimed first, then the process is started: so a name that is somebody else's starts
+// nothing. A *runtime.StartError says that the session cannot be had as things are; see the Reason constants.
+func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.Incarnation <= 0 || len(p.Command) == 0 || !shim.ValidUID(string(p.UID)) {
+		return fmt.Errorf("start %s: a UID, an incarnation above 0 and a command are needed", p.Name)
+	}
+	l := r.acquire(p.UID)
+	defer l.acting.Unlock()
+	if err := l.start(ctx, p); err != nil {
+		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
+	}
+	return nil
+}
+
+func (l *link) start(ctx context.Context, p runtime.Process) error {
+	r := l.runtime
+	if r.life.Err() != nil {
+		return errClosed
+	}
+	config, err := parse(p, r.options.Socket)
+	if err != nil {
+		return err
+	}
+	rec, err := r.read(p.UID)
+	if err != nil {
+		return err
+	}
+	if started, err := l.mayStart(ctx, p, rec); started || err != nil {
+		return err
+	}
+	adopted, err := l.claim(ctx, p, config, rec)
+	if err != nil || adopted {
+		l.met, l.swept, l.phase = nil, time.Time{}, ""
+		l.follow()
+		return err
+	}
+	if err := r.host.Start(ctx, p); err != nil {
+		return err
+	}
+	l.follow()
+	return nil
+}
+
+// mayStart says whether it was started already, or why it must not be.
+func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (started bool, err error) {
+	r := l.runtime
+	if rec != nil && rec.Adopted {
+		switch {
+		case p.Incarnation < rec.Incarnation:
+			return false, fmt.Errorf("%w: %d", runtime.ErrStale, rec.Incarnation)
+		case p.Incarnation == rec.Incarnation:
+			return true, nil
+		}
+		if now := l.lookAdopted(ctx, rec); now.Alive() {
+			return false, fmt.Errorf("%w: %d is %s; end it first", runtime.ErrOldAlive, now.Number, now.Phase)
+		}
+	}
+	held, err := r.newest(ctx, p.UID)
+	if err != nil || held == nil {
+		return false, err
+	}
+	if held.Number >= p.Incarnation || held.Alive() {
+		if err := r.host.Start(ctx, p); err != nil { // the host knows best why not
+			return false, err
+		}
+		l.follow()
+		return true, nil
+	}
+	return false, nil
+}
+
+// claim gets the session for an incarnation, and says whether the program in it was adopted, so that there is nothing to start.
+func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec *record) (adopted bool, err error) {
+	r := l.runtime
+	if rec != nil && (rec.Socket != config.Socket || rec.Session != config.Session) {
+		if err := r.endSession(ctx, rec); err != nil {
+			return false, fmt.Errorf("end the session of the incarnation before: %w", err)
+		}
+		rec = nil
+	}
+	next := &record{
+		UID: p.UID, Name: p.Name, Incarnation: p.Incarnation, Socket: config.Socket, Session: config.Session, Dir: p.Dir, Columns: config.Columns, Rows: config.Rows,
+		Made: rec != nil && rec.Made,
+	}
+	if rec == nil && config.Adopt == Never {
+		// Usually nobody has the name, and to make the session tells so.
+		if err = r.makeSession(ctx, next); !refused(err, "duplicate session") {
+			return false, err
+		}
+	}
+	return r.claimAmong(ctx, p, config, rec, next)
+}
+
+// claimAmong looks at the sessions that are there, one UID after another.
+func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Config, rec, next *record) (adopted bool, err error) {
+	claiming := r.claiming(config.Socket)
+	claiming.Lock()
+	defer claiming.Unlock()
+	all, err := r.client(config.Socket).sessions(ctx)
+	if err != nil {
+		return false, err
+	}
+	own, named := of(all, p.UID, r.install, config.Session)
+	switch {
+	case own != nil && config.Adopt != Never && claimedHalf(own, rec):
+		return true, r.adopt(ctx, p, next, own)
+	case own != nil && config.Adopt == Required && !next.Made:
+		return false, missing(config)
+	case own != nil:
+		return false, r.reuse(ctx, next, own)
+	case named != nil && !r.halfMade(p.UID, named):
+		if err := r.mayAdopt(p.UID, config, named); err != nil {
+			return false, err
+		}
+		return true, r.adopt(ctx, p, next, named)
+	case config.Adopt == Required:
+		return false, missing(config)
+	}
+	return false, r.replace(ctx, config, next, named)
+}
+
+// replace makes a session, in the place of one that was half made.
+func (r *Runtime) replace(ctx context.Context, config Config, next *record, half *Session) error {
+	if half != nil {
+		if err := r.guarded(ctx, config.Socket, half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {
+			return err
+		}
+	}
+	err := r.makeSession(ctx, next)
+	if refused(err, "duplicate session") {
+		return taken("the tmux session %q on socket %s was made by somebody else just now", config.Session, config.Socket)
+	}
+	return err
+}
+
+// claimedHalf says that a session was marked by a manager that was lost before it could write down what it had adopted.
+func claimedHalf(own *Session, rec *record) bool {
+	return own.window() == nil && own.program() != nil && (rec == nil || !rec.Made && !rec.Adopted)
+}
+
+// halfMade says that a session without a mark holds nothing but a window on this UID: what made it was killed before tmux had done all of it.
+func (r *Runtime) halfMade(uid types.UID, s *Session) bool {
+	if s.UID != "" || len(s.panes) != 1 {
+		return false
+	}
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(s.panes[0].pid) + "/cmdline")
+	return err == nil && bytes.Contains(line, []byte("\x00"+shim.Window+"\x00"+r.host.Directory(uid)+"\x00"))
+}
+
+// Check says why a start would be refused now, as a *runtime.StartError; nil when it would not be. It changes nothing.
+func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
+	config, err := parse(p, r.options.Socket)
+	if err != nil {
+		return err
+	}
+	rec, err := r.read(p.UID)
+	if err != nil {
+		return err
+	}
+	all, err := r.client(config.Socket).sessions(ctx)
+	if err != nil {
+		return err
+	}
+	own, named := of(all, p.UID, r.install, config.Session)
+	switch {
+	case own != nil || named != nil && r.halfMade(p.UID, named) || rec != nil && (rec.Made || rec.Adopted && rec.Exit == nil):
+		return nil
+	case named != nil:
+		return r.mayAdopt(p.UID, config, named)
+	case config.Adopt == Required:
+		return missing(config)
+	}
+	return nil
+}
+
+func taken(format string, args ...any) error {
+	return &runtime.StartError{Reason: ReasonSessionTaken, Message: fmt.Sprintf(format, args...)}
+}
+
+func missing(config Config) error {
+	return &runtime.StartError{Reason: ReasonSessionMissing, Message: fmt.Sprintf(
+		"there is no tmux session %q with a running program on socket %s, and adoption is Required; start it, or set adoption to IfExists", config.Session, config.Socket)}
+}

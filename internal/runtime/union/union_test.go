@@ -1,0 +1,104 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package union
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type parts struct {
+	*GomegaWithT
+	base  *fake.Sockets
+	tmux  *fake.Sessions
+	union *Union
+}
+
+func newParts(t *testing.T) parts {
+	base := fake.WithSockets(fake.New(t.Context(), clock.RealClock{}))
+	tmux := fake.WithSessions(fake.New(t.Context(), clock.RealClock{}))
+	u := New(base, logr.Discard(), Member{v1alpha1.RuntimeTmux, tmux})
+	t.Cleanup(u.Close)
+	return parts{NewWithT(t), base, tmux, u}
+}
+
+func (p parts) start(on runtime.Runtime, uid types.UID) {
+	p.Expect(on.Start(context.Background(), runtime.Process{UID: uid, Incarnation: 1, Command: []string{"agent"}, Config: []byte(`{}`)})).To(Succeed())
+}
+
+func TestWhoIsAskedByType(t *testing.T) {
+	p := newParts(t)
+	p.Expect(p.union.For(v1alpha1.RuntimeTmux)).To(BeIdenticalTo(p.tmux))
+	for _, kind := range []v1alpha1.RuntimeType{"", v1alpha1.RuntimeHost, v1alpha1.RuntimeDocker} {
+		p.Expect(p.union.For(kind)).To(BeIdenticalTo(p.base), string(kind))
+	}
+}
+
+func TestWhatIsDoneIsDoneWhereItRuns(t *testing.T) {
+	p, ctx := newParts(t), t.Context()
+	p.start(p.union, "web")
+	p.start(p.tmux, "agent")
+	p.Expect(p.base.Live("web")).To(HaveLen(1), "what chooses nothing runs in the base")
+
+	list, err := p.union.List(ctx)
+	p.Expect(err).NotTo(HaveOccurred())
+	p.Expect(list).To(ConsistOf(HaveField("UID", types.UID("web")), HaveField("UID", types.UID("agent"))))
+
+	p.Expect(p.union.Type(ctx, "agent", []byte("hello"))).To(Succeed())
+	p.Expect(p.tmux.Typed("agent")).To(Equal("hello"))
+	p.Expect(p.union.Type(ctx, "web", nil)).To(MatchError(runtime.ErrNoTerminal))
+	p.Expect(p.union.Type(ctx, "nobody", nil)).To(MatchError(runtime.ErrNotFound))
+
+	p.Expect(p.union.Kill(ctx, "agent", 1)).To(Succeed())
+	p.Expect(p.tmux.Live("agent")).To(BeEmpty())
+	p.Expect(p.union.Forget(ctx, "agent")).To(Succeed())
+	p.Expect(p.union.Observe(ctx, "agent")).To(BeEmpty())
+	p.Expect(p.base.Live("web")).To(HaveLen(1))
+	p.Expect(p.union.Stop(ctx, "nobody", 1)).To(Succeed(), "nothing there is success")
+}
+
+func TestOneThatDoesNotAnswerHidesOnlyItsOwn(t *testing.T) {
+	p, ctx, down := newParts(t), t.Context(), errors.New("the engine is down")
+	p.start(p.base, "web")
+	p.start(p.tmux, "agent")
+
+	p.tmux.Fail(fake.Observe, down)
+	p.Expect(p.union.Observe(ctx, "web")).To(HaveLen(1))
+	p.tmux.Fail(fake.Observe, down)
+	_, err := p.union.Observe(ctx, "agent")
+	p.Expect(err).To(MatchError(down), "it may be there: nobody must take it for gone")
+	p.tmux.Fail(fake.Observe, down)
+	p.Expect(p.union.Forget(ctx, "agent")).To(MatchError(down))
+	p.tmux.Fail(fake.List, down)
+	p.Expect(p.union.List(ctx)).To(HaveLen(1))
+}
+
+func TestEventsOfAll(t *testing.T) {
+	p := newParts(t)
+	p.start(p.base, "web")
+	p.start(p.tmux, "agent")
+	seen := map[types.UID]bool{}
+	p.Eventually(func() map[types.UID]bool {
+		select {
+		case uid := <-p.union.Events():
+			seen[uid] = true
+		case <-time.After(10 * time.Millisecond):
+		}
+		return seen
+	}).WithTimeout(time.Minute).Should(HaveLen(2))
+}

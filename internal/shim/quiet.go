@@ -1,0 +1,83 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+)
+
+// longestQuery bounds how much of an escape sequence is held back until it is complete, in bytes.
+const longestQuery = 256
+
+var (
+	// sequences that are complete: CSI, OSC and DCS.
+	csi = regexp.MustCompile(`^\x1b\[[0-?]*[ -/]*[@-~]`)
+	str = regexp.MustCompile(`^\x1b[\]P][^\x07\x1b]*(\x07|\x1b\\)`)
+	// query is a sequence that a terminal answers: who it is, where the cursor is, its modes, size, colours and settings.
+	query = regexp.MustCompile(`^\x1b(\[[0-?]*(c|n|x|\$p)|\[>[0-9]*q|\[\?u|\[(1[1345689]|2[01])t|\][0-9;]*;\?.*|P(\$|\+)q.*)`)
+	// begun is a sequence that may still become one of them.
+	begun = regexp.MustCompile(`^\x1b(\[[0-?]*[ -/]*|[\]P][^\x07\x1b]*\x1b?)?$`)
+)
+
+// quiet passes output on without the questions that it asks the terminal, for its first bytes: they were asked and answered long ago, and the
+// program would take another answer for something that was typed.
+type quiet struct {
+	out  io.Writer
+	left int    // bytes that are still looked through
+	held []byte // the beginning of a sequence
+}
+
+func (q *quiet) Write(p []byte) (int, error) {
+	if q.left <= 0 && len(q.held) == 0 {
+		return q.out.Write(p)
+	}
+	old := min(len(p), max(q.left, 0))
+	q.left -= old
+	text := append(q.held, p[:old]...)
+	q.held = nil
+	var kept []byte
+	for len(text) > 0 {
+		at := bytes.IndexByte(text, 0x1b)
+		if at < 0 {
+			at = len(text)
+		}
+		kept, text = append(kept, text[:at]...), text[at:]
+		length, asks := measure(text)
+		if length == 0 && len(text) > 0 && q.left > 0 {
+			q.held = append([]byte(nil), text...)
+			break
+		}
+		if length == 0 {
+			length = len(text)
+		}
+		if !asks {
+			kept = append(kept, text[:length]...)
+		}
+		text = text[length:]
+	}
+	if _, err := q.out.Write(append(kept, p[old:]...)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// measure gives the length of the sequence that a text begins with, 0 while it is not complete, and whether it is a question.
+func measure(text []byte) (length int, asks bool) {
+	if len(text) == 0 {
+		return 0, false
+	}
+	sequence := csi.Find(text)
+	if sequence == nil {
+		sequence = str.Find(text)
+	}
+	switch {
+	case sequence != nil:
+		return len(sequence), query.Match(sequence)
+	case len(text) < longestQuery && begun.Match(text):
+		return 0, false
+	}
+	return 1, false
+}

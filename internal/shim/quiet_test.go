@@ -1,0 +1,60 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestQuiet(t *testing.T) {
+	questions := []string{
+		"\x1b[c", "\x1b[0c", "\x1b[>c", "\x1b[=0c", "\x1b[5n", "\x1b[6n", "\x1b[?6n", "\x1b[x", "\x1b[?2026$p", "\x1b[4$p", "\x1b[>q", "\x1b[>0q", "\x1b[?u",
+		"\x1b[14t", "\x1b[18t", "\x1b]10;?\x07", "\x1b]11;?\x1b\\", "\x1b]4;1;?\x07", "\x1bP$qm\x1b\\", "\x1bP+q544e\x1b\\",
+	}
+	others := []string{
+		"plain", "größe", "\x1b[31m", "\x1b[2J", "\x1b[1;5H", "\x1b[?1049h", "\x1b[>4;1m", "\x1b[u", "\x1b[>1u", "\x1b[22;0t", "\x1b[8;24;80t", "\x1b]2;a title?\x07",
+		"\x1b]8;;http://x/?a\x1b\\", "\x1b]11;rgb:00/00/00\x07", "\x1b7", "\x1b(B", "\x1b=", "\x1b[!p", "\x1b[2 q", "\x1bPq#0\x1b\\", "100% ? c n",
+	}
+	all, want := strings.Join(questions, "a")+"b", strings.Repeat("a", len(questions)-1)+"b"
+	for i, text := range others {
+		question := questions[i%len(questions)]
+		all, want = all+text+question+text, want+text+text
+	}
+	for _, size := range []int{1, 2, 3, 7, 100, len(all)} {
+		g := NewWithT(t)
+		var out bytes.Buffer
+		q := &quiet{out: &out, left: len(all)}
+		for p := []byte(all); len(p) > 0; p = p[min(size, len(p)):] {
+			n, err := q.Write(p[:min(size, len(p))])
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(n).To(Equal(min(size, len(p))))
+		}
+		g.Expect(out.String()).To(Equal(want), "in pieces of %d bytes", size)
+		_, err := q.Write([]byte(all))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(out.String()).To(Equal(want+all), "what is new is left alone")
+	}
+}
+
+func TestQuietHoldsLittleBack(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	q := &quiet{out: &out, left: 1 << 20}
+	long := "\x1b]2;" + strings.Repeat("x", 10*longestQuery)
+	_, err := q.Write([]byte(long))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(out.String()).To(Equal(long), "a sequence without an end")
+	// What was begun in the old output and ends in the new is passed on.
+	out.Reset()
+	q = &quiet{out: &out, left: 3}
+	for _, part := range []string{"\x1b[", "6", "nnew"} {
+		_, err := q.Write([]byte(part))
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	g.Expect(out.String()).To(Equal("\x1b[6nnew"))
+}

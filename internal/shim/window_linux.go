@@ -1,0 +1,223 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Window is the argument with which the shim is no shim, but a window on the terminal of one: its own terminal shows what the other shows, and what
+// is typed into it is typed there. The directory of the UID follows, and a name for people. It waits for the next incarnation when one has ended.
+const Window = "--window"
+
+const (
+	// A shim to look at is looked for at first often, then rarely; a file to stat is cheaper than an inotify instance, of which a user has few.
+	seekFirst = 10 * time.Millisecond
+	seekLast  = 500 * time.Millisecond
+	// seekWithout is how long the directory may be missing before the window closes: its object is gone.
+	seekWithout = time.Minute
+	dialTimeout = 2 * time.Second
+)
+
+// Sequences that leave a terminal as a program expects to find it.
+const (
+	// setBack: no alternate screen, colours, mouse reports, paste brackets, key modes or scroll region, and a visible cursor.
+	setBack     = "\x1b[?1049l\x1b[0m\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b7\x1b[r\x1b8"
+	clearScreen = "\x1b[H\x1b[2J"
+)
+
+// window is what the program with the argument Window holds.
+type window struct {
+	dir    string
+	client atomic.Pointer[Client]
+	before string // token of the incarnation that ran when the window was opened
+	token  string // of the incarnation that is or was shown
+	told   string // token of the incarnation that something was said about
+}
+
+func lookThrough(dir string, name []string) int {
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(40)
+	if err := makeRaw(0); err != nil {
+		fmt.Fprintln(os.Stderr, "a window of Berth is opened by berth in a terminal, not by hand:", err)
+		return 1
+	}
+	w := &window{dir: dir}
+	if record, found := w.record(); found {
+		w.before = record.Token
+	}
+	if len(name) > 0 && name[0] != "" {
+		_, _ = fmt.Fprintf(os.Stdout, "\x1b]2;%s\x07", name[0])
+	}
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, unix.SIGWINCH)
+	go w.resize(resized)
+	go w.pass()
+	return w.run()
+}
+
+// run shows one incarnation after another, until nothing is known of the UID any more.
+func (w *window) run() int {
+	pause, missing := seekFirst, time.Now()
+	for {
+		record, found := w.record()
+		switch {
+		case found && w.show(record):
+			pause = seekFirst
+		case !found && time.Since(missing) > seekWithout:
+			return 0
+		}
+		if found {
+			missing = time.Now()
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, seekLast)
+	}
+}
+
+func (w *window) record() (record Record, found bool) {
+	found, err := ReadFile(filepath.Join(w.dir, RecordFile), &record)
+	return record, found || err != nil && !errors.Is(err, fs.ErrNotExist)
+}
+
+// show shows an incarnation until it ends; false when there was nothing to see.
+func (w *window) show(record Record) bool {
+	var end End
+	ended, _ := ReadFile(filepath.Join(w.dir, EndFile), &end)
+	switch {
+	case ended && end.Token == record.Token:
+		w.tell(record, describe(end)+"; this window waits for the next")
+		return false
+	case !record.Terminal:
+		w.tell(record, "runs without a terminal; look at its output with berth logs")
+		return false
+	}
+	client, err := w.connect(record.Token)
+	if err != nil {
+		return false
+	}
+	out := &quiet{out: os.Stdout}
+	if record.Token == w.token || record.Token == w.before {
+		out.left = client.Replay
+	}
+	if record.Token == w.token {
+		_, _ = io.WriteString(os.Stdout, clearScreen) // what was shown comes again
+	}
+	w.token = record.Token
+	w.client.Store(client)
+	w.size() // it may have changed since it was asked
+	_, _ = io.Copy(out, client.Conn)
+	w.client.Store(nil)
+	_ = client.Conn.Close()
+	_, _ = io.WriteString(os.Stdout, setBack)
+	return true
+}
+
+// connect attaches to the shim with a token.
+func (w *window) connect(token string) (*Client, error) {
+	// The path of a socket may have 107 bytes, that of a directory more.
+	fd, err := unix.Open(w.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	conn, err := net.DialTimeout("unix", "/proc/self/fd/"+strconv.Itoa(fd)+"/"+SocketFile, dialTimeout)
+	if err != nil {
+		return nil, err
+	}
+	client, err := NewClient(conn, token, dialTimeout)
+	if err != nil {
+		return nil, err
+	}
+	columns, rows := size()
+	if err := client.Attach(columns, rows); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// tell says something about an incarnation, once.
+func (w *window) tell(record Record, text string) {
+	if w.told == record.Token || w.token != record.Token && w.before == record.Token {
+		return // nobody has seen it here
+	}
+	w.told = record.Token
+	_, _ = fmt.Fprintf(os.Stdout, "\r\n[berth] incarnation %d %s\r\n", record.Incarnation, text)
+}
+
+func describe(end End) string {
+	switch {
+	case end.Failure != nil:
+		return "could not be started: " + end.Failure.Message
+	case end.Exit == nil || !end.Exit.Known:
+		return "has ended, and nobody saw how"
+	case end.Exit.Signal != "":
+		return "was ended by " + end.Exit.Signal
+	}
+	return fmt.Sprintf("has ended with exit code %d", end.Exit.Code)
+}
+
+// pass passes on what is typed; while nothing runs it is dropped. It ends the program when there is no terminal any more.
+func (w *window) pass() {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := os.Stdin.Read(buf)
+		if client := w.client.Load(); client != nil && n > 0 {
+			_, _ = client.Write(buf[:n])
+		}
+		if err != nil {
+			os.Exit(0)
+		}
+	}
+}
+
+func (w *window) resize(resized <-chan os.Signal) {
+	for range resized {
+		w.size()
+	}
+}
+
+func (w *window) size() {
+	if client := w.client.Load(); client != nil {
+		_ = client.Resize(size())
+	}
+}
+
+func size() (columns, rows int32) {
+	winsize, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int32(winsize.Col), int32(winsize.Row)
+}
+
+// makeRaw has a terminal pass everything on as it is.
+func makeRaw(fd int) error {
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag &^= unix.CSIZE | unix.PARENB
+	t.Cflag |= unix.CS8
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
+}

@@ -1,0 +1,245 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// strictly are parameters that allow little, and more in the namespace team-a.
+var strictly = map[string]string{
+	"commands":           "# what we build with\n/usr/bin/npm\ngohello\n/opt/tools/*\n",
+	"commands.team-a":    "*",
+	"images":             "example/app\nexample/exact:1.2\nlocal*",
+	"directories":        "/srv/work\n/data/",
+	"directories.team-a": "",
+	"runtimes":           "Pod",
+}
+
+// refusal is the text of the policy that refused.
+func refusal(policy, what string) gomegatypes.GomegaMatcher {
+	return MatchError(And(ContainSubstring("ValidatingAdmissionPolicy 'berth-"+policy+"'"), ContainSubstring(what+" is not allowed in namespace")))
+}
+
+// policyCase is an object, where, and which policy refuses it: none when it is empty.
+type policyCase struct{ namespace, kind, spec, policy, what string }
+
+var policyCases = []policyCase{
+	{"default", "Instance", `process: {command: [/bin/sh]}`, "commands", "the program /bin/sh"},
+	{"default", "Instance", `process: {command: [gohello, /bin/sh]}`, "", ""},
+	{"default", "Instance", `process: {command: [gohello2]}`, "commands", "the program gohello2"},
+	{"default", "Instance", `process: {command: ["# what we build with"]}`, "commands", "the program # what we build with"},
+	{"default", "DevServer", `process: {command: [/opt/tools/serve]}`, "", ""},
+	{"default", "DevServer", `process: {command: [/opt/tools/../sh]}`, "commands", "the program /opt/tools/../sh"},
+	{"default", "DevServer", `process: {command: [/opt/tools/$(EVIL)]}`, "commands", "the program /opt/tools/$(EVIL)"},
+	{"default", "DevServer", `{process: {command: [gohello]}, readiness: {exec: {command: [/bin/sh]}}}`, "commands", "the program /bin/sh"},
+	{"default", "DevServer", `{process: {command: [gohello]}, liveness: {exec: {command: [/opt/tools/check]}}}`, "", ""},
+	{"default", "Strategy", `process: {command: [/bin/sh]}`, "commands", "the program /bin/sh"},
+	{"default", "Strategy", `process: {command: [gohello]}`, "", ""},
+	{"team-a", "Instance", `process: {command: [/bin/sh]}`, "", ""},
+
+	{"default", "Instance", `process: {command: [gohello], workingDir: /srv/work}`, "", ""},
+	{"default", "Instance", `process: {command: [gohello], workingDir: /srv/work/a/b}`, "", ""},
+	{"default", "Instance", `process: {command: [gohello], workingDir: /data/x}`, "", ""},
+	{"default", "Instance", `process: {command: [gohello], workingDir: /srv/works}`, "directories", "the directory /srv/works"},
+	{"default", "Instance", `process: {command: [gohello], workingDir: /srv/work/../../etc}`, "directories", "the directory /srv/work/../../etc"},
+	{"default", "Instance", `process: {command: [gohello], workingDir: /srv/work/..}`, "directories", "the directory /srv/work/.."},
+	{"default", "LanguageServer", `{language: go, workspace: {folders: [/srv/work, /etc]}, process: {command: [gohello]}}`, "directories", "the directory /etc"},
+	{"default", "LanguageServer", `{language: go, workspace: {folders: [/srv/work]}, process: {command: [gohello]}}`, "", ""},
+	{"default", "Strategy", `process: {command: [gohello], workingDir: /etc}`, "directories", "the directory /etc"},
+	{"team-a", "Instance", `process: {command: [gohello], workingDir: /srv/work}`, "directories", "the directory /srv/work"},
+
+	{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"},
+	{"default", "Strategy", `{process: {command: [gohello]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"},
+	{"machines", "Instance", `{process: {command: [gohello]}, runtime: {type: Host}}`, "", ""},
+	{"team-a", "Instance", `{process: {command: [gohello]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"},
+}
+
+func TestPoliciesRefuseAndAdmit(t *testing.T) {
+	namespaces(t)
+	parameters(t, strictly, policyCases[0])
+	for _, c := range policyCases {
+		t.Run(fmt.Sprintf("%s in %s: %s", c.kind, c.namespace, c.spec), func(t *testing.T) { holds(t, c) })
+	}
+}
+
+// What was there before a policy can be stopped and deleted, and can't be given another forbidden thing.
+func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
+	g := NewWithT(t)
+	namespaces(t)
+	free := map[string]string{"commands": "*", "images": "*", "directories": "*", "runtimes": "*"}
+	parameters(t, free, policyCase{namespace: "default", kind: "Instance", spec: `{process: {command: [/bin/sh]}, runtime: {type: Host}}`})
+	old := object(g, policyCase{namespace: "default", kind: "Instance", spec: `{process: {command: [/bin/sh], workingDir: /etc}, runtime: {type: Host}}`})
+	old.SetName("old")
+	g.Eventually(func() error { return k8s.Create(t.Context(), old) }, patience, poll).Should(Succeed())
+	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), old))).To(Succeed()) })
+	parameters(t, strictly, policyCases[0])
+
+	set := func(value string, fields ...string) error {
+		changed := old.DeepCopy()
+		g.Expect(unstructured.SetNestedField(changed.Object, value, fields...)).To(Succeed())
+		return k8s.Patch(t.Context(), changed, client.MergeFrom(old))
+	}
+	for _, p := range []struct{ value, field, what string }{{"/usr", "workingDir", "the directory /usr"}} {
+		g.Eventually(func() error { return set(p.value, "spec", "process", p.field) }, patience, poll).Should(refusal("directories", p.what))
+	}
+	g.Eventually(func() error { return set("Stopped", "spec", "state") }, patience, poll).Should(Succeed())
+	g.Expect(k8s.Delete(t.Context(), old)).To(Succeed())
+}
+
+// With the parameters that an installation begins with, the samples are admitted, and Host is not.
+func TestSamplesAreAdmitted(t *testing.T) {
+	g := NewWithT(t)
+	namespaces(t)
+	objects, err := render(t.Context(), filepath.Join("config", "policy"))
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, o := range objects {
+		if o.GetKind() == "ConfigMap" {
+			data, _, err := unstructured.NestedStringMap(o.Object, "data")
+			g.Expect(err).NotTo(HaveOccurred())
+			parameters(t, data, policyCase{"default", "Instance", `{process: {command: [sh]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"})
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(root, "config", "samples", "*", "*.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).NotTo(BeEmpty())
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		g.Expect(err).NotTo(HaveOccurred())
+		objects, err := parse(text)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, o := range objects {
+			g.Eventually(func() error { return apply(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed(), file)
+		}
+	}
+}
+
+// There are no images in the API yet; the policy for them is tried on a kind that lets everything into spec.runtime.
+func TestImages(t *testing.T) {
+	g := NewWithT(t)
+	namespaces(t)
+	openRuntime(t, g)
+	parameters(t, strictly, policyCases[0])
+	spec := func(runtime string) string { return `{process: {command: [gohello]}, runtime: ` + runtime + `}` }
+	for _, c := range []policyCase{
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/other:1"}}`), "images", "the image example/other:1"},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/app:7"}}`), "", ""},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/app"}}`), "", ""},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/app@sha256:0123"}}`), "", ""},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/app:5000/evil"}}`), "images", "the image example/app:5000/evil"},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/exact:1.2"}}`), "", ""},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/exact:1.3"}}`), "images", "the image example/exact:1.3"},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: "local/anything"}}`), "", ""},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: local, template: {spec: {containers: [{name: a}, {name: b, image: evil}]}}}}`), "images", "the image evil"},
+		{"default", "Instance", spec(`{type: Pod, pod: {template: {spec: {initContainers: [{name: a, image: evil}]}}}}`), "images", "the image evil"},
+		{"default", "Instance", spec(`{type: Pod, pod: {template: {spec: {volumes: [{name: a}, {name: b, image: {reference: evil}}]}}}}`), "images", "the image evil"},
+		{"default", "Instance", spec(`{type: Pod, docker: {image: evil}}`), "images", "the image evil"},
+		{"default", "Instance", spec(`{type: Docker, docker: {image: local}}`), "runtimes", "the runtime Docker"},
+	} {
+		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+	}
+}
+
+// openRuntime has the kind Instance take every runtime, as later versions will, until the test ends.
+func openRuntime(t *testing.T, g Gomega) {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	key := client.ObjectKey{Name: "instances.berth.dev"}
+	g.Expect(k8s.Get(t.Context(), key, crd)).To(Succeed())
+	before := crd.DeepCopy()
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	spec.Properties["runtime"] = apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+	spec.XValidations = nil
+	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	g.Expect(k8s.Update(t.Context(), crd)).To(Succeed())
+	t.Cleanup(func() {
+		g.Eventually(func() error {
+			if err := k8s.Get(context.Background(), key, crd); err != nil {
+				return err
+			}
+			crd.Spec = before.Spec
+			return k8s.Update(context.Background(), crd)
+		}, patience, poll).Should(Succeed())
+	})
+}
+
+// holds expects what the case says.
+func holds(t *testing.T, c policyCase) {
+	t.Helper()
+	g := NewWithT(t)
+	want := Succeed()
+	if c.policy != "" {
+		want = refusal(c.policy, c.what)
+	}
+	g.Eventually(func() error { return k8s.Create(t.Context(), object(g, c), client.DryRunAll) }, patience, poll).Should(want)
+}
+
+func object(g Gomega, c policyCase) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	g.Expect(yaml.Unmarshal([]byte("spec:\n  "+c.spec), &o.Object)).To(Succeed())
+	o.SetAPIVersion("berth.dev/v1alpha1")
+	o.SetKind(c.kind)
+	o.SetNamespace(c.namespace)
+	o.SetName("tried")
+	return o
+}
+
+// parameters sets what the policies allow, and waits until the API server goes by it: the case is one that differs from before.
+func parameters(t *testing.T, data map[string]string, seen policyCase) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Eventually(func() error {
+		config := &corev1.ConfigMap{}
+		if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: "berth-system", Name: "berth-policy"}, config); err != nil {
+			return err
+		}
+		config.Data = data
+		return k8s.Update(t.Context(), config)
+	}, patience, poll).Should(Succeed())
+	holds(t, seen)
+}
+
+// namespaces makes those of the cases.
+func namespaces(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	for name, labels := range map[string]map[string]string{"team-a": nil, "machines": {"berth.dev/allow-runtime": "Host"}} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		g.Expect(client.IgnoreAlreadyExists(k8s.Create(t.Context(), namespace))).To(Succeed())
+	}
+}
+
+// logOf keeps what a program says, while it is read.
+type logOf struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (l *logOf) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.Write(p)
+}
+
+func (l *logOf) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.String()
+}

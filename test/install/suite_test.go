@@ -1,0 +1,203 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package install shows on a real API server that the manifests of config/default are accepted, and that its policies refuse and admit what they say.
+package install
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-dev/berth/internal/manager"
+)
+
+const (
+	// patience is how long the API server may take to see what was just written, on a busy machine.
+	patience = 2 * time.Minute
+	// poll is how often it is asked.
+	poll = 100 * time.Millisecond
+)
+
+var (
+	root = filepath.Join("..", "..")
+	// k8s is an administrator of the API server of this package's tests.
+	k8s client.Client
+	// discovered asks the API server what it serves.
+	discovered *discovery.DiscoveryClient
+	// kubeconfig is the file of another administrator.
+	kubeconfig string
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	environment := &envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS")}
+	if environment.BinaryAssetsDirectory == "" {
+		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")
+	}
+	config, err := environment.Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start a control plane (make controlplane builds it):", err)
+		return 1
+	}
+	defer func() {
+		if err := environment.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the control plane:", err)
+			code = 1
+		}
+	}()
+	folder, err := os.MkdirTemp("", "berth-install-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	kubeconfig = filepath.Join(folder, "kubeconfig")
+	if err := prepare(environment); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	scheme := manager.Scheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if k8s, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		fmt.Fprintln(os.Stderr, "make a client:", err)
+		return 1
+	}
+	if discovered, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+		fmt.Fprintln(os.Stderr, "make a client:", err)
+		return 1
+	}
+	if err := install(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "install config/default:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+func prepare(environment *envtest.Environment) error {
+	user, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return fmt.Errorf("make a user: %w", err)
+	}
+	text, err := user.KubeConfig()
+	if err != nil {
+		return fmt.Errorf("make a kubeconfig: %w", err)
+	}
+	return os.WriteFile(kubeconfig, text, 0o600)
+}
+
+// asset is the path of a program of the control plane.
+func asset(name string) string {
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
+	if dir == "" {
+		dir = filepath.Join(root, "bin")
+	}
+	return filepath.Join(dir, name)
+}
+
+// render gives the objects of a kustomization.
+func render(ctx context.Context, folder string) ([]*unstructured.Unstructured, error) {
+	var said bytes.Buffer
+	command := exec.CommandContext(ctx, asset("kubectl"), "kustomize", filepath.Join(root, folder))
+	command.Stderr = &said
+	text, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("kubectl kustomize %s: %w: %s", folder, err, said.String())
+	}
+	return parse(text)
+}
+
+// parse reads YAML documents.
+func parse(text []byte) ([]*unstructured.Unstructured, error) {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	var objects []*unstructured.Unstructured
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict(document, &o.Object); err != nil {
+			return nil, err
+		}
+		if len(o.Object) > 0 {
+			objects = append(objects, o)
+		}
+	}
+}
+
+// install applies everything in the order of kustomize, as kubectl apply --server-side does, and waits until the kinds are served.
+func install(ctx context.Context) error {
+	objects, err := render(ctx, "config/default")
+	if err != nil {
+		return err
+	}
+	var kinds []string
+	for _, o := range objects {
+		if err := apply(ctx, o); err != nil {
+			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if o.GetKind() == "CustomResourceDefinition" {
+			kinds = append(kinds, o.GetName())
+		}
+	}
+	for _, name := range kinds {
+		if err := served(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apply(ctx context.Context, o *unstructured.Unstructured, options ...client.ApplyOption) error {
+	return k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), append(options, client.FieldOwner("install"), client.ForceOwnership)...)
+}
+
+// served waits until the API server serves a kind.
+func served(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		err := k8s.Get(ctx, client.ObjectKey{Name: name}, crd)
+		for _, condition := range crd.Status.Conditions {
+			if err == nil && condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+				return nil
+			}
+		}
+		if err != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not served: %w", name, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// inSession makes an Instance run in a session of tmux.
+func inSession(instance *v1alpha1.Instance, session string) *v1alpha1.Instance {
+	instance.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session}}
+	return instance
+}
+
+var _ = Describe("an Instance in tmux", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	It("runs there and nowhere else", func(ctx context.Context) {
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		Expect(tmux.Count(instance.UID, fake.Start)).To(Equal(1))
+		Expect(rt.Count(instance.UID, fake.Start)).To(BeZero())
+		Expect(instance.Status.AttachCommand).To(Equal("tmux -L berth attach-session -t '=" + namespace + "'"))
+		reads(ctx, instance, v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted)
+		process, _ := tmux.Process(instance.UID)
+		Expect(process.Config).To(MatchJSON(`{"socket": "berth", "session": "` + namespace + `", "adopt": "Never"}`))
+		Expect(process.Env).To(ContainElement("SESSION_ID=" + instance.Status.SessionID))
+		staysUnwritten(ctx, instance)
+		Expect(k8s.Delete(ctx, instance)).To(Succeed())
+		isGone(ctx, instance)
+		Expect(tmux.Live(instance.UID)).To(BeEmpty())
+	})
+
+	It("does not share its session", func(ctx context.Context) {
+		first, second := inSession(newInstance(namespace, "first", "claude"), namespace), inSession(newInstance(namespace, "second", "claude"), namespace)
+		Expect(k8s.Create(ctx, first)).To(Succeed())
+		becomesReady(ctx, first)
+		Expect(k8s.Create(ctx, second)).To(Succeed())
+		Expect(stalls(ctx, second, v1alpha1.ReasonSessionClaimed)).To(ContainSubstring("belongs to Instance " + namespace + "/first"))
+		reads(ctx, second, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonSessionClaimed)
+		Expect(tmux.Count(second.UID, fake.Start)).To(BeZero())
+
+		Expect(k8s.Delete(ctx, first)).To(Succeed())
+		becomesReady(ctx, second)
+		Expect(tmux.Count(second.UID, fake.Start)).To(Equal(1))
+	})
+
+	It("leaves what it has adopted as it was", func(ctx context.Context) {
+		tmux.Found(namespace)
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		instance.Spec.Adoption = v1alpha1.AdoptionIfExists
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		reads(ctx, instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted)
+		staysUnwritten(ctx, instance)
+
+		Expect(k8s.Delete(ctx, instance, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+		isGone(ctx, instance)
+		Expect(tmux.There(namespace)).To(BeTrue())
+		Expect(tmux.Count(instance.UID, fake.Stop)).To(BeZero())
+		Expect(tmux.Count(instance.UID, fake.Kill)).To(BeZero())
+	})
+
+	It("ends what it has adopted when it is told to", func(ctx context.Context) {
+		tmux.Found(namespace)
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		instance.Spec.Adoption, instance.Spec.DeletionPolicy = v1alpha1.AdoptionIfExists, v1alpha1.DeletionTerminate
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		Expect(k8s.Delete(ctx, instance)).To(Succeed())
+		isGone(ctx, instance)
+		Expect(tmux.Count(instance.UID, fake.Stop)).To(Equal(1))
+		Expect(tmux.There(namespace)).To(BeFalse())
+	})
+
+	It("is interrupted once for each request", func(ctx context.Context) {
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		instance.Spec.InterruptToken = "before it runs"
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		Expect(tmux.Typed(instance.UID)).To(BeEmpty(), "nothing ran that could be interrupted")
+
+		change(ctx, instance, func() { instance.Spec.InterruptToken = "1" })
+		Eventually(tmux.Typed).WithArguments(instance.UID).Should(Equal("\x03"))
+		staysUnwritten(ctx, instance)
+		stopManager()
+		stopManager = startManager()
+		change(ctx, instance, func() { instance.Spec.InterruptToken = "2" })
+		Eventually(tmux.Typed).WithArguments(instance.UID).Should(Equal("\x03\x03"))
+		staysUnwritten(ctx, instance)
+		Expect(tmux.Typed(instance.UID)).To(Equal("\x03\x03"))
+		Expect(instance.Status.Incarnation).To(BeEquivalentTo(1))
+	})
+})

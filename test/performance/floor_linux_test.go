@@ -1,0 +1,96 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// floorRuns gives how many runs a second the API server takes of clients that only write what a run cannot do without: its creation, the intent to
+// start it, its result, and that it was counted. There is no controller and no process. What is written is what a run has to say: its finalizers,
+// what it pins, how it ended, and its five conditions. There are as many clients as the manager has workers for runs, and two watches are open, one
+// as a manager has it and one to measure with, as there are when real runs are measured. It ends when the latter has seen all of them counted.
+func floorRuns(t *testing.T) float64 {
+	t.Helper()
+	namespace := newNamespace(t)
+	return floor(t, namespace, runs, func(i int) error {
+		run := newRun(namespace, i)
+		run.Finalizers = []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount}
+		return writeRun(t, run)
+	})
+}
+
+// floor has the clients do so many jobs, and gives how many runs there were in a second until all were counted.
+func floor(t *testing.T, namespace string, jobs int, do func(i int) error) float64 {
+	t.Helper()
+	census := newRunCensus()
+	watchAll(t, "", &v1alpha1.StrategyRunList{}, func(client.Object) {})
+	watchAll(t, namespace, &v1alpha1.StrategyRunList{}, census.see)
+	began := time.Now()
+	inParallel(t, jobs, process.DefaultConcurrency, do)
+	NewWithT(t).Eventually(census.all).WithTimeout(patience).Should(BeClosed())
+	rate := runs / time.Since(began).Seconds()
+	emptyRuns(t, namespace)
+	return rate
+}
+
+// writeRun makes the four writes, each as the manager does: a merge patch that fails if the object has changed. What keeps the object afterwards
+// goes with the last.
+func writeRun(t *testing.T, run *v1alpha1.StrategyRun) error {
+	if err := k8s.Create(t.Context(), run); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	for _, write := range []func(*v1alpha1.StrategyRun){intend, succeed} {
+		before := run.DeepCopy()
+		write(run)
+		if err := k8s.Status().Patch(t.Context(), run, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("write the status: %w", err)
+		}
+	}
+	before := run.DeepCopy()
+	run.Finalizers = nil
+	return k8s.Patch(t.Context(), run, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// intend is what has to be on record before a process is started.
+func intend(run *v1alpha1.StrategyRun) {
+	run.Status.ObservedGeneration, run.Status.Incarnation = run.Generation, 1
+	run.Status.Pinned = &v1alpha1.PinnedStrategy{
+		UID: run.UID, Generation: 1, TimeoutSeconds: 3600, Process: &v1alpha1.ProcessTemplate{Command: []string{"/bin/true"}},
+	}
+	say(run, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStarting, "Starting incarnation 1.")
+	say(run, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting, "Starting incarnation 1.")
+	say(run, v1alpha1.ConditionStalled, metav1.ConditionFalse, v1alpha1.ReasonStarting, "")
+	say(run, v1alpha1.ConditionContained, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
+	say(run, v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
+}
+
+// succeed is what is to be known of a run that has ended.
+func succeed(run *v1alpha1.StrategyRun) {
+	now := ptr.To(metav1.NowMicro())
+	run.Status.Outcome, run.Status.FinishedAt = v1alpha1.RunSucceeded, now
+	run.Status.LastExit = &v1alpha1.ProcessExit{Incarnation: 1, ExitCode: ptr.To[int32](0), Reason: v1alpha1.ReasonCompleted, FinishedAt: now}
+	say(run, v1alpha1.ConditionReady, metav1.ConditionTrue, string(v1alpha1.RunSucceeded), "The run ended with exit code 0.")
+	say(run, v1alpha1.ConditionReconciling, metav1.ConditionFalse, string(v1alpha1.RunSucceeded), "")
+	say(run, v1alpha1.ConditionStalled, metav1.ConditionFalse, string(v1alpha1.RunSucceeded), "")
+	say(run, v1alpha1.ConditionContained, metav1.ConditionTrue, "Cgroup", "")
+	say(run, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, string(v1alpha1.RunSucceeded), "The run ended with exit code 0.")
+}
+
+func say(run *v1alpha1.StrategyRun, conditionType string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&run.Status.Conditions, metav1.Condition{
+		Type: conditionType, Status: status, Reason: reason, Message: message, ObservedGeneration: run.Generation,
+	})
+}
