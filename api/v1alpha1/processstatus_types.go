@@ -109,6 +109,11 @@ type ProcessReference struct {
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
 
+	// Id of the container, with the runtime Docker.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	ContainerID string `json:"containerID,omitempty"`
+
 	// When it was started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`

@@ -79,6 +79,7 @@ func translate(found runtime.Incarnation) lifecycle.Incarnation {
 			PID:         found.PID,
 			StartTicks:  found.StartTicks,
 			BootID:      found.BootID,
+			ContainerID: found.ContainerID,
 			StartedAt:   microTime(found.StartedAt),
 		},
 	}

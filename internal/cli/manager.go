@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/none"
@@ -43,17 +43,26 @@ type machine struct {
 	*union.Union
 	host    *host.Host
 	tmux    *tmux.Runtime // nil without tmux
+	docker  *docker.Runtime
 	servers *langserver.Runtime
 }
 
 // Close lets go of all of them, and leaves what runs alone.
 func (m *machine) Close() error {
-	m.Union.Close()
-	m.servers.Close()
+	var errs []error
+	if m.Union != nil {
+		m.Union.Close()
+	}
+	if m.docker != nil {
+		errs = append(errs, m.docker.Close())
+	}
 	if m.tmux != nil {
 		m.tmux.Close()
 	}
-	return m.host.Close()
+	if m.servers != nil {
+		m.servers.Close()
+	}
+	return errors.Join(append(errs, m.host.Close())...)
 }
 
 // LanguageServers gives the runtime of those.
@@ -66,35 +75,47 @@ func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers, err := langserver.New(opened, langserver.Options{
-		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, Logger: opts.log.WithName("lsp"),
-	})
-	if err != nil {
-		return nil, errors.Join(err, opened.Close())
+	m := &machine{host: opened}
+	if err := m.open(opts); err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
-	m := &machine{host: opened, servers: servers}
-	sessions, err := m.openTmux(opts)
-	if err != nil {
-		servers.Close()
-		return nil, errors.Join(err, opened.Close())
-	}
-	m.Union = union.New(opened, opts.log.WithName("runtimes"), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: sessions})
 	return m, nil
 }
 
+// open opens what stands on the host and beside it.
+func (m *machine) open(opts runtimeOptions) (err error) {
+	m.servers, err = langserver.New(m.host, langserver.Options{
+		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, Logger: opts.log.WithName("lsp"),
+	})
+	if err != nil {
+		return err
+	}
+	sessions, err := m.openTmux(opts)
+	if err != nil {
+		return err
+	}
+	// It needs no engine until an object wants one.
+	m.docker, err = docker.New(docker.Options{Dir: filepath.Join(opts.stateDir, "docker"), Logger: opts.log.WithName("docker")})
+	if err != nil {
+		return err
+	}
+	m.Union = union.New(m.host, opts.log.WithName("runtimes"), sessions, union.Member{Type: v1alpha1.RuntimeDocker, Runtime: m.docker})
+	return nil
+}
+
 // openTmux opens the backend of tmux sessions. Where there is no tmux, objects that want one say so.
-func (m *machine) openTmux(opts runtimeOptions) (runtime.Runtime, error) {
+func (m *machine) openTmux(opts runtimeOptions) (union.Member, error) {
 	opened, err := tmux.New(m.host, tmux.Options{
 		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
 	})
-	switch {
-	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported):
-		return none.Without{Runtime: m.host, Why: err.Error()}, nil
-	case err != nil:
-		return nil, err
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported) {
+		return union.Member{Type: v1alpha1.RuntimeTmux, Missing: err.Error()}, nil
+	}
+	if err != nil {
+		return union.Member{}, err
 	}
 	m.tmux = opened
-	return opened, nil
+	return union.Member{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
 }
 
 // managerFlags are those of berth manager.

@@ -18,7 +18,7 @@ import (
 
 // serveAttach upgrades the connection and joins it with the terminal of the process.
 func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
-	attacher, ok := s.opts.Runtime.(runtime.Attacher)
+	attacher, ok := s.runtimeOf(t).(runtime.Attacher)
 	if !ok {
 		refuse(w, http.StatusNotImplemented, errors.New("this runtime has no terminals"))
 		return
@@ -49,7 +49,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 
 // attachable says early, while there are still status codes to say it with, that nothing runs.
 func (s *Server) attachable(ctx context.Context, t target) (int, error) {
-	found, err := s.opts.Runtime.Observe(ctx, t.object.GetUID())
+	found, err := s.runtimeOf(t).Observe(ctx, t.object.GetUID())
 	if err != nil {
 		s.opts.Log.Error(err, "cannot observe", "object", t.String())
 		return http.StatusBadGateway, errors.New("the runtime cannot be asked at the moment")

@@ -20,7 +20,7 @@ const maxInput = 64 << 10
 
 // serveInput types the body of the request into the terminal of the process. Who may attach may do so.
 func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
-	keyboard, ok := s.opts.Runtime.(runtime.Keyboard)
+	keyboard, ok := s.runtimeOf(t).(runtime.Keyboard)
 	if !ok {
 		refuse(w, http.StatusNotImplemented, errors.New("this runtime has no terminals"))
 		return

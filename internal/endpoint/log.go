@@ -70,7 +70,7 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, http.StatusBadRequest, err)
 		return
 	}
-	logger, ok := s.opts.Runtime.(runtime.Logger)
+	logger, ok := s.runtimeOf(t).(runtime.Logger)
 	if !ok {
 		refuse(w, http.StatusNotImplemented, errors.New("this runtime keeps no output"))
 		return

@@ -198,6 +198,20 @@ func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter
 	}
 }
 
+// runtimeOf gives the backend that the object is in: one that does not answer is nothing to the others.
+func (s *Server) runtimeOf(t target) runtime.Runtime {
+	backends, several := s.opts.Runtime.(interface {
+		For(v1alpha1.RuntimeType) runtime.Runtime
+	})
+	if !several {
+		return s.opts.Runtime
+	}
+	if instance, is := t.object.(*v1alpha1.Instance); is && instance.Spec.Runtime != nil {
+		return backends.For(instance.Spec.Runtime.Type)
+	}
+	return backends.For("")
+}
+
 func newObject(resource string) (client.Object, error) {
 	switch resource {
 	case "devservers":

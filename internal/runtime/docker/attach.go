@@ -167,35 +167,25 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 	return nil
 }
 
-// Send types a text into what runs, as it is: end it with a carriage return or newline where one is wanted. ErrNotFound when nothing runs.
-func (r *Runtime) Send(ctx context.Context, uid types.UID, text string) error {
+// Type implements runtime.Keyboard. What has no terminal is given the input all the same, and SIGINT for a Ctrl-C alone.
+func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	e, c, err := r.running(ctx, uid)
 	if err == nil {
 		r.release(e)
-		err = r.typeInto(ctx, c.id, text)
-	}
-	if err != nil {
-		return fmt.Errorf("send to %s: %w", uid, err)
-	}
-	return nil
-}
-
-// Interrupt presses Ctrl-C in the terminal of what runs, or sends SIGINT where there is none. ErrNotFound when nothing runs.
-func (r *Runtime) Interrupt(ctx context.Context, uid types.UID) error {
-	e, c, err := r.running(ctx, uid)
-	if err == nil {
-		r.release(e)
-		if c.terminal {
-			err = r.typeInto(ctx, c.id, "\x03")
+		if c.terminal || string(input) != interruptKey {
+			err = r.typeInto(ctx, c.id, string(input))
 		} else if _, err = r.client.ContainerKill(ctx, c.id, client.ContainerKillOptions{Signal: "SIGINT"}); err != nil {
 			err = r.explain("send SIGINT", err)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("interrupt %s: %w", uid, err)
+		return fmt.Errorf("type into %s: %w", uid, err)
 	}
 	return nil
 }
+
+// interruptKey is Ctrl-C.
+const interruptKey = "\x03"
 
 // typeInto writes to the input of a container, and leaves it open. It returns when the engine has taken all.
 func (r *Runtime) typeInto(ctx context.Context, id, text string) error {

@@ -33,6 +33,8 @@ var (
 	_ runtime.Runtime  = (*Runtime)(nil)
 	_ runtime.Logger   = (*Runtime)(nil)
 	_ runtime.Attacher = (*Runtime)(nil)
+	_ runtime.Keyboard = (*Runtime)(nil)
+	_ runtime.Releaser = (*Runtime)(nil)
 )
 
 const (

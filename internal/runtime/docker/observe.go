@@ -100,7 +100,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 // newest describes the incarnation of the record. there is false when it was not started.
 func (r *Runtime) newest(ctx context.Context, e *entry) (i runtime.Incarnation, there bool, err error) {
 	d := &e.record
-	i = runtime.Incarnation{UID: e.uid, Number: d.Incarnation, Name: d.Name, Phase: runtime.Starting, ContainerID: d.Container, StopSent: d.StopSent}
+	i = runtime.Incarnation{UID: e.uid, Number: d.Incarnation, Name: d.Name, Phase: runtime.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent}
 	switch {
 	case e.pull != nil:
 		i.Message = fmt.Sprintf("the image %s is being pulled", e.pull.image)
@@ -181,7 +181,7 @@ func (r *Runtime) conclude(e *entry, i *runtime.Incarnation, c *container.Inspec
 		if err := r.save(e); err != nil {
 			r.log.Error(err, "Recording a start that failed")
 		}
-		*i = runtime.Incarnation{UID: i.UID, Number: i.Number, Name: i.Name, ContainerID: i.ContainerID, StopSent: i.StopSent}
+		*i = runtime.Incarnation{UID: i.UID, Number: i.Number, Name: i.Name, ContainerID: i.ContainerID, Adopted: i.Adopted, StopSent: i.StopSent}
 		i.Phase, i.StartError = runtime.Failed, e.record.Failed
 	}
 }

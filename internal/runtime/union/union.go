@@ -16,20 +16,23 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/none"
 )
 
-// Member is one backend of the union.
+// Member is one backend of the union. Without a Runtime, Missing says why there is none, for the people whose objects want it.
 type Member struct {
 	Type    v1alpha1.RuntimeType
 	Runtime runtime.Runtime
+	Missing string
 }
 
 // Union is one runtime made of a base, where processes run that choose nothing, and of others, which are asked first: they may hold what they run
 // as processes of the base. Make one with New.
 type Union struct {
-	base   runtime.Runtime
-	others []Member
-	log    logr.Logger
+	base    runtime.Runtime
+	others  []Member
+	missing map[v1alpha1.RuntimeType]string
+	log     logr.Logger
 
 	events  chan types.UID
 	end     context.CancelFunc
@@ -47,7 +50,14 @@ var (
 // New reads the events of all of them from now on, until Close.
 func New(base runtime.Runtime, log logr.Logger, others ...Member) *Union {
 	ctx, end := context.WithCancel(context.Background())
-	u := &Union{base: base, others: others, log: log, events: make(chan types.UID), end: end}
+	u := &Union{base: base, log: log, missing: map[v1alpha1.RuntimeType]string{}, events: make(chan types.UID), end: end}
+	for _, member := range others {
+		if member.Runtime == nil {
+			u.missing[member.Type] = member.Missing
+			continue
+		}
+		u.others = append(u.others, member)
+	}
 	for _, backend := range u.all() {
 		u.readers.Go(func() { u.forward(ctx, backend.Events()) })
 	}
@@ -60,14 +70,22 @@ func (u *Union) Close() {
 	u.readers.Wait()
 }
 
-// For gives the backend of that type, and the base for Host, for no type and for one that is not there.
+// For gives the backend of that type, and the base for Host and for no type. In place of one that is not there it gives the base, which then starts
+// nothing (runtime.Disabled) and still ends what it holds.
 func (u *Union) For(kind v1alpha1.RuntimeType) runtime.Runtime {
 	for _, member := range u.others {
 		if member.Type == kind {
 			return member.Runtime
 		}
 	}
-	return u.base
+	if kind == "" || kind == v1alpha1.RuntimeHost {
+		return u.base
+	}
+	why, known := u.missing[kind]
+	if !known {
+		why = "This manager was started without the runtime " + string(kind) + "."
+	}
+	return none.Without{Runtime: u.base, Why: why}
 }
 
 // OnChange sets who is told the UIDs that something happened to in backends that tell besides Events. It must not block.

@@ -32,7 +32,7 @@ type parts struct {
 func newParts(t *testing.T) parts {
 	base := fake.WithSockets(fake.New(t.Context(), clock.RealClock{}))
 	tmux := fake.WithSessions(fake.New(t.Context(), clock.RealClock{}))
-	u := New(base, logr.Discard(), Member{v1alpha1.RuntimeTmux, tmux})
+	u := New(base, logr.Discard(), Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, Member{Type: v1alpha1.RuntimePod, Missing: "there is no cluster"})
 	t.Cleanup(u.Close)
 	return parts{NewWithT(t), base, tmux, u}
 }
@@ -44,8 +44,17 @@ func (p parts) start(on runtime.Runtime, uid types.UID) {
 func TestWhoIsAskedByType(t *testing.T) {
 	p := newParts(t)
 	p.Expect(p.union.For(v1alpha1.RuntimeTmux)).To(BeIdenticalTo(p.tmux))
-	for _, kind := range []v1alpha1.RuntimeType{"", v1alpha1.RuntimeHost, v1alpha1.RuntimeDocker} {
+	for _, kind := range []v1alpha1.RuntimeType{"", v1alpha1.RuntimeHost} {
 		p.Expect(p.union.For(kind)).To(BeIdenticalTo(p.base), string(kind))
+	}
+	for kind, why := range map[v1alpha1.RuntimeType]string{
+		v1alpha1.RuntimePod: "there is no cluster", v1alpha1.RuntimeDocker: "This manager was started without the runtime Docker.",
+	} {
+		missing, is := p.union.For(kind).(runtime.Disabled)
+		p.Expect(is).To(BeTrue(), "nothing that wants another runtime is started in the base")
+		p.Expect(missing.Disabled()).To(Equal(why))
+		p.Expect(p.union.For(kind).Start(t.Context(), runtime.Process{UID: "x", Incarnation: 1, Command: []string{"x"}})).NotTo(Succeed())
+		p.Expect(p.base.Live("x")).To(BeEmpty())
 	}
 }
 

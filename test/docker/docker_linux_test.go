@@ -1,0 +1,200 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package docker holds what Instances do in containers against a real API server and a real Docker Engine.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/runtime/docker"
+	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/runtime/union"
+	"github.com/berth-dev/berth/test/plane"
+)
+
+const (
+	patience = 3 * time.Minute
+	image    = "berth-workload:latest"
+)
+
+var engine *dockertest.Engine
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) (code int) {
+	defer conformance.RemoveWorkload()
+	started, err := dockertest.Start()
+	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
+		fmt.Fprintln(os.Stderr, "the tests of Instances in containers are left out:", err)
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	engine = started
+	defer func() {
+		if err := engine.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "the engine was not cleaned up:", err)
+			code = 1
+		}
+	}()
+	return m.Run()
+}
+
+// world is an API server with a manager, whose Instances may run in containers.
+type world struct {
+	*WithT
+	ctx     context.Context
+	api     kube.Client
+	engine  *client.Client
+	runtime *docker.Runtime
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard())
+	w := &world{WithT: NewWithT(t), ctx: context.Background()}
+	w.SetDefaultEventuallyTimeout(patience)
+	w.Expect(engine.Image(w.ctx, image, conformance.Workload(t))).To(Succeed())
+	environment := plane.New(filepath.Join("..", ".."))
+	config, err := environment.Start()
+	w.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	t.Cleanup(func() { w.Expect(environment.Stop()).To(Succeed()) })
+	w.engine, err = engine.Client()
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(w.engine.Close()).To(Succeed()) })
+	w.runtime, err = docker.New(docker.Options{Host: engine.Host, Dir: t.TempDir()})
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(w.runtime.Close()).To(Succeed()) })
+	w.api, err = kube.New(config, kube.Options{Scheme: manager.Scheme()})
+	w.Expect(err).NotTo(HaveOccurred())
+
+	ctx, cancel := context.WithCancel(w.ctx)
+	host := fake.New(ctx, clock.RealClock{})
+	all := union.New(host, logr.Discard(), union.Member{Type: v1alpha1.RuntimeDocker, Runtime: w.runtime})
+	mgr, err := manager.New(config, manager.Options{Runtime: all, ShutdownTimeout: patience})
+	w.Expect(err).NotTo(HaveOccurred())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		w.Eventually(ended).Should(Receive(BeNil()))
+		all.Close()
+	})
+	return w
+}
+
+// running gives the ids of the containers that run.
+func (w *world) running() []string {
+	list, err := w.engine.ContainerList(w.ctx, client.ContainerListOptions{})
+	w.Expect(err).NotTo(HaveOccurred())
+	var ids []string
+	for _, c := range list.Items {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+func inContainer(name string, runtime v1alpha1.DockerRuntime) *v1alpha1.Instance {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	instance.Spec.Process.Command = []string{"/workload", "sleep"}
+	instance.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &runtime}
+	return instance
+}
+
+func (w *world) becomes(instance *v1alpha1.Instance, conditionType, reason string) {
+	w.Eventually(func(g Gomega) {
+		g.Expect(w.api.Get(w.ctx, kube.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		condition := meta.FindStatusCondition(instance.Status.Conditions, conditionType)
+		g.Expect(condition).NotTo(BeNil())
+		g.Expect(string(condition.Status)+" "+condition.Reason).To(Equal("True "+reason), condition.Message)
+	}).Should(Succeed())
+}
+
+func (w *world) delete(instance *v1alpha1.Instance) {
+	w.Expect(w.api.Delete(w.ctx, instance)).To(Succeed())
+	w.Eventually(func() bool {
+		return apierrors.IsNotFound(w.api.Get(w.ctx, kube.ObjectKeyFromObject(instance), &v1alpha1.Instance{}))
+	}).Should(BeTrue(), "the object goes")
+}
+
+func TestAnInstanceIsAContainer(t *testing.T) {
+	w := newWorld(t)
+	agent := inContainer("agent", v1alpha1.DockerRuntime{Image: image})
+	w.Expect(w.api.Create(w.ctx, agent)).To(Succeed())
+	w.becomes(agent, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	w.becomes(agent, v1alpha1.ConditionContained, "Container")
+	first := agent.Status.Process.ContainerID
+	w.Expect(w.running()).To(ConsistOf(first))
+
+	// Somebody removes the container: nobody can say how it ended, and the next incarnation is another one.
+	_, err := w.engine.ContainerRemove(w.ctx, first, client.ContainerRemoveOptions{Force: true})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Eventually(func(g Gomega) {
+		g.Expect(w.api.Get(w.ctx, kube.ObjectKeyFromObject(agent), agent)).To(Succeed())
+		g.Expect(agent.Status.Incarnation).To(BeEquivalentTo(2))
+		g.Expect(meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionReady)).To(BeTrue())
+	}).Should(Succeed())
+	w.Expect(w.running()).To(ConsistOf(agent.Status.Process.ContainerID))
+	w.Expect(agent.Status.LastExit.ExitCode).To(BeNil(), "an exit code is never invented")
+
+	w.delete(agent)
+	w.Expect(w.running()).To(BeEmpty())
+
+	missing := inContainer("missing", v1alpha1.DockerRuntime{Image: "nobody/has:this"})
+	w.Expect(w.api.Create(w.ctx, missing)).To(Succeed())
+	w.becomes(missing, v1alpha1.ConditionStalled, v1alpha1.ReasonImageMissing)
+	w.delete(missing)
+}
+
+func TestAnInstanceTakesOverAContainerAndLeavesIt(t *testing.T) {
+	w := newWorld(t)
+	made, err := w.engine.ContainerCreate(w.ctx, client.ContainerCreateOptions{
+		Name: "agent-1", Config: &container.Config{Image: image, Cmd: []string{"sleep"}}, HostConfig: &container.HostConfig{NetworkMode: "none"},
+	})
+	w.Expect(err).NotTo(HaveOccurred())
+	_, err = w.engine.ContainerStart(w.ctx, made.ID, client.ContainerStartOptions{})
+	w.Expect(err).NotTo(HaveOccurred())
+	defer func() {
+		_, err := w.engine.ContainerRemove(w.ctx, made.ID, client.ContainerRemoveOptions{Force: true})
+		w.Expect(err).NotTo(HaveOccurred())
+	}()
+
+	found := inContainer("found", v1alpha1.DockerRuntime{Container: "agent-1"})
+	found.Spec.Adoption = v1alpha1.AdoptionRequired
+	w.Expect(w.api.Create(w.ctx, found)).To(Succeed())
+	w.becomes(found, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	w.becomes(found, v1alpha1.ConditionAdopted, v1alpha1.ReasonAdopted)
+	w.Expect(found.Status.Process.ContainerID).To(Equal(made.ID))
+	second := inContainer("second", v1alpha1.DockerRuntime{Container: "agent-1"})
+	second.Spec.Adoption = v1alpha1.AdoptionRequired
+	w.Expect(w.api.Create(w.ctx, second)).To(Succeed())
+	w.becomes(second, v1alpha1.ConditionConflict, v1alpha1.ReasonSessionClaimed)
+	w.delete(second)
+
+	w.delete(found)
+	w.Expect(w.running()).To(ConsistOf(made.ID), "what was adopted is left as it was")
+}

@@ -1,0 +1,140 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// tmuxServer is a tmux server of one spec, under a socket name that nobody else has.
+type tmuxServer string
+
+func newTmuxServer(name string) tmuxServer {
+	server := tmuxServer("e2e-" + house.mark + "-" + name)
+	DeferCleanup(func() {
+		_, _ = server.ask("kill-server") // fails when its last session has gone already
+		Eventually(func() bool {
+			_, err := server.ask("list-sessions")
+			return err != nil
+		}).Should(BeTrue(), "the tmux server ends")
+	})
+	return server
+}
+
+func (t tmuxServer) ask(args ...string) (string, error) {
+	answer, err := exec.Command("tmux", append([]string{"-L", string(t), "-f", "/dev/null"}, args...)...).CombinedOutput()
+	return string(answer), err
+}
+
+// shows waits until the session shows the text.
+func (t tmuxServer) shows(session, text string) {
+	GinkgoHelper()
+	Eventually(func() (string, error) { return t.ask("capture-pane", "-p", "-t", "="+session+":") }).WithTimeout(startTimeout).Should(ContainSubstring(text))
+}
+
+// in makes an Instance run in a session of the server.
+func (t tmuxServer) in(s *subject, session string) *v1alpha1.Instance {
+	agent := s.object.(*v1alpha1.Instance)
+	agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session, Socket: string(t)}}
+	return agent
+}
+
+var _ = Describe("an Instance in tmux", func() {
+	It("is seen in its session, and outlives the tmux server", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		tmux := newTmuxServer("own")
+		s := instance("agent", "/bin/sh")
+		s.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
+		tmux.in(s, "claude foo")
+		s.create(ctx).ready(ctx)
+		Expect(s.object.(*v1alpha1.Instance).Status.AttachCommand).To(Equal("tmux -L " + string(tmux) + " attach-session -t '=claude foo'"))
+		pid := s.status().Process.PID
+
+		By("typing a line with berth, and reading it in tmux")
+		house.run(ctx, "send", s.path(), "echo answer", "$((6*7))")
+		tmux.shows("claude foo", "answer 42")
+
+		By("killing the tmux server")
+		_, err := tmux.ask("kill-server")
+		Expect(err).NotTo(HaveOccurred())
+		tmux.shows("claude foo", "answer 42")
+		house.run(ctx, "send", s.path(), "echo still $((7*7))")
+		tmux.shows("claude foo", "still 49")
+		Expect(s.read(ctx)).To(Succeed())
+		Expect(s.status().Process.PID).To(Equal(pid))
+		Expect(s.status().Incarnation).To(BeEquivalentTo(1))
+
+		By("interrupting what runs in it")
+		house.run(ctx, "send", s.path(), "sleep 1000; echo interrupted")
+		tmux.shows("claude foo", "sleep 1000")
+		s.change(ctx, func() { s.object.(*v1alpha1.Instance).Spec.InterruptToken = "1" })
+		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring("^C"))
+
+		By("deleting it")
+		s.delete(ctx)
+		s.gone(ctx)
+		Eventually(func() string {
+			sessions, _ := tmux.ask("list-sessions")
+			return sessions
+		}).WithTimeout(startTimeout).ShouldNot(ContainSubstring("claude"))
+	})
+
+	It("takes over a session that is there, and leaves it", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		tmux := newTmuxServer("found")
+		_, err := tmux.ask("new-session", "-d", "-s", "claude-foo", "sh")
+		Expect(err).NotTo(HaveOccurred())
+		_, err = tmux.ask("new-session", "-d", "-s", "claude-foobar", "sh")
+		Expect(err).NotTo(HaveOccurred())
+		panes := func() string {
+			list, err := tmux.ask("list-panes", "-a", "-F", "#{session_name} #{pane_pid}")
+			Expect(err).NotTo(HaveOccurred())
+			return list
+		}
+		before := panes()
+
+		By("refusing what is somebody's")
+		foreign := instance("foreign", "/bin/sh")
+		tmux.in(foreign, "claude-foo")
+		foreign.create(ctx)
+		foreign.becomes(ctx, v1alpha1.ConditionConflict, v1alpha1.ReasonSessionTaken)
+		foreign.delete(ctx)
+		foreign.gone(ctx)
+		Expect(panes()).To(Equal(before))
+
+		By("adopting it, as the spec allows")
+		s := instance("found", "/bin/sh")
+		agent := tmux.in(s, "claude-foo")
+		agent.Spec.Adoption = v1alpha1.AdoptionRequired
+		s.create(ctx).ready(ctx)
+		Expect(s.condition(v1alpha1.ConditionAdopted).Status).To(Equal(metav1.ConditionTrue))
+		Expect(before).To(ContainSubstring("claude-foo " + strconv.FormatInt(s.status().Process.PID, 10) + "\n"))
+		house.run(ctx, "send", s.path(), "echo found", "$((6*7))")
+		tmux.shows("claude-foo", "found 42")
+
+		By("leaving it when the object is deleted")
+		s.delete(ctx)
+		s.gone(ctx)
+		Expect(panes()).To(Equal(before))
+
+		By("ending it, and no other, when that is asked for")
+		again := instance("again", "/bin/sh")
+		agent = tmux.in(again, "claude-foo")
+		agent.Spec.Adoption, agent.Spec.DeletionPolicy = v1alpha1.AdoptionIfExists, v1alpha1.DeletionTerminate
+		again.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
+		again.create(ctx).ready(ctx)
+		again.delete(ctx)
+		again.gone(ctx)
+		Eventually(panes).Should(And(HavePrefix("claude-foobar "), Not(ContainSubstring("claude-foo "))))
+		Expect(strings.Count(panes(), "\n")).To(Equal(1))
+	})
+})
