@@ -11,7 +11,7 @@ import (
 )
 
 // gathering is how long outcomes that change nothing else gather, so that runs which end one after the other are not as many writes.
-const gathering = 250 * time.Millisecond
+const gathering = 600 * time.Millisecond
 
 // gather puts off a write that would say only that some of the runs have ended, while others go on. Nothing is let go before it is on record.
 func (p *planner) gather() {
