@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -163,13 +164,13 @@ func rests[T process.Object](ctx context.Context, object T) {
 	})
 }
 
-// isGone waits until the object is not there any more.
-func isGone[T process.Object](ctx context.Context, object T) {
+// isGone waits until the object is not there any more; otherwise says in words what it means if it stays.
+func isGone[T process.Object](ctx context.Context, object T, otherwise ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func() bool {
 		fresh, err := get(ctx, object)
 		return apierrors.IsNotFound(err) || err == nil && fresh.GetUID() != object.GetUID()
-	}).Should(BeTrue(), "%s goes", object.GetName())
+	}).Should(BeTrue(), "%s%s goes", strings.Join(otherwise, " "), object.GetName())
 }
 
 // everything gives all objects of the row.

@@ -153,7 +153,7 @@ var _ = row("S18", "restart against stop and delete: these win; a restart that f
 			return err
 		})
 		if n%2 == 0 {
-			isGone(ctx, server)
+			isGone(ctx, server, "resurrected, or ")
 		} else {
 			rests(ctx, server)
 		}
