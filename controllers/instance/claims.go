@@ -31,8 +31,8 @@ const conflictRetry = 2 * time.Second
 // settle blocks an Instance whose session or container belongs to another one.
 func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
 	thing := place(instance)
-	if thing == "" {
-		return nil
+	if thing == "" || !live(instance) && !wants(instance) {
+		return nil // it claims nothing, or no more
 	}
 	var list v1alpha1.InstanceList
 	if err := k.client.List(ctx, &list, client.MatchingFields{IndexPlace: thing}); err != nil {
@@ -58,9 +58,9 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 }
 
 // check blocks an Instance whose start the backend would refuse: somebody else has a session of that name, or there is nothing to adopt.
-func (k *Kind) check(ctx context.Context, object process.Object, plan *process.Plan) error {
-	checker, checks := k.Runtime(object).(runtime.Checker)
-	if !checks || plan.Blocked != nil {
+func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
+	checker, checks := k.Runtime(instance).(runtime.Checker)
+	if !checks || plan.Blocked != nil || !live(instance) && !wants(instance) {
 		return nil
 	}
 	err := checker.Check(ctx, plan.Process)

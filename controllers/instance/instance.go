@@ -125,7 +125,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runt
 	if err := k.settle(ctx, instance, plan); err != nil || current != nil {
 		return err
 	}
-	return k.check(ctx, object, plan)
+	return k.check(ctx, instance, plan)
 }
 
 // Look says how to attach. A session that runs is ready: there is nothing to ask.

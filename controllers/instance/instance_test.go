@@ -130,4 +130,8 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 	if why := blocked(old); why == nil {
 		t.Error("the older one is given a session that is in use")
 	}
+	old.Status.Incarnation, old.Status.LastExit = 1, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonCompleted}
+	if why := blocked(old); why != nil {
+		t.Errorf("what has ended for good is told of a conflict about nothing: %s", why.Message)
+	}
 }

@@ -41,14 +41,14 @@ type ender struct {
 	say   func(string, ...any)
 }
 
-// endAll ends every process of the runtime, side by side. The end is recorded as asked for first, so that the next manager starts them again
+// endAll ends every process of the runtime, side by side, but for those that were there before Berth. The end is recorded as asked for first, so that the next manager starts them again
 // and counts no failure.
 func (e *ender) endAll(ctx context.Context) error {
 	found, err := e.on.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list what runs: %w", err)
 	}
-	found = slices.DeleteFunc(found, func(i runtime.Incarnation) bool { return !i.Alive() })
+	found = slices.DeleteFunc(found, func(i runtime.Incarnation) bool { return !i.Alive() || i.Adopted })
 	if len(found) == 0 {
 		return nil
 	}

@@ -49,7 +49,11 @@ func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 	} {
 		g.Expect(on.Start(ctx, p)).To(Succeed())
 	}
-	g.Expect((&ender{f.api, on, clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
+	sessions := fake.WithSessions(on)
+	sessions.Found("work")
+	g.Expect(sessions.Start(ctx, runtime.Process{UID: "uid-found", Incarnation: 1, Command: []string{"x"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
+	g.Expect((&ender{f.api, sessions, clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
+	g.Expect(on.Live("uid-found")).NotTo(BeEmpty(), "what was there before Berth outlives it")
 	for _, uid := range []types.UID{"uid-web", "uid-shell", "uid-gone"} {
 		g.Expect(on.Live(uid)).To(BeEmpty())
 	}

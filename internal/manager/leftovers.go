@@ -152,6 +152,10 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []r
 		if !incarnation.Alive() {
 			continue
 		}
+		if releaser, releases := c.runtime.(runtime.Releaser); releases && incarnation.Adopted {
+			c.log.Info("Letting go of what was adopted by an object that is gone", "process", incarnation.Name, "uid", uid)
+			return true, releaser.Release(ctx, uid) // it was there before, and is nobody's to end
+		}
 		alive = true
 		switch {
 		case incarnation.Phase == runtime.Unknown:

@@ -82,6 +82,21 @@ func TestLeftoversAreEndedAndOthersLeftAlone(t *testing.T) {
 	g.Expect(w.fake.Live("lost")).To(Equal([]int64{4}), "what cannot be identified is left alone")
 }
 
+func TestWhatWasAdoptedIsLetGo(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t, interceptor.Funcs{})
+	sessions := fake.WithSessions(w.fake)
+	w.runtime = sessions
+	sessions.Found("work")
+	g.Expect(sessions.Start(t.Context(), runtime.Process{UID: "gone", Incarnation: 1, Command: []string{"agent"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
+
+	_, err := w.sweep(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.fake.Count("gone", fake.Stop)).To(BeZero())
+	g.Expect(sessions.There("work")).To(BeTrue(), "it is there as before, for whoever adopts it next")
+	g.Expect(w.fake.Known()).To(BeEmpty())
+}
+
 func TestNothingIsEndedWhenTheObjectsCannotBeRead(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t, interceptor.Funcs{

@@ -148,7 +148,7 @@ type Runtime interface {
 	// The exit of the newest incarnation stays known until Forget.
 	Observe(ctx context.Context, uid types.UID) ([]Incarnation, error)
 
-	// List says what is there of all UIDs, for adoption and leftovers.
+	// List says what is there of all UIDs, for adoption and leftovers. What is Adopted in it is nobody's to end without its object.
 	List(ctx context.Context) ([]Incarnation, error)
 
 	// Forget removes every trace of a UID: records, log, sockets. It fails while anything of it lives.

@@ -70,6 +70,17 @@ func (s *Sessions) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarn
 	return found, err
 }
 
+// List says of what was taken over that it was.
+func (s *Sessions) List(ctx context.Context) ([]runtime.Incarnation, error) {
+	found, err := s.Runtime.List(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range found {
+		found[i].Adopted = s.marked[found[i].UID] != ""
+	}
+	return found, err
+}
+
 // Release implements runtime.Releaser: the session is there as before, and nobody's.
 func (s *Sessions) Release(_ context.Context, uid types.UID) error {
 	s.mu.Lock()

@@ -65,8 +65,8 @@ func TestAdopt(t *testing.T) {
 	b.Expect(now.Containment).To(BeEmpty())
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrStale))
 	b.Expect(b.Start(b.ctx, b.process(uid, 4, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrOldAlive))
-	b.Expect(b.List(b.ctx)).To(BeEmpty(), "what is found with it is ended when its object is missing")
-	b.Expect(b.Adopted(b.ctx)).To(ConsistOf(now))
+	b.Expect(b.List(b.ctx)).To(ConsistOf(now))
+	b.Expect(now.Adopted).To(BeTrue(), "by which it is known that it is nobody's to end")
 	b.Expect(b.Forget(b.ctx, uid)).NotTo(Succeed(), "it lives")
 	for _, other := range []int64{0, 2, 4} {
 		b.Expect(b.Stop(b.ctx, uid, other)).To(Succeed())
@@ -100,7 +100,7 @@ func TestAdopt(t *testing.T) {
 	// The next incarnation is one that Berth holds.
 	b.Expect(b.Start(b.ctx, b.process(uid, 4, Config{Session: "agent", Adopt: IfExists}, "terminal"))).To(Succeed())
 	b.await(uid, 4, runtime.Running)
-	b.Expect(b.Adopted(b.ctx)).To(BeEmpty())
+	b.Expect(b.adopted(b.ctx)).To(BeEmpty())
 	b.windowOf(uid)
 }
 
@@ -126,7 +126,7 @@ func TestAdoptionPolicies(t *testing.T) {
 	b.lives(theirs)
 
 	absent := b.start(Config{Session: "new", Adopt: IfExists}, "sleep")
-	b.Expect(b.Adopted(b.ctx)).To(HaveLen(1))
+	b.Expect(b.adopted(b.ctx)).To(HaveLen(1))
 	b.windowOf(absent)
 }
 
@@ -149,9 +149,8 @@ func TestAdoptAtOnce(t *testing.T) {
 		}
 	}
 	b.Expect(won).To(Equal(1))
-	b.Expect(b.Adopted(b.ctx)).To(HaveLen(1))
+	b.Expect(b.List(b.ctx)).To(ConsistOf(HaveField("Adopted", true)))
 	b.lives(theirs)
-	b.Expect(b.List(b.ctx)).To(BeEmpty())
 }
 
 func TestRelease(t *testing.T) {

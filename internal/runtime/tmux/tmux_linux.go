@@ -139,12 +139,18 @@ func (r *Runtime) tell(uid types.UID) {
 // Events implements runtime.Runtime: those of the host, which one reader gets. What happens in tmux is told to Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
-// List implements runtime.Runtime: all that the host holds. What was adopted is not in it, for List is what leftovers are found with, and nobody
-// should end a user's session because its object is missing: see Adopted and Release.
-func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) { return r.host.List(ctx) }
+// List implements runtime.Runtime: all that the host holds, and what was adopted.
+func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
+	held, err := r.host.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	adopted, err := r.adopted(ctx)
+	return append(held, adopted...), err
+}
 
-// Adopted gives the incarnations in sessions that were adopted.
-func (r *Runtime) Adopted(ctx context.Context) ([]runtime.Incarnation, error) {
+// adopted gives the incarnations in sessions that were adopted.
+func (r *Runtime) adopted(ctx context.Context) ([]runtime.Incarnation, error) {
 	uids, err := r.recorded()
 	if err != nil {
 		return nil, err

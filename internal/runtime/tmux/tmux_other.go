@@ -42,9 +42,6 @@ func (r *Runtime) OnChange(func(types.UID)) {}
 // Keep has nothing to keep.
 func (r *Runtime) Keep(types.UID, bool) {}
 
-// Adopted finds nothing.
-func (r *Runtime) Adopted(context.Context) ([]runtime.Incarnation, error) { return nil, errSystem }
-
 // Check says what this system lacks.
 func (r *Runtime) Check(context.Context, runtime.Process) error { return errSystem }
 

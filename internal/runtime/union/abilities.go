@@ -58,6 +58,15 @@ func (u *Union) Type(ctx context.Context, uid types.UID, input []byte) error {
 	return keyboard.Type(ctx, uid, input)
 }
 
+// Release implements runtime.Releaser, where the UID is found.
+func (u *Union) Release(ctx context.Context, uid types.UID) error {
+	releaser, err := ability[runtime.Releaser](ctx, u, uid, runtime.ErrNotFound)
+	if err != nil {
+		return err
+	}
+	return releaser.Release(ctx, uid)
+}
+
 // ability gives the backend that has the UID as what it is asked to be, or the error for a backend that can't be that.
 func ability[T any](ctx context.Context, u *Union, uid types.UID, otherwise error) (T, error) {
 	var none T

@@ -45,6 +45,7 @@ var (
 	_ runtime.Logger    = (*Union)(nil)
 	_ runtime.Attacher  = (*Union)(nil)
 	_ runtime.Keyboard  = (*Union)(nil)
+	_ runtime.Releaser  = (*Union)(nil)
 )
 
 // New reads the events of all of them from now on, until Close.
