@@ -91,9 +91,10 @@ var _ = Describe("an Instance in tmux", func() {
 
 	It("takes over a session that is there, and leaves it", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		tmux := newTmuxServer("found")
-		_, err := tmux.ask("new-session", "-d", "-s", "claude-foo", "sh")
+		// A command of one word is given to the user's shell, which may be nologin.
+		_, err := tmux.ask("new-session", "-d", "-s", "claude-foo", "env", "sh")
 		Expect(err).NotTo(HaveOccurred())
-		_, err = tmux.ask("new-session", "-d", "-s", "claude-foobar", "sh")
+		_, err = tmux.ask("new-session", "-d", "-s", "claude-foobar", "env", "sh")
 		Expect(err).NotTo(HaveOccurred())
 		panes := func() string {
 			list, err := tmux.ask("list-panes", "-a", "-F", "#{session_name} #{pane_pid}")

@@ -48,10 +48,10 @@ func TestManySessions(t *testing.T) {
 	const many = 200
 	args := []string{}
 	for i := range many {
-		args = append(args, "new-session", "-d", "-s", "s"+strconv.Itoa(i), "sleep 1000", ";")
+		args = append(args, "new-session", "-d", "-s", "s"+strconv.Itoa(i), "sleep", "1000", ";")
 	}
 	for len(args) > 0 {
-		n := min(len(args), 50*6)
+		n := min(len(args), 50*7)
 		b.mustTmux(args[:n-1]...)
 		args = args[n:]
 	}
