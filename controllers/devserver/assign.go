@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -43,7 +44,7 @@ func (a assignment) list() []int32 {
 // until then the status has those of the one that runs.
 func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
 	ports, has := next(dev), assigned(dev)
-	if blocked || !wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
+	if blocked || !claim.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
 		return ports, nil, nil
 	}
 	if current != nil && ports.public == 0 {

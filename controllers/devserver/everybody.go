@@ -21,7 +21,7 @@ func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports ass
 	for _, port := range ports.list() {
 		own, _ := claimOn(dev, port)
 		chooses := port == 0 && k.age() >= reservationTime
-		if !chooses && (port == 0 || !own.holds) {
+		if !chooses && (port == 0 || !own.Holds) {
 			return k.everybody.read(ctx, k.reader)
 		}
 	}

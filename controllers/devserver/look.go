@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -133,10 +134,10 @@ func (k *Kind) Rest(ctx context.Context, object process.Object) {
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "nothing runs")
 	}
 	k.memory(dev.UID).incarnation = 0
-	if !proxied(dev) && !live(dev) {
+	if !proxied(dev) && !claim.Live(dev) {
 		dev.Status.BackendPort = 0 // what it was given next to this one is no proxy's any more
 	}
-	if !wants(dev) {
+	if !claim.Wants(dev) {
 		k.release(dev.UID)
 		k.ownAtRest(ctx, dev)
 	}

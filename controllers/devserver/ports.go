@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -54,8 +55,8 @@ type reservation struct {
 // contest says who else owns the port; nil when it is this object.
 func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	own, _ := claimOn(dev, port)
-	own.holds = own.holds || k.reserved(port, dev.UID)
-	claims := []claim{own}
+	own.Holds = own.Holds || k.reserved(port, dev.UID)
+	claims := []claim.Claim{own}
 	for i := range all.Items {
 		other := &all.Items[i]
 		if other.UID == dev.UID {
@@ -64,19 +65,19 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 		theirs, competes := claimOn(other, port)
 		reserved := k.reserved(port, other.UID)
 		if competes || reserved { // who was given it a moment ago may not have written so yet
-			theirs.holds = theirs.holds || reserved
+			theirs.Holds = theirs.Holds || reserved
 			claims = append(claims, theirs)
 		}
 	}
-	first := holder(claims)
-	if first.uid == dev.UID {
+	first := claim.First(claims)
+	if first.UID == dev.UID {
 		return nil
 	}
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortClaimed,
 		Message: fmt.Sprintf("port %d belongs to DevServer %s, which claimed it first; stop or delete that one, or set another spec.port",
-			port, first.key),
+			port, first.Key),
 		Retry: conflictRetry,
 	}
 }

@@ -224,16 +224,16 @@ func TestRivals(t *testing.T) {
 	a, b, c, d := server("a", 0, fixed(8080)), server("b", 1, given(8080)), server("c", 2, fixed(8081)), server("d", 3, fixed(8080))
 	s := newStage(t, a, b, c, d)
 	var names []string
-	for _, request := range s.rivals(t.Context(), a) {
+	for _, request := range contested.Rivals(t.Context(), s.client, a) {
 		names = append(names, request.Name)
 	}
 	s.g.Expect(names).To(ConsistOf("b", "d"))
-	s.g.Expect(s.rivals(t.Context(), server("e", 0))).To(BeEmpty())
+	s.g.Expect(contested.Rivals(t.Context(), s.client, server("e", 0))).To(BeEmpty())
 }
 
 func TestContentionChanged(t *testing.T) {
 	g := NewWithT(t)
-	p := contentionChanged()
+	p := contested.Changed()
 	update := func(before, after client.Object) bool {
 		return p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
 	}

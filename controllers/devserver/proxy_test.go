@@ -160,7 +160,7 @@ func TestProxyHoldsItsPortAsLongAsTheObjectIsThere(t *testing.T) {
 	released := server("a", 0, append(rested, func(dev *v1alpha1.DevServer) { dev.Spec.Proxy = v1alpha1.ProxyDisabled })...)
 	s = newStage(t, released)
 	s.g.Expect(s.prepare(server("b", 1, fixed(8080))).Blocked).To(BeNil())
-	s.g.Expect(contentionChanged().Update(event.UpdateEvent{
+	s.g.Expect(contested.Changed().Update(event.UpdateEvent{
 		ObjectOld: server("a", 0, rested...), ObjectNew: server("a", 0, fixed(8080), given(8080), ended("Stopped"), stopped),
 	})).To(BeTrue())
 }
@@ -374,6 +374,6 @@ func TestRivalsOfAPrivatePort(t *testing.T) {
 	s := newStage(t, a, b)
 	s.g.Expect(byPort(a)).To(Equal([]string{"8080", "20003"}))
 	s.g.Expect(byPort(client.Object(b))).To(Equal([]string{"20003"}))
-	s.g.Expect(s.rivals(t.Context(), a)).To(HaveLen(1))
+	s.g.Expect(contested.Rivals(t.Context(), s.client, a)).To(HaveLen(1))
 	s.g.Expect(strings.Join(byPort(server("c", 2)), "")).To(BeEmpty())
 }

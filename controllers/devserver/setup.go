@@ -12,7 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
@@ -57,8 +56,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("add the proxies of devservers: %w", err)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
-		rivals := handler.EnqueueRequestsFromMapFunc(kind.rivals)
-		return b.Watches(&v1alpha1.DevServer{}, rivals, builder.WithPredicates(contentionChanged()))
+		return contested.Watch(b, kind.client, &v1alpha1.DevServer{})
 	})
 }
 

@@ -17,7 +17,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
@@ -75,8 +74,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	}
 	kind := New(mgr.GetClient(), deps.Runtime, deps.Clock)
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
-		rivals := handler.EnqueueRequestsFromMapFunc(kind.rivals)
-		return b.Watches(&v1alpha1.Instance{}, rivals, builder.WithPredicates(contentionChanged()))
+		return contested.Watch(b, kind.client, &v1alpha1.Instance{})
 	})
 }
 
@@ -150,9 +148,9 @@ func (k *Kind) show(object process.Object, adopted bool) {
 		process.SetCondition(object, k.clock.Now(), v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
 	}
 	if kept, are := k.Runtime(object).(windows); are {
-		kept.Keep(instance.UID, wants(instance))
+		kept.Keep(instance.UID, claim.Wants(instance))
 	}
-	if !wants(instance) && !live(instance) {
+	if !claim.Wants(instance) && !claim.Live(instance) {
 		k.reserved.Release(instance.UID)
 	}
 }
