@@ -4,10 +4,12 @@
 package performance
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -38,15 +40,16 @@ func TestProxy(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
 	dev := proxiedServer(t)
-	through, direct := address(dev.Status.Port), address(dev.Status.BackendPort)
-	var added, throughs, directs []float64
+	through, direct, copied := address(dev.Status.Port), address(dev.Status.BackendPort), relayTo(t, dev.Status.BackendPort)
+	var added, least, throughs, directs []float64
 	for range rounds {
-		proxied, itself := inTurns(t, through, direct)
-		added = append(added, median(proxied)-median(itself))
+		proxied, itself, relayed := inTurns(t, through, direct, copied)
+		added, least = append(added, median(proxied)-median(itself)), append(least, median(relayed)-median(itself))
 		throughs, directs = append(throughs, median(proxied)), append(directs, median(itself))
 	}
 	note("DevServer, a request to itself, p50", "%.0f µs", median(directs))
 	note("DevServer, a request through its proxy, p50", "%.0f µs", median(throughs))
+	note("DevServer, added by a program that only copies, p50", "%.0f µs", median(least))
 	atMost(t, "DevServer, added by the proxy, p50", median(added), 300, 3, " µs")
 
 	l := load(t, through)
@@ -103,8 +106,27 @@ func serverIsReady(ctx context.Context, dev *v1alpha1.DevServer, token string) (
 	return ready && dev.Status.ObservedRestartToken == token, nil
 }
 
-// inTurns sends requests to both addresses, one after another at the pace, and gives how long each took, in microseconds.
-func inTurns(t *testing.T, through, direct string) (proxied, itself []float64) {
+// relayTo gives an address that a program of its own copies to and from the one of the server.
+func relayTo(t *testing.T, port int32) string {
+	t.Helper()
+	g := NewWithT(t)
+	cmd := exec.Command(workloadPath, "relay", fmt.Sprintf("127.0.0.1:%d", port))
+	in, err := cmd.StdinPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	out, err := cmd.StdoutPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	said, err := bufio.NewReader(out).ReadString('\n')
+	g.Expect(err).NotTo(HaveOccurred())
+	return "http://" + strings.TrimSpace(said) + "/"
+}
+
+// inTurns sends requests to the addresses, one after another at the pace, and gives how long each took, in microseconds.
+func inTurns(t *testing.T, through, direct, copied string) (proxied, itself, relayed []float64) {
 	t.Helper()
 	g := NewWithT(t)
 	browser := &http.Client{Timeout: patience, Transport: &http.Transport{}}
@@ -112,16 +134,14 @@ func inTurns(t *testing.T, through, direct string) (proxied, itself []float64) {
 	pace := time.NewTicker(proxyPace)
 	defer pace.Stop()
 	for range proxySamples {
-		<-pace.C // each comes after a rest: what was busy just now is faster
-		took, err := ask(browser, through)
-		g.Expect(err).NotTo(HaveOccurred())
-		proxied = append(proxied, float64(took)/float64(time.Microsecond))
-		<-pace.C
-		took, err = ask(browser, direct)
-		g.Expect(err).NotTo(HaveOccurred())
-		itself = append(itself, float64(took)/float64(time.Microsecond))
+		for url, times := range map[string]*[]float64{through: &proxied, direct: &itself, copied: &relayed} {
+			<-pace.C // each comes after a rest: what was busy just now is faster
+			took, err := ask(browser, url)
+			g.Expect(err).NotTo(HaveOccurred())
+			*times = append(*times, float64(took)/float64(time.Microsecond))
+		}
 	}
-	return proxied, itself
+	return proxied, itself, relayed
 }
 
 // ask sends a GET, and says how long it took to have all of the answer.

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -40,6 +41,8 @@ func run(args []string) error {
 		return tree(args[1])
 	case "serve":
 		return serve()
+	case "relay":
+		return relay(args[1])
 	}
 	return fmt.Errorf("there is no mode %q", args[0])
 }
@@ -90,4 +93,30 @@ func serve() error {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "hello from", os.Getpid()) })
 	server := &http.Server{Handler: hello, ReadHeaderTimeout: time.Minute}
 	return server.Serve(listener)
+}
+
+// relay copies between its own address, which it says, and another one: the least that something in between can do. It ends with its input.
+func relay(target string) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		server, err := net.Dial("tcp", target)
+		if err != nil {
+			return err
+		}
+		go func() { _, _ = io.Copy(server, client) }()
+		go func() { _, _ = io.Copy(client, server) }()
+	}
 }
