@@ -165,7 +165,7 @@ func (c *convoy) written(path string) {
 	}
 }
 
-// stampsNewest writes a status as that of the newest generation, whatever it was derived from.
+// stampsNewest writes a status as that of the newest generation, whatever it was derived from. It is slow: it waits a while for a newer one to come.
 type stampsNewest struct{ next http.RoundTripper }
 
 func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -176,12 +176,19 @@ func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	pause(req, 5*time.Millisecond)
-	newest, err := live(s.next, req)
-	if err != nil {
-		return nil, err
+	const slow = 300 * time.Millisecond
+	var newest, before any
+	for began := time.Now(); newest == before && time.Since(began) < slow; pause(req, time.Millisecond) {
+		now, err := live(s.next, req)
+		if err != nil {
+			return nil, err
+		}
+		newest = part(now, "metadata")["generation"]
+		if before == nil {
+			before = newest
+		}
 	}
-	part(content, "status")["observedGeneration"] = part(newest, "metadata")["generation"]
+	part(content, "status")["observedGeneration"] = newest
 	delete(part(content, "metadata"), "resourceVersion")
 	return s.next.RoundTrip(with(req, content))
 }
