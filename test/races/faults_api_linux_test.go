@@ -133,7 +133,7 @@ func (c inConvoy) RoundTrip(req *http.Request) (*http.Response, error) {
 	ours, status := about(req)
 	switch {
 	case status && strings.Contains(req.URL.Path, "/bystander/"):
-		for waited := time.Duration(0); c.held() && waited < 5*time.Second; waited += interval {
+		for waited := time.Duration(0); c.held() && waited < 30*time.Second; waited += interval {
 			pause(req, interval)
 		}
 	case ours && !status && req.Method == http.MethodPatch && !strings.HasSuffix(req.URL.Path, "/bystander"):
@@ -150,7 +150,7 @@ func (c *convoy) held() bool {
 
 // written notes a write. The lock is held on when a good part of the last writes went to the same object.
 func (c *convoy) written(path string) {
-	const last, part, hold = 20, 6, 500 * time.Millisecond
+	const last, part, hold = 20, 8, 3 * time.Second // more than a change takes on a slow machine
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recent = append(c.recent[max(0, len(c.recent)-last+1):], path)

@@ -41,7 +41,7 @@ var _ = row("R12", "a thousand operations with random delays from twenty clients
 	create(ctx, bystander)
 	runs(ctx, bystander, 1)
 	var contended, spread []time.Duration
-	for round := range rounds(turns, 2) {
+	for round := range rounds(turns, 3) {
 		for _, names := range []int{few, many} {
 			times := measure(ctx, bystander, func() { load(ctx, uint64(2*round+names), names) })
 			if names == few {
