@@ -30,7 +30,7 @@ import (
 
 const (
 	// limit is how long one row may take to fail; then it is asked to end, and after patience killed.
-	limit    = 2 * time.Minute
+	limit    = 4 * time.Minute
 	patience = 30 * time.Second
 	// together is how many rows run at once: most of a row is waiting.
 	together = 4
