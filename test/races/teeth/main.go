@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -149,6 +150,7 @@ func (r row) bites(ctx context.Context, binary, kubeconfig string) bool {
 	defer cancel()
 	run := exec.CommandContext(ctx, binary, "-test.timeout=10m", "-ginkgo.label-filter="+r.name)
 	run.Env = append(os.Environ(), "RACES_BREAK="+r.name, "RACES_PLANE="+kubeconfig)
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // told to end twice, by Ctrl-C and by us, it would not clean up
 	run.Cancel = func() error { return run.Process.Signal(unix.SIGINT) }
 	run.WaitDelay = patience
 	var output bytes.Buffer
