@@ -133,7 +133,7 @@ func (c inConvoy) RoundTrip(req *http.Request) (*http.Response, error) {
 	ours, status := about(req)
 	switch {
 	case status && strings.Contains(req.URL.Path, "/bystander/"):
-		for waited := time.Duration(0); c.held() && waited < 5*time.Second; waited += interval {
+		for waited := time.Duration(0); c.held() && waited < 30*time.Second; waited += interval {
 			pause(req, interval)
 		}
 	case ours && !status && req.Method == http.MethodPatch && !strings.HasSuffix(req.URL.Path, "/bystander"):
@@ -150,7 +150,7 @@ func (c *convoy) held() bool {
 
 // written notes a write. The lock is held on when a good part of the last writes went to the same object.
 func (c *convoy) written(path string) {
-	const last, part, hold = 20, 6, 500 * time.Millisecond
+	const last, part, hold = 20, 8, 3 * time.Second // more than a change takes on a slow machine
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recent = append(c.recent[max(0, len(c.recent)-last+1):], path)
@@ -165,7 +165,7 @@ func (c *convoy) written(path string) {
 	}
 }
 
-// stampsNewest writes a status as that of the newest generation, whatever it was derived from.
+// stampsNewest writes a status as that of the newest generation, whatever it was derived from. It is slow: it waits a while for a newer one to come.
 type stampsNewest struct{ next http.RoundTripper }
 
 func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -176,12 +176,19 @@ func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	pause(req, 5*time.Millisecond)
-	newest, err := live(s.next, req)
-	if err != nil {
-		return nil, err
+	const slow = 300 * time.Millisecond
+	var newest, before any
+	for began := time.Now(); newest == before && time.Since(began) < slow; pause(req, time.Millisecond) {
+		now, err := live(s.next, req)
+		if err != nil {
+			return nil, err
+		}
+		newest = part(now, "metadata")["generation"]
+		if before == nil {
+			before = newest
+		}
 	}
-	part(content, "status")["observedGeneration"] = part(newest, "metadata")["generation"]
+	part(content, "status")["observedGeneration"] = newest
 	delete(part(content, "metadata"), "resourceVersion")
 	return s.next.RoundTrip(with(req, content))
 }

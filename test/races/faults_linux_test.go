@@ -4,6 +4,7 @@
 package races
 
 import (
+	"fmt"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -33,12 +34,33 @@ type tooth struct {
 
 	// patient says that the row complains by itself, and may take its time before. The others wait in vain for something.
 	patient bool
+	// slow says that the row takes long: it is begun with, so that no other has to wait for it at the end.
+	slow bool
+}
+
+// listTeeth prints all rows, one a line, the slow ones first.
+func listTeeth() {
+	for _, slow := range []bool{true, false} {
+		for _, t := range teeth {
+			if t.slow == slow {
+				fmt.Println(t.row, t.without)
+			}
+		}
+	}
+}
+
+// rounds is how often a row does what it could do once: to be surer that nothing comes of it. Without its guard, few are enough to show it.
+func rounds(all, few int) int {
+	if fault != nil {
+		return few
+	}
+	return all
 }
 
 // teeth are all of them, one for every row.
 var teeth = []tooth{
 	{row: "R04", without: "what outlives a manager: each begins with an empty registry", sees: "steady: runs incarnation 1; it is incarnation 2", forgets: true},
-	{row: "R05", without: "independent keys: one lock around all of the runtime", sees: "others go on",
+	{row: "R05", without: "independent keys: one lock around all of the runtime", sees: "others go on", slow: true,
 		wrap: func(b backend) backend { return &oneLock{backend: b} }},
 	{row: "R07", without: "the incarnation in a stop: it hits whatever runs", sees: "the newer incarnation", patient: true,
 		wrap: func(b backend) backend { return hitsNewest{b} }},
@@ -50,7 +72,7 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return stopsNamespace{b} }},
 	{row: "R11", without: "idempotent starts: asked twice, started twice", sees: "every process was alone", patient: true,
 		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
-	{row: "R12", without: "independent keys: who fights over an object holds a lock of all", sees: "contention on few objects", all: true,
+	{row: "R12", without: "independent keys: who fights over an object holds a lock of all", sees: "contention", patient: true, slow: true, all: true,
 		writes: (&convoy{}).join},
 	{row: "R13", without: "a stop that returns at once: it waits for the end", sees: "held up",
 		wrap: func(b backend) backend { return waitsForEnd{b} }},
@@ -64,7 +86,7 @@ var teeth = []tooth{
 		}},
 	{row: "R18", without: "the threshold: one more failure is let through", sees: "open exactly from the threshold", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return changesStatus{next, opensLate} }},
-	{row: "R19", without: "one write for failures and breaker: a reader comes between them", sees: "at every read", patient: true,
+	{row: "R19", without: "one write for failures and breaker: a reader comes between them", sees: "at every read", patient: true, slow: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return breakerInHalves{next} }},
 	{row: "R20", without: "the look past the cache: a run sees the breaker as it was once", sees: "no process", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper {
@@ -74,7 +96,7 @@ var teeth = []tooth{
 		writes: func(next http.RoundTripper) http.RoundTripper { return changesStatus{next, oneEpoch} }},
 	{row: "R22", without: "the freedom from locks: one is held while a run is let go that needs it, too", sees: "an operation does not end",
 		writes: func(next http.RoundTripper) http.RoundTripper { return nested{next, make(chan struct{}, 1)} }},
-	{row: "R28", without: "the clean-up of a start that fails", sees: "left behind",
+	{row: "R28", without: "the clean-up of a start that fails", sees: "left behind", slow: true,
 		wrap: func(b backend) backend { return &leaves{backend: b} }},
 	{row: "R32", without: "what outlives a manager: a process that it did not start itself is dead", sees: "counted as failed", forgets: true},
 	{row: "R33", without: "idempotent starts: asked twice, started twice", sees: "one execution", patient: true,
@@ -116,7 +138,7 @@ var teeth = []tooth{
 		speaks: func(b tongues) tongues {
 			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(_ runtime.Process, again bool) bool { return again }}
 		}},
-	{row: "R29", without: "the look at silent servers: they have all the time they want", sees: "the other client of",
+	{row: "R29", without: "the look at silent servers: they have all the time they want", sees: "the other client of", slow: true,
 		speaks: func(b tongues) tongues { return configures{b, neverHung} }},
 	{row: "R30", without: "the look at who is connected: nobody notices that a client goes", sees: "left open", lingers: true},
 	{row: "S17", without: "consumers derived from connections: they are counted when they come", sees: "has 4 consumers",
@@ -125,7 +147,7 @@ var teeth = []tooth{
 		speaks: func(b tongues) tongues {
 			return &resurrects{startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(runtime.Process, bool) bool { return false }}}
 		}},
-	{row: "D01", without: "the proxy: clients talk to the server itself", sees: "requests failed", noFront: true},
+	{row: "D01", without: "the proxy: clients talk to the server itself", sees: "requests failed", slow: true, noFront: true},
 }
 
 func toothOf(row string) *tooth {

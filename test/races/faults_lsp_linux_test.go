@@ -61,6 +61,7 @@ type startsBeside struct {
 
 	mu    sync.Mutex
 	asked map[string]runtime.Process
+	begun sync.Map // what was started beside
 }
 
 func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
@@ -74,10 +75,23 @@ func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
 	return s.tongues.Start(ctx, p)
 }
 
+// beside starts the other one, and returns when it has come: one that comes only after the row has looked would be missed.
 func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
+	if _, done := s.begun.LoadOrStore(id(p.UID, p.Incarnation), true); done {
+		return
+	}
 	p.UID += "-again"
 	s.Keep(p.UID, true)
 	_ = s.tongues.Start(ctx, p)
+	s.awaits(ctx, p.UID)
+}
+
+// awaits returns when the server runs. If it does not come, the row says so.
+func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
+	_ = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
+		found, err := s.Observe(ctx, uid)
+		return err == nil && slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Phase == runtime.Running }), nil
+	})
 }
 
 // resurrects starts anew what it was asked to end.
@@ -90,17 +104,8 @@ func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	r.mu.Unlock()
 	if known {
 		r.beside(ctx, p)
-		r.awaits(ctx, p.UID+"-again")
 	}
 	return err
-}
-
-// awaits returns when the server runs: one that comes only after the row has looked would be missed. If it does not come, the row says so.
-func (r *resurrects) awaits(ctx context.Context, uid types.UID) {
-	_ = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
-		found, err := r.Observe(ctx, uid)
-		return err == nil && slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Phase == runtime.Running }), nil
-	})
 }
 
 // countsUp counts clients when they come, and forgets to when they go.

@@ -15,11 +15,11 @@ func init() {
 	teeth = append(teeth, []tooth{
 		{row: "R14-plans", without: "the create that fails: a name that exists is as good as a create", sees: "one winner of", all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return createsOver{next} }},
-		{row: "R15", without: "the pin in one piece: its generation is that of when it is written", sees: "pinned to one generation",
+		{row: "R15", without: "the pin in one piece: its generation is that of when it is written", sees: "pinned to one generation", slow: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return pinsNewest{next} }},
 		{row: "R16-plans", without: "the lock of a status on the version that it was derived from", sees: "older than",
 			writes: func(next http.RoundTripper) http.RoundTripper { return stampsNewest{next} }},
-		{row: "R33-plans", without: "the key: nobody knows that it is the same", sees: "exactly one plan of a key works", all: true,
+		{row: "R33-plans", without: "the key: nobody knows that it is the same", sees: "exactly one plan of a key works", slow: true, all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper {
 				return changesPlans{next, func(spec map[string]any) { delete(spec, "idempotencyKey") }}
 			}},

@@ -220,7 +220,10 @@ var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and r
 		})
 	}
 	for _, after := range []int{100, 250, 400} {
-		Eventually(ctx, func() int { return len(notes("starts", "")) + len(errs)*after }).
+		Eventually(ctx, func() int {
+			Expect(seen.mostAtOnce()).To(BeNumerically("<=", parallel), "at most so many runs of one plan at once")
+			return len(notes("starts", "")) + len(errs)*after
+		}).
 			WithTimeout(specTime).WithPolling(10*interval).Should(BeNumerically(">=", after), "work goes on")
 		managers.kill()
 		managers.start()

@@ -57,7 +57,7 @@ var _ = row("R18", "the breaker opens exactly at the threshold", func(ctx contex
 	skipped := fail(ctx, s, "beyond", 3)
 	last := countsTo(ctx, s, threshold+len(skipped))
 	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: threshold, SkippedCircuitOpen: 3}))
-	openExactly(seen.upTo(ctx, last), threshold)
+	Expect(openExactly(seen.upTo(ctx, last), threshold)).To(Succeed())
 })
 
 var _ = row("R19", "successes and failures at once: some serial order, and open exactly from the threshold on, at every read", func(ctx context.Context) {
@@ -72,7 +72,7 @@ var _ = row("R19", "successes and failures at once: some serial order, and open 
 				return err
 			}
 			outcome, err := settled(ctx, r)
-			if err != nil {
+			if err := errors.Join(err, openExactly(seen.soFar(), threshold)); err != nil {
 				return err
 			}
 			if outcome == v1alpha1.RunSkipped {
@@ -86,7 +86,7 @@ var _ = row("R19", "successes and failures at once: some serial order, and open 
 	last := countsTo(ctx, s, writers*each)
 	Expect(sum(last.Status.Totals)).To(Equal(writers * each))
 	states := seen.upTo(ctx, last)
-	openExactly(states, threshold)
+	Expect(openExactly(states, threshold)).To(Succeed())
 	inOrder(ctx, s, states, threshold)
 })
 

@@ -27,10 +27,10 @@ const (
 	operations = 1000
 	// seed makes the same operations with the same delays, whatever the order in which they arrive.
 	seed = 20250117
-	// rounds is how often the load is put on few objects, and on many. They take turns, so that a machine that becomes slower is slower for both.
-	rounds = 5
-	few    = 2
-	many   = 24
+	// turns is how often the load is put on few objects, and on many. They take turns, so that a machine that becomes slower is slower for both.
+	turns = 5
+	few   = 2
+	many  = 24
 	// noise is what a median may differ by on a machine that does other things as well.
 	noise = 30 * time.Millisecond
 )
@@ -41,7 +41,7 @@ var _ = row("R12", "a thousand operations with random delays from twenty clients
 	create(ctx, bystander)
 	runs(ctx, bystander, 1)
 	var contended, spread []time.Duration
-	for round := range rounds {
+	for round := range rounds(turns, 3) {
 		for _, names := range []int{few, many} {
 			times := measure(ctx, bystander, func() { load(ctx, uint64(2*round+names), names) })
 			if names == few {
@@ -52,7 +52,7 @@ var _ = row("R12", "a thousand operations with random delays from twenty clients
 		}
 	}
 	fmt.Printf("R12 a bystander's change takes %v while %d clients use %d objects, %v while they use %d (medians of %d)\n",
-		median(contended), clients, few, median(spread), many, rounds)
+		median(contended), clients, few, median(spread), many, len(spread))
 	Expect(median(contended)).To(BeNumerically("<=", median(spread)*11/10+noise), "contention on few objects costs the others: %v, and %v without", contended, spread)
 	processesAreAsTheSpecsSay(ctx)
 	Expect(notes("starts", "bystander")).To(HaveLen(1))
@@ -63,7 +63,7 @@ func load(ctx context.Context, stream uint64, names int) {
 	GinkgoHelper()
 	all(clients, func(i int) error {
 		random := rand.New(rand.NewPCG(seed, stream<<8|uint64(i))) //nolint:gosec // the same each time, as wanted
-		for range operations / clients / rounds / 2 {
+		for range operations / clients / turns / 2 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()

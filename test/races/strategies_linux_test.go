@@ -157,22 +157,29 @@ func (s *states) upTo(ctx context.Context, last *v1alpha1.Strategy) []*v1alpha1.
 		defer s.mu.Unlock()
 		return slices.ContainsFunc(s.seen, func(o *v1alpha1.Strategy) bool { return o.ResourceVersion == last.ResourceVersion })
 	}).Should(BeTrue(), "the watch comes to the end")
+	return s.soFar()
+}
+
+// soFar gives the states that were seen until now.
+func (s *states) soFar() []*v1alpha1.Strategy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)
 }
 
 // openExactly checks that a breaker was open in exactly those states in which there were as many failures as it allows.
-func openExactly(all []*v1alpha1.Strategy, threshold int32) {
-	GinkgoHelper()
+func openExactly(all []*v1alpha1.Strategy, threshold int32) error {
 	for _, o := range all {
 		b := o.Status.Breaker
 		want := v1alpha1.BreakerClosed
 		if b.Failures >= threshold {
 			want = v1alpha1.BreakerOpen
 		}
-		Expect(b.State).To(Equal(want), "open exactly from the threshold on, at every read: %d failures of %d", b.Failures, threshold)
+		if b.State != want {
+			return fmt.Errorf("open exactly from the threshold on, at every read: %s at %d failures of %d", b.State, b.Failures, threshold)
+		}
 	}
+	return nil
 }
 
 // inOrder counts the runs one after the other, in the order in which the states list them, and holds every state against that.

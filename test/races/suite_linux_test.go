@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -43,7 +44,8 @@ var (
 
 	config *rest.Config
 	// k8s is a user's client: it reads and writes without a cache.
-	k8s         client.WithWatch
+	k8s client.WithWatch
+	// environment is the control plane of this run; nil when it was given one.
 	environment *envtest.Environment
 	// programs is where the binaries are; whatever runs from there was started by this suite.
 	programs string
@@ -53,9 +55,7 @@ func TestMain(m *testing.M) {
 	switch name := os.Getenv("RACES_BREAK"); name {
 	case "":
 	case "list":
-		for _, t := range teeth {
-			fmt.Println(t.row, t.without)
-		}
+		listTeeth()
 		return
 	case "build":
 		if err := buildPrograms(os.Getenv(builtVariable)); err != nil {
@@ -103,8 +103,7 @@ var _ = BeforeSuite(func() {
 		Expect(buildPrograms(programs)).To(Succeed())
 	}
 
-	environment = plane.New(filepath.Join("..", ".."))
-	config, err = environment.Start()
+	config, err = controlPlane()
 	Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
 	config.QPS, config.Burst = 2000, 4000
 	k8s, err = client.NewWithWatch(fault.users(config), client.Options{Scheme: manager.Scheme()})
@@ -112,15 +111,40 @@ var _ = BeforeSuite(func() {
 })
 
 var _ = AfterSuite(func() {
-	Expect(environment.Stop()).To(Succeed())
+	if environment != nil {
+		Expect(environment.Stop()).To(Succeed())
+	}
 	if fault == nil {
 		Expect(ours()).To(BeEmpty(), "no process of the suite is left")
 		Expect(zombies()).To(BeEmpty(), "no child is left unreaped")
 	}
 })
 
-// builtVariable names a folder in which the programs are built already: whoever runs row after row builds once.
-const builtVariable = "RACES_PROGRAMS"
+// Whoever runs row after row, each in a process of its own, builds once, and has one control plane for many.
+const (
+	// builtVariable names a folder in which the programs are built already.
+	builtVariable = "RACES_PROGRAMS"
+	// planeVariable names the kubeconfig of a control plane that runs already, and that nobody else uses meanwhile.
+	planeVariable = "RACES_PLANE"
+)
+
+// controlPlane starts a control plane, or takes the one that is there, emptied of what rows before may have left.
+func controlPlane() (*rest.Config, error) {
+	kubeconfig := os.Getenv(planeVariable)
+	if kubeconfig == "" {
+		environment = plane.New(filepath.Join("..", ".."))
+		return environment.Start()
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		return nil, err
+	}
+	return config, disown(plain, "")
+}
 
 // buildPrograms builds what the suite runs.
 func buildPrograms(dir string) error {

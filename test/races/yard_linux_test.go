@@ -194,7 +194,7 @@ func (y *yard) raze() {
 		return len(processes) == 0
 	}
 	Eventually(gone).Should(BeTrue())
-	y.disown()
+	Expect(disown(k8s, y.namespace)).To(Succeed())
 	if y.host != nil {
 		y.languages.Close()
 		_ = y.host.Close()
@@ -206,19 +206,28 @@ func (y *yard) raze() {
 	}
 }
 
-// disown takes the objects of a row that failed away by force, so that no manager of a later row makes them come true.
-func (y *yard) disown() {
+// disown takes all objects of a namespace away by force, or of all if it is empty, so that no manager of a later row makes them come true.
+func disown(c client.Client, namespace string) error {
 	ctx := context.Background()
-	for _, list := range []client.ObjectList{
-		&v1alpha1.DevServerList{}, &v1alpha1.InstanceList{}, &v1alpha1.LanguageServerList{}, &v1alpha1.StrategyRunList{}, &v1alpha1.PlanList{}, &v1alpha1.StrategyList{},
-	} {
-		Expect(k8s.List(ctx, list, client.InNamespace(y.namespace))).To(Succeed())
-		Expect(meta.EachListItem(list, func(item apiruntime.Object) error {
+	for kind := range c.Scheme().KnownTypes(v1alpha1.GroupVersion) {
+		made, err := c.Scheme().New(v1alpha1.GroupVersion.WithKind(kind))
+		list, is := made.(client.ObjectList)
+		if err != nil || !is {
+			continue // no kind of its own
+		}
+		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("list what is left: %s: %w", kind, err)
+		}
+		err = meta.EachListItem(list, func(item apiruntime.Object) error {
 			object := item.(client.Object) // the lists hold nothing else
 			release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-			return errors.Join(client.IgnoreNotFound(k8s.Patch(ctx, object, release)), client.IgnoreNotFound(k8s.Delete(ctx, object)))
-		})).To(Succeed())
+			return errors.Join(client.IgnoreNotFound(c.Patch(ctx, object, release)), client.IgnoreNotFound(c.Delete(ctx, object)))
+		})
+		if err != nil {
+			return fmt.Errorf("take away what is left: %s: %w", kind, err)
+		}
 	}
+	return nil
 }
 
 // cgroups gives the subtrees of cgroups that belong to a state directory.
