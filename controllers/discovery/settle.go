@@ -1,0 +1,188 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// settle says what becomes of each thing, and makes an Instance of those that have none.
+func (r *Reconciler) settle(ctx context.Context, p *pass) error {
+	p.entries = make([]v1alpha1.DiscoveredInstance, len(p.things))
+	holders := make([]*v1alpha1.Instance, len(p.things))
+	var fresh []int
+	for i := range p.things {
+		var settled bool
+		var err error
+		if holders[i], settled, err = r.judge(ctx, p.discovery, &p.things[i], &p.entries[i]); err != nil {
+			return err
+		}
+		if !settled {
+			fresh = append(fresh, i)
+		}
+	}
+	if len(fresh) > 0 {
+		if err := r.confirm(ctx, p.discovery); err != nil {
+			return err
+		}
+	}
+	// Those that are created are asked for together: one after the other, two hundred take a second.
+	group, inside := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	news := make([]bool, len(p.things))
+	for _, i := range fresh {
+		group.Go(func() (err error) {
+			holders[i], news[i], err = r.create(inside, p, &p.things[i], &p.entries[i])
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, holder := range holders {
+		if holder != nil && adopted(holder) {
+			p.adopted++
+		}
+		if news[i] {
+			p.created = append(p.created, p.entries[i].Instance)
+		}
+	}
+	return nil
+}
+
+// atOnce bounds how many Instances are created at the same time.
+const atOnce = 16
+
+// judge says what becomes of a thing that needs no new Instance; settled is false for one that does.
+func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, entry *v1alpha1.DiscoveredInstance) (
+	holder *v1alpha1.Instance, settled bool, err error,
+) {
+	*entry = v1alpha1.DiscoveredInstance{Source: t.source, Name: truncate(t.Name, longestShown), ID: shown(t)}
+	if t.Owned {
+		holder, err = r.owner(ctx, t.Owner)
+		switch {
+		case err != nil:
+		case holder == nil:
+			skip(entry, v1alpha1.ReasonForeignBerth, "It belongs to another Berth, or to an object that has just gone.")
+		case holder.Spec.Adoption == v1alpha1.AdoptionNever || holder.Spec.Adoption == "":
+			skip(entry, v1alpha1.ReasonBerthsOwn, "Berth has started it.")
+			entry.Instance = named(d, client.ObjectKeyFromObject(holder))
+		default:
+			standsFor(d, holder, entry)
+		}
+		return holder, true, err
+	}
+	if holder, err = r.claimant(ctx, t); err != nil || holder != nil {
+		if holder != nil {
+			standsFor(d, holder, entry)
+		}
+		return holder, true, err
+	}
+	if t.Unfit != "" {
+		skip(entry, v1alpha1.ReasonUnfit, "It cannot be adopted: "+t.Unfit+".")
+		return nil, true, nil
+	}
+	return nil, false, nil
+}
+
+// owner gives the Instance with a UID, or nil.
+func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instance, error) {
+	var list v1alpha1.InstanceList
+	if uid == "" {
+		return nil, nil //nolint:nilnil // nobody there is no error
+	}
+	if err := r.Client.List(ctx, &list, client.MatchingFields{process.IndexUID: string(uid)}); err != nil {
+		return nil, fmt.Errorf("look up who owns a session: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil //nolint:nilnil // nobody there is no error
+	}
+	return &list.Items[0], nil
+}
+
+// claimant gives the Instance that a thing belongs to: who wins it, as the Instances themselves decide, else one that a person has made for it.
+// One that a discovery made and that has ended stood for something that is gone.
+func (r *Reconciler) claimant(ctx context.Context, t *thing) (*v1alpha1.Instance, error) {
+	byUID := map[types.UID]*v1alpha1.Instance{}
+	var claims []claim.Claim
+	var idle *v1alpha1.Instance
+	for _, place := range t.places() {
+		var list v1alpha1.InstanceList
+		if err := r.Client.List(ctx, &list, client.MatchingFields{instance.IndexPlace: place}); err != nil {
+			return nil, fmt.Errorf("list the instances that claim %s: %w", place, err)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			switch {
+			case instance.Claims(object):
+				byUID[object.UID] = object
+				claims = append(claims, claim.Of(object, instance.Holds(object)))
+			case object.Labels[v1alpha1.LabelDiscoveredBy] == "" && object.DeletionTimestamp.IsZero() && idle == nil:
+				idle = object
+			}
+		}
+	}
+	if len(claims) > 0 {
+		return byUID[claim.First(claims).UID], nil
+	}
+	return idle, nil
+}
+
+// standsFor says that an Instance stands for the thing.
+func standsFor(d *v1alpha1.InstanceDiscovery, holder *v1alpha1.Instance, entry *v1alpha1.DiscoveredInstance) {
+	entry.Instance = named(d, client.ObjectKeyFromObject(holder))
+	if holder.Namespace == d.Namespace && holder.Labels[v1alpha1.LabelDiscoveredBy] == d.Name {
+		entry.Outcome = v1alpha1.DiscoveryCreated
+		return
+	}
+	entry.Outcome, entry.Reason = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed
+}
+
+func skip(entry *v1alpha1.DiscoveredInstance, reason, message string) {
+	entry.Outcome, entry.Reason, entry.Message = v1alpha1.DiscoverySkipped, reason, truncate(message, longestShown)
+}
+
+// named names an Instance, with its namespace where that is another one.
+func named(d *v1alpha1.InstanceDiscovery, key types.NamespacedName) string {
+	if key.Namespace == d.Namespace {
+		return key.Name
+	}
+	return key.String()
+}
+
+// shown is the id that people know.
+func shown(t *thing) string {
+	if t.kind == v1alpha1.RuntimeDocker && len(t.ID) > shortID {
+		return t.ID[:shortID]
+	}
+	return t.ID
+}
+
+// longestShown is the longest text of an entry in status, in bytes.
+const longestShown = 256
+
+// truncate cuts a text at a whole character.
+func truncate(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	cut := 0
+	for at := range text {
+		if at > most-len("…") {
+			break
+		}
+		cut = at
+	}
+	return text[:cut] + "…"
+}
