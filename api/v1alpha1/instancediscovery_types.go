@@ -217,11 +217,11 @@ type DiscoveryTotals struct {
 type DiscoveryOutcome string
 
 const (
-	// DiscoveryCreated: its Instance was made by this discovery.
+	// DiscoveryCreated says that its Instance was made by this discovery.
 	DiscoveryCreated DiscoveryOutcome = "Created"
-	// DiscoveryKnown: another Instance stands for it.
+	// DiscoveryKnown says that another Instance stands for it.
 	DiscoveryKnown DiscoveryOutcome = "Known"
-	// DiscoverySkipped: no Instance is made for it.
+	// DiscoverySkipped says that no Instance is made for it.
 	DiscoverySkipped DiscoveryOutcome = "Skipped"
 )
 

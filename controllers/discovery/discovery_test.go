@@ -49,7 +49,7 @@ func TestAPassMakesWhatIsMissingAndASecondOneWritesNothing(t *testing.T) {
 	writes := w.writes.Load()
 	for range 3 {
 		w.clock.SetTime(w.clock.Now().Add(time.Hour))
-		now = w.pass(d)
+		w.pass(d)
 	}
 	w.Reconciler = w.manager()
 	now = w.pass(d)

@@ -6,6 +6,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,11 +51,21 @@ func (r *Reconciler) settle(ctx context.Context, p *pass) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	for _, entry := range p.before() {
+		if entry.Instance == "" {
+			continue
+		}
+		holder, err := r.namedIn(ctx, p.discovery, entry.Instance)
+		if err != nil {
+			return err
+		}
+		holders = append(holders, holder)
+	}
 	for i, holder := range holders {
 		if holder != nil && adopted(holder) {
 			p.adopted++
 		}
-		if news[i] {
+		if i < len(news) && news[i] {
 			p.created = append(p.created, p.entries[i].Instance)
 		}
 	}
@@ -159,6 +170,19 @@ func named(d *v1alpha1.InstanceDiscovery, key types.NamespacedName) string {
 		return key.Name
 	}
 	return key.String()
+}
+
+// namedIn gives the Instance that is named so, an empty one if it is gone.
+func (r *Reconciler) namedIn(ctx context.Context, d *v1alpha1.InstanceDiscovery, name string) (*v1alpha1.Instance, error) {
+	key := types.NamespacedName{Namespace: d.Namespace, Name: name}
+	if namespace, rest, elsewhere := strings.Cut(name, "/"); elsewhere {
+		key = types.NamespacedName{Namespace: namespace, Name: rest}
+	}
+	object := &v1alpha1.Instance{}
+	if err := r.Client.Get(ctx, key, object); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read Instance %s, which was found before: %w", name, err)
+	}
+	return object, nil
 }
 
 // shown is the id that people know.

@@ -60,7 +60,7 @@ func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
 		for _, source := range p.discovery.Spec.Sources {
 			from := p.entries
 			if p.trouble.sources[source.Name] {
-				from = status.Found
+				from = p.before()
 			}
 			for _, entry := range from {
 				if entry.Source == source.Name {
@@ -69,11 +69,7 @@ func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
 			}
 		}
 	}
-	found := int32(len(all)) //nolint:gosec // as many as a machine can hold
-	if len(p.trouble.sources) > 0 {
-		p.adopted = min(status.Totals.Adopted, found)
-	}
-	status.Totals = v1alpha1.DiscoveryTotals{Found: found, Adopted: p.adopted}
+	status.Totals = v1alpha1.DiscoveryTotals{Found: int32(len(all)), Adopted: p.adopted} //nolint:gosec // as many as a machine can hold
 	for i := range all {
 		switch all[i].Outcome {
 		case v1alpha1.DiscoveryCreated:
@@ -88,6 +84,17 @@ func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
 	if len(status.Found) == 0 {
 		status.Found = nil
 	}
+}
+
+// before gives what the sources said last that could not be looked through now.
+func (p *pass) before() []v1alpha1.DiscoveredInstance {
+	var kept []v1alpha1.DiscoveredInstance
+	for _, entry := range p.discovery.Status.Found {
+		if p.trouble.sources[entry.Source] {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
 }
 
 // conclude says how the discovery is: exactly one of Ready, Reconciling and Stalled is True.

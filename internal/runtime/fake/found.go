@@ -42,9 +42,17 @@ func (s *Sessions) FindContainers(context.Context) ([]runtime.Found, error) {
 	return s.find(containers)
 }
 
+// Searches says how often sessions or containers were looked for.
+func (s *Sessions) Searches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.searched
+}
+
 func (s *Sessions) find(where string) ([]runtime.Found, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.searched++
 	if s.away != nil {
 		return nil, s.away
 	}

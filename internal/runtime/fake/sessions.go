@@ -24,6 +24,8 @@ type Sessions struct {
 	typed   map[types.UID][]byte
 	offered map[string][]runtime.Found
 	away    error
+	// searched counts the looks for what is there.
+	searched int
 }
 
 var (
