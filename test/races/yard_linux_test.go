@@ -167,7 +167,7 @@ func (y *yard) reap() {
 // empty deletes all objects and waits until nothing of them is left.
 func (y *yard) empty(ctx context.Context) {
 	GinkgoHelper()
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
+	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
 	}
 	Eventually(ctx, func(g Gomega) {
@@ -210,7 +210,7 @@ func (y *yard) raze() {
 func (y *yard) disown() {
 	ctx := context.Background()
 	for _, list := range []client.ObjectList{
-		&v1alpha1.DevServerList{}, &v1alpha1.InstanceList{}, &v1alpha1.LanguageServerList{}, &v1alpha1.StrategyRunList{}, &v1alpha1.PlanList{}, &v1alpha1.StrategyList{},
+		&v1alpha1.InstanceDiscoveryList{}, &v1alpha1.DevServerList{}, &v1alpha1.InstanceList{}, &v1alpha1.LanguageServerList{}, &v1alpha1.StrategyRunList{}, &v1alpha1.PlanList{}, &v1alpha1.StrategyList{},
 	} {
 		Expect(k8s.List(ctx, list, client.InNamespace(y.namespace))).To(Succeed())
 		Expect(meta.EachListItem(list, func(item apiruntime.Object) error {
