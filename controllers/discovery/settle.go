@@ -33,12 +33,29 @@ func (r *Reconciler) settle(ctx context.Context, p *pass) error {
 			fresh = append(fresh, i)
 		}
 	}
-	if len(fresh) > 0 {
-		if err := r.confirm(ctx, p.discovery); err != nil {
-			return err
+	if err := r.createAll(ctx, p, fresh, holders); err != nil {
+		return err
+	}
+	kept, err := r.keptHolders(ctx, p)
+	if err != nil {
+		return err
+	}
+	for _, holder := range append(holders, kept...) {
+		if holder != nil && adopted(holder) {
+			p.adopted++
 		}
 	}
-	// Those that are created are asked for together: one after the other, two hundred take a second.
+	return nil
+}
+
+// createAll makes Instances of the things at these places. They are asked for together: one after the other, two hundred take seconds.
+func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holders []*v1alpha1.Instance) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := r.confirm(ctx, p.discovery); err != nil {
+		return err
+	}
 	group, inside := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
 	news := make([]bool, len(p.things))
@@ -51,25 +68,28 @@ func (r *Reconciler) settle(ctx context.Context, p *pass) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	for i, is := range news {
+		if is {
+			p.created = append(p.created, p.entries[i].Instance)
+		}
+	}
+	return nil
+}
+
+// keptHolders gives the Instances that stood for what the sources said last that could not be looked through now.
+func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Instance, error) {
+	var kept []*v1alpha1.Instance
 	for _, entry := range p.before() {
 		if entry.Instance == "" {
 			continue
 		}
 		holder, err := r.namedIn(ctx, p.discovery, entry.Instance)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		holders = append(holders, holder)
+		kept = append(kept, holder)
 	}
-	for i, holder := range holders {
-		if holder != nil && adopted(holder) {
-			p.adopted++
-		}
-		if i < len(news) && news[i] {
-			p.created = append(p.created, p.entries[i].Instance)
-		}
-	}
-	return nil
+	return kept, nil
 }
 
 // atOnce bounds how many Instances are created at the same time.
