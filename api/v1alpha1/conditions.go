@@ -190,6 +190,22 @@ const (
 	ReasonInvalidSession = "InvalidSession"
 	// ReasonAdopted: what runs was there before and was taken over.
 	ReasonAdopted = "Adopted"
+	// ReasonDiscovered: all sources were looked through.
+	ReasonDiscovered = "Discovered"
+	// ReasonInvalidPattern: what a source looks for is no regular expression; the message names the source.
+	ReasonInvalidPattern = "InvalidPattern"
+	// ReasonAlreadyClaimed: what was found is another Instance's; the message names it.
+	ReasonAlreadyClaimed = "AlreadyClaimed"
+	// ReasonBerthsOwn: what was found was started by Berth itself.
+	ReasonBerthsOwn = "BerthsOwn"
+	// ReasonForeignBerth: what was found belongs to another Berth, or to an object that is gone.
+	ReasonForeignBerth = "ForeignBerth"
+	// ReasonEnded: the Instance of what was found has ended, and is in the way of a new one.
+	ReasonEnded = "Ended"
+	// ReasonUnfit: what was found cannot be adopted; the message says why.
+	ReasonUnfit = "Unfit"
+	// ReasonRefused: the API server does not let an Instance be made of it; the message says why.
+	ReasonRefused = "Refused"
 	// ReasonNotAdopted: what runs was started by Berth, or nothing runs.
 	ReasonNotAdopted = "NotAdopted"
 	// ReasonNoConflict: nothing else claims what this object needs.

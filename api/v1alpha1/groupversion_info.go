@@ -29,6 +29,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&Action{}, &ActionList{},
 		&DevServer{}, &DevServerList{},
 		&Instance{}, &InstanceList{},
+		&InstanceDiscovery{}, &InstanceDiscoveryList{},
 		&LanguageServer{}, &LanguageServerList{},
 		&Plan{}, &PlanList{},
 		&Strategy{}, &StrategyList{},

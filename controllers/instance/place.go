@@ -26,11 +26,10 @@ func typeOf(instance *v1alpha1.Instance) v1alpha1.RuntimeType {
 func place(instance *v1alpha1.Instance) string {
 	switch typeOf(instance) {
 	case v1alpha1.RuntimeTmux:
-		socket, session := sessionOf(instance)
-		return "tmux " + socket + " " + session
+		return SessionPlace(sessionOf(instance))
 	case v1alpha1.RuntimeDocker:
 		if docker := instance.Spec.Runtime.Docker; docker != nil && docker.Container != "" {
-			return "docker " + docker.Container
+			return ContainerPlace(docker.Container)
 		}
 	}
 	return ""

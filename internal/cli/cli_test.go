@@ -35,7 +35,7 @@ func TestCommands(t *testing.T) {
 		"status of nothing":        {args: "status -n empty", err: []string{"nothing is declared in namespace empty"}},
 		"status, not there":        {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
 		"status, a name and -A":    {args: "status -A devserver/web", code: 1, err: []string{"leave out -A"}},
-		"status, no such kind":     {args: "status pods", code: 1, err: []string{"use devserver, instance, languageserver, strategyrun, strategy or plan"}},
+		"status, no such kind":     {args: "status pods", code: 1, err: []string{"use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery"}},
 		"restart":                  {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
 		"restart, with the group":  {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
 		"restart, several":         {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},

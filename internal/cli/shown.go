@@ -52,14 +52,14 @@ var planKind = &kind{
 }
 
 // shownKinds are all that berth status shows.
-func shownKinds() []*kind { return append(slices.Clone(kinds), strategyKind, planKind) }
+func shownKinds() []*kind { return append(slices.Clone(kinds), strategyKind, planKind, discoveryKind) }
 
 // findShown is findKind for commands that only show.
 func findShown(word string) (*kind, error) {
 	if kind := kindNamed(shownKinds(), word); kind != nil {
 		return kind, nil
 	}
-	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver, strategyrun, strategy or plan", word)
+	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery", word)
 }
 
 // totals says what became of the runs of a strategy.

@@ -30,6 +30,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/devserver"
+	"github.com/berth-dev/berth/controllers/discovery"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/languageserver"
 	"github.com/berth-dev/berth/controllers/plan"
@@ -96,7 +97,7 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 	plan.Setup,
 }
 
-// setupInstances registers the controller of the kind that chooses among backends, and gives that of everybody else.
+// setupInstances registers the controllers of the kinds that choose among backends, and gives the backend of everybody else.
 func setupInstances(mgr ctrl.Manager, deps process.Dependencies) (runtime.Runtime, error) {
 	if telling, tells := deps.Runtime.(interface{ OnChange(func(types.UID)) }); tells {
 		waker := newWaker(deps.Dispatcher)
@@ -105,8 +106,10 @@ func setupInstances(mgr ctrl.Manager, deps process.Dependencies) (runtime.Runtim
 		}
 		telling.OnChange(waker.tell)
 	}
-	if err := instance.Setup(mgr, deps); err != nil {
-		return nil, err
+	for _, setup := range []func(ctrl.Manager, process.Dependencies) error{instance.Setup, discovery.Setup} {
+		if err := setup(mgr, deps); err != nil {
+			return nil, err
+		}
 	}
 	if backends, has := deps.Runtime.(instance.Backends); has {
 		return backends.For(""), nil

@@ -216,6 +216,36 @@ type Releaser interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
+// Found is a session or container that is there, whoever has made it.
+type Found struct {
+	// ID is the backend's own name of it, which is not used again: such as $3, or a container's id. Name is that of people.
+	ID, Name string
+	// Created is when it was made, to the second.
+	Created time.Time
+	// Command is the program in its foreground, or the command that it was started with; it may be shortened.
+	Command string
+	// Image and Labels are those of a container.
+	Image  string
+	Labels map[string]string
+	// Owned says that a Berth has started or adopted it; Owner is for which object, and empty when that is another Berth.
+	Owned bool
+	Owner types.UID
+	// Unfit says why it cannot be adopted, for people; empty when it can.
+	Unfit string
+}
+
+// SessionFinder is implemented by backends that can tell which sessions there are.
+type SessionFinder interface {
+	// FindSessions gives the sessions of the server on a socket, none when nobody serves it. It changes nothing.
+	FindSessions(ctx context.Context, socket string) ([]Found, error)
+}
+
+// ContainerFinder is implemented by backends that can tell which containers there are.
+type ContainerFinder interface {
+	// FindContainers gives the containers that run. It changes nothing.
+	FindContainers(ctx context.Context) ([]Found, error)
+}
+
 // Checker is implemented by backends that can say beforehand that a start would be refused.
 type Checker interface {
 	// Check gives the *StartError that Start would, nil when it would start, or an error when that can't be told. It changes nothing.

@@ -23,7 +23,7 @@ type refusal struct {
 var (
 	every = []string{kindInstance, kindDevServer, kindLanguageServer}
 	// work are the kinds that are no processes; all is everything there is.
-	work               = []string{kindAction, kindPlan, kindStrategy, kindStrategyRun}
+	work               = []string{kindAction, kindDiscovery, kindPlan, kindStrategy, kindStrategyRun}
 	all                = slices.Concat(every, work)
 	programs           = append(slices.Clone(every), kindStrategy)
 	servers            = []string{kindDevServer, kindLanguageServer, kindStrategy}

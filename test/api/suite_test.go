@@ -25,6 +25,7 @@ const (
 	kindDevServer      = "DevServer"
 	kindLanguageServer = "LanguageServer"
 	kindAction         = "Action"
+	kindDiscovery      = "InstanceDiscovery"
 	kindPlan           = "Plan"
 	kindStrategy       = "Strategy"
 	kindStrategyRun    = "StrategyRun"
@@ -76,6 +77,7 @@ var smallestOf = map[string]string{
 // wholeOf is the least that makes a valid object of a kind that is no process.
 var wholeOf = map[string]string{
 	kindAction:      `{metadata: {namespace: default}, spec: {strategize: {strategies: [lint]}}}`,
+	kindDiscovery:   `{metadata: {namespace: default}, spec: {sources: [{name: all, type: Tmux}]}}`,
 	kindPlan:        `{metadata: {namespace: default}, spec: {actionRef: {name: release}}}`,
 	kindStrategy:    `{metadata: {namespace: default}, spec: {process: {command: [sleep, infinity]}}}`,
 	kindStrategyRun: `{metadata: {namespace: default}, spec: {strategyRef: {name: lint}}}`,

@@ -106,7 +106,7 @@ func isGone(ctx context.Context, object process.Object) {
 
 // cleanUp deletes what a spec has left, whatever its processes do.
 func cleanUp(ctx context.Context, namespace string) {
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
+	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
 	}
 	Eventually(func(g Gomega) {

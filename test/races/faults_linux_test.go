@@ -24,6 +24,8 @@ type tooth struct {
 	speaks func(tongues) tongues
 	writes func(http.RoundTripper) http.RoundTripper
 	all    bool
+	// terminals stands between the manager and tmux.
+	terminals func(*den) runtime.Runtime
 
 	// What no wrapper can do is done by the row itself.
 	forgets bool // every manager gets a state directory of its own

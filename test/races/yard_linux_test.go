@@ -167,7 +167,7 @@ func (y *yard) reap() {
 // empty deletes all objects and waits until nothing of them is left.
 func (y *yard) empty(ctx context.Context) {
 	GinkgoHelper()
-	for _, object := range []client.Object{&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
+	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
 	}
 	Eventually(ctx, func(g Gomega) {

@@ -8,9 +8,33 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
+
+var _ runtime.ContainerFinder = (*Runtime)(nil)
+
+// FindContainers implements runtime.ContainerFinder: of what does not run there is nothing to take over.
+func (r *Runtime) FindContainers(ctx context.Context) ([]runtime.Found, error) {
+	all, err := r.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []runtime.Found
+	for _, c := range all {
+		if c.State != string(container.StateRunning) && c.State != string(container.StatePaused) {
+			continue
+		}
+		found = append(found, runtime.Found{
+			ID: c.ID, Name: c.Name, Created: c.Created, Command: c.Command, Image: c.Image, Labels: c.Labels,
+			Owned: c.Owner != "" || c.Labels[LabelUID] != "", Owner: c.Owner,
+		})
+	}
+	return found, nil
+}
 
 // Container is a container of the engine, ours or not.
 type Container struct {

@@ -4,6 +4,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -17,21 +18,27 @@ import (
 type Sessions struct {
 	*Runtime
 
-	mu     sync.Mutex
-	there  map[string]bool
-	marked map[types.UID]string
-	typed  map[types.UID][]byte
+	mu      sync.Mutex
+	there   map[string]bool
+	marked  map[types.UID]string
+	typed   map[types.UID][]byte
+	offered map[string][]runtime.Found
+	away    error
+	// searched counts the looks for what is there.
+	searched int
 }
 
 var (
-	_ runtime.Runtime  = (*Sessions)(nil)
-	_ runtime.Releaser = (*Sessions)(nil)
-	_ runtime.Keyboard = (*Sessions)(nil)
+	_ runtime.Runtime         = (*Sessions)(nil)
+	_ runtime.Releaser        = (*Sessions)(nil)
+	_ runtime.Keyboard        = (*Sessions)(nil)
+	_ runtime.SessionFinder   = (*Sessions)(nil)
+	_ runtime.ContainerFinder = (*Sessions)(nil)
 )
 
 // WithSessions gives the runtime sessions.
 func WithSessions(r *Runtime) *Sessions {
-	return &Sessions{Runtime: r, there: map[string]bool{}, marked: map[types.UID]string{}, typed: map[types.UID][]byte{}}
+	return &Sessions{Runtime: r, there: map[string]bool{}, marked: map[types.UID]string{}, typed: map[types.UID][]byte{}, offered: map[string][]runtime.Found{}}
 }
 
 // Found makes a session be there that nobody of ours started.
@@ -43,7 +50,7 @@ func (s *Sessions) Found(session string) {
 
 // Start takes over the session that the process names when it is there already.
 func (s *Sessions) Start(ctx context.Context, p runtime.Process) error {
-	var config struct{ Session string }
+	var config struct{ Session, Container string }
 	if err := json.Unmarshal(p.Config, &config); err != nil {
 		return err
 	}
@@ -52,9 +59,9 @@ func (s *Sessions) Start(ctx context.Context, p runtime.Process) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.there[config.Session] {
-		delete(s.there, config.Session)
-		s.marked[p.UID] = config.Session
+	if place := cmp.Or(config.Session, config.Container); s.there[place] {
+		delete(s.there, place)
+		s.marked[p.UID] = place
 	}
 	return nil
 }

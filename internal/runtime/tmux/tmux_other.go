@@ -48,6 +48,11 @@ func (r *Runtime) Check(context.Context, runtime.Process) error { return errSyst
 // Sessions says what this system lacks.
 func (r *Runtime) Sessions(context.Context, string) ([]Session, error) { return nil, errSystem }
 
+// FindSessions says what this system lacks.
+func (r *Runtime) FindSessions(context.Context, string) ([]runtime.Found, error) {
+	return nil, errSystem
+}
+
 // Release says what this system lacks.
 func (r *Runtime) Release(context.Context, types.UID) error { return errSystem }
 

@@ -1,0 +1,149 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/instance"
+)
+
+// create makes the Instance of a thing. That the name is there already is no error: somebody else has found the same, or a person wants the name.
+func (r *Reconciler) create(ctx context.Context, p *pass, t *thing, entry *v1alpha1.DiscoveredInstance) (holder *v1alpha1.Instance, created bool, err error) {
+	object := wanted(p.discovery, t)
+	key := client.ObjectKeyFromObject(object)
+	if other, mine := r.promises.make(t.places()[0], key, p.now); !mine {
+		entry.Outcome, entry.Reason, entry.Instance = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed, named(p.discovery, other)
+		return nil, false, nil
+	}
+	err = r.Client.Create(ctx, object)
+	switch {
+	case err == nil:
+		standsFor(p.discovery, object, entry)
+		return object, true, nil
+	case apierrors.IsAlreadyExists(err):
+		holder, err = r.there(ctx, p.discovery, t, key, entry)
+		return holder, false, err
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+		r.promises.drop(t.places()[0], key)
+		skip(entry, v1alpha1.ReasonRefused, "The API server refuses its Instance: "+err.Error())
+		return nil, false, nil
+	}
+	return nil, false, fmt.Errorf("create Instance %s of %s: %w", key.Name, t.Name, err)
+}
+
+// there looks, past the cache, at the object that has the name.
+func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, key types.NamespacedName, entry *v1alpha1.DiscoveredInstance) (
+	*v1alpha1.Instance, error,
+) {
+	object := &v1alpha1.Instance{}
+	if err := r.Reader.Get(ctx, key, object); err != nil {
+		return nil, staleOr(err, "read Instance "+key.Name+", which is there already")
+	}
+	entry.Instance = named(d, key)
+	switch same := instance.Place(object) == t.places()[0]; {
+	case same && instance.Claims(object):
+		standsFor(d, object, entry)
+		return object, nil
+	case same:
+		skip(entry, v1alpha1.ReasonEnded, "Its Instance has ended or is stopped: delete it and it is found anew, or run berth restart inst/"+key.Name+".")
+	default:
+		skip(entry, v1alpha1.ReasonNameTaken, "An Instance of something else has the name that it would get; delete or rename that.")
+	}
+	return nil, nil //nolint:nilnil // nobody stands for it, and the entry says why
+}
+
+// wanted is the Instance of a thing. Nothing is ever started for it, and nothing ended with it.
+func wanted(d *v1alpha1.InstanceDiscovery, t *thing) *v1alpha1.Instance {
+	template := &d.Spec.Template
+	labels := texts(template.Labels)
+	labels[v1alpha1.LabelDiscoveredBy] = d.Name
+	if template.Session != "" {
+		labels[v1alpha1.LabelSession] = template.Session
+	}
+	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: d.Namespace, Name: objectName(t), Labels: labels, Annotations: texts(template.Annotations),
+		// The controller of Instances would add it in a write of its own.
+		Finalizers: []string{v1alpha1.FinalizerProcess},
+	}}
+	spec := &object.Spec
+	spec.DisplayName = truncate(t.Name, longestShown)
+	spec.Session = template.Session
+	spec.Adoption, spec.DeletionPolicy = v1alpha1.AdoptionRequired, v1alpha1.DeletionOrphan
+	spec.RestartPolicy = v1alpha1.RestartNever
+	spec.TTLSecondsAfterStopped = ptr.To(ptr.Deref(template.TTLSecondsAfterStopped, defaultTTL))
+	spec.Process.Command = []string{"unknown"}
+	if name := program(&t.Found); name != "" {
+		spec.Process.Command[0] = strings.ReplaceAll(truncate(name, longestShown), "$(", "$$(")
+	}
+	spec.Runtime = &v1alpha1.InstanceRuntime{Type: t.kind}
+	if t.kind == v1alpha1.RuntimeTmux {
+		spec.Runtime.Tmux = &v1alpha1.TmuxRuntime{Session: t.Name, Socket: t.socket}
+	} else {
+		spec.Runtime.Docker = &v1alpha1.DockerRuntime{Container: t.ID}
+	}
+	return object
+}
+
+func texts(of map[string]v1alpha1.LabelText) map[string]string {
+	all := make(map[string]string, len(of)+2)
+	for name, value := range of {
+		all[name] = string(value)
+	}
+	return all
+}
+
+// promiseTime is how long a thing stays promised to an Instance that cannot be read yet. A cache takes milliseconds.
+const promiseTime = 10 * time.Second
+
+// promises keep two discoveries of different namespaces from making an Instance each before either can be read. They only save objects: without
+// them the younger Instance would have Conflict.
+type promises struct {
+	mu   sync.Mutex
+	made map[string]promise
+}
+
+type promise struct {
+	key   types.NamespacedName
+	until time.Time
+}
+
+// make promises a place to an Instance, unless it is promised to another one, which it gives then.
+func (p *promises) make(place string, key types.NamespacedName, now time.Time) (holder types.NamespacedName, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.made == nil {
+		p.made = map[string]promise{}
+	}
+	for other, given := range p.made {
+		if !now.Before(given.until) {
+			delete(p.made, other)
+		}
+	}
+	if given, promised := p.made[place]; promised && given.key != key {
+		return given.key, false
+	}
+	p.made[place] = promise{key: key, until: now.Add(promiseTime)}
+	return key, true
+}
+
+// drop takes a promise back.
+func (p *promises) drop(place string, key types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.made[place].key == key {
+		delete(p.made, place)
+	}
+}

@@ -1,0 +1,215 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func TestAPassMakesWhatIsMissingAndASecondOneWritesNothing(t *testing.T) {
+	d := discovery("default", "agents")
+	d.Spec.Template = v1alpha1.DiscoveryTemplate{Labels: map[string]v1alpha1.LabelText{"team": "web"}, Session: "pr-1"}
+	w := newWorld(t, d)
+	w.sessions.OfferSessions("default", session("Foo_Bar"), session("foo-bar"))
+	w.sessions.OfferContainers(runtime.Found{ID: strings.Repeat("ab", 32), Name: "foo-bar", Command: "codex run", Created: begin})
+
+	now := w.pass(d)
+	w.Expect(are(now)).To(Equal("Ready Discovered"))
+	w.Expect(now.Status.Totals).To(Equal(v1alpha1.DiscoveryTotals{Found: 3, Created: 3}))
+	w.Expect(now.Status.LastDiscoveryTime.Time).To(BeTemporally("==", begin))
+	w.Expect(w.events).To(ConsistOf(ContainSubstring("Normal Discovered Made 3 of what was found an Instance: foo-bar-")))
+	made := map[string]v1alpha1.Instance{}
+	for _, object := range w.instances() {
+		made[string(object.Spec.Runtime.Type)+" "+object.Spec.DisplayName] = object
+	}
+	w.Expect(made).To(HaveLen(3), "a session and a container of one name are two")
+	one := made["Tmux Foo_Bar"]
+	w.Expect(one.Labels).To(Equal(map[string]string{"team": "web", v1alpha1.LabelDiscoveredBy: "agents", v1alpha1.LabelSession: "pr-1"}))
+	w.Expect(one.OwnerReferences).To(BeEmpty(), "the end of the discovery is not theirs")
+	w.Expect(one.Spec.Adoption).To(Equal(v1alpha1.AdoptionRequired))
+	w.Expect(one.Spec.DeletionPolicy).To(Equal(v1alpha1.DeletionOrphan))
+	w.Expect(one.Spec.RestartPolicy).To(Equal(v1alpha1.RestartNever))
+	w.Expect(one.Spec.Process.Command).To(Equal([]string{"claude"}))
+	w.Expect(one.Spec.Runtime.Tmux).To(Equal(&v1alpha1.TmuxRuntime{Session: "Foo_Bar", Socket: "default"}))
+	w.Expect(made["Docker foo-bar"].Spec.Runtime.Docker.Container).To(Equal(strings.Repeat("ab", 32)))
+
+	writes := w.writes.Load()
+	for range 3 {
+		w.clock.SetTime(w.clock.Now().Add(time.Hour))
+		w.pass(d)
+	}
+	w.Reconciler = w.manager()
+	now = w.pass(d)
+	w.Expect(w.writes.Load()).To(Equal(writes), "the same is found, so nothing is written")
+	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(3))
+	w.Expect(w.events).To(HaveLen(1))
+}
+
+func TestARefreshIsCarriedOut(t *testing.T) {
+	d := discovery("default", "agents")
+	w := newWorld(t, d)
+	d = w.pass(d)
+	d.Spec.RefreshToken = "now"
+	w.Expect(w.api.Update(w.ctx, d)).To(Succeed())
+	w.clock.SetTime(begin.Add(time.Second))
+	d = w.pass(d)
+	w.Expect(d.Status.ObservedRefreshToken).To(Equal("now"))
+	w.Expect(d.Status.LastDiscoveryTime.Time).To(BeTemporally("==", begin.Add(time.Second)))
+}
+
+// one makes an Instance that names a session of the default server.
+func one(namespace, name, sessionName string, change func(*v1alpha1.Instance)) *v1alpha1.Instance {
+	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(begin)}}
+	object.Spec.Adoption = v1alpha1.AdoptionIfExists
+	object.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: sessionName, Socket: "default"}}
+	if change != nil {
+		change(object)
+	}
+	return object
+}
+
+func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
+	owned := func(name string, owner types.UID) runtime.Found {
+		found := session(name)
+		found.Owned, found.Owner = true, owner
+		return found
+	}
+	unfit := session("unfit")
+	unfit.Unfit = "no program runs in it"
+	boxed := one("default", "boxed", "", func(i *v1alpha1.Instance) {
+		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Container: "box"}}
+	})
+	for name, test := range map[string]struct {
+		there     []client.Object
+		session   runtime.Found
+		container bool
+		want      v1alpha1.DiscoveredInstance
+	}{
+		"claimed here": {
+			[]client.Object{one("default", "mine", "work", nil)}, session("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
+		},
+		"claimed in another namespace": {
+			[]client.Object{one("other", "mine", "work", nil)}, session("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "other/mine"},
+		},
+		"claimed by two, of whom the older has it": {
+			[]client.Object{
+				one("default", "young", "work", func(i *v1alpha1.Instance) { i.CreationTimestamp = metav1.NewTime(begin.Add(time.Minute)) }),
+				one("default", "old", "work", nil),
+			},
+			session("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "old"},
+		},
+		"of a person who has stopped it": {
+			[]client.Object{one("default", "mine", "work", func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })}, session("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
+		},
+		"a container that is claimed by its name": {
+			[]client.Object{boxed}, runtime.Found{ID: strings.Repeat("cd", 32), Name: "box", Created: begin}, true,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "boxed"},
+		},
+		"started by Berth": {
+			[]client.Object{one("default", "mine", "x", func(i *v1alpha1.Instance) { i.Spec.Adoption = v1alpha1.AdoptionNever })}, owned("work", "mine"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Instance: "mine", Message: "Berth has started it."},
+		},
+		"adopted, and called otherwise since": {
+			[]client.Object{one("default", "mine", "before", nil)}, owned("after", "mine"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
+		},
+		"of another Berth": {
+			nil, owned("work", ""), false,
+			v1alpha1.DiscoveredInstance{
+				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonForeignBerth,
+				Message: "It belongs to another Berth, or to an object that has just gone.",
+			},
+		},
+		"unfit": {
+			nil, unfit, false,
+			v1alpha1.DiscoveredInstance{
+				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonUnfit, Message: "It cannot be adopted: no program runs in it.",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := discovery("default", "agents")
+			w := newWorld(t, append(test.there, d)...)
+			test.want.Source, test.want.Name, test.want.ID = "tmux", test.session.Name, test.session.ID
+			if test.container {
+				w.sessions.OfferContainers(test.session)
+				test.want.Source, test.want.ID = "docker", test.session.ID[:shortID]
+			} else {
+				w.sessions.OfferSessions("default", test.session)
+			}
+			versions := map[string]string{}
+			for _, object := range w.instances() {
+				versions[object.Name] = object.ResourceVersion
+			}
+			now := w.pass(d)
+			w.Expect(now.Status.Found).To(Equal([]v1alpha1.DiscoveredInstance{test.want}))
+			w.Expect(w.instances()).To(HaveLen(len(test.there)))
+			for _, object := range w.instances() {
+				w.Expect(object.ResourceVersion).To(Equal(versions[object.Name]), "what is there is not touched")
+			}
+		})
+	}
+}
+
+func TestANameThatIsTakenIsLeftAlone(t *testing.T) {
+	name := objectName(&thing{kind: v1alpha1.RuntimeTmux, socket: "default", Found: session("work")})
+	for what, test := range map[string]struct {
+		object *v1alpha1.Instance
+		reason string
+	}{
+		"by something else": {one("default", name, "something else", nil), v1alpha1.ReasonNameTaken},
+		"by one that has ended": {
+			one("default", name, "work", func(i *v1alpha1.Instance) {
+				i.Labels = map[string]string{v1alpha1.LabelDiscoveredBy: "agents"}
+				i.Spec.State = v1alpha1.StateStopped
+			}), v1alpha1.ReasonEnded,
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := discovery("default", "agents")
+			w := newWorld(t, d, test.object)
+			w.sessions.OfferSessions("default", session("work"))
+			for range 2 {
+				now := w.pass(d)
+				w.Expect(now.Status.Found).To(HaveLen(1))
+				w.Expect(now.Status.Found[0].Outcome).To(Equal(v1alpha1.DiscoverySkipped))
+				w.Expect(now.Status.Found[0].Reason).To(Equal(test.reason))
+				w.Expect(now.Status.Found[0].Instance).To(Equal(name))
+			}
+			w.Expect(w.instances()).To(HaveLen(1))
+		})
+	}
+}
+
+func TestDiscoveriesOfTwoNamespacesMakeOneEach(t *testing.T) {
+	a, b := discovery("a", "agents"), discovery("b", "agents")
+	w := newWorld(t, a, b)
+	// What was just created cannot be read yet.
+	blind := interceptor.NewClient(w.api, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil }})
+	w.Client = blind
+	w.sessions.OfferSessions("default", session("work"))
+	w.Expect(w.pass(a).Status.Totals.Created).To(BeEquivalentTo(1))
+	now := w.pass(b)
+	w.Expect(now.Status.Found).To(HaveLen(1))
+	w.Expect(now.Status.Found[0].Outcome).To(Equal(v1alpha1.DiscoveryKnown))
+	w.Expect(now.Status.Found[0].Instance).To(HavePrefix("a/work-"))
+	w.Expect(w.instances()).To(HaveLen(1))
+	w.Expect(w.pass(a).Status.Totals.Created).To(BeEquivalentTo(1), "it is still its own")
+}

@@ -1,0 +1,174 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// lookTimeout bounds how long tmux servers and the engine may take to answer, all together. They take milliseconds.
+const lookTimeout = 10 * time.Second
+
+// thing is a session or container that a source means.
+type thing struct {
+	runtime.Found
+	source string
+	kind   v1alpha1.RuntimeType
+	socket string // of a session
+}
+
+// places are the names by which an Instance may claim it; the first is the one that is used for a new Instance.
+func (t *thing) places() []string {
+	if t.kind == v1alpha1.RuntimeTmux {
+		return []string{instance.SessionPlace(t.socket, t.Name)}
+	}
+	places := []string{instance.ContainerPlace(t.ID)}
+	if len(t.ID) > shortID {
+		places = append(places, instance.ContainerPlace(t.ID[:shortID]))
+	}
+	return append(places, instance.ContainerPlace(t.Name))
+}
+
+// shortID is how much of a container's id docker shows to people.
+const shortID = 12
+
+// where is a place to look through: a tmux server, or the engine. Each is asked once, however many sources are about it.
+type where struct {
+	kind   v1alpha1.RuntimeType
+	socket string
+}
+
+func whereOf(source *v1alpha1.DiscoverySource) where {
+	w := where{kind: source.Type}
+	if w.kind == v1alpha1.RuntimeTmux {
+		w.socket = defaultSocket
+		if source.Tmux != nil && source.Tmux.Socket != "" {
+			w.socket = source.Tmux.Socket
+		}
+	}
+	return w
+}
+
+// defaultSocket is the server that tmux itself uses when nothing is said.
+const defaultSocket = "default"
+
+// trouble is what keeps sources from being looked through, in words for people.
+type trouble struct {
+	// patterns cannot be read; missing runtimes are not there at all; away are those that did not answer.
+	patterns, missing, away []string
+	// sources are those that were not looked through.
+	sources map[string]bool
+}
+
+func (t *trouble) note(list *[]string, source, format string, args ...any) {
+	*list = append(*list, fmt.Sprintf("source %s: ", source)+fmt.Sprintf(format, args...))
+	if t.sources == nil {
+		t.sources = map[string]bool{}
+	}
+	t.sources[source] = true
+}
+
+// answer is what one place has told.
+type answer struct {
+	found   []runtime.Found
+	missing string
+	err     error
+}
+
+// look asks all places at once and keeps what the sources mean.
+func (r *Reconciler) look(ctx context.Context, p *pass) error {
+	if p.stopped() {
+		return nil
+	}
+	answers := r.ask(ctx, p.discovery.Spec.Sources)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for i := range p.discovery.Spec.Sources {
+		source := &p.discovery.Spec.Sources[i]
+		means, err := matcher(source)
+		if err != nil {
+			p.trouble.note(&p.trouble.patterns, source.Name, "%v", err)
+			continue
+		}
+		at := whereOf(source)
+		switch told := answers[at]; {
+		case told.missing != "":
+			p.trouble.note(&p.trouble.missing, source.Name, "%s", told.missing)
+		case told.err != nil:
+			p.trouble.note(&p.trouble.away, source.Name, "%v", told.err)
+		default:
+			p.keep(source.Name, at, told.found, means, seen)
+		}
+	}
+	return nil
+}
+
+// keep adds what a source means and no source before it.
+func (p *pass) keep(source string, at where, found []runtime.Found, means func(*runtime.Found) bool, seen map[string]bool) {
+	begin := len(p.things)
+	for i := range found {
+		t := thing{Found: found[i], source: source, kind: at.kind, socket: at.socket}
+		if place := t.places()[0]; !seen[place] && means(&t.Found) {
+			seen[place] = true
+			p.things = append(p.things, t)
+		}
+	}
+	slices.SortFunc(p.things[begin:], func(a, b thing) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+}
+
+// ask asks each place of the sources once.
+func (r *Reconciler) ask(ctx context.Context, sources []v1alpha1.DiscoverySource) map[where]answer {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	answers := map[where]answer{}
+	asked := map[where]bool{}
+	for i := range sources {
+		at := whereOf(&sources[i])
+		if asked[at] {
+			continue
+		}
+		asked[at] = true
+		asking.Go(func() {
+			told := r.askOne(ctx, at)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[at] = told
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+func (r *Reconciler) askOne(ctx context.Context, at where) (told answer) {
+	backend := r.Runtime
+	if backends, has := backend.(instance.Backends); has {
+		backend = backends.For(at.kind)
+	}
+	if off, is := backend.(runtime.Disabled); is {
+		return answer{missing: off.Disabled()}
+	}
+	if finder, finds := backend.(runtime.SessionFinder); finds && at.kind == v1alpha1.RuntimeTmux {
+		told.found, told.err = finder.FindSessions(ctx, at.socket)
+		return told
+	}
+	if finder, finds := backend.(runtime.ContainerFinder); finds && at.kind == v1alpha1.RuntimeDocker {
+		told.found, told.err = finder.FindContainers(ctx)
+		return told
+	}
+	return answer{missing: "This manager was started without the runtime " + string(at.kind) + "."}
+}

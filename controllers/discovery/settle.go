@@ -1,0 +1,232 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// settle says what becomes of each thing, and makes an Instance of those that have none.
+func (r *Reconciler) settle(ctx context.Context, p *pass) error {
+	p.entries = make([]v1alpha1.DiscoveredInstance, len(p.things))
+	holders := make([]*v1alpha1.Instance, len(p.things))
+	var fresh []int
+	for i := range p.things {
+		var settled bool
+		var err error
+		if holders[i], settled, err = r.judge(ctx, p.discovery, &p.things[i], &p.entries[i]); err != nil {
+			return err
+		}
+		if !settled {
+			fresh = append(fresh, i)
+		}
+	}
+	if err := r.createAll(ctx, p, fresh, holders); err != nil {
+		return err
+	}
+	kept, err := r.keptHolders(ctx, p)
+	if err != nil {
+		return err
+	}
+	for _, holder := range append(holders, kept...) {
+		if holder != nil && adopted(holder) {
+			p.adopted++
+		}
+	}
+	return nil
+}
+
+// createAll makes Instances of the things at these places. They are asked for together: one after the other, two hundred take seconds.
+func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holders []*v1alpha1.Instance) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := r.confirm(ctx, p.discovery); err != nil {
+		return err
+	}
+	group, inside := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	news := make([]bool, len(p.things))
+	for _, i := range fresh {
+		group.Go(func() (err error) {
+			holders[i], news[i], err = r.create(inside, p, &p.things[i], &p.entries[i])
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, is := range news {
+		if is {
+			p.created = append(p.created, p.entries[i].Instance)
+		}
+	}
+	return nil
+}
+
+// keptHolders gives the Instances that stood for what the sources said last that could not be looked through now.
+func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Instance, error) {
+	var kept []*v1alpha1.Instance
+	for _, entry := range p.before() {
+		if entry.Instance == "" {
+			continue
+		}
+		holder, err := r.namedIn(ctx, p.discovery, entry.Instance)
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, holder)
+	}
+	return kept, nil
+}
+
+// atOnce bounds how many Instances are created at the same time.
+const atOnce = 16
+
+// judge says what becomes of a thing that needs no new Instance; settled is false for one that does.
+func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, entry *v1alpha1.DiscoveredInstance) (
+	holder *v1alpha1.Instance, settled bool, err error,
+) {
+	*entry = v1alpha1.DiscoveredInstance{Source: t.source, Name: truncate(t.Name, longestShown), ID: shown(t)}
+	if t.Owned {
+		holder, err = r.owner(ctx, t.Owner)
+		switch {
+		case err != nil:
+		case holder == nil:
+			skip(entry, v1alpha1.ReasonForeignBerth, "It belongs to another Berth, or to an object that has just gone.")
+		case holder.Spec.Adoption == v1alpha1.AdoptionNever || holder.Spec.Adoption == "":
+			skip(entry, v1alpha1.ReasonBerthsOwn, "Berth has started it.")
+			entry.Instance = named(d, client.ObjectKeyFromObject(holder))
+		default:
+			standsFor(d, holder, entry)
+		}
+		return holder, true, err
+	}
+	if holder, err = r.claimant(ctx, t); err != nil || holder != nil {
+		if holder != nil {
+			standsFor(d, holder, entry)
+		}
+		return holder, true, err
+	}
+	if t.Unfit != "" {
+		skip(entry, v1alpha1.ReasonUnfit, "It cannot be adopted: "+t.Unfit+".")
+		return nil, true, nil
+	}
+	return nil, false, nil
+}
+
+// owner gives the Instance with a UID, or nil.
+func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instance, error) {
+	var list v1alpha1.InstanceList
+	if uid == "" {
+		return nil, nil //nolint:nilnil // nobody there is no error
+	}
+	if err := r.Client.List(ctx, &list, client.MatchingFields{process.IndexUID: string(uid)}); err != nil {
+		return nil, fmt.Errorf("look up who owns a session: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil //nolint:nilnil // nobody there is no error
+	}
+	return &list.Items[0], nil
+}
+
+// claimant gives the Instance that a thing belongs to: who wins it, as the Instances themselves decide, else one that a person has made for it.
+// One that a discovery made and that has ended stood for something that is gone.
+func (r *Reconciler) claimant(ctx context.Context, t *thing) (*v1alpha1.Instance, error) {
+	byUID := map[types.UID]*v1alpha1.Instance{}
+	var claims []claim.Claim
+	var idle *v1alpha1.Instance
+	for _, place := range t.places() {
+		var list v1alpha1.InstanceList
+		if err := r.Client.List(ctx, &list, client.MatchingFields{instance.IndexPlace: place}); err != nil {
+			return nil, fmt.Errorf("list the instances that claim %s: %w", place, err)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			switch {
+			case instance.Claims(object):
+				byUID[object.UID] = object
+				claims = append(claims, claim.Of(object, instance.Holds(object)))
+			case object.Labels[v1alpha1.LabelDiscoveredBy] == "" && object.DeletionTimestamp.IsZero() && idle == nil:
+				idle = object
+			}
+		}
+	}
+	if len(claims) > 0 {
+		return byUID[claim.First(claims).UID], nil
+	}
+	return idle, nil
+}
+
+// standsFor says that an Instance stands for the thing.
+func standsFor(d *v1alpha1.InstanceDiscovery, holder *v1alpha1.Instance, entry *v1alpha1.DiscoveredInstance) {
+	entry.Instance = named(d, client.ObjectKeyFromObject(holder))
+	if holder.Namespace == d.Namespace && holder.Labels[v1alpha1.LabelDiscoveredBy] == d.Name {
+		entry.Outcome = v1alpha1.DiscoveryCreated
+		return
+	}
+	entry.Outcome, entry.Reason = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed
+}
+
+func skip(entry *v1alpha1.DiscoveredInstance, reason, message string) {
+	entry.Outcome, entry.Reason, entry.Message = v1alpha1.DiscoverySkipped, reason, truncate(message, longestShown)
+}
+
+// named names an Instance, with its namespace where that is another one.
+func named(d *v1alpha1.InstanceDiscovery, key types.NamespacedName) string {
+	if key.Namespace == d.Namespace {
+		return key.Name
+	}
+	return key.String()
+}
+
+// namedIn gives the Instance that is named so, an empty one if it is gone.
+func (r *Reconciler) namedIn(ctx context.Context, d *v1alpha1.InstanceDiscovery, name string) (*v1alpha1.Instance, error) {
+	key := types.NamespacedName{Namespace: d.Namespace, Name: name}
+	if namespace, rest, elsewhere := strings.Cut(name, "/"); elsewhere {
+		key = types.NamespacedName{Namespace: namespace, Name: rest}
+	}
+	object := &v1alpha1.Instance{}
+	if err := r.Client.Get(ctx, key, object); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read Instance %s, which was found before: %w", name, err)
+	}
+	return object, nil
+}
+
+// shown is the id that people know.
+func shown(t *thing) string {
+	if t.kind == v1alpha1.RuntimeDocker && len(t.ID) > shortID {
+		return t.ID[:shortID]
+	}
+	return t.ID
+}
+
+// longestShown is the longest text of an entry in status, in bytes.
+const longestShown = 256
+
+// truncate cuts a text at a whole character.
+func truncate(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	cut := 0
+	for at := range text {
+		if at > most-len("…") {
+			break
+		}
+		cut = at
+	}
+	return text[:cut] + "…"
+}

@@ -1,0 +1,85 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+)
+
+// gather is how long changes of Instances gather before a discovery looks again: two hundred that are adopted at once are one look.
+const gather = time.Second
+
+// longestReconcile ends a reconcile that hangs; a look takes lookTimeout at most, and what follows milliseconds for each object.
+const longestReconcile = time.Minute
+
+// Setup registers the controller of InstanceDiscoveries with the manager. It uses the indexes of the controller of Instances.
+func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
+	deps = deps.WithDefaults()
+	reconciler := &Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Runtime: deps.Runtime, Recorder: mgr.GetEventRecorder("berth-discoveries"), Clock: deps.Clock,
+	}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("instancediscoveries").
+		For(&v1alpha1.InstanceDiscovery{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Instance{}, gathered(), builder.WithPredicates(telling())).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: deps.Concurrency, RateLimiter: process.Retries(), ReconciliationTimeout: longestReconcile,
+		}).
+		Complete(reconciler)
+	if err != nil {
+		return fmt.Errorf("set up the controller of instancediscoveries: %w", err)
+	}
+	return nil
+}
+
+// gathered has the discovery that has made an Instance look again, a little later.
+func gathered() handler.EventHandler {
+	later := func(object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if name := object.GetLabels()[v1alpha1.LabelDiscoveredBy]; name != "" {
+			queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}, gather)
+		}
+	}
+	return handler.Funcs{
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			later(e.ObjectNew, queue)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			later(e.Object, queue)
+		},
+	}
+}
+
+// telling lets through what changes the status of a discovery: an Instance has adopted what it stands for, has let go of it, or is gone.
+func telling() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok1 := e.ObjectOld.(*v1alpha1.Instance)
+			after, ok2 := e.ObjectNew.(*v1alpha1.Instance)
+			return ok1 && ok2 && adopted(before) != adopted(after)
+		},
+	}
+}
+
+func adopted(object *v1alpha1.Instance) bool {
+	return meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionAdopted)
+}

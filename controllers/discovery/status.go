@@ -1,0 +1,150 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// mostListed is how much of what was found the status lists.
+	mostListed = 256
+	// longestMessage is the longest message of a condition or event, in bytes; the API server takes no longer event.
+	longestMessage = 1000
+)
+
+// write makes the status true in one patch that fails if the object has changed meanwhile, and tells events after it. A status that is true already
+// is not written: the time of the look alone is no reason.
+func (r *Reconciler) write(ctx context.Context, p *pass) error {
+	base := p.discovery.DeepCopy()
+	status := &p.discovery.Status
+	if !p.stopped() {
+		p.report(status)
+	}
+	status.ObservedGeneration = p.discovery.Generation
+	status.ObservedRefreshToken = p.discovery.Spec.RefreshToken
+	p.conclude()
+	if equality.Semantic.DeepEqual(base.Status, *status) {
+		return nil
+	}
+	if !p.stopped() {
+		status.LastDiscoveryTime = ptr.To(metav1.NewMicroTime(p.now))
+	}
+	after := p.discovery.DeepCopy()
+	err := r.Client.Status().Patch(ctx, p.discovery, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return staleOr(err, "write the status")
+	}
+	r.tell(p, base, after)
+	return nil
+}
+
+// report says what was found. Of a source that could not be looked through it goes on to say what it said last: a look that failed tells nothing.
+func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
+	all := p.entries
+	if len(p.trouble.sources) > 0 {
+		all = nil
+		for _, source := range p.discovery.Spec.Sources {
+			from := p.entries
+			if p.trouble.sources[source.Name] {
+				from = p.before()
+			}
+			for _, entry := range from {
+				if entry.Source == source.Name {
+					all = append(all, entry)
+				}
+			}
+		}
+	}
+	status.Totals = v1alpha1.DiscoveryTotals{Found: int32(len(all)), Adopted: p.adopted} //nolint:gosec // as many as a machine can hold
+	for i := range all {
+		switch all[i].Outcome {
+		case v1alpha1.DiscoveryCreated:
+			status.Totals.Created++
+		case v1alpha1.DiscoveryKnown:
+			status.Totals.Known++
+		default:
+			status.Totals.Skipped++
+		}
+	}
+	status.Found = slices.Clone(all[:min(len(all), mostListed)])
+	if len(status.Found) == 0 {
+		status.Found = nil
+	}
+}
+
+// before gives what the sources said last that could not be looked through now.
+func (p *pass) before() []v1alpha1.DiscoveredInstance {
+	var kept []v1alpha1.DiscoveredInstance
+	for _, entry := range p.discovery.Status.Found {
+		if p.trouble.sources[entry.Source] {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+// conclude says how the discovery is: exactly one of Ready, Reconciling and Stalled is True.
+func (p *pass) conclude() {
+	t := &p.trouble
+	switch {
+	case p.stopped():
+		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonStopped, "Nothing is looked for until spec.state is Running.")
+	case len(t.patterns) > 0:
+		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonInvalidPattern, strings.Join(t.patterns, "; ")+". Correct spec.sources.")
+	case len(t.missing) > 0:
+		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonRuntimeUnavailable, strings.Join(t.missing, "; "))
+	case len(t.away) > 0:
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonRuntimeUnavailable, strings.Join(t.away, "; ")+". It is tried again.")
+	default:
+		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonDiscovered, "All sources were looked through.")
+	}
+}
+
+// be makes one of the three True and the others False.
+func (p *pass) be(which, reason, message string) {
+	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		value := metav1.ConditionFalse
+		if conditionType == which {
+			value = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&p.discovery.Status.Conditions, metav1.Condition{
+			Type: conditionType, Status: value, Reason: reason, Message: truncate(message, longestMessage),
+			ObservedGeneration: p.discovery.Generation, LastTransitionTime: metav1.NewTime(p.now),
+		})
+	}
+}
+
+// mostNamed is how many new Instances an event names.
+const mostNamed = 10
+
+// tell says what a user may notice: what was made, and that a source cannot be looked through any more.
+func (r *Reconciler) tell(p *pass, before, after *v1alpha1.InstanceDiscovery) {
+	if n := len(p.created); n > 0 {
+		names := strings.Join(p.created[:min(n, mostNamed)], ", ")
+		if n > mostNamed {
+			names += fmt.Sprintf(" and %d more", n-mostNamed)
+		}
+		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonDiscovered, "Reconcile", "%s",
+			truncate(fmt.Sprintf("Made %d of what was found an Instance: %s", n, names), longestMessage))
+	}
+	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
+	bad := ready.Reason == v1alpha1.ReasonRuntimeUnavailable || ready.Reason == v1alpha1.ReasonInvalidPattern
+	if bad && (was == nil || was.Reason != ready.Reason) {
+		r.Recorder.Eventf(after, nil, corev1.EventTypeWarning, ready.Reason, "Reconcile", "%s", ready.Message)
+	}
+}

@@ -1,0 +1,132 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/runtime/none"
+)
+
+func TestWhatCannotBeLookedThrough(t *testing.T) {
+	d := discovery("default", "agents")
+	w := newWorld(t, d)
+	w.sessions.OfferSessions("default", session("work"))
+	w.Expect(w.pass(d).Status.Totals.Found).To(BeEquivalentTo(1))
+
+	w.sessions.Away(errors.New("tmux is stuck"))
+	result, err := w.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(result.RequeueAfter).To(Equal(awayRetry))
+	now := w.pass(d)
+	w.Expect(are(now)).To(Equal("Reconciling RuntimeUnavailable"))
+	message := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionReady).Message
+	w.Expect(message).To(And(ContainSubstring("source tmux: tmux is stuck"), ContainSubstring("source docker: ")))
+	w.Expect(now.Status.Totals.Found).To(BeEquivalentTo(1), "a look that failed tells nothing")
+	w.Expect(now.Status.Found).To(HaveLen(1))
+	w.Expect(w.events).To(HaveLen(2), "it is told once: %v", w.events)
+
+	w.sessions.Away(nil)
+	w.Expect(are(w.pass(d))).To(Equal("Ready Discovered"))
+
+	w.Runtime = none.New()
+	now = w.pass(d)
+	w.Expect(are(now)).To(Equal("Stalled RuntimeUnavailable"))
+	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("started without a runtime"))
+
+	w.Runtime = fake.New(w.ctx, w.clock)
+	w.Expect(meta.FindStatusCondition(w.pass(d).Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("without the runtime Tmux"))
+}
+
+func TestAPatternThatCannotBeReadIsNamed(t *testing.T) {
+	d := discovery("default", "agents",
+		v1alpha1.DiscoverySource{Name: "broken", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Pattern: "("}},
+		v1alpha1.DiscoverySource{Name: "good", Type: v1alpha1.RuntimeTmux})
+	w := newWorld(t, d)
+	w.sessions.OfferSessions("default", session("work"))
+	now := w.pass(d)
+	w.Expect(are(now)).To(Equal("Stalled InvalidPattern"))
+	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("source broken: "))
+	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(1), "the other source is looked through all the same")
+}
+
+func TestOneThatIsStoppedLooksForNothing(t *testing.T) {
+	d := discovery("default", "agents")
+	w := newWorld(t, d)
+	w.sessions.OfferSessions("default", session("work"))
+	d = w.pass(d)
+	d.Spec.State = v1alpha1.DiscoveryStopped
+	w.Expect(w.api.Update(w.ctx, d)).To(Succeed())
+	w.sessions.OfferSessions("default", session("work"), session("more"))
+	result, err := w.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(result.RequeueAfter).To(BeZero())
+	now := w.pass(d)
+	w.Expect(are(now)).To(Equal("Stalled Stopped"))
+	w.Expect(now.Status.Totals.Found).To(BeEquivalentTo(1), "what was found stays")
+	w.Expect(w.instances()).To(HaveLen(1))
+}
+
+func TestWhatTheAPIServerRefusesIsSaid(t *testing.T) {
+	d := discovery("default", "agents")
+	w := newWorld(t, d)
+	refused := errors.New("exceeded quota")
+	w.Client = interceptor.NewClient(w.api, interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		return forbidden(o.GetName(), refused)
+	}})
+	w.sessions.OfferSessions("default", session("work"))
+	now := w.pass(d)
+	w.Expect(now.Status.Totals).To(Equal(v1alpha1.DiscoveryTotals{Found: 1, Skipped: 1}))
+	w.Expect(now.Status.Found[0].Reason).To(Equal(v1alpha1.ReasonRefused))
+	w.Expect(now.Status.Found[0].Message).To(ContainSubstring("exceeded quota"))
+}
+
+func TestTheListIsBoundedAndTheNumbersAreNot(t *testing.T) {
+	d := discovery("default", "agents")
+	w := newWorld(t, d)
+	var many []runtime.Found
+	for i := range mostListed + 4 {
+		many = append(many, session(fmt.Sprintf("claude-%03d", i)))
+	}
+	w.sessions.OfferSessions("default", many...)
+	now := w.pass(d)
+	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(mostListed + 4))
+	w.Expect(now.Status.Found).To(HaveLen(mostListed))
+	w.Expect(w.instances()).To(HaveLen(mostListed + 4))
+}
+
+func TestNothingIsMadeForOneThatHasChangedOrGone(t *testing.T) {
+	d := discovery("default", "agents")
+	w := newWorld(t, d)
+	w.sessions.OfferSessions("default", session("work"))
+	old := d.DeepCopy()
+	w.Client = interceptor.NewClient(w.api, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			old.DeepCopyInto(o.(*v1alpha1.InstanceDiscovery))
+			return nil
+		},
+	})
+	w.Expect(w.api.Delete(w.ctx, d)).To(Succeed())
+	result, err := w.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(result.RequeueAfter).To(Equal(staleRetry))
+	w.Expect(w.instances()).To(BeEmpty())
+}
+
+func forbidden(name string, why error) error {
+	return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("instances").GroupResource(), name, why)
+}

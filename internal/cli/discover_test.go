@@ -1,0 +1,96 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// agents is a discovery that has found two sessions.
+func agents() *v1alpha1.InstanceDiscovery {
+	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agents"}}
+	d.Status.Totals = v1alpha1.DiscoveryTotals{Found: 2, Created: 1, Skipped: 1}
+	d.Status.Found = []v1alpha1.DiscoveredInstance{
+		{Source: "tmux", Name: "work", ID: "$1", Outcome: v1alpha1.DiscoveryCreated, Instance: "work-1"},
+		{Source: "tmux", Name: "own\x1b[31m", ID: "$2", Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Message: "Berth has started it."},
+	}
+	d.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDiscovered}}
+	return d
+}
+
+// obeys carries requests to look out at once, as a manager would.
+func obeys(f *fixture, change func(*v1alpha1.InstanceDiscovery)) {
+	f.api = interceptor.NewClient(f.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			err := c.Get(ctx, key, o, opts...)
+			if d, is := o.(*v1alpha1.InstanceDiscovery); is && err == nil {
+				d.Status.ObservedRefreshToken = d.Spec.RefreshToken
+				change(d)
+			}
+			return err
+		},
+	})
+}
+
+func TestDiscover(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(agents())
+	obeys(f, func(*v1alpha1.InstanceDiscovery) {})
+	g.Expect(f.run(t.Context(), "discover")).To(Equal(0), f.err.String())
+	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^SOURCE +NAME +ID +OUTCOME +INSTANCE +WHY$`))
+	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +work +\$1 +Created +work-1$`))
+	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +own +\$2 +Skipped +Berth has started it\.$`))
+	d := &v1alpha1.InstanceDiscovery{}
+	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "agents"}, d)).To(Succeed())
+	g.Expect(d.Spec.RefreshToken).NotTo(BeEmpty())
+}
+
+func TestDiscoverThatFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		err  string
+	}{
+		"no such discovery": {[]string{"discover", "nope"}, `instancediscovery/nope does not exist in namespace "default"`},
+		"nobody looks":      {[]string{"discover", "--timeout", "300ms"}, "has not looked within 300ms: does a manager run?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(agents())
+			g.Expect(f.run(t.Context(), test.args...)).To(Equal(1))
+			g.Expect(f.err.String()).To(ContainSubstring(test.err))
+		})
+	}
+	g := NewWithT(t)
+	f := newFixture(agents())
+	obeys(f, func(d *v1alpha1.InstanceDiscovery) {
+		d.Status.Conditions[0] = metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRuntimeUnavailable, Message: "source tmux: no tmux",
+		}
+	})
+	g.Expect(f.run(t.Context(), "discover", "agents")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring("instancediscovery/agents: RuntimeUnavailable: source tmux: no tmux"))
+	g.Expect(f.out.String()).To(ContainSubstring("work-1"), "what is known is shown all the same")
+}
+
+func TestDiscoverWithoutAny(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture()
+	g.Expect(f.run(t.Context(), "discover")).To(Equal(0))
+	g.Expect(f.err.String()).To(ContainSubstring("there is no instancediscovery in namespace default"))
+}
+
+func TestStatusOfADiscovery(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(agents())
+	g.Expect(f.run(t.Context(), "status")).To(Equal(0), f.err.String())
+	g.Expect(f.out.String()).To(ContainSubstring("instancediscovery/agents   True    Discovered   2 found, 1 created, 0 known, 1 skipped"))
+}

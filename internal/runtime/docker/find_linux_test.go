@@ -1,0 +1,36 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// TestFindContainers looks at containers of all kinds at once: a stranger's, one that does not run, one that was adopted, and ours.
+func TestFindContainers(t *testing.T) {
+	b := newBench(t)
+	theirs := b.foreign("theirs", true, false, "sleep")
+	b.foreign("asleep", false, false, "sleep")
+	agent := b.foreign("agent", true, false, "sleep")
+	b.Expect(b.Start(b.ctx, b.adopting("adopter", 1, "agent", AdoptRequired))).To(Succeed())
+	b.await("adopter", runtime.Running)
+	b.Expect(b.Start(b.ctx, b.process("starter", 1, "sleep"))).To(Succeed())
+	own := b.await("starter", runtime.Running).ContainerID
+
+	found, err := b.FindContainers(b.ctx)
+	b.Expect(err).NotTo(HaveOccurred())
+	by := map[string]runtime.Found{}
+	for _, f := range found {
+		by[f.ID] = f
+		b.Expect(f.Name).NotTo(Equal("asleep"), "of what does not run there is nothing to take over")
+	}
+	b.Expect(by[theirs]).To(And(HaveField("Name", "theirs"), HaveField("Owned", false), HaveField("Image", testImage), HaveField("Command", ContainSubstring("sleep"))))
+	b.Expect(by[agent]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("adopter"))))
+	b.Expect(by[own]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("starter"))))
+}

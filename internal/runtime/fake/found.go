@@ -1,0 +1,60 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"slices"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// containers is where containers are offered; no socket is called so.
+const containers = "\x00containers"
+
+// OfferSessions makes the tmux server on a socket have these sessions, and no others.
+func (s *Sessions) OfferSessions(socket string, found ...runtime.Found) { s.offer(socket, found) }
+
+// OfferContainers makes these containers run, and no others.
+func (s *Sessions) OfferContainers(found ...runtime.Found) { s.offer(containers, found) }
+
+func (s *Sessions) offer(where string, found []runtime.Found) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offered[where] = slices.Clone(found)
+}
+
+// Away makes every look for sessions and containers fail; nil ends that.
+func (s *Sessions) Away(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = err
+}
+
+// FindSessions implements runtime.SessionFinder.
+func (s *Sessions) FindSessions(_ context.Context, socket string) ([]runtime.Found, error) {
+	return s.find(socket)
+}
+
+// FindContainers implements runtime.ContainerFinder.
+func (s *Sessions) FindContainers(context.Context) ([]runtime.Found, error) {
+	return s.find(containers)
+}
+
+// Searches says how often sessions or containers were looked for.
+func (s *Sessions) Searches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.searched
+}
+
+func (s *Sessions) find(where string) ([]runtime.Found, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.searched++
+	if s.away != nil {
+		return nil, s.away
+	}
+	return slices.Clone(s.offered[where]), nil
+}

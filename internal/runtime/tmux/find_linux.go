@@ -1,0 +1,44 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"context"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var _ runtime.SessionFinder = (*Runtime)(nil)
+
+// FindSessions implements runtime.SessionFinder, with one call of tmux.
+func (r *Runtime) FindSessions(ctx context.Context, socket string) ([]runtime.Found, error) {
+	all, err := r.Sessions(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]runtime.Found, len(all))
+	for i := range all {
+		s := &all[i]
+		found[i] = runtime.Found{ID: s.ID, Name: s.Name, Created: s.Created, Command: s.Command, Owned: s.UID != ""}
+		if s.install == r.install {
+			found[i].Owner = s.UID
+		}
+		found[i].Unfit = unfit(s)
+	}
+	return found, nil
+}
+
+// unfit says why a session is none that could be adopted, whoever asks.
+func unfit(s *Session) string {
+	p := s.program()
+	switch {
+	case CheckSessionName(s.Name) != nil:
+		return CheckSessionName(s.Name).Error()
+	case p == nil:
+		return "no program runs in it"
+	case inside(s.server, p.id, p.pid):
+		return "berth itself runs in it"
+	}
+	return ""
+}

@@ -1,0 +1,158 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/tmux"
+)
+
+// What the rows of sessions and containers depend on, taken out.
+func init() {
+	teeth = append(teeth, []tooth{
+		{row: "R01", without: "names that say what was found: every discovery makes up its own", sees: "exactly one object for each session", patient: true,
+			writes: func(next http.RoundTripper) http.RoundTripper {
+				return &ownNames{next: next, met: map[string]chan struct{}{}}
+			}},
+		{row: "R02", without: "one write per state: a status comes in two parts", sees: "half-done", patient: true,
+			writes: func(next http.RoundTripper) http.RoundTripper { return halves{next} }},
+		{row: "S01", without: "a create that is refused when the name is taken: it changes what is there", sees: "the loser touches nothing", patient: true,
+			writes: func(next http.RoundTripper) http.RoundTripper { return overwrites{next} }},
+		{row: "S04", without: "the runtime in what is looked at: what has the name has the status", sees: "has not the status of the container", patient: true,
+			terminals: func(d *den) runtime.Runtime { return byName{d.tmux, d} }},
+		{row: "S06", without: "exact names: the beginning of one is enough", sees: "the name is exact",
+			terminals: func(d *den) runtime.Runtime { return byPrefix{d.tmux, d} }},
+	}...)
+}
+
+// ownNames gives every Instance that a discovery creates a name that says by whom. Who is the first to create one waits a while for the second.
+type ownNames struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	met  map[string]chan struct{}
+}
+
+func (o *ownNames) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !creates(req, "instances") {
+		return o.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	metadata := part(content, "metadata")
+	name := fmt.Sprint(metadata["name"])
+	metadata["name"] = name + "-" + strings.ReplaceAll(fmt.Sprint(part(metadata, "labels")["berth.dev/discovered-by"]), ".", "-")
+	o.mu.Lock()
+	second, waits := o.met[name]
+	if waits {
+		delete(o.met, name)
+		close(second)
+	} else {
+		second = make(chan struct{})
+		o.met[name] = second
+	}
+	o.mu.Unlock()
+	select {
+	case <-second:
+	case <-req.Context().Done():
+	case <-time.After(5 * time.Second):
+	}
+	return o.next.RoundTrip(with(req, content))
+}
+
+// overwrites changes the Instance that has the name when it cannot be created.
+type overwrites struct{ next http.RoundTripper }
+
+func (o overwrites) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !creates(req, "instances") {
+		return o.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := o.next.RoundTrip(with(req, content))
+	if err != nil || answer.StatusCode != http.StatusConflict {
+		return answer, err
+	}
+	_ = answer.Body.Close()
+	name := fmt.Sprint(part(content, "metadata")["name"])
+	change := req.Clone(req.Context())
+	change.Method, change.URL.Path = http.MethodPatch, req.URL.Path+"/"+name
+	change.Header.Set("Content-Type", "application/merge-patch+json")
+	return o.next.RoundTrip(with(change, map[string]any{"spec": map[string]any{"displayName": part(content, "spec")["displayName"]}}))
+}
+
+// byName takes what it finds under the name of a session for the session, be it a container.
+type byName struct {
+	*tmux.Runtime
+	den *den
+}
+
+func (b byName) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := b.Runtime.Observe(ctx, uid)
+	place, placed := b.Place(uid)
+	if err != nil || !placed || len(found) == 0 {
+		return found, err
+	}
+	containers, err := b.den.docker.FindContainers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range containers {
+		if c.Name == place.Session {
+			return found, nil
+		}
+	}
+	for i := range found {
+		found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{FinishedAt: time.Now()}
+	}
+	return found, nil
+}
+
+// byPrefix takes a session whose name begins so, as tmux itself does for a target without an equals sign.
+type byPrefix struct {
+	*tmux.Runtime
+	den *den
+}
+
+func (b byPrefix) meant(ctx context.Context, p runtime.Process) runtime.Process {
+	config := map[string]any{}
+	if json.Unmarshal(p.Config, &config) != nil {
+		return p
+	}
+	sessions, err := b.Sessions(ctx, b.den.socket)
+	if err != nil {
+		return p
+	}
+	name := fmt.Sprint(config["session"])
+	for _, s := range sessions {
+		if strings.HasPrefix(s.Name, name) {
+			config["session"] = s.Name
+		}
+	}
+	if text, err := json.Marshal(config); err == nil {
+		p.Config = text
+	}
+	return p
+}
+
+func (b byPrefix) Start(ctx context.Context, p runtime.Process) error {
+	return b.Runtime.Start(ctx, b.meant(ctx, p))
+}
+
+func (b byPrefix) Check(ctx context.Context, p runtime.Process) error {
+	return b.Runtime.Check(ctx, b.meant(ctx, p))
+}

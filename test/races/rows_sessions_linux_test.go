@@ -1,0 +1,243 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = row("R01", "two discoveries at once: the union, and every session has exactly one object", func(ctx context.Context) {
+	const pairs = 20
+	d := inDen(nil)
+	defer d.end()
+	var names []string
+	for i := range pairs { // two of which the legal name is the same
+		names = append(names, fmt.Sprintf("Agent_%d", i), fmt.Sprintf("agent-%d", i))
+	}
+	d.open(names...)
+	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "race-"}}
+	Expect(k8s.Create(ctx, elsewhere)).To(Succeed())
+	all(2, func(i int) error {
+		return k8s.Create(ctx, d.discovery(y.namespace, fmt.Sprintf("at-once-%d", i), ""))
+	})
+	Expect(k8s.Create(ctx, d.discovery(elsewhere.Name, "elsewhere", ""))).To(Succeed())
+	for _, found := range []*v1alpha1.InstanceDiscovery{
+		d.discovery(y.namespace, "at-once-0", ""), d.discovery(y.namespace, "at-once-1", ""), d.discovery(elsewhere.Name, "elsewhere", ""),
+	} {
+		looks(ctx, found, "has found all", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 2*pairs && t.Created+t.Known == 2*pairs })
+	}
+	objects := instancesIn(ctx, y.namespace, elsewhere.Name)
+	of := map[string]int{}
+	for i := range objects {
+		of[objects[i].Spec.DisplayName]++
+	}
+	Expect(of).To(HaveLen(2*pairs), "every session has an object")
+	Expect(objects).To(HaveLen(2*pairs), "exactly one object for each session")
+	for i := range objects {
+		comesTo(ctx, &objects[i], "has adopted its session", func(o *v1alpha1.Instance) bool {
+			return is(o, v1alpha1.ConditionAdopted) && is(o, v1alpha1.ConditionReady)
+		})
+	}
+	marks := d.marks(ctx)
+	for i := range objects {
+		Expect(marks).To(HaveKeyWithValue(objects[i].Spec.DisplayName, string(objects[i].UID)))
+	}
+	clearFound(ctx, y.namespace, elsewhere.Name)
+	Expect(workloads("")).To(HaveLen(2*pairs), "nothing that was found has ended")
+})
+
+var _ = row("R02", "reads while discoveries run: every one is of whole objects", func(ctx context.Context) {
+	d := inDen(nil)
+	defer d.end()
+	done := make(chan struct{})
+	complaints := make(chan error, 3)
+	var readers sync.WaitGroup
+	for range cap(complaints) {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := wholeObjects(ctx); err != nil {
+					complaints <- err
+					return
+				}
+			}
+		})
+	}
+	found := d.discovery(y.namespace, "agents", "")
+	Expect(k8s.Create(ctx, found)).To(Succeed())
+	for i := range 10 {
+		d.open(fmt.Sprintf("agent-%d", i))
+		Expect(set(ctx, found, `{"spec":{"refreshToken":"%d"}}`, i)).To(Succeed())
+		want := int32(i + 1)
+		looks(ctx, d.discovery(y.namespace, "agents", ""), "has found the new one", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == want })
+	}
+	close(done)
+	readers.Wait()
+	close(complaints)
+	for err := range complaints {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	clearFound(ctx, y.namespace)
+})
+
+// wholeObjects reads what discoveries write, and checks that nothing of it is in parts.
+func wholeObjects(ctx context.Context) error {
+	var discoveries v1alpha1.InstanceDiscoveryList
+	var instances v1alpha1.InstanceList
+	if err := k8s.List(ctx, &discoveries, client.InNamespace(y.namespace)); err != nil {
+		return fmt.Errorf("a list failed: %w", err)
+	}
+	if err := k8s.List(ctx, &instances, client.InNamespace(y.namespace)); err != nil {
+		return fmt.Errorf("a list failed: %w", err)
+	}
+	there := map[string]bool{}
+	for i := range instances.Items {
+		object := &instances.Items[i]
+		there[object.Name] = true
+		if object.Spec.DisplayName == "" || object.Labels[v1alpha1.LabelDiscoveredBy] == "" || len(object.Finalizers) == 0 && object.DeletionTimestamp == nil {
+			return fmt.Errorf("a list shows a half-done Instance: %+v", object.ObjectMeta)
+		}
+	}
+	for i := range discoveries.Items {
+		status := &discoveries.Items[i].Status
+		t := status.Totals
+		are := 0
+		for _, c := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+			if meta.IsStatusConditionTrue(status.Conditions, c) {
+				are++
+			}
+		}
+		if status.ObservedGeneration > 0 && are != 1 || int(t.Found) != len(status.Found) || t.Created+t.Known+t.Skipped != t.Found {
+			return fmt.Errorf("a list shows a half-done discovery: %+v", status)
+		}
+		for _, entry := range status.Found {
+			if entry.Outcome == v1alpha1.DiscoveryCreated && !there[entry.Instance] {
+				return fmt.Errorf("a list shows a half-done discovery: it has made %s, which is not there", entry.Instance)
+			}
+		}
+	}
+	return nil
+}
+
+var _ = row("S01", "two creators of one name, a person and a discovery: the loser touches nothing", func(ctx context.Context) {
+	d := inDen(nil)
+	defer d.end()
+	d.open("work")
+	found := d.discovery(y.namespace, "agents", "")
+	Expect(k8s.Create(ctx, found)).To(Succeed())
+	looks(ctx, found, "has made an Instance", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 1 && t.Adopted == 1 })
+	name := found.Status.Found[0].Instance
+	session := workloads("work")
+	for round := range 4 {
+		clearFound(ctx, y.namespace)
+		mine := instance(name)
+		mine.Spec.Process.Command = command("mine")
+		mine.Spec.DisplayName = "mine"
+		var lost bool
+		if round == 0 { // the discovery comes second, at least once
+			Expect(k8s.Create(ctx, mine)).To(Succeed())
+			Expect(k8s.Create(ctx, d.discovery(y.namespace, "agents", ""))).To(Succeed())
+		} else {
+			all(2, func(i int) error {
+				if i == 0 {
+					return k8s.Create(ctx, d.discovery(y.namespace, "agents", ""))
+				}
+				err := k8s.Create(ctx, mine)
+				lost = apierrors.IsAlreadyExists(err)
+				return client.IgnoreAlreadyExists(err)
+			})
+		}
+		again := d.discovery(y.namespace, "agents", "")
+		looks(ctx, again, "has looked", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 1 })
+		objects := instancesIn(ctx, y.namespace)
+		Expect(objects).To(HaveLen(1), "one has the name")
+		if lost {
+			Expect(objects[0].Spec.DisplayName).To(Equal("work"), "the loser touches nothing: the discovery was first")
+			continue
+		}
+		Expect(objects[0].UID).To(Equal(mine.UID), "the loser touches nothing: it is the person's object")
+		Expect(objects[0].Spec.DisplayName).To(Equal("mine"), "the loser touches nothing: its spec is the person's")
+		Expect(again.Status.Found[0].Reason).To(Equal(v1alpha1.ReasonNameTaken))
+		runs(ctx, mine, 1)
+	}
+	Expect(workloads("work")).To(Equal(session), "the session was never touched")
+	clearFound(ctx, y.namespace)
+})
+
+var _ = row("S04", "a tmux session and a container of one name: neither gets the other's status", func(ctx context.Context) {
+	engine := startEngine(ctx)
+	if engine == nil {
+		return
+	}
+	d := inDen(engine)
+	defer d.end()
+	d.open("claude", "codex")
+	claude, codex := d.box(ctx, "claude"), d.box(ctx, "codex")
+	found := d.discovery(y.namespace, "agents", "")
+	found.Spec.Sources = append(found.Spec.Sources, v1alpha1.DiscoverySource{Name: "docker", Type: v1alpha1.RuntimeDocker})
+	Expect(k8s.Create(ctx, found)).To(Succeed())
+	looks(ctx, found, "has found all four", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 4 && t.Adopted == 4 })
+	session, boxed := instanceOf(ctx, v1alpha1.RuntimeTmux, "claude"), instanceOf(ctx, v1alpha1.RuntimeDocker, "claude")
+	pid := session.Status.Process.PID
+	Expect(session.Status.Process.ContainerID).To(BeEmpty())
+	Expect(boxed.Status.Process.ContainerID).To(Equal(claude))
+
+	d.unbox(ctx, claude)
+	comesTo(ctx, boxed, "has ended with its container", func(o *v1alpha1.Instance) bool { return !is(o, v1alpha1.ConditionReady) && o.Status.LastExit != nil })
+	Expect(set(ctx, session, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
+	Eventually(ctx, func() string { return must(ctx, session).Status.ObservedResetToken }).Should(Equal("look"))
+	Expect(isReady(must(ctx, session))).To(Equal("True Running"), "the session has not the status of the container")
+	Expect(must(ctx, session).Status.Process.PID).To(Equal(pid))
+
+	session, boxed = instanceOf(ctx, v1alpha1.RuntimeTmux, "codex"), instanceOf(ctx, v1alpha1.RuntimeDocker, "codex")
+	_, err := d.ask("kill-session", "-t", "=codex")
+	Expect(err).NotTo(HaveOccurred())
+	comesTo(ctx, session, "has ended with its session", func(o *v1alpha1.Instance) bool { return !is(o, v1alpha1.ConditionReady) && o.Status.LastExit != nil })
+	Expect(set(ctx, boxed, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
+	Eventually(ctx, func() string { return must(ctx, boxed).Status.ObservedResetToken }).Should(Equal("look"))
+	Expect(isReady(must(ctx, boxed))).To(Equal("True Running"), "the container has not the status of the session")
+	clearFound(ctx, y.namespace)
+	d.unbox(ctx, codex)
+})
+
+var _ = row("S06", "claude-foo and claude-foobar: what is meant for one never meets the other", func(ctx context.Context) {
+	d := inDen(nil)
+	defer d.end()
+	d.open("claude-foobar")
+	longer := workloads("claude-foobar")
+	missing := d.adopts("missing", "claude-foo")
+	create(ctx, missing)
+	Eventually(ctx, func() string { return isReady(must(ctx, missing)) }).Should(Equal("False NothingToAdopt"), "the name is exact: there is no claude-foo")
+	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foobar": ""}), "the name is exact: claude-foobar is nobody's")
+	Expect(k8s.Delete(ctx, missing)).To(Succeed())
+	isGone(ctx, missing)
+
+	d.open("claude-foo")
+	found := d.discovery(y.namespace, "agents", "claude-")
+	Expect(k8s.Create(ctx, found)).To(Succeed())
+	looks(ctx, found, "has found both", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 2 && t.Adopted == 2 })
+	foo, foobar := instanceOf(ctx, v1alpha1.RuntimeTmux, "claude-foo"), instanceOf(ctx, v1alpha1.RuntimeTmux, "claude-foobar")
+	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foo": string(foo.UID), "claude-foobar": string(foobar.UID)}))
+	Expect(set(ctx, foo, `{"spec":{"state":"Stopped","process":{"stop":{"signal":"SIGHUP"}}}}`)).To(Succeed())
+	rests(ctx, foo)
+	Expect(workloads("claude-foobar")).To(Equal(longer), "the name is exact: claude-foobar was not stopped")
+	Expect(isReady(must(ctx, foobar))).To(Equal("True Running"))
+	clearFound(ctx, y.namespace)
+	Expect(workloads("claude-foobar")).To(Equal(longer))
+})
