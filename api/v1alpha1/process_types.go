@@ -86,7 +86,7 @@ type ProcessSpec struct {
 	// +kubebuilder:default=Recreate
 	UpdatePolicy UpdatePolicy `json:"updatePolicy,omitempty"`
 
-	// Delete the object this many seconds after its process was stopped or has ended for good. Unset: never.
+	// Delete the object this many seconds after its process was stopped or has ended for good, or what it was to adopt was not there. Unset: never.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000

@@ -67,6 +67,7 @@ func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *pro
 	if errors.As(err, &refused) {
 		plan.Blocked = &lifecycle.Blocked{
 			Conflict: refused.Reason == v1alpha1.ReasonSessionTaken || refused.Reason == v1alpha1.ReasonSessionClaimed,
+			Absent:   refused.Reason == v1alpha1.ReasonNothingToAdopt || refused.Reason == v1alpha1.ReasonContainerMissing,
 			Reason:   refused.Reason,
 			Message:  refused.Message,
 			Retry:    conflictRetry,

@@ -525,6 +525,23 @@ func TestBlocked(t *testing.T) {
 	s.rest()
 }
 
+func TestNothingToStandForCountsAsStopped(t *testing.T) {
+	s := newStory(t)
+	s.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonNothingToAdopt, Message: "no session", Retry: time.Second}
+	s.tick()
+	s.g.Expect(s.last.Expires).To(BeZero(), "who waits for something is not cleaned up")
+	s.desired.Blocked.Absent = true
+	s.tick()
+	since := s.last.Expires
+	s.g.Expect(since).To(BeTemporally("~", s.now, time.Second))
+	s.now = s.now.Add(time.Minute)
+	s.rest()
+	s.g.Expect(s.last.Expires).To(Equal(since))
+	s.desired.Blocked = nil
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.last.Expires).To(BeZero())
+}
+
 func TestUpdatePolicy(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.UpdatePolicy = v1alpha1.UpdateOnRestart

@@ -112,6 +112,9 @@ func (m *machine) blocked() {
 		m.conflict = true
 		m.set(v1alpha1.ConditionConflict, true, blocked.Reason, blocked.Message)
 	}
+	if blocked.Absent {
+		m.expires()
+	}
 	if blocked.Retry > 0 {
 		m.requeue(blocked.Retry)
 	}

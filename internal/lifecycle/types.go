@@ -65,6 +65,8 @@ type Blocked struct {
 	Reason, Message string
 	// Conflict: something that this object needs belongs to somebody else. It is said in the condition Conflict too.
 	Conflict bool
+	// Absent: what this object stands for is not there, so that ttlSecondsAfterStopped counts from now on.
+	Absent bool
 	// Retry is when to look again; 0 when an event will come.
 	Retry time.Duration
 }

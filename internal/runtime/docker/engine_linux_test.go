@@ -159,6 +159,34 @@ func TestCrashBetweenCreateAndStart(t *testing.T) {
 	b.await("half", runtime.Exited)
 }
 
+// A list of all containers is older than what is forgotten while it is read: what it names must not stay for ever as something that is being started.
+func TestForgottenWhileItIsListed(t *testing.T) {
+	b := newBench(t)
+	p := b.process("late", 1, "sleep")
+	parsed, refused := parse(p)
+	b.Expect(refused).To(BeNil())
+	e, err := b.acquire(p.UID)
+	b.Expect(err).NotTo(HaveOccurred())
+	e.record = record{UID: p.UID, Name: p.Name, Incarnation: 1}
+	_, err = b.create(b.ctx, e, launch{process: p, config: parsed})
+	b.release(e)
+	b.Expect(err).NotTo(HaveOccurred())
+	listed, err := b.list(b.ctx, "")
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(listed).To(HaveLen(1))
+
+	b.Expect(b.Forget(b.ctx, p.UID)).To(Succeed())
+	_, _, err = b.Runtime.observe(b.ctx, p.UID, listed)
+	b.Expect(err).NotTo(HaveOccurred())
+	late, err := b.List(b.ctx)
+	b.Expect(err).NotTo(HaveOccurred())
+	for _, incarnation := range late {
+		b.Expect(incarnation.Alive()).To(BeFalse(), "nothing of it can be ended: %+v", incarnation)
+		b.Expect(b.Forget(b.ctx, incarnation.UID)).To(Succeed())
+	}
+	b.Expect(b.List(b.ctx)).To(BeEmpty())
+}
+
 func TestContainersAndPause(t *testing.T) {
 	b := newBench(t)
 	b.Expect(b.Start(b.ctx, b.process("paused", 1, "sleep"))).To(Succeed())

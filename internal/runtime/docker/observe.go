@@ -116,7 +116,8 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i runtime.Incarnation, 
 		return i, false, err
 	}
 	if c == nil {
-		if !d.Started {
+		if !d.Started { // removed before it ran, or listed a moment before it was forgotten: there is nothing to end
+			i.Phase, i.StartError = runtime.Failed, failed("the container was removed before it was started")
 			return i, false, nil
 		}
 		r.gone(e, &i)
