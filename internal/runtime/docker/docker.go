@@ -35,6 +35,9 @@ var (
 	_ runtime.Attacher = (*Runtime)(nil)
 	_ runtime.Keyboard = (*Runtime)(nil)
 	_ runtime.Releaser = (*Runtime)(nil)
+	_ runtime.Watcher  = (*Runtime)(nil)
+	_ runtime.Handle   = (*Runtime)(nil)
+	_ runtime.Census   = (*Runtime)(nil)
 )
 
 const (

@@ -29,6 +29,8 @@ var (
 	_ runtime.Logger    = (*Host)(nil)
 	_ runtime.Attacher  = (*Host)(nil)
 	_ runtime.Keeper    = (*Host)(nil)
+	_ runtime.Watcher   = (*Host)(nil)
+	_ runtime.Census    = (*Host)(nil)
 )
 
 // lockPatience is how long the lock of the state directory is tried to get.
