@@ -233,6 +233,8 @@ type Watcher interface {
 	// LastActivity gives when a UID last put something out, over all of its incarnations, or was typed to where that can be told; to the second at
 	// least. It costs no more than a look at a file. ErrNotFound when nothing is known.
 	LastActivity(ctx context.Context, uid types.UID) (time.Time, error)
+	// Watch has the UID told on Events once, when that moves next. An error means that nobody will tell.
+	Watch(ctx context.Context, uid types.UID) error
 }
 
 // Screen is implemented by backends that know what a terminal shows.

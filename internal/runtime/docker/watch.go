@@ -32,6 +32,14 @@ func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, err
 	return at, nil
 }
 
+// Watch implements runtime.Watcher.
+func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
+	if !shim.ValidUID(string(uid)) {
+		return fmt.Errorf("watch %q: %w", uid, runtime.ErrNotFound)
+	}
+	return r.notice.Watch(uid, filepath.Join(r.dir(uid), logFile))
+}
+
 // Members implements runtime.Census, with the names that the engine's ps gives.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
 	e, c, err := r.running(ctx, uid)

@@ -24,15 +24,20 @@ type display struct {
 	text    string
 	active  time.Time
 	read    int
+	watched bool
 	members []runtime.Member
 }
 
-// Show makes the terminal of a UID, which was started, show a text from now on. Nobody is told, as with a real terminal.
+// Show makes the terminal of a UID, which was started, show a text from now on. It is told to who watches.
 func (r *Runtime) Show(uid types.UID, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.workloads[uid]; w != nil {
 		w.display.text, w.display.active = text, r.clock.Now()
+		if w.display.watched {
+			w.display.watched = false
+			r.happened(uid)
+		}
 	}
 }
 
@@ -63,6 +68,18 @@ func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, err
 		return w.display.active, nil
 	}
 	return time.Time{}, runtime.ErrNotFound
+}
+
+// Watch implements runtime.Watcher.
+func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workloads[uid]
+	if w == nil {
+		return runtime.ErrNotFound
+	}
+	w.display.watched = true
+	return nil
 }
 
 // Capture implements runtime.Screen.

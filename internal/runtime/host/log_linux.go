@@ -39,3 +39,11 @@ func (h *Host) LastActivity(_ context.Context, uid types.UID) (time.Time, error)
 	}
 	return at, nil
 }
+
+// Watch implements runtime.Watcher.
+func (h *Host) Watch(_ context.Context, uid types.UID) error {
+	if !shim.ValidUID(string(uid)) {
+		return fmt.Errorf("watch %q: %w", uid, runtime.ErrNotFound)
+	}
+	return h.notice.Watch(uid, filepath.Join(h.dir(uid), shim.LogFile))
+}

@@ -34,6 +34,15 @@ func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, e
 	return l.active, nil
 }
 
+// Watch implements runtime.Watcher. Of an adopted session it is told anyway, as it is looked at from time to time.
+func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
+	rec, err := r.read(uid)
+	if err != nil || rec != nil && rec.Adopted {
+		return err
+	}
+	return r.host.Watch(ctx, uid)
+}
+
 // Members implements runtime.Census.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
 	rec, err := r.read(uid)

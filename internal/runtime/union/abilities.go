@@ -68,6 +68,15 @@ func (u *Union) LastActivity(ctx context.Context, uid types.UID) (time.Time, err
 	return watcher.LastActivity(ctx, uid)
 }
 
+// Watch implements runtime.Watcher.
+func (u *Union) Watch(ctx context.Context, uid types.UID) error {
+	watcher, err := ability[runtime.Watcher](ctx, u, uid, runtime.ErrNotFound)
+	if err != nil {
+		return err
+	}
+	return watcher.Watch(ctx, uid)
+}
+
 // Capture implements runtime.Screen.
 func (u *Union) Capture(ctx context.Context, uid types.UID) (string, error) {
 	screen, err := ability[runtime.Screen](ctx, u, uid, runtime.ErrNotFound)
