@@ -131,7 +131,7 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=256
 	ObservedInterruptToken string `json:"observedInterruptToken,omitempty"`
 
-	// When the terminal last showed something new, or something was typed through Berth. Written at most every 30 seconds.
+	// When the terminal last showed something new, something was typed through Berth, or the program was started. Written at most every 30 seconds.
 	// +optional
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
 }

@@ -118,7 +118,7 @@ func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current r
 	again := k.showWaiting(ctx, instance, current, sight{active, err, now})
 	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions)
 	used, _ := k.present.Last(instance.UID)
-	return soonest(idleIn, again, k.note(instance, latest(active, used), now, anyway))
+	return soonest(idleIn, again, k.note(instance, latest(active, used, current.StartedAt), now, anyway))
 }
 
 // resting is what can be told while nothing runs.

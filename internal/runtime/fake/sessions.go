@@ -27,6 +27,7 @@ var (
 	_ runtime.Runtime  = (*Sessions)(nil)
 	_ runtime.Releaser = (*Sessions)(nil)
 	_ runtime.Keyboard = (*Sessions)(nil)
+	_ runtime.Handle   = (*Sessions)(nil)
 )
 
 // WithSessions gives the runtime sessions.
@@ -120,4 +121,13 @@ func (s *Sessions) Typed(uid types.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(s.typed[uid])
+}
+
+// AttachCommand implements runtime.Handle.
+func (s *Sessions) AttachCommand(uid types.UID) string {
+	var config struct{ Socket, Session string }
+	if p, started := s.Process(uid); !started || json.Unmarshal(p.Config, &config) != nil {
+		return ""
+	}
+	return "tmux -L " + config.Socket + " attach-session -t '=" + config.Session + "'"
 }
