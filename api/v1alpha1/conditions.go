@@ -44,8 +44,10 @@ const (
 	ConditionApplied = "Applied"
 	// ConditionAwaitingApproval is True while a plan waits for spec.targetPhase to be raised.
 	ConditionAwaitingApproval = "AwaitingApproval"
-	// ConditionIdle is True while a LanguageServer has no client.
+	// ConditionIdle is True while a LanguageServer has no client, and while nothing has happened in an Instance for its idleTimeoutSeconds.
 	ConditionIdle = "Idle"
+	// ConditionAwaitingInput is True while the terminal of an Instance shows that its program waits for an answer.
+	ConditionAwaitingInput = "AwaitingInput"
 )
 
 // Reasons of conditions; events carry the same words.
@@ -192,7 +194,7 @@ const (
 	ReasonAdopted = "Adopted"
 	// ReasonDiscovered: all sources were looked through.
 	ReasonDiscovered = "Discovered"
-	// ReasonInvalidPattern: what a source looks for is no regular expression; the message names the source.
+	// ReasonInvalidPattern: a pattern of a source, or of spec.terminal.awaitingInput.patterns, is no regular expression; the message names it.
 	ReasonInvalidPattern = "InvalidPattern"
 	// ReasonAlreadyClaimed: what was found is another Instance's; the message names it.
 	ReasonAlreadyClaimed = "AlreadyClaimed"
@@ -252,4 +254,16 @@ const (
 	ReasonInUse = "InUse"
 	// ReasonNoClients: no client is connected.
 	ReasonNoClients = "NoClients"
+	// ReasonActive: something has happened in the terminal within the time.
+	ReasonActive = "Active"
+	// ReasonNoActivity: nothing has happened in the terminal for the time.
+	ReasonNoActivity = "NoActivity"
+	// ReasonNoIdleTimeout: spec.idleTimeoutSeconds is 0, so it is not watched how long nothing happens.
+	ReasonNoIdleTimeout = "NoIdleTimeout"
+	// ReasonAwaitingInput: the terminal shows a question.
+	ReasonAwaitingInput = "AwaitingInput"
+	// ReasonNotAwaitingInput: the terminal shows no question.
+	ReasonNotAwaitingInput = "NotAwaitingInput"
+	// ReasonEndingProcesses: what the program has started itself ends with it; the message names it.
+	ReasonEndingProcesses = "EndingProcesses"
 )

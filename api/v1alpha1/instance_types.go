@@ -45,6 +45,14 @@ type InstanceSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Terminal TerminalSpec `json:"terminal,omitzero"`
+
+	// After so many seconds without output or input the program is ended until it is asked for again: by berth attach or send, a restartToken or any
+	// edit of the spec. What was adopted is ended so only with the deletionPolicy Terminate. 0: never. Defaults to 0.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=31536000
+	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
 }
 
 // AdoptionPolicy is whether something that is there already is taken over.
@@ -86,6 +94,22 @@ type TerminalSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Rows *int32 `json:"rows,omitempty"`
+
+	// How it is told from what the terminal shows that the program waits for an answer.
+	// +optional
+	AwaitingInput AwaitingInputSpec `json:"awaitingInput,omitzero"`
+}
+
+// AwaitingInputSpec is how it is told that a program waits for an answer.
+type AwaitingInputSpec struct {
+	// Regular expressions (RE2) that are looked for in the last 20 lines of the terminal, once nothing has moved for two seconds. Lines end in no spaces,
+	// and the text in no empty lines, so $ is where the cursor is. Empty: patterns for the common coding agents, shells and passwords.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +listType=atomic
+	Patterns []string `json:"patterns,omitempty"`
 }
 
 // InstanceStatus is what is known of a session.
@@ -106,6 +130,10 @@ type InstanceStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedInterruptToken string `json:"observedInterruptToken,omitempty"`
+
+	// When the terminal last showed something new, something was typed through Berth, or the program was started. Written at most every 30 seconds.
+	// +optional
+	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
 }
 
 // Instance is a session of a coding agent: a program in a terminal that stays when nobody looks.
@@ -115,10 +143,12 @@ type InstanceStatus struct {
 // +kubebuilder:resource:categories=berth,shortName=inst
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Waiting",type=string,JSONPath=`.status.conditions[?(@.type=="AwaitingInput")].status`
 // +kubebuilder:printcolumn:name="Attach",type=string,JSONPath=`.status.attachCommand`
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restartCount`
 // +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.spec.session`,priority=1
 // +kubebuilder:printcolumn:name="PID",type=integer,JSONPath=`.status.process.pid`,priority=1
+// +kubebuilder:printcolumn:name="Active",type=date,JSONPath=`.status.lastActivityTime`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:selectablefield:JSONPath=`.spec.session`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`

@@ -6,8 +6,10 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -54,11 +57,18 @@ type Kind struct {
 	backend  runtime.Runtime
 	clock    clock.PassiveClock
 	reserved *claim.Reservations
+	present  *presence.Book   // nil when nobody can come
+	recorder process.Recorder // nil when nobody is told
+
+	mu       sync.Mutex
+	memories map[types.UID]*memory
 }
 
 var (
 	_ process.Kind      = (*Kind)(nil)
 	_ process.Placed    = (*Kind)(nil)
+	_ process.Sleeper   = (*Kind)(nil)
+	_ process.Concluder = (*Kind)(nil)
 	_ process.Effective = (*Kind)(nil)
 )
 
@@ -73,6 +83,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("index instances by what they claim: %w", err)
 	}
 	kind := New(mgr.GetClient(), deps.Runtime, deps.Clock)
+	kind.present, kind.recorder = deps.Presence, mgr.GetEventRecorder("berth-instances")
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		return contested.Watch(b, kind.client, &v1alpha1.Instance{})
 	})
@@ -80,7 +91,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // New gives the kind. The client reads from a cache with the index IndexPlace.
 func New(cache client.Client, backend runtime.Runtime, now clock.PassiveClock) *Kind {
-	return &Kind{client: cache, backend: backend, clock: now, reserved: claim.NewReservations(now)}
+	return &Kind{client: cache, backend: backend, clock: now, reserved: claim.NewReservations(now), memories: map[types.UID]*memory{}}
 }
 
 // Resource is the plural lower-case name.
@@ -126,28 +137,42 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runt
 	return k.check(ctx, instance, plan)
 }
 
-// Look says how to attach. A session that runs is ready: there is nothing to ask.
-func (k *Kind) Look(_ context.Context, object process.Object, current runtime.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
-	k.show(object, current.Adopted)
-	return 0, nil
-}
-
-// Rest says how to attach: the same command as ever, so that it can be kept over restarts.
-func (k *Kind) Rest(_ context.Context, object process.Object) {
-	k.show(object, false)
-}
-
-// show sets what the kind adds to the status, whether something runs or not.
-func (k *Kind) show(object process.Object, adopted bool) {
+// Look says what there is to say while something runs.
+func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
 	instance := object.(*v1alpha1.Instance) // New gives nothing else
-	instance.Status.AttachCommand = attachCommand(instance)
+	k.show(instance, current.Adopted, k.handle(instance))
+	return k.watch(ctx, instance, current), nil
+}
+
+// Rest says it while nothing does.
+func (k *Kind) Rest(_ context.Context, object process.Object) {
+	instance := object.(*v1alpha1.Instance) // New gives nothing else
+	command := attachCommand(instance)
+	if claim.Wants(instance) && !sleeps(instance) { // its place is kept over a restart
+		command = cmp.Or(instance.Status.AttachCommand, command)
+	}
+	k.show(instance, false, command)
+	k.resting(instance)
+}
+
+// handle is what to type to take the terminal of what runs: the backend knows best.
+func (k *Kind) handle(instance *v1alpha1.Instance) string {
+	if handle, has := k.Runtime(instance).(runtime.Handle); has {
+		return cmp.Or(handle.AttachCommand(instance.UID), attachCommand(instance))
+	}
+	return attachCommand(instance)
+}
+
+// show is what holds either way. That an interruptToken was carried out is decided here and done in Written, so at most once for a write.
+func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
+	instance.Status.AttachCommand = command
 	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
 	if adopted {
-		process.SetCondition(object, k.clock.Now(), v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "It was there before and was taken over.")
+		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "It was there before and was taken over.")
 	} else {
-		process.SetCondition(object, k.clock.Now(), v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
+		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
 	}
-	if kept, are := k.Runtime(object).(windows); are {
+	if kept, are := k.Runtime(instance).(windows); are {
 		kept.Keep(instance.UID, claim.Wants(instance))
 	}
 	if !claim.Wants(instance) && !claim.Live(instance) {
@@ -155,9 +180,12 @@ func (k *Kind) show(object process.Object, adopted bool) {
 	}
 }
 
-// Written sends the Ctrl-C that was recorded as sent: once or, when the manager ends just now, not at all.
+// Written does what was recorded as done: once or, when the manager ends just now, not at all.
 func (k *Kind) Written(ctx context.Context, object, base process.Object) error {
 	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New gives nothing else
+	if stops(instance, before) {
+		return k.tellEnding(ctx, instance)
+	}
 	asked := instance.Status.ObservedInterruptToken != before.Status.ObservedInterruptToken && before.Status.Process != nil
 	keyboard, able := k.Runtime(object).(runtime.Keyboard)
 	if !asked || !able || instance.Status.Process == nil {
@@ -169,5 +197,15 @@ func (k *Kind) Written(ctx context.Context, object, base process.Object) error {
 	return nil
 }
 
-// Forget drops what is reserved for an object that is gone.
-func (k *Kind) Forget(uid types.UID) { k.reserved.Release(uid) }
+// Forget drops what is kept of an object that is gone.
+func (k *Kind) Forget(uid types.UID) {
+	k.reserved.Release(uid)
+	k.present.Forget(uid)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.memories, uid)
+}
+
+func (k *Kind) set(instance *v1alpha1.Instance, conditionType string, status metav1.ConditionStatus, reason, message string) {
+	process.SetCondition(instance, k.clock.Now().Truncate(time.Second), conditionType, status, reason, message)
+}

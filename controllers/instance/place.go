@@ -83,12 +83,8 @@ func configOf(instance *v1alpha1.Instance) ([]byte, error) {
 	return text, nil
 }
 
-// attachCommand is what works when it is pasted into a shell.
+// attachCommand is what takes the terminal wherever it is, and wakes what sleeps. Where something runs the backend knows a shorter way.
 func attachCommand(instance *v1alpha1.Instance) string {
-	if typeOf(instance) == v1alpha1.RuntimeTmux {
-		socket, session := sessionOf(instance)
-		return "tmux -L " + socket + " attach-session -t '=" + strings.ReplaceAll(session, "'", `'\''`) + "'"
-	}
 	command := "berth attach instance/" + instance.Name
 	if instance.Namespace != "default" {
 		command += " -n " + instance.Namespace

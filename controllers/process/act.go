@@ -202,8 +202,8 @@ func (r *Reconciler) forget(object Object) {
 	r.Kind.Forget(object.GetUID())
 }
 
-// expire deletes an object that has been at rest without a process for as long as its spec allows. Only the object that was looked at is
-// deleted: whoever asks for it again in the meantime keeps it.
+// expire deletes an object that has been at rest without a process for as long as its spec allows, after a fresh look at both. Only the object that
+// was looked at is deleted: whoever asks for it again in the meantime keeps it.
 func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	ttl := v.object.GetProcessSpec().TTLSecondsAfterStopped
 	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.Gone {
@@ -217,10 +217,28 @@ func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	if err := r.confirm(ctx, v); err != nil {
 		return err
 	}
+	if err := stillGone(ctx, v); err != nil {
+		return err
+	}
 	uid, version := v.object.GetUID(), v.object.GetResourceVersion()
 	err := r.Client.Delete(ctx, v.object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if err != nil {
 		return staleOr(err, "delete the object after its ttlSecondsAfterStopped")
+	}
+	return nil
+}
+
+// stillGone looks once more whether anything runs. A deletion ends what does, and nobody asked for that: it may have been started outside, as a
+// container can be.
+func stillGone(ctx context.Context, v *visit) error {
+	found, err := v.runtime.Observe(ctx, v.object.GetUID())
+	if err != nil {
+		return fmt.Errorf("look once more whether anything runs: %w", err)
+	}
+	for i := range found {
+		if found[i].Alive() {
+			return errStale
+		}
 	}
 	return nil
 }

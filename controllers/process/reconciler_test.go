@@ -365,6 +365,20 @@ func TestVariablesOfTheKindReachTheCommand(t *testing.T) {
 	b.Expect(process.Name).To(Equal("instances/default/one"))
 }
 
+// runsAgain is a runtime in which something is started outside between the first look and the second.
+type runsAgain struct {
+	runtime.Runtime
+	uid   types.UID
+	looks int
+}
+
+func (r *runsAgain) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	if r.looks++; r.looks == 1 {
+		return r.Runtime.Observe(ctx, uid)
+	}
+	return []runtime.Incarnation{{UID: r.uid, Number: 1, Phase: runtime.Running}}, nil
+}
+
 func TestExpiry(t *testing.T) {
 	b := newBench(t, func(i *v1alpha1.Instance) {
 		i.Spec.State = v1alpha1.StateStopped
@@ -387,6 +401,11 @@ func TestExpiry(t *testing.T) {
 
 	b.r.Client = live
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
+	b.r.Runtime = &runsAgain{Runtime: b.rt, uid: testUID}
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter), "what was started outside is not ended by a clean-up")
+	b.Expect(b.object().DeletionTimestamp).To(BeNil())
+
+	b.r.Runtime = b.rt
 	b.reconcile()
 	b.Expect(b.object().DeletionTimestamp).NotTo(BeNil())
 	b.reconcile()

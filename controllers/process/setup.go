@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -51,6 +52,8 @@ type Dependencies struct {
 	Clock clock.PassiveClock
 	// Dispatcher brings what happens outside to the controllers. Its Wake(uid) may be called by a kind too, when it learned something itself.
 	Dispatcher *Dispatcher
+	// Presence is where it is noted who uses the terminals of objects; nil means nobody ever does.
+	Presence *presence.Book
 	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
 	Concurrency int
 }

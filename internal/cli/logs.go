@@ -53,6 +53,9 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 		return fmt.Errorf("logs of %s: %w", ref, err)
 	}
 	defer func() { _ = stream.Close() }()
+	if stream.Screen {
+		a.say("%s was there before Berth, so its output is not kept: this is what its terminal shows now", ref)
+	}
 	if _, err := io.Copy(a.out, stream); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

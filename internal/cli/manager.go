@@ -24,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
@@ -235,6 +236,7 @@ func assemble(config *rest.Config, on hostRuntime, log logr.Logger, opts manager
 	if with, ok := on.(interface{ LanguageServers() *langserver.Runtime }); ok {
 		opts.LanguageServers = with.LanguageServers()
 	}
+	opts.Presence = presence.New(opts.Clock)
 	mgr, err := manager.New(config, opts)
 	if err != nil {
 		return nil, err
@@ -242,6 +244,7 @@ func assemble(config *rest.Config, on hostRuntime, log logr.Logger, opts manager
 	if serve.Address == "0" {
 		return &assembled{Manager: mgr}, nil
 	}
+	serve.Presence = opts.Presence
 	serve.Client, serve.Reader, serve.Runtime, serve.Log = mgr.GetClient(), mgr.GetAPIReader(), on, log.WithName("endpoint")
 	served, err := endpoint.New(serve)
 	if err != nil {

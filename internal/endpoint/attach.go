@@ -28,7 +28,12 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, http.StatusUpgradeRequired, fmt.Errorf("attach needs an upgrade to %s: use berth attach of the same version", Protocol))
 		return
 	}
-	if status, err := s.attachable(r.Context(), t); err != nil {
+	leave, status, err := s.awake(r.Context(), t)
+	defer leave()
+	if err == nil {
+		status, err = s.attachable(r.Context(), t)
+	}
+	if err != nil {
 		refuse(w, status, err)
 		return
 	}
@@ -44,6 +49,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol); err != nil {
 		return
 	}
+	leave() // who only looks on does not keep it from sleeping
 	s.join(r.Context(), attacher, NewConn(raw, buffered), t, sizeOf(r))
 }
 
@@ -74,7 +80,7 @@ func (s *Server) join(ctx context.Context, attacher runtime.Attacher, conn *Conn
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		err := conn.Receive(keys, func(size runtime.Terminal) { newest(resize, size) })
+		err := conn.Receive(noting{keys, func() { s.opts.Presence.Touch(t.object.GetUID()) }}, func(size runtime.Terminal) { newest(resize, size) })
 		_ = keys.CloseWithError(errors.Join(err, io.EOF))
 		cancel() // the client has gone
 	}()
@@ -88,6 +94,17 @@ func (s *Server) join(ctx context.Context, attacher runtime.Attacher, conn *Conn
 	}
 	_ = conn.Close() // ends Receive
 	<-received
+}
+
+// noting is a writer that says when it is used.
+type noting struct {
+	io.Writer
+	note func()
+}
+
+func (n noting) Write(p []byte) (int, error) {
+	n.note()
+	return n.Writer.Write(p)
 }
 
 func (s *Server) closing(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errClosing) }

@@ -72,8 +72,15 @@ type LogOptions struct {
 	Tail   int64
 }
 
+// Stream is the output of an object.
+type Stream struct {
+	io.ReadCloser
+	// Screen says that it is what the terminal shows now, because Berth does not keep the output: a session that was adopted. It has an end.
+	Screen bool
+}
+
 // Log opens the output of an object. Closing it ends a stream that is followed.
-func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (io.ReadCloser, error) {
+func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stream, error) {
 	query := url.Values{}
 	if opts.Follow {
 		query.Set("follow", "true")
@@ -88,7 +95,7 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (io.Re
 	if response.StatusCode != http.StatusOK {
 		return nil, refusal(response)
 	}
-	return response.Body, nil
+	return &Stream{response.Body, response.Header.Get(HeaderScreen) != ""}, nil
 }
 
 // Attach connects to the terminal of an object. size is that of the window, when there is one.

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -123,6 +124,14 @@ type stub struct {
 	attach func(ctx context.Context, in io.Reader, out io.Writer) error
 	typed  []byte
 	deaf   error
+	screen string
+}
+
+func (s *stub) Capture(_ context.Context, uid types.UID) (string, error) {
+	if s.screen == "" {
+		return "", runtime.ErrNotFound
+	}
+	return string(uid) + ": " + s.screen, nil
 }
 
 func (s *stub) Type(_ context.Context, uid types.UID, input []byte) error {
@@ -170,6 +179,7 @@ type fixture struct {
 	server *Server
 	api    client.Client
 	stub   *stub
+	book   *presence.Book
 	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
 	stop   func()
 	mu     sync.Mutex
@@ -190,7 +200,8 @@ func newFixture(t *testing.T) *fixture {
 		&v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell", UID: "uid-shell"}},
 	).Build()
 	var err error
-	f.server, err = New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Log: logr.Discard()})
+	f.book = presence.New(nil)
+	f.server, err = New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Presence: f.book, Log: logr.Discard()})
 	g.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -441,7 +452,7 @@ func TestFollow(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	cancel() // the first reader goes away; Start's wait for its streams shows that its handler ends
 	_, err = io.ReadAll(stream)
-	g.Expect(err).To(MatchError(context.Canceled))
+	g.Expect(err).To(Or(BeNil(), MatchError(context.Canceled)), "the server may notice first, and end it in good order")
 	_ = stream.Close()
 	log.remove()
 	all, err := io.ReadAll(second)

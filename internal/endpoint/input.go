@@ -30,6 +30,12 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("at most %d bytes can be sent at once", maxInput))
 		return
 	}
+	leave, status, err := s.awake(r.Context(), t)
+	defer leave()
+	if err != nil {
+		refuse(w, status, err)
+		return
+	}
 	err = keyboard.Type(r.Context(), t.object.GetUID(), input)
 	switch {
 	case errors.Is(err, runtime.ErrNotFound):

@@ -20,6 +20,8 @@ import (
 const (
 	// HeaderOffset tells at which byte of all output the answer begins, so that a reader can come back with ?offset=.
 	HeaderOffset = "Berth-Log-Offset"
+	// HeaderScreen is true when the answer is what the terminal shows now, as its output is not kept by Berth.
+	HeaderScreen = "Berth-Log-Screen"
 
 	chunk = 32 << 10
 	// A longer line counts as several for tail, so that output without newlines has an end as well.
@@ -75,6 +77,9 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, http.StatusNotImplemented, errors.New("this runtime keeps no output"))
 		return
 	}
+	if s.serveScreen(w, r, logger, t) {
+		return
+	}
 	log, err := openLog(r.Context(), logger, t.object.GetUID(), query.follow)
 	if errors.Is(err, runtime.ErrNotFound) {
 		// An object without output is no error.
@@ -99,6 +104,29 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, start, end, query.follow); err != nil && r.Context().Err() == nil {
 		s.opts.Log.Info("an output stream ended early", "object", t.String(), "cause", err.Error())
 	}
+}
+
+// serveScreen answers with what the terminal shows, where that is all that is known: a session that was adopted. false: there is more.
+func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, logger runtime.Logger, t target) bool {
+	screen, can := s.runtimeOf(t).(runtime.Screen)
+	if !can {
+		return false
+	}
+	log, err := logger.OpenLog(r.Context(), t.object.GetUID())
+	if err == nil {
+		_ = log.Close()
+	}
+	if !errors.Is(err, runtime.ErrNotFound) {
+		return false
+	}
+	text, err := screen.Capture(r.Context(), t.object.GetUID())
+	if err != nil {
+		return false
+	}
+	w.Header().Set(HeaderScreen, "true")
+	begin(w, 0)
+	_, _ = io.WriteString(w, text)
+	return true
 }
 
 func begin(w http.ResponseWriter, offset int64) {

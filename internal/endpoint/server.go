@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -46,7 +47,9 @@ type Options struct {
 	Reader client.Reader
 	// Runtime is asked for output (runtime.Logger) and terminals (runtime.Attacher), as far as it has them.
 	Runtime runtime.Runtime
-	Log     logr.Logger
+	// Presence is where it is noted who comes; nil where nothing sleeps.
+	Presence *presence.Book
+	Log      logr.Logger
 }
 
 // Server is the endpoint. It is a manager.Runnable that runs where the leader runs.

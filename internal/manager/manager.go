@@ -37,6 +37,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
 	"github.com/berth-dev/berth/controllers/strategyrun"
+	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -59,6 +60,9 @@ type Options struct {
 	Metrics metricsserver.Options
 	// HealthProbeBindAddress is where /healthz and /readyz are served; empty means nowhere.
 	HealthProbeBindAddress string
+
+	// Presence is where the endpoint notes who uses the terminals of objects; nil means that nobody does.
+	Presence *presence.Book
 
 	// LeaderElection lets several managers run of which one acts.
 	LeaderElection bool
@@ -99,11 +103,12 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 
 // setupInstances registers the controllers of the kinds that choose among backends, and gives the backend of everybody else.
 func setupInstances(mgr ctrl.Manager, deps process.Dependencies) (runtime.Runtime, error) {
+	waker := newWaker(deps.Dispatcher)
+	if err := mgr.Add(waker); err != nil {
+		return nil, fmt.Errorf("add the parts of the manager: %w", err)
+	}
+	deps.Presence.OnUse(waker.tell)
 	if telling, tells := deps.Runtime.(interface{ OnChange(func(types.UID)) }); tells {
-		waker := newWaker(deps.Dispatcher)
-		if err := mgr.Add(waker); err != nil {
-			return nil, fmt.Errorf("add the parts of the manager: %w", err)
-		}
 		telling.OnChange(waker.tell)
 	}
 	for _, setup := range []func(ctrl.Manager, process.Dependencies) error{instance.Setup, discovery.Setup} {
@@ -155,7 +160,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	leftovers := newCollector(opts, mgr.GetAPIReader(), mgr.GetLogger().WithName("leftovers"))
 	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
 	deps := process.Dependencies{
-		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency,
+		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
 	}
 	if deps.Runtime, err = setupInstances(mgr, deps); err != nil {
 		return nil, err

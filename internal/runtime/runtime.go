@@ -257,3 +257,36 @@ type Keyboard interface {
 	// Type writes bytes into the terminal of what runs, as if somebody had typed them; 0x03 is Ctrl-C. ErrNoTerminal and ErrNotFound as for Attach.
 	Type(ctx context.Context, uid types.UID, input []byte) error
 }
+
+// Watcher is implemented by backends that can tell when something last happened in a terminal.
+type Watcher interface {
+	// LastActivity gives when a UID last put something out, over all of its incarnations, or was typed to where that can be told; to the second at
+	// least. It costs no more than a look at a file. ErrNotFound when nothing is known.
+	LastActivity(ctx context.Context, uid types.UID) (time.Time, error)
+	// Watch has the UID told on Events once, when that moves next. An error means that nobody will tell.
+	Watch(ctx context.Context, uid types.UID) error
+}
+
+// Screen is implemented by backends that know what a terminal shows.
+type Screen interface {
+	// Capture gives what the terminal of a UID shows now, as lines of text. ErrNotFound when there is none.
+	Capture(ctx context.Context, uid types.UID) (string, error)
+}
+
+// Handle is implemented by backends whose terminals people can take without Berth.
+type Handle interface {
+	// AttachCommand is what to paste into a shell to take the terminal of a UID; empty when there is nothing to attach to.
+	AttachCommand(uid types.UID) string
+}
+
+// Census is implemented by backends that can list the processes of a tree.
+type Census interface {
+	// Members gives the processes of the newest incarnation of a UID that live, the program itself first. Nothing there is an empty list.
+	Members(ctx context.Context, uid types.UID) ([]Member, error)
+}
+
+// Member is a process of a tree. Name is that of its program, without arguments: those may hold secrets.
+type Member struct {
+	PID  int64
+	Name string
+}

@@ -28,7 +28,7 @@ process:
 
 func TestDefaults(t *testing.T) {
 	own := map[string]string{
-		kindInstance:  `{terminal: {columns: 120, rows: 40}, adoption: Never}`,
+		kindInstance:  `{terminal: {columns: 120, rows: 40}, adoption: Never, idleTimeoutSeconds: 0}`,
 		kindDevServer: `{url: {detect: Enabled}, proxy: Disabled}`,
 		kindLanguageServer: `
 language: go

@@ -24,6 +24,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/plane"
@@ -45,6 +46,8 @@ var (
 	rt *fake.Sockets
 	// tmux is where Instances run that ask for it.
 	tmux *fake.Sessions
+	// book is where it is noted who uses terminals.
+	book *presence.Book
 
 	environment *envtest.Environment
 	stopRuntime context.CancelFunc
@@ -77,6 +80,7 @@ var _ = BeforeSuite(func() {
 	ctx, stopRuntime = context.WithCancel(context.Background())
 	rt = fake.WithSockets(fake.New(ctx, clock.RealClock{}))
 	tmux = fake.WithSessions(fake.New(ctx, clock.RealClock{}))
+	book = presence.New(nil)
 	stopManager = startManager()
 })
 
@@ -97,7 +101,7 @@ var _ = AfterSuite(func() {
 func startManager() (stop func()) {
 	all := union.New(rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux})
 	mgr, err := manager.New(config, manager.Options{
-		Runtime: all, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtime: all, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())

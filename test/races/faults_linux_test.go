@@ -64,6 +64,10 @@ var teeth = []tooth{
 	{row: "R04", without: "what outlives a manager: each begins with an empty registry", sees: "steady: runs incarnation 1; it is incarnation 2", forgets: true},
 	{row: "R05", without: "independent keys: one lock around all of the runtime", sees: "others go on", slow: true,
 		wrap: func(b backend) backend { return &oneLock{backend: b} }},
+	{row: "R06", without: "the UID of an activity: it is written into an entry whether that is there or not", sees: "brought back", patient: true,
+		writes: func(next http.RoundTripper) http.RoundTripper {
+			return &bringsBack{next: next, seen: map[string]map[string]any{}}
+		}},
 	{row: "R07", without: "the incarnation in a stop: it hits whatever runs", sees: "the newer incarnation", patient: true,
 		wrap: func(b backend) backend { return hitsNewest{b} }},
 	{row: "R08", without: "the memory of having asked: every look asks again", sees: "asked once", patient: true,
@@ -109,6 +113,8 @@ var teeth = []tooth{
 		}},
 	{row: "S03", without: "optimistic concurrency: the last writer wins", sees: "lost", patient: true, all: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return lastWins{next} }},
+	{row: "S05", without: "the precondition of a deletion: what has the name is deleted", sees: "removed although", patient: true,
+		writes: func(next http.RoundTripper) http.RoundTripper { return deletesBlindly{next} }},
 	{row: "S07", without: "the start time in an identity: a PID is enough", sees: "is noticed to be gone", pidOnly: true},
 	{row: "S08", without: "the limit inside of the create: clients look before they create", sees: "exactly ten", patient: true, noQuota: true},
 	{row: "S09", without: "the arbiter: a port is always free", sees: "one owner",

@@ -119,6 +119,8 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"keeps the log over incarnations, with cursors that stay valid", logs, cursors},
 		{"waits for output", logs, waits},
 		{"bounds the log of a flood", flooded, flood},
+		{"tells when something was put out", watches, activity},
+		{"lists the processes of a tree", counts, members},
 		{"finds the sockets of a tree", sockets, listeners},
 		{"keeps results over managers, until it forgets", keeps, results},
 		{"attaches to terminals", terminals, attach},

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/logfile"
 	"github.com/berth-dev/berth/internal/runtime/notify"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -35,6 +36,9 @@ var (
 	_ runtime.Attacher = (*Runtime)(nil)
 	_ runtime.Keyboard = (*Runtime)(nil)
 	_ runtime.Releaser = (*Runtime)(nil)
+	_ runtime.Watcher  = (*Runtime)(nil)
+	_ runtime.Handle   = (*Runtime)(nil)
+	_ runtime.Census   = (*Runtime)(nil)
 )
 
 const (
@@ -67,6 +71,7 @@ type Runtime struct {
 	install string // the value of a label: containers of another install are not ours
 	single  *flock.Flock
 	events  *notify.Notifier
+	notice  *logfile.Notice // nil where the system has no more of them
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -116,6 +121,9 @@ func New(options Options) (*Runtime, error) {
 	}
 	if err := r.readRecords(); err != nil {
 		return nil, errors.Join(err, api.Close(), r.single.Close())
+	}
+	if r.notice, err = logfile.NewNotice(r.events.Tell); err != nil {
+		r.log.Info("Output is looked for from time to time only", "cause", err.Error())
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
@@ -179,7 +187,7 @@ func (r *Runtime) Close() error {
 	r.once.Do(func() {
 		r.cancel()
 		r.loops.Wait()
-		err = errors.Join(r.client.Close(), r.single.Close())
+		err = errors.Join(r.notice.Close(), r.client.Close(), r.single.Close())
 	})
 	return err
 }

@@ -46,6 +46,7 @@ type workload struct {
 	newest       int64
 	incarnations map[int64]*incarnation
 	results      runtime.Results
+	display      display
 }
 
 type incarnation struct {

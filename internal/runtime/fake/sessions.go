@@ -34,6 +34,7 @@ var (
 	_ runtime.Keyboard        = (*Sessions)(nil)
 	_ runtime.SessionFinder   = (*Sessions)(nil)
 	_ runtime.ContainerFinder = (*Sessions)(nil)
+	_ runtime.Handle          = (*Sessions)(nil)
 )
 
 // WithSessions gives the runtime sessions.
@@ -127,4 +128,13 @@ func (s *Sessions) Typed(uid types.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(s.typed[uid])
+}
+
+// AttachCommand implements runtime.Handle.
+func (s *Sessions) AttachCommand(uid types.UID) string {
+	var config struct{ Socket, Session string }
+	if p, started := s.Process(uid); !started || json.Unmarshal(p.Config, &config) != nil {
+		return ""
+	}
+	return "tmux -L " + config.Socket + " attach-session -t '=" + config.Session + "'"
 }

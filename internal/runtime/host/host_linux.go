@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/logfile"
 	"github.com/berth-dev/berth/internal/runtime/notify"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -29,6 +30,8 @@ var (
 	_ runtime.Logger    = (*Host)(nil)
 	_ runtime.Attacher  = (*Host)(nil)
 	_ runtime.Keeper    = (*Host)(nil)
+	_ runtime.Watcher   = (*Host)(nil)
+	_ runtime.Census    = (*Host)(nil)
 )
 
 // lockPatience is how long the lock of the state directory is tried to get.
@@ -47,6 +50,7 @@ type Host struct {
 	watcher *watcher
 	socket  *net.UnixConn
 	tender  *tender
+	notice  *logfile.Notice // nil where the system has no more of them
 	closed  chan struct{}
 	once    sync.Once
 	loops   sync.WaitGroup
@@ -127,6 +131,9 @@ func (h *Host) open() error {
 		return err
 	}
 	h.tender = newTender()
+	if h.notice, err = logfile.NewNotice(h.events.Tell); err != nil {
+		h.log.Info("Output is looked for from time to time only", "cause", err.Error())
+	}
 	h.loops.Go(func() { h.events.Run(h.closed) })
 	h.loops.Go(h.watcher.run)
 	h.loops.Go(h.receive)
@@ -155,6 +162,7 @@ func (h *Host) Close() error {
 			err = h.socket.Close()
 			_ = os.Remove(filepath.Join(h.options.StateDir, eventsName))
 		}
+		err = errors.Join(err, h.notice.Close())
 		h.loops.Wait()
 		if h.watcher != nil {
 			h.watcher.close()

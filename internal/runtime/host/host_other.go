@@ -22,6 +22,8 @@ type Host struct {
 	runtime.Attacher
 	runtime.Keyboard
 	runtime.Keeper
+	runtime.Watcher
+	runtime.Census
 }
 
 // New says what this system lacks.

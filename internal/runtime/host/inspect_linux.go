@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/census"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -61,6 +62,19 @@ func (h *Host) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, 
 		}
 	}
 	return found, nil
+}
+
+// Members implements runtime.Census.
+func (h *Host) Members(_ context.Context, uid types.UID) ([]runtime.Member, error) {
+	f, err := h.running(uid)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	members, err := f.tree.Members()
+	if err != nil {
+		return nil, fmt.Errorf("list the processes of %s: %w", uid, err)
+	}
+	return census.Describe(members, int(f.incarnation.PID)), nil
 }
 
 // PortOwner implements runtime.Inspector. It reads the open files of all processes that may be seen, so it is for the moment of a conflict, not for a loop.

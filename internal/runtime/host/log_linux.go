@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,4 +26,24 @@ func (h *Host) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 		return nil, fmt.Errorf("log of %s: %w", uid, err)
 	}
 	return log, nil
+}
+
+// LastActivity implements runtime.Watcher: when the output last grew.
+func (h *Host) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
+	if !shim.ValidUID(string(uid)) {
+		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)
+	}
+	at, err := logfile.LastActivity(filepath.Join(h.dir(uid), shim.LogFile))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
+	}
+	return at, nil
+}
+
+// Watch implements runtime.Watcher.
+func (h *Host) Watch(_ context.Context, uid types.UID) error {
+	if !shim.ValidUID(string(uid)) {
+		return fmt.Errorf("watch %q: %w", uid, runtime.ErrNotFound)
+	}
+	return h.notice.Watch(uid, filepath.Join(h.dir(uid), shim.LogFile))
 }

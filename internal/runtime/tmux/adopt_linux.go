@@ -134,7 +134,10 @@ func (l *link) judge(ctx context.Context, rec *record) (now runtime.Incarnation,
 	if err != nil {
 		return unknown(rec, "its session cannot be looked at: %v", err), nil, false
 	}
-	p := find(all, rec)
+	s, p := find(all, rec)
+	if s != nil && s.Activity.After(l.active) {
+		l.active = s.Activity
+	}
 	switch {
 	case p == nil && leader:
 		return unknown(rec, "its session or pane was ended, and its program (process %d) lives on without a terminal; end it, or stop the object", rec.Pane.PID), nil, false
@@ -150,19 +153,19 @@ func (l *link) judge(ctx context.Context, rec *record) (now runtime.Incarnation,
 	return now, nil, true
 }
 
-// find gives the pane of a record, in whatever session it is now.
-func find(all []Session, rec *record) *pane {
+// find gives the pane of a record, and the session that it is in now.
+func find(all []Session, rec *record) (*Session, *pane) {
 	for i := range all {
 		if all[i].server.pid != rec.Server.PID {
-			return nil // another server has taken the socket
+			return nil, nil // another server has taken the socket
 		}
 		for j := range all[i].panes {
 			if p := &all[i].panes[j]; p.id == rec.PaneID {
-				return p
+				return &all[i], p
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func lives(p shim.Process) (bool, error) {

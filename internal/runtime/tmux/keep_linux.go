@@ -187,8 +187,8 @@ func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration
 	if ctx.Err() != nil {
 		return 0, nil, false
 	}
-	if phase := now.Phase; phase != l.phase || now.LeaderExit != nil {
-		l.phase = phase
+	if phase := now.Phase; phase != l.phase || now.LeaderExit != nil || l.active.After(l.told) {
+		l.phase, l.told = phase, l.active
 		l.runtime.tell(l.uid)
 	}
 	switch {

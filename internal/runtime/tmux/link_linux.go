@@ -30,7 +30,9 @@ type link struct {
 	met     []shim.Process // of an adopted tree, when it was looked at last
 	swept   time.Time      // when what was left behind was asked to end
 	phase   runtime.Phase
-	trouble string // that was logged last
+	trouble string    // that was logged last
+	active  time.Time // when something last happened in an adopted session
+	told    time.Time // that of active which somebody was woken for
 
 	mu        sync.Mutex
 	keep      bool

@@ -23,6 +23,8 @@ type Host interface {
 	runtime.Logger
 	runtime.Attacher
 	runtime.Keyboard
+	runtime.Watcher
+	runtime.Census
 	// Directory is where the shim of a UID has its socket.
 	Directory(uid types.UID) string
 }

@@ -48,6 +48,10 @@ var (
 	_ runtime.Attacher  = (*Runtime)(nil)
 	_ runtime.Keyboard  = (*Runtime)(nil)
 	_ runtime.Releaser  = (*Runtime)(nil)
+	_ runtime.Watcher   = (*Runtime)(nil)
+	_ runtime.Screen    = (*Runtime)(nil)
+	_ runtime.Handle    = (*Runtime)(nil)
+	_ runtime.Census    = (*Runtime)(nil)
 )
 
 // New finds the sessions that it knows of, and looks after their windows from then on. An error that wraps exec.ErrNotFound says that tmux is missing.

@@ -21,6 +21,8 @@ type Runtime struct {
 	runtime.Inspector
 	runtime.Logger
 	runtime.Attacher
+	runtime.Watcher
+	runtime.Census
 }
 
 var errSystem = fmt.Errorf("the tmux runtime needs Linux: it rests on the host runtime, which tells processes apart by pidfds: %w", errors.ErrUnsupported)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,6 +57,42 @@ func (u *Union) Type(ctx context.Context, uid types.UID, input []byte) error {
 		return err
 	}
 	return keyboard.Type(ctx, uid, input)
+}
+
+// LastActivity implements runtime.Watcher.
+func (u *Union) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
+	watcher, err := ability[runtime.Watcher](ctx, u, uid, runtime.ErrNotFound)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return watcher.LastActivity(ctx, uid)
+}
+
+// Watch implements runtime.Watcher.
+func (u *Union) Watch(ctx context.Context, uid types.UID) error {
+	watcher, err := ability[runtime.Watcher](ctx, u, uid, runtime.ErrNotFound)
+	if err != nil {
+		return err
+	}
+	return watcher.Watch(ctx, uid)
+}
+
+// Capture implements runtime.Screen.
+func (u *Union) Capture(ctx context.Context, uid types.UID) (string, error) {
+	screen, err := ability[runtime.Screen](ctx, u, uid, runtime.ErrNotFound)
+	if err != nil {
+		return "", err
+	}
+	return screen.Capture(ctx, uid)
+}
+
+// Members implements runtime.Census.
+func (u *Union) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
+	census, err := ability[runtime.Census](ctx, u, uid, runtime.ErrNotFound)
+	if err != nil {
+		return nil, err
+	}
+	return census.Members(ctx, uid)
 }
 
 // Release implements runtime.Releaser, where the UID is found.

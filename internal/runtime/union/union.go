@@ -46,6 +46,9 @@ var (
 	_ runtime.Attacher  = (*Union)(nil)
 	_ runtime.Keyboard  = (*Union)(nil)
 	_ runtime.Releaser  = (*Union)(nil)
+	_ runtime.Watcher   = (*Union)(nil)
+	_ runtime.Screen    = (*Union)(nil)
+	_ runtime.Census    = (*Union)(nil)
 )
 
 // New reads the events of all of them from now on, until Close.

@@ -1,0 +1,194 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// noteEvery is how often the time of the last activity is written while it moves and nothing else is written.
+	noteEvery = 30 * time.Second
+	// lookEvery is how often a terminal at rest is looked at where nobody tells when it moves.
+	lookEvery = 10 * time.Second
+)
+
+// memory is what is kept of one object while this manager runs. Losing it costs a look and a write.
+type memory struct {
+	// noted is when the time of the last activity was written.
+	noted time.Time
+	// judged is the activity after which the screen was looked at last, and generation that of the patterns.
+	judged     time.Time
+	generation int64
+}
+
+// memory gives what is kept of an object. One reconcile at a time uses it.
+func (k *Kind) memory(uid types.UID) *memory {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.memories[uid]
+	if m == nil {
+		m = &memory{}
+		k.memories[uid] = m
+	}
+	return m
+}
+
+// Asleep says whether nobody has used the session for longer than its spec allows. Who comes through Berth, or edits the spec, wakes it.
+func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time) bool {
+	instance := object.(*v1alpha1.Instance) // New gives nothing else
+	var started time.Time
+	if running := instance.Status.Process; running != nil && running.StartedAt != nil {
+		started = running.StartedAt.Time
+	}
+	if k.idleness(ctx, instance, started, now).Sleeps(now) && k.present.Rest(instance.UID) {
+		return true
+	}
+	k.present.Rise(instance.UID)
+	return false
+}
+
+// sleeps says that the process was put to sleep, or is being.
+func sleeps(instance *v1alpha1.Instance) bool {
+	if stopping := instance.Status.Stopping; stopping != nil {
+		return stopping.Reason == v1alpha1.ReasonIdle
+	}
+	ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
+}
+
+// idleness is what is known of the use of an Instance whose program was started at a time; zero where none runs. What ends for another reason is
+// not idle.
+func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, started, now time.Time) lifecycle.Idleness {
+	_, here := k.present.Last(instance.UID)
+	idleness := lifecycle.Idleness{
+		Timeout: time.Duration(ptr.Deref(instance.Spec.IdleTimeoutSeconds, 0)) * time.Second,
+		Asleep:  sleeps(instance),
+		Asked:   here || instance.Status.ObservedGeneration != instance.Generation,
+		Kept: meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionAdopted) &&
+			instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate,
+	}
+	if idleness.Timeout == 0 || started.IsZero() || instance.Status.Stopping != nil {
+		return idleness
+	}
+	active, err := k.terminal(ctx, instance, now)
+	if err != nil && !errors.Is(err, runtime.ErrNotFound) {
+		ctrl.LoggerFrom(ctx).Error(err, "Asking when something last happened in a terminal")
+		return idleness // not known is not idle
+	}
+	used, _ := k.present.Last(instance.UID)
+	idleness.Since = latest(active, used, started)
+	return idleness
+}
+
+// terminal gives when the terminal last showed something new. ErrNotFound when it has shown nothing so far.
+func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now time.Time) (time.Time, error) {
+	watcher, can := k.Runtime(instance).(runtime.Watcher)
+	if !can {
+		return time.Time{}, errors.New("this runtime does not tell when something happens in a terminal")
+	}
+	active, err := watcher.LastActivity(ctx, instance.UID)
+	if err == nil && active.After(now) {
+		active = now // the clock was set back
+	}
+	return active, err
+}
+
+// watch says what can be told from the terminal of what runs, and when to look again.
+func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current runtime.Incarnation) time.Duration {
+	now, before := k.clock.Now(), instance.Status.DeepCopy()
+	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
+	active, err := k.terminal(ctx, instance, now)
+	again := k.showWaiting(ctx, instance, current, sight{active, err, now})
+	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions)
+	used, _ := k.present.Last(instance.UID)
+	return soonest(idleIn, again, k.note(instance, latest(active, used, current.StartedAt), now, anyway))
+}
+
+// resting is what can be told while nothing runs.
+func (k *Kind) resting(instance *v1alpha1.Instance) {
+	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "")
+	switch {
+	case sleeps(instance):
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, "It sleeps, as nobody used it. "+
+			"berth attach, berth send, a new restartToken or any edit of the spec starts it again.")
+	case ptr.Deref(instance.Spec.IdleTimeoutSeconds, 0) == 0:
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonNoIdleTimeout, "")
+	default:
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "")
+	}
+}
+
+// showIdle sets the condition Idle, and says when it will be another.
+func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness, now time.Time) time.Duration {
+	passed := fmt.Sprintf("Nothing has happened in the terminal for %s", idleness.Timeout)
+	switch {
+	case sleeps(instance), idleness.Idle(now) && !idleness.Kept:
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, passed+", so it is ended until somebody asks for it.")
+	case idleness.Idle(now):
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity,
+			passed+". It was adopted, so it goes on running; with deletionPolicy Terminate it would be ended.")
+	case idleness.Timeout == 0:
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonNoIdleTimeout, "")
+	default:
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonActive, "")
+		return idleness.Left(now)
+	}
+	return 0
+}
+
+// note takes over when something last happened: at once if something else is written anyway, else if it was not lately. It says when to look again.
+func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway bool) time.Duration {
+	m, noted := k.memory(instance.UID), instance.Status.LastActivityTime
+	active = active.Truncate(time.Second)
+	if active.IsZero() || noted != nil && !active.After(noted.Time) {
+		return 0
+	}
+	last := m.noted
+	if last.IsZero() && noted != nil {
+		last = noted.Time // a manager that has just come
+	}
+	if left := noteEvery - now.Sub(last); !anyway && left > 0 && left <= noteEvery {
+		return left
+	}
+	at := metav1.NewTime(active)
+	instance.Status.LastActivityTime, m.noted = &at, now
+	return 0
+}
+
+func latest(times ...time.Time) time.Time {
+	var last time.Time
+	for _, t := range times {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
+}
+
+// soonest gives the shortest of the times that are set; 0 when none is.
+func soonest(times ...time.Duration) time.Duration {
+	var shortest time.Duration
+	for _, t := range times {
+		if t > 0 && (shortest == 0 || t < shortest) {
+			shortest = t
+		}
+	}
+	return shortest
+}

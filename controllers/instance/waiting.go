@@ -1,0 +1,161 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
+)
+
+const (
+	// stillness is how long a terminal has to show the same before it is taken for a question.
+	stillness = 2 * time.Second
+	// enough is how much of the end of the output is drawn to know what a terminal shows, in bytes.
+	enough = 64 << 10
+)
+
+// sight is when a terminal last showed something new, as far as that can be told, and when it was asked.
+type sight struct {
+	active time.Time
+	err    error
+	now    time.Time
+}
+
+// showWaiting sets the condition AwaitingInput, and says when to look again. The screen is looked at once after each time that something happened:
+// when it stands still, or at once where a question may have been answered.
+func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current runtime.Incarnation, s sight) time.Duration {
+	m, condition := k.memory(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
+	waiting := condition != nil && condition.Status == metav1.ConditionTrue
+	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.active.Before(current.StartedAt.Truncate(time.Second)) {
+		k.waits(instance, "") // nothing was shown so far
+		return k.quiet(ctx, instance, s)
+	}
+	if s.err != nil {
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It cannot be told what the terminal shows.")
+		return lookEvery
+	}
+	left := stillness - s.now.Sub(s.active)
+	switch {
+	case m.judged.Equal(s.active) && m.generation == instance.Generation:
+		if condition != nil {
+			condition.ObservedGeneration = instance.Generation
+		}
+		return k.quiet(ctx, instance, s)
+	case left > 0 && !waiting:
+		k.waits(instance, "")
+		return left
+	}
+	k.judge(ctx, instance)
+	if left > 0 {
+		return left
+	}
+	m.judged, m.generation = s.active, instance.Generation
+	return k.quiet(ctx, instance, s)
+}
+
+// quiet has it told when the terminal moves again, and says when to look where nobody tells.
+func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) time.Duration {
+	watcher, can := k.Runtime(instance).(runtime.Watcher)
+	if !can || watcher.Watch(ctx, instance.UID) != nil {
+		return lookEvery
+	}
+	if active, err := watcher.LastActivity(ctx, instance.UID); err == nil && active.After(s.active) && active.Before(s.now.Add(stillness)) {
+		return stillness // it has moved just before
+	}
+	return 0
+}
+
+// judge looks at the screen.
+func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
+	questions, wrong := screen.Defaults(), error(nil)
+	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
+		questions, wrong = screen.Compile(patterns)
+	}
+	text, err := k.shown(ctx, instance)
+	asks := screen.Asks(text, questions)
+	switch {
+	case err == nil && asks != "":
+		k.waits(instance, asks)
+	case wrong != nil:
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern,
+			"Correct spec.terminal.awaitingInput.patterns (RE2): "+wrong.Error())
+	case err != nil:
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It cannot be told what the terminal shows.")
+	default:
+		k.waits(instance, "")
+	}
+}
+
+// waits says whether a question is shown, and which kind. What is shown stays in the terminal: it may be a secret.
+func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
+	if question == "" {
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput, "")
+		return
+	}
+	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput, "The terminal shows a question ("+question+").")
+}
+
+// shown gives what the terminal shows: what the backend says, else what its output draws.
+func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (string, error) {
+	backend := k.Runtime(instance)
+	if captured, can := backend.(runtime.Screen); can {
+		text, err := captured.Capture(ctx, instance.UID)
+		if err == nil || !errors.Is(err, runtime.ErrNotFound) {
+			return text, err
+		}
+	}
+	logger, keeps := backend.(runtime.Logger)
+	if !keeps {
+		return "", runtime.ErrNotFound
+	}
+	log, err := logger.OpenLog(ctx, instance.UID)
+	if err != nil {
+		return "", fmt.Errorf("open the output: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	terminal := &instance.Spec.Terminal
+	return draw(log, int(ptr.Deref(terminal.Columns, defaultColumns)), int(ptr.Deref(terminal.Rows, defaultRows)))
+}
+
+// draw gives what the end of an output draws.
+func draw(log runtime.Log, columns, rows int) (string, error) {
+	first, end, err := log.Bounds()
+	if err != nil {
+		return "", fmt.Errorf("read the output: %w", err)
+	}
+	buffer := make([]byte, min(end-first, enough))
+	n, err := log.ReadAt(buffer, end-int64(len(buffer)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the output: %w", err)
+	}
+	drawn := screen.New(columns, rows)
+	_, _ = drawn.Write(buffer[:n])
+	return drawn.Text(), nil
+}
+
+// Conclude tells that the program begins to wait for somebody.
+func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, _ time.Time) {
+	if step.Action == lifecycle.LookAgain || isWaiting(base) || !isWaiting(object) {
+		return
+	}
+	message := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionAwaitingInput).Message
+	step.Events = append(step.Events, lifecycle.Event{Reason: v1alpha1.ReasonAwaitingInput, Message: message})
+}
+
+func isWaiting(object process.Object) bool {
+	return meta.IsStatusConditionTrue(object.GetProcessStatus().Conditions, v1alpha1.ConditionAwaitingInput)
+}

@@ -1,0 +1,75 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// wakeWithin is how long something that sleeps has to be awake for who asks for it.
+	wakeWithin = time.Minute
+	// wakePoll is how often it is looked at meanwhile.
+	wakePoll = 50 * time.Millisecond
+)
+
+// awake notes that somebody comes, and waits until what sleeps is awake. What does not sleep is left as it is, running or not.
+func (s *Server) awake(ctx context.Context, t target) (leave func(), status int, err error) {
+	instance, is := t.object.(*v1alpha1.Instance)
+	if !is {
+		return func() {}, http.StatusOK, nil
+	}
+	leave = s.opts.Presence.Use(instance.UID) // from here on it is not put to sleep any more
+	if !s.dozes(instance) {
+		return leave, http.StatusOK, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
+	defer cancel()
+	tick := time.NewTicker(wakePoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return leave, http.StatusConflict, fmt.Errorf("%s sleeps and has not been started again: see its conditions with berth status", t)
+		case <-tick.C:
+		}
+		now := &v1alpha1.Instance{}
+		if err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(instance), now); client.IgnoreNotFound(err) != nil {
+			continue // it may be back before the time is over
+		} else if err != nil || now.UID != instance.UID {
+			return leave, http.StatusNotFound, fmt.Errorf("%s does not exist any more", t)
+		}
+		if !s.dozes(now) && settled(now) {
+			return leave, http.StatusOK, nil
+		}
+	}
+}
+
+// dozes says that an Instance sleeps, or is about to.
+func (s *Server) dozes(instance *v1alpha1.Instance) bool {
+	if s.opts.Presence.Resting(instance.UID) {
+		return true
+	}
+	if stopping := instance.Status.Stopping; stopping != nil {
+		return stopping.Reason == v1alpha1.ReasonIdle
+	}
+	ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
+}
+
+// settled says that an Instance is where it was going: it runs, or it can't.
+func settled(instance *v1alpha1.Instance) bool {
+	conditions := instance.Status.Conditions
+	runs := instance.Status.Process != nil && meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady)
+	return runs || meta.IsStatusConditionPresentAndEqual(conditions, v1alpha1.ConditionStalled, metav1.ConditionTrue)
+}

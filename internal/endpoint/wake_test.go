@@ -1,0 +1,79 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// put makes the instance be so that its condition Ready has a reason, with a process or without.
+func (f *fixture) put(ctx context.Context, g *GomegaWithT, reason string, running bool) {
+	shell := &v1alpha1.Instance{}
+	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, shell)).To(Succeed())
+	shell.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reason}}
+	shell.Status.Process = nil
+	if running {
+		shell.Status.Process = &v1alpha1.ProcessReference{Incarnation: 2}
+	}
+	g.Expect(f.api.Update(ctx, shell)).To(Succeed())
+}
+
+func TestWhoTypesWakesWhatSleeps(t *testing.T) {
+	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
+	var woken atomic.Int32
+	f.book.OnUse(func(uid types.UID) {
+		if uid == "uid-shell" {
+			woken.Add(1)
+		}
+	})
+	f.put(ctx, g, v1alpha1.ReasonIdle, false)
+	typed := make(chan error, 1)
+	go func() { typed <- caller.Type(ctx, shell, "hello") }()
+	g.Eventually(woken.Load, timeout).Should(Equal(int32(1)), "the controller is not told that somebody comes")
+	g.Consistently(typed, "200ms").ShouldNot(Receive(), "it is typed into nothing")
+	g.Expect(f.book.Rest("uid-shell")).To(BeFalse(), "it may sleep although somebody waits")
+	f.put(ctx, g, v1alpha1.ReasonRunning, true)
+	g.Eventually(typed, timeout).Should(Receive(BeNil()))
+	g.Eventually(func() bool { return f.book.Rest("uid-shell") }, timeout).Should(BeTrue(), "who has left keeps it awake")
+
+	// A sleep that is decided and not on record yet is waited for as well.
+	go func() { typed <- caller.Type(ctx, shell, "again") }()
+	g.Eventually(woken.Load, timeout).Should(Equal(int32(2)))
+	g.Consistently(typed, "200ms").ShouldNot(Receive(), "it is typed into what is about to end")
+	f.book.Rise("uid-shell")
+	g.Eventually(typed, timeout).Should(Receive(BeNil()))
+}
+
+func TestTheScreenStandsForOutputThatIsNotKept(t *testing.T) {
+	f, g := newFixture(t), NewWithT(t)
+	f.stub.screen = "Go on? [y/N]"
+	for _, follow := range []bool{false, true} {
+		stream, err := f.client(t, good).Log(t.Context(), Object{"default", "instances", "shell"}, LogOptions{Tail: -1, Follow: follow})
+		g.Expect(err).NotTo(HaveOccurred())
+		text, err := io.ReadAll(stream)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(string(text)).To(Equal("uid-shell: Go on? [y/N]"))
+		g.Expect(stream.Screen).To(BeTrue())
+		g.Expect(stream.Close()).To(Succeed())
+	}
+	f.stub.logs["uid-shell"] = newLog("kept")
+	stream, err := f.client(t, good).Log(t.Context(), Object{"default", "instances", "shell"}, LogOptions{Tail: -1})
+	g.Expect(err).NotTo(HaveOccurred())
+	text, err := io.ReadAll(stream)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(stream.Close()).To(Succeed())
+	g.Expect(string(text)).To(Equal("kept"))
+	g.Expect(stream.Screen).To(BeFalse())
+}

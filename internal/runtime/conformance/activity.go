@@ -1,0 +1,65 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func watches(h Harness) bool {
+	_, can := h.Runtime.(runtime.Watcher)
+	return h.Processes && h.Logs && can
+}
+
+// activity: what is put out is activity, and is told once to who watches.
+func activity(s *suite) {
+	watcher := s.Runtime.(runtime.Watcher)
+	_, err := watcher.LastActivity(s.ctx, "nobody")
+	s.Expect(err).To(MatchError(runtime.ErrNotFound))
+	s.Expect(watcher.Watch(s.ctx, "nobody")).NotTo(Succeed())
+
+	begun := time.Now()
+	uid := s.start("sleep")
+	s.awaitOutput(uid, "ready")
+	at, err := watcher.LastActivity(s.ctx, uid)
+	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(at).To(BeTemporally(">=", begun.Add(-time.Second)))
+	s.Expect(at).To(BeTemporally("<=", time.Now().Add(time.Second)))
+	s.Expect(watcher.Watch(s.ctx, uid)).To(Succeed())
+	s.Expect(watcher.Watch(s.ctx, uid)).To(Succeed(), "asked twice, told once")
+	s.end(uid)
+	again, err := watcher.LastActivity(s.ctx, uid)
+	s.Expect(err).NotTo(HaveOccurred(), "what was put out is known after the end")
+	s.Expect(again).To(BeTemporally(">=", at))
+}
+
+func counts(h Harness) bool {
+	_, can := h.Runtime.(runtime.Census)
+	return h.Processes && !h.Container && can // an engine may be without ps
+}
+
+// members: a tree is listed with what its program started in a session of its own.
+func members(s *suite) {
+	census := s.Runtime.(runtime.Census)
+	s.Expect(census.Members(s.ctx, "nobody")).To(BeEmpty())
+	dir := s.TempDir()
+	uid := s.start("tree", dir)
+	leader := s.awaitPhase(uid, runtime.Running)
+	pids := s.branches(leader.PID, dir)
+	found, err := census.Members(s.ctx, uid)
+	s.Expect(err).NotTo(HaveOccurred())
+	listed := make([]int64, 0, len(found))
+	for _, member := range found {
+		listed = append(listed, member.PID)
+		s.Expect(member.Name).To(HavePrefix("workload"), "a name without arguments")
+	}
+	s.Expect(listed).To(ConsistOf(append(pids, leader.PID)))
+	s.Expect(listed[0]).To(Equal(leader.PID), "the program itself comes first")
+	s.end(uid)
+	s.Expect(census.Members(s.ctx, uid)).To(BeEmpty())
+}

@@ -1,0 +1,77 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/logfile"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// LastActivity implements runtime.Watcher: when our copy of the output last grew. The engine is not asked.
+func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
+	if !shim.ValidUID(string(uid)) {
+		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)
+	}
+	at, err := logfile.LastActivity(filepath.Join(r.dir(uid), logFile))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
+	}
+	return at, nil
+}
+
+// Watch implements runtime.Watcher.
+func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
+	if !shim.ValidUID(string(uid)) {
+		return fmt.Errorf("watch %q: %w", uid, runtime.ErrNotFound)
+	}
+	return r.notice.Watch(uid, filepath.Join(r.dir(uid), logFile))
+}
+
+// Members implements runtime.Census, with the names that the engine's ps gives.
+func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
+	e, c, err := r.running(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("list the processes of %s: %w", uid, err)
+	}
+	r.release(e)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	top, err := r.client.ContainerTop(ctx, c.id, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,comm"}})
+	switch {
+	case cerrdefs.IsConflict(err), cerrdefs.IsNotFound(err): // it has ended meanwhile
+		return nil, nil
+	case err != nil:
+		return nil, r.explain("list the processes of a container", err)
+	}
+	return membersOf(top.Titles, top.Processes), nil
+}
+
+func membersOf(titles []string, rows [][]string) []runtime.Member {
+	pid, name := slices.Index(titles, "PID"), slices.Index(titles, "COMMAND")
+	if pid < 0 || name < 0 {
+		return nil
+	}
+	var members []runtime.Member
+	for _, row := range rows {
+		if len(row) <= max(pid, name) {
+			continue
+		}
+		if n, err := strconv.ParseInt(row[pid], 10, 64); err == nil {
+			members = append(members, runtime.Member{PID: n, Name: row[name]})
+		}
+	}
+	return members
+}

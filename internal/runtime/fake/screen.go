@@ -1,0 +1,108 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var (
+	_ runtime.Watcher = (*Runtime)(nil)
+	_ runtime.Screen  = (*Runtime)(nil)
+	_ runtime.Census  = (*Runtime)(nil)
+)
+
+// display is what the terminal of a workload shows, since when, and how often it was read.
+type display struct {
+	text    string
+	active  time.Time
+	read    int
+	watched bool
+	members []runtime.Member
+}
+
+// Show makes the terminal of a UID, which was started, show a text from now on. It is told to who watches.
+func (r *Runtime) Show(uid types.UID, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		w.display.text, w.display.active = text, r.clock.Now()
+		if w.display.watched {
+			w.display.watched = false
+			r.happened(uid)
+		}
+	}
+}
+
+// Spawn makes the program of a UID, which was started, have more processes.
+func (r *Runtime) Spawn(uid types.UID, members ...runtime.Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		w.display.members = append(w.display.members, members...)
+	}
+}
+
+// Captured says how often the terminal of a UID was read.
+func (r *Runtime) Captured(uid types.UID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		return w.display.read
+	}
+	return 0
+}
+
+// LastActivity implements runtime.Watcher.
+func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil && !w.display.active.IsZero() {
+		return w.display.active, nil
+	}
+	return time.Time{}, runtime.ErrNotFound
+}
+
+// Watch implements runtime.Watcher.
+func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workloads[uid]
+	if w == nil {
+		return runtime.ErrNotFound
+	}
+	w.display.watched = true
+	return nil
+}
+
+// Capture implements runtime.Screen.
+func (r *Runtime) Capture(_ context.Context, uid types.UID) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workloads[uid]
+	if w == nil {
+		return "", runtime.ErrNotFound
+	}
+	w.display.read++
+	return w.display.text, nil
+}
+
+// Members implements runtime.Census.
+func (r *Runtime) Members(_ context.Context, uid types.UID) ([]runtime.Member, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workloads[uid]
+	if w == nil || w.incarnations[w.newest] == nil || !w.incarnations[w.newest].Alive() {
+		return nil, nil
+	}
+	i := w.incarnations[w.newest]
+	program := runtime.Member{PID: i.PID, Name: i.process.Command[0]}
+	return append([]runtime.Member{program}, slices.Clone(w.display.members)...), nil
+}

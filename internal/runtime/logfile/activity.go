@@ -1,0 +1,24 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logfile
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// LastActivity is when a log was last written to. ErrNotFound when there is none, or nothing in it.
+func LastActivity(path string) (time.Time, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		return time.Time{}, runtime.ErrNotFound
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}

@@ -1,0 +1,111 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logfile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Notice tells when a log grows that was quiet, with one inotify instance for all logs. A file that is written to all the time costs one event.
+type Notice struct {
+	tell   func(types.UID)
+	file   *os.File
+	raised chan struct{} // closed when the reader has ended
+
+	mu      sync.Mutex
+	watches map[int32]types.UID
+}
+
+// NewNotice begins to listen. tell is called from one goroutine and must not block.
+func NewNotice(tell func(types.UID)) (*Notice, error) {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("be told when output comes (inotify; see fs.inotify.max_user_instances): %w", err)
+	}
+	n := &Notice{tell: tell, file: os.NewFile(uintptr(fd), "inotify"), raised: make(chan struct{}), watches: map[int32]types.UID{}}
+	go n.read()
+	return n, nil
+}
+
+// Watch has the UID told once, when its log is written to next. ErrNotFound when there is no log.
+func (n *Notice) Watch(uid types.UID, path string) error {
+	if n == nil {
+		return errors.ErrUnsupported
+	}
+	raw, err := n.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("watch the output: %w", err)
+	}
+	n.mu.Lock() // so that the event finds whose it is
+	defer n.mu.Unlock()
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		var watch int
+		if watch, failed = unix.InotifyAddWatch(int(fd), path, unix.IN_MODIFY|unix.IN_ONESHOT); failed == nil {
+			n.watches[int32(watch)] = uid
+		}
+	})
+	if errors.Is(failed, unix.ENOENT) {
+		failed = runtime.ErrNotFound
+	}
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("watch the output: %w", err)
+	}
+	return nil
+}
+
+// Close ends it. Nobody is told any more when it returns.
+func (n *Notice) Close() error {
+	if n == nil {
+		return nil
+	}
+	err := n.file.Close()
+	<-n.raised
+	return err
+}
+
+func (n *Notice) read() {
+	defer close(n.raised)
+	buffer := make([]byte, 16<<10)
+	for {
+		size, err := n.file.Read(buffer)
+		if err != nil {
+			return // closed
+		}
+		for _, uid := range n.fired(buffer[:size]) {
+			n.tell(uid)
+		}
+	}
+}
+
+// fired gives the UIDs of the events, and forgets the watches that have ended.
+func (n *Notice) fired(events []byte) []types.UID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var uids []types.UID
+	for in := bytes.NewReader(events); in.Len() >= unix.SizeofInotifyEvent; {
+		var event unix.InotifyEvent
+		if binary.Read(in, binary.NativeEndian, &event) != nil {
+			break
+		}
+		_, _ = in.Seek(int64(event.Len), 1)
+		if uid, known := n.watches[event.Wd]; known {
+			delete(n.watches, event.Wd)
+			if event.Mask&unix.IN_MODIFY != 0 { // else the log was removed
+				uids = append(uids, uid)
+			}
+		}
+	}
+	return uids
+}

@@ -1,0 +1,81 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func TestNoticeTellsOnce(t *testing.T) {
+	told := make(chan types.UID, 100)
+	n, err := NewNotice(func(uid types.UID) { told <- uid })
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	grow := func(name string) {
+		t.Helper()
+		file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = file.WriteString("output\n")
+		}
+		if err := errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hear := func(want types.UID) {
+		t.Helper()
+		select {
+		case uid := <-told:
+			if uid != want {
+				t.Fatalf("told of %s, not of %s", uid, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("not told of %s", want)
+		}
+	}
+	if err := n.Watch("a", filepath.Join(dir, "a")); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("a log that is not there: %v", err)
+	}
+	if _, err := LastActivity(filepath.Join(dir, "a")); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("the activity of a log that is not there: %v", err)
+	}
+	grow("a")
+	grow("b")
+	for _, uid := range []types.UID{"a", "b"} {
+		if err := n.Watch(uid, filepath.Join(dir, string(uid))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grow("a")
+	hear("a")
+	grow("a") // not watched any more
+	grow("b")
+	hear("b")
+	if err := n.Watch("a", filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	grow("a")
+	hear("a")
+	if at, err := LastActivity(filepath.Join(dir, "a")); err != nil || time.Since(at) > time.Hour {
+		t.Errorf("activity: %v, %v", at, err)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(told) > 0 {
+		t.Errorf("told once more: %v", <-told)
+	}
+	if err := n.Watch("a", filepath.Join(dir, "a")); err == nil {
+		t.Error("watched after the end")
+	}
+}

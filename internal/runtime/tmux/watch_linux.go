@@ -1,0 +1,62 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tmux
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/census"
+)
+
+// LastActivity implements runtime.Watcher. Of an adopted session it is what tmux said when it was looked at last, which every Observe does.
+func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
+	rec, err := r.read(uid)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if rec == nil || !rec.Adopted {
+		return r.host.LastActivity(ctx, uid)
+	}
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	if l.active.IsZero() && rec.Exit == nil {
+		l.lookAdopted(ctx, rec)
+	}
+	if l.active.IsZero() {
+		return time.Time{}, fmt.Errorf("activity of session %s: %w", rec.Session, runtime.ErrNotFound)
+	}
+	return l.active, nil
+}
+
+// Watch implements runtime.Watcher. Of an adopted session it is told anyway, as it is looked at from time to time.
+func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
+	rec, err := r.read(uid)
+	if err != nil || rec != nil && rec.Adopted {
+		return err
+	}
+	return r.host.Watch(ctx, uid)
+}
+
+// Members implements runtime.Census.
+func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
+	rec, err := r.read(uid)
+	if err != nil {
+		return nil, err
+	}
+	if rec == nil || !rec.Adopted {
+		return r.host.Members(ctx, uid)
+	}
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	found, err := l.members(rec)
+	if err != nil {
+		return nil, fmt.Errorf("list the processes of session %s: %w", rec.Session, err)
+	}
+	return census.Describe(found, rec.Pane.PID), nil
+}

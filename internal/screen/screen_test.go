@@ -1,0 +1,113 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func shown(columns, rows int, pieces ...string) string {
+	s := New(columns, rows)
+	for _, piece := range pieces {
+		_, _ = s.Write([]byte(piece))
+	}
+	return s.Text()
+}
+
+func TestWhatATerminalShows(t *testing.T) {
+	for name, tc := range map[string]struct{ output, want string }{
+		"lines":                 {"one\r\ntwo\r\n", "one\ntwo"},
+		"colours":               {"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mblue\x1b[m", "red blue"},
+		"a title":               {"\x1b]0;a title\aafter\x1b]8;;http://x\x1b\\link", "afterlink"},
+		"carriage return":       {"10%\r90%", "90%"},
+		"backspace":             {"abc\b\bX", "aXc"},
+		"tab":                   {"a\tb", "a       b"},
+		"wraps":                 {"0123456789abc", "0123456789\nabc"},
+		"no wrap before more":   {"0123456789\r\nx", "0123456789\nx"},
+		"scrolls":               {"1\r\n2\r\n3\r\n4\r\n5", "2\n3\n4\n5"},
+		"erases a line":         {"secret\x1b[2K\x1b[1Gok", "ok"},
+		"erases to the right":   {"abcdef\x1b[3D\x1b[K", "abc"},
+		"erases to the left":    {"abcdef\x1b[3D\x1b[1K", "    ef"},
+		"erases below":          {"a\r\nb\r\nc\x1b[2A\x1b[J", "a"},
+		"erases all":            {"a\r\nb\x1b[2J\x1b[Hc", "c"},
+		"erases above":          {"ab\r\ncd\x1b[1J\x1b[Hx", "x"},
+		"moves":                 {"\x1b[2;3Hx\x1b[Ay\x1b[1;1Hz", "z  y\n  x"},
+		"column and row":        {"\x1b[3d\x1b[5Gx", "\n\n    x"},
+		"deletes characters":    {"abcdef\x1b[1G\x1b[2P", "cdef"},
+		"inserts characters":    {"abc\x1b[1G\x1b[2@", "  abc"},
+		"overwrites characters": {"abcdef\x1b[1G\x1b[2X", "  cdef"},
+		"inserts lines":         {"1\r\n2\r\n3\x1b[2H\x1b[L", "1\n\n2\n3"},
+		"deletes lines":         {"1\r\n2\r\n3\x1b[1H\x1b[M", "2\n3"},
+		"a region":              {"1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3H\n", "1\n3\n\n4"},
+		"goes up past the top":  {"1\r\n2\x1b[H\x1bMx", "x\n1\n2"},
+		"saves the cursor":      {"ab\x1b7cd\x1b8X", "abXd"},
+		"another screen":        {"main\x1b[?1049h\x1b[Hother", "other"},
+		"back from another":     {"main\x1b[?1049h\x1b[Hother\x1b[?1049l!", "main!"},
+		"repeats":               {"a\x1b[3b", "aaaa"},
+		"wide":                  {"日本x\b\bY", "日 Yx"},
+		"joins":                 {"e\u0301x", "ex"},
+		"not known":             {"\x1b[>1uA\x1b[?25lB\x1b(BC\x1b=D", "ABCD"},
+		"broken":                {"\x1b[12\nx\xff\xfe", "\nx\ufffd\ufffd"},
+		"resets":                {"abc\x1bcd", "d"},
+	} {
+		if got := shown(10, 4, tc.output); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+		bytewise := strings.Split(tc.output, "")
+		if !strings.Contains(tc.output, "\xff") && shown(10, 4, bytewise...) != tc.want {
+			t.Errorf("%s, one by one: got %q, want %q", name, shown(10, 4, bytewise...), tc.want)
+		}
+	}
+}
+
+func TestQuestionsOfTheCommonAgents(t *testing.T) {
+	for dir, asks := range map[string]bool{"asks": true, "works": false} {
+		files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txt"))
+		if err != nil || len(files) < 8 {
+			t.Fatalf("recorded screens in %s: %d, %v", dir, len(files), err)
+		}
+		for _, file := range files {
+			output, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := shown(100, 30, string(output))
+			if got := Asks(text, Defaults()); (got != "") != asks {
+				t.Errorf("%s: the question is %q, of\n%s", file, got, text)
+			}
+		}
+	}
+}
+
+func TestPatternsOfTheSpec(t *testing.T) {
+	questions, err := Compile([]string{`mine>$`, `(`, `[`})
+	if err == nil || !strings.Contains(err.Error(), "patterns[1]") || !strings.Contains(err.Error(), "patterns[2]") {
+		t.Errorf("the error does not name what is wrong: %v", err)
+	}
+	if got := Asks("mine>   \n\n", questions); got != "patterns[0]" {
+		t.Errorf("what can be used is not: %q", got)
+	}
+	if got := Asks("mine> yes", questions); got != "" {
+		t.Errorf("an answer is taken for a question: %q", got)
+	}
+	if got := Asks("mine>\n"+strings.Repeat("x\n", lastLines), questions); got != "" {
+		t.Errorf("what has long scrolled on is looked at: %q", got)
+	}
+}
+
+func FuzzScreen(f *testing.F) {
+	f.Add([]byte("\x1b[2;3Hx\x1b[9999999999L\x1b[3;2r\x1b[T\x1b[Pé日\x1b[?1049h\x1b[b"), 3, 2)
+	f.Fuzz(func(t *testing.T, output []byte, columns, rows int) {
+		s := New(min(columns, 50), min(rows, 50))
+		half := len(output) / 2
+		_, _ = s.Write(output[:half])
+		_, _ = s.Write(output[half:])
+		if lines := strings.Count(s.Text(), "\n") + 1; lines > s.rows {
+			t.Errorf("%d lines on a screen of %d", lines, s.rows)
+		}
+	})
+}

@@ -1,0 +1,255 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// sequence carries out one that begins with ESC, and says how long it is; 0 when its end has not come yet.
+func (s *Screen) sequence(data []byte) int {
+	if len(data) < 2 {
+		return 0
+	}
+	switch data[1] {
+	case '[':
+		return s.csi(data)
+	case ']', 'P', 'X', '^', '_': // a text for the terminal, not for people
+		return text(data)
+	case '(', ')', '*', '+', '#', '%', ' ': // a character set
+		if len(data) < 3 {
+			return 0
+		}
+		return 3
+	case '7':
+		s.save()
+	case '8':
+		s.restore()
+	case 'D':
+		s.feed()
+	case 'E':
+		s.x = 0
+		s.feed()
+	case 'M':
+		if s.y == s.top {
+			s.scroll(s.top, -1)
+		} else {
+			s.y = max(s.y-1, 0)
+		}
+	case 'c':
+		s.reset()
+	}
+	return 2
+}
+
+func (s *Screen) save()    { s.savedX, s.savedY = s.x, s.y }
+func (s *Screen) restore() { s.x, s.y, s.wrap = s.savedX, s.savedY, false }
+
+// text gives the length of a sequence that ends with BEL or ESC \.
+func text(data []byte) int {
+	end := bytes.IndexAny(data[2:], "\a\x1b")
+	switch {
+	case end < 0:
+		return 0
+	case data[2+end] == '\a':
+		return 2 + end + 1
+	case 2+end+1 >= len(data):
+		return 0
+	case data[2+end+1] == '\\':
+		return 2 + end + 2
+	}
+	return 2 + end // broken off by another sequence
+}
+
+// csi carries out a sequence with numbers.
+func (s *Screen) csi(data []byte) int {
+	at := 2
+	for at < len(data) && data[at] >= 0x20 && data[at] <= 0x3f {
+		at++
+	}
+	if at == len(data) {
+		return 0
+	}
+	final, inner := data[at], string(data[2:at])
+	if final < 0x40 || final > 0x7e {
+		return at // a control character has broken it off
+	}
+	if mode, private := strings.CutPrefix(inner, "?"); private {
+		if final == 'h' || final == 'l' {
+			s.mode(numbers(mode), final == 'h')
+		}
+		if final != 'J' && final != 'K' {
+			return at + 1
+		}
+		inner = mode
+	}
+	if strings.Trim(inner, "0123456789;:") == "" {
+		s.command(final, numbers(inner))
+	}
+	return at + 1
+}
+
+// largest bounds a number in a sequence; no screen is larger.
+const largest = 1000
+
+func numbers(text string) []int {
+	var found []int
+	for part := range strings.SplitSeq(text, ";") {
+		n, _ := strconv.Atoi(part)
+		found = append(found, n)
+	}
+	return found
+}
+
+// mode switches between the main and the alternate screen.
+func (s *Screen) mode(modes []int, on bool) {
+	for _, mode := range modes {
+		if mode != 47 && mode != 1047 && mode != 1049 || s.alternate == on {
+			continue
+		}
+		if on && mode == 1049 {
+			s.save()
+		}
+		s.cells, s.other, s.alternate = s.other, s.cells, on
+		if on {
+			s.cells = s.empty()
+		} else if mode == 1049 {
+			s.restore()
+		}
+	}
+}
+
+// command carries out what programs draw with.
+func (s *Screen) command(final byte, args []int) {
+	n := min(max(args[0], 1), largest)
+	pending := s.wrap
+	s.wrap = false
+	switch final {
+	case 'A', 'F':
+		s.y = max(s.y-n, 0)
+	case 'B', 'E', 'e':
+		s.y = min(s.y+n, s.rows-1)
+	case 'C', 'a':
+		s.x = min(s.x+n, s.columns-1)
+	case 'D':
+		s.x = max(s.x-n, 0)
+	case 'G', '`':
+		s.x = min(n, s.columns) - 1
+	case 'd':
+		s.y = min(n, s.rows) - 1
+	case 'H', 'f':
+		s.place(args)
+	case 'r':
+		s.region(args)
+	case 's':
+		s.save()
+	case 'u':
+		s.restore()
+	case 'b':
+		for range min(n, s.columns) {
+			s.put(s.last)
+		}
+	default:
+		s.wrap = pending
+		s.edit(final, args[0], n)
+	}
+	if final == 'E' || final == 'F' {
+		s.x = 0
+	}
+}
+
+func (s *Screen) place(args []int) {
+	s.y, s.x = min(max(args[0], 1), s.rows)-1, 0
+	if len(args) > 1 {
+		s.x = min(max(args[1], 1), s.columns) - 1
+	}
+}
+
+func (s *Screen) region(args []int) {
+	s.top, s.bottom = min(max(args[0], 1), s.rows)-1, s.rows-1
+	if len(args) > 1 && args[1] > 0 {
+		s.bottom = min(args[1], s.rows) - 1
+	}
+	if s.top >= s.bottom {
+		s.top, s.bottom = 0, s.rows-1
+	}
+	s.x, s.y = 0, 0
+}
+
+// edit erases and moves what is shown.
+func (s *Screen) edit(final byte, arg, n int) {
+	switch line := s.cells[s.y]; final {
+	case 'J':
+		s.erase(arg)
+	case 'K':
+		from, to := s.x, s.columns
+		if arg > 0 {
+			from = 0
+		}
+		if arg == 1 {
+			to = s.x + 1
+		}
+		clean(line[from:to])
+	case 'X':
+		clean(line[s.x:min(s.x+n, s.columns)])
+	case 'P':
+		n = min(n, s.columns-s.x)
+		copy(line[s.x:], line[s.x+n:])
+		clean(line[s.columns-n:])
+	case '@':
+		n = min(n, s.columns-s.x)
+		copy(line[s.x+n:], line[s.x:])
+		clean(line[s.x : s.x+n])
+	case 'L', 'M':
+		if s.y < s.top || s.y > s.bottom {
+			return
+		}
+		if final == 'L' {
+			n = -n
+		}
+		s.scroll(s.y, n)
+	case 'S':
+		s.scroll(s.top, n)
+	case 'T':
+		s.scroll(s.top, -n)
+	}
+}
+
+// erase empties from the cursor on, up to it, or all.
+func (s *Screen) erase(what int) {
+	from, to := s.y+1, s.rows
+	switch what {
+	case 0:
+		clean(s.cells[s.y][s.x:])
+	case 1:
+		clean(s.cells[s.y][:s.x+1])
+		from, to = 0, s.y
+	default:
+		from = 0
+	}
+	for _, line := range s.cells[from:to] {
+		clean(line)
+	}
+}
+
+func clean(cells []rune) {
+	for i := range cells {
+		cells[i] = blank
+	}
+}
+
+// width is how many cells a character takes: none for one that joins the one before, two for East Asian ones and emoji.
+func width(r rune) int {
+	switch {
+	case r == 0x200d || unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) || r >= 0xff01 && r <= 0xff60 || r >= 0x1f300 && r <= 0x1faff:
+		return 2
+	default:
+		return 1
+	}
+}

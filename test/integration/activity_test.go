@@ -1,0 +1,75 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// sleeping waits until an Instance sleeps.
+func sleeping(ctx context.Context, instance *v1alpha1.Instance) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega) {
+		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
+		g.Expect(ready).NotTo(BeNil())
+		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonIdle))
+		g.Expect(instance.Status.Process).To(BeNil())
+	}).Should(Succeed())
+}
+
+var _ = Describe("an Instance that nobody uses", func() {
+	var namespace string
+	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
+
+	It("sleeps in its place until somebody asks for it", func(ctx context.Context) {
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		instance.Spec.IdleTimeoutSeconds, instance.Spec.TTLSecondsAfterStopped = ptr.To[int32](1), ptr.To[int32](0)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		sleeping(ctx, instance)
+		Expect(tmux.Live(instance.UID)).To(BeEmpty())
+		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "it counts as no failure")
+		reads(ctx, instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity)
+		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotRunning)
+		Expect(instance.Status.SessionID).NotTo(BeEmpty())
+		staysUnwritten(ctx, instance)
+
+		rival := inSession(newInstance(namespace, "rival", "claude"), namespace)
+		Expect(k8s.Create(ctx, rival)).To(Succeed())
+		Expect(stalls(ctx, rival, v1alpha1.ReasonSessionClaimed)).To(ContainSubstring("belongs to Instance "+namespace+"/claude"), "its place is kept")
+
+		leave := book.Use(instance.UID)
+		DeferCleanup(leave)
+		Eventually(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "who comes wakes it")
+		Consistently(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "it sleeps although somebody is there")
+		leave()
+		sleeping(ctx, instance)
+
+		wake := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"idleTimeoutSeconds": 0}}`))
+		Expect(k8s.Patch(ctx, instance, wake)).To(Succeed())
+		becomesReady(ctx, instance)
+		Eventually(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(HaveLen(1), "an edit of the spec wakes it")
+		reads(ctx, instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonNoIdleTimeout)
+	})
+
+	It("is said to wait for an answer", func(ctx context.Context) {
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		tmux.Show(instance.UID, "Go on? [y/N] ")
+		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		tmux.Show(instance.UID, "Go on? [y/N] y\nremoved 12 files")
+		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput)
+	})
+})

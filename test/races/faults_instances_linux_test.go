@@ -1,0 +1,81 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// Faults of those who clean up, and of those who note activity.
+
+// deletesBlindly deletes what has the name, whatever became of it since it was looked at.
+type deletesBlindly struct{ next http.RoundTripper }
+
+func (d deletesBlindly) RoundTrip(req *http.Request) (*http.Response, error) {
+	if ours, _ := about(req); !ours || req.Method != http.MethodDelete || req.Body == nil {
+		return d.next.RoundTrip(req)
+	}
+	content, err := body(req)
+	if err != nil {
+		return nil, err
+	}
+	delete(content, "preconditions")
+	return d.next.RoundTrip(with(req, content))
+}
+
+// bringsBack writes an activity into the entry that it has read before, whether that is still there or not.
+type bringsBack struct {
+	next http.RoundTripper
+
+	mu   sync.Mutex
+	seen map[string]map[string]any // the spec by the path of the object
+}
+
+func (b *bringsBack) RoundTrip(req *http.Request) (*http.Response, error) {
+	ours, status := about(req)
+	answer, err := b.next.RoundTrip(req)
+	if err != nil || !ours || req.Method != http.MethodPatch || answer.StatusCode != http.StatusOK {
+		return answer, err
+	}
+	content, err := decoded(answer)
+	if err != nil {
+		return nil, err
+	}
+	path := strings.TrimSuffix(req.URL.Path, "/status")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch metadata := part(content, "metadata"); {
+	case status && part(content, "status")["lastActivityTime"] != nil:
+		b.seen[path] = part(content, "spec")
+	case !status && metadata["deletionTimestamp"] != nil && b.seen[path] != nil: // its finalizer has gone, and it with it
+		return answer, b.makeAnew(req, content, b.seen[path])
+	}
+	return answer, nil
+}
+
+func (b *bringsBack) makeAnew(req *http.Request, content, spec map[string]any) error {
+	old := part(content, "metadata")
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": content["apiVersion"], "kind": content["kind"], "spec": spec,
+		"metadata": map[string]any{"name": old["name"], "namespace": old["namespace"]},
+	})
+	if err != nil {
+		return err
+	}
+	post := req.Clone(req.Context())
+	post.Method, post.URL.RawQuery = http.MethodPost, ""
+	post.URL.Path = req.URL.Path[:strings.LastIndex(req.URL.Path, "/")]
+	post.Header.Set("Content-Type", "application/json")
+	post.Body, post.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	answer, err := b.next.RoundTrip(post)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}

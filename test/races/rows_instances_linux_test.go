@@ -1,0 +1,192 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var _ = row("S05", "cleanup decides on a fresh look: what rests goes, what is asked for again stays", func(ctx context.Context) {
+	tmux := y.withTmux()
+	done, dead := tmux.instance("done", "-exit", "0"), tmux.instance("dead", "-exit", "3")
+	done.Spec.RestartPolicy, dead.Spec.RestartPolicy = v1alpha1.RestartNever, v1alpha1.RestartNever
+	create(ctx, done, dead)
+	isGone(ctx, done, "what has exited")
+	isGone(ctx, dead, "what has failed")
+	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(BeEmpty()) }).Should(Succeed(), "no session is left")
+
+	for round := range 4 {
+		again := tmux.instance(fmt.Sprintf("again-%d", round))
+		create(ctx, again)
+		runs(ctx, again, 1)
+		Expect(set(ctx, again, stopped)).To(Succeed())
+		// At the first look of the reconcile that deletes it, or between its last look and the deletion.
+		due, looks := time.Time{}, 0
+		var asked atomic.Bool
+		tmux.whenLooking(func(uid types.UID) {
+			if uid != again.UID || asked.Load() {
+				return
+			}
+			if due.IsZero() {
+				due = expiry(ctx, again)
+			}
+			if due.IsZero() || time.Now().Before(due) {
+				return
+			}
+			if looks++; looks == 1+round%2 {
+				asked.Store(set(ctx, again, running) == nil)
+			}
+		})
+		Eventually(ctx, asked.Load).Should(BeTrue(), "it is looked at when its time has come")
+		Eventually(ctx, func() string {
+			now, err := get(ctx, again)
+			switch {
+			case apierrors.IsNotFound(err), err == nil && !now.DeletionTimestamp.IsZero():
+				return "removed although it was asked for again"
+			case err == nil && is(now, v1alpha1.ConditionReady) && now.Status.Incarnation == 2:
+				return "runs"
+			}
+			return "on its way"
+		}).Should(Equal("runs"), again.Name)
+		tmux.whenLooking(nil)
+	}
+	processesAreAsTheSpecsSay(ctx)
+})
+
+// expiry is when an object that has come to rest may be deleted; the zero time while it has not.
+func expiry(ctx context.Context, object *v1alpha1.Instance) time.Time {
+	now, err := get(ctx, object)
+	if err != nil || now.Status.LastExit == nil || now.Status.LastExit.FinishedAt == nil {
+		return time.Time{}
+	}
+	stalled := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled)
+	if stalled == nil || stalled.Reason != v1alpha1.ReasonStopped || !is(now, v1alpha1.ConditionStalled) {
+		return time.Time{}
+	}
+	since := stalled.LastTransitionTime.Time
+	if at := now.Status.LastExit.FinishedAt.Time; at.After(since) {
+		since = at
+	}
+	return since.Add(time.Second)
+}
+
+var _ = row("R06", "create, update, delete, activity, status and cleanup interleave as if one after another", func(ctx context.Context) {
+	tmux := y.withTmux()
+	names := []string{"a", "b", "c", "d"}
+	const workers, rounds = 6, 10
+	var all sync.WaitGroup
+	failed := make(chan error, workers*rounds)
+	for worker := range workers {
+		random := rand.New(rand.NewPCG(uint64(worker), 6))
+		all.Go(func() {
+			for range rounds {
+				if err := tmux.meddle(ctx, names[random.IntN(len(names))], random.IntN(6)); err != nil {
+					failed <- err
+				}
+				pauseFor(ctx, time.Duration(random.IntN(150))*time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	for err := range failed {
+		Expect(err).NotTo(HaveOccurred())
+	}
+
+	// The last word: two run, two are deleted.
+	for _, name := range names[:2] {
+		Eventually(ctx, func() error { return tmux.wanted(ctx, name) }).Should(Succeed())
+	}
+	for _, name := range names[2:] {
+		// Something has just happened in it when it is deleted.
+		Eventually(ctx, func() error { return tmux.wanted(ctx, name) }).Should(Succeed())
+		last := &v1alpha1.Instance{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: y.namespace, Name: name}, last)).To(Succeed())
+		Expect(last.Status.LastActivityTime).NotTo(BeNil())
+		Expect(ignoreGone(tmux.Type(ctx, last.UID, []byte("x")))).To(Succeed())
+		Expect(k8s.Delete(ctx, last)).To(Succeed())
+		isGone(ctx, last)
+	}
+	Consistently(ctx, func(g Gomega) {
+		var list v1alpha1.InstanceList
+		g.Expect(k8s.List(ctx, &list, client.InNamespace(y.namespace))).To(Succeed())
+		for i := range list.Items {
+			g.Expect(names[:2]).To(ContainElement(list.Items[i].Name), "a deleted one was brought back")
+		}
+	}).Should(Succeed())
+	processesAreAsTheSpecsSay(ctx)
+	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(ConsistOf(names[:2])) }).Should(Succeed(), "sessions are those of the objects")
+})
+
+// wanted makes an Instance be there, which is to run and does.
+func (p *panes) wanted(ctx context.Context, name string) error {
+	i := p.instance(name)
+	if err := k8s.Create(ctx, i); client.IgnoreAlreadyExists(err) != nil {
+		return err
+	}
+	if err := apply(ctx, i, running); err != nil {
+		return err
+	}
+	now, err := get(ctx, i)
+	switch {
+	case err != nil:
+		return err
+	case !now.DeletionTimestamp.IsZero() || !upToDate(now) || !is(now, v1alpha1.ConditionReady) || now.Status.Process == nil:
+		return fmt.Errorf("%s does not run yet", name)
+	}
+	return nil
+}
+
+// meddle does one of the things that people and programs do to an Instance, which may not be there.
+func (p *panes) meddle(ctx context.Context, name string, what int) error {
+	i := p.instance(name)
+	key := client.ObjectKeyFromObject(i)
+	switch what {
+	case 0:
+		return client.IgnoreAlreadyExists(k8s.Create(ctx, i))
+	case 1:
+		return client.IgnoreNotFound(apply(ctx, i, stopped))
+	case 2:
+		return client.IgnoreNotFound(apply(ctx, i, running))
+	case 3:
+		return client.IgnoreNotFound(k8s.Delete(ctx, i))
+	case 4:
+		return client.IgnoreNotFound(apply(ctx, i, fmt.Sprintf(`{"spec": {"restartToken": "%d"}}`, time.Now().UnixNano())))
+	}
+	if err := k8s.Get(ctx, key, i); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return ignoreGone(p.Type(ctx, i.UID, []byte("x")))
+}
+
+// ignoreGone takes it for no error that there is nothing to type into, or that it went meanwhile.
+func ignoreGone(err error) error {
+	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrNoTerminal) {
+		return nil
+	}
+	return err
+}
+
+// pauseFor lets others go on, as people do who think.
+func pauseFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

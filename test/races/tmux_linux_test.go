@@ -1,0 +1,86 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/internal/runtime/union"
+)
+
+// panes is the tmux runtime, with somebody who is told each look at a UID before it happens.
+type panes struct {
+	*tmux.Runtime
+	socket string
+
+	mu      sync.Mutex
+	looking func(uid types.UID)
+}
+
+func (p *panes) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	p.mu.Lock()
+	looking := p.looking
+	p.mu.Unlock()
+	if looking != nil {
+		looking(uid)
+	}
+	return p.Runtime.Observe(ctx, uid)
+}
+
+func (p *panes) whenLooking(do func(uid types.UID)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.looking = do
+}
+
+// withTmux has a manager take the place of the present one that can run Instances in tmux, on a server of its own.
+func (y *yard) withTmux() *panes {
+	GinkgoHelper()
+	y.stop()
+	p := &panes{socket: y.namespace}
+	DeferCleanup(func() { _ = exec.Command("tmux", "-L", p.socket, "-f", "/dev/null", "kill-server").Run() }) // it ends with its last session
+	var err error
+	p.Runtime, err = tmux.New(y.host, tmux.Options{Dir: filepath.Join(y.dir, "tmux"), Shim: y.shim, Socket: p.socket})
+	Expect(err).NotTo(HaveOccurred(), "tmux is needed: it is a package of every distribution")
+	all := union.New(y.rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: p})
+	stop := y.manage(all)
+	y.stop = func() {
+		stop()
+		all.Close()
+		p.Close()
+	}
+	return p
+}
+
+// instance gives an Instance in a session of its own, which is deleted a second after it came to rest.
+func (p *panes) instance(name string, args ...string) *v1alpha1.Instance {
+	i := instance(name, args...)
+	i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Socket: p.socket, Session: name}}
+	i.Spec.TTLSecondsAfterStopped = ptr.To[int32](1)
+	return i
+}
+
+// sessions gives the names of the sessions that there are.
+func (p *panes) sessions(ctx context.Context, g Gomega) []string {
+	found, err := p.Sessions(ctx, p.socket)
+	g.Expect(err).NotTo(HaveOccurred())
+	names := []string{}
+	for _, session := range found {
+		names = append(names, strings.TrimSpace(session.Name))
+	}
+	return names
+}
