@@ -186,6 +186,7 @@ func openSessions(t *testing.T, socket string, n int) {
 	ask := func(args ...string) error {
 		return exec.Command("tmux", append([]string{"-L", socket, "-f", os.DevNull}, args...)...).Run()
 	}
+	left.other(func() { _ = ask("kill-server") })
 	t.Cleanup(func() {
 		_ = ask("kill-server")
 		g.Eventually(func() error { return ask("list-sessions") }).WithTimeout(patience).ShouldNot(Succeed(), "the tmux server ends")
@@ -206,6 +207,7 @@ func openContainers(t *testing.T, n int) *docker.Runtime {
 		return nil
 	}
 	g.Expect(err).NotTo(HaveOccurred())
+	left.other(func() { _ = engine.Stop() })
 	t.Cleanup(func() { g.Expect(engine.Stop()).To(Succeed()) })
 	t.Cleanup(conformance.RemoveWorkload)
 	g.Expect(engine.Image(t.Context(), image, conformance.Workload(t))).To(Succeed())

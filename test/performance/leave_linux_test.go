@@ -22,6 +22,7 @@ type leavings struct {
 	mu       sync.Mutex
 	managers []*os.Process
 	states   []string
+	others   []func()
 }
 
 func (l *leavings) manager(p *os.Process) {
@@ -36,6 +37,13 @@ func (l *leavings) state(dir string) {
 	l.states = append(l.states, dir)
 }
 
+// other is ended by a function of its own, which has to be harmless when it has ended already.
+func (l *leavings) other(end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.others = append(l.others, end)
+}
+
 // clear ends everything. A manager that has ended is not touched: its Process knows.
 func (l *leavings) clear() {
 	l.mu.Lock()
@@ -43,6 +51,9 @@ func (l *leavings) clear() {
 	for _, p := range l.managers {
 		_ = p.Kill()
 		_, _ = p.Wait()
+	}
+	for _, end := range l.others {
+		end()
 	}
 	for _, dir := range l.states {
 		if _, err := os.Stat(dir); err != nil {
