@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -129,7 +130,7 @@ func TestWhatNobodyUsesSleeps(t *testing.T) {
 	d.kind.Rest(d.t.Context(), d.instance)
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(d.instance.Status.AttachCommand).To(Equal("berth attach instance/claude"), "tmux wakes nobody")
-	d.Expect(wants(d.instance)).To(BeTrue(), "its place is given away")
+	d.Expect(claim.Wants(d.instance)).To(BeTrue(), "its place is given away")
 
 	leave := d.book.Use("claude")
 	d.Expect(d.asleep()).To(BeFalse(), "who comes does not wake it")
