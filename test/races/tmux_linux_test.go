@@ -4,7 +4,10 @@
 package races
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -52,7 +55,11 @@ func (y *yard) withTmux() *panes {
 	GinkgoHelper()
 	y.stop()
 	p := &panes{socket: y.namespace}
-	DeferCleanup(func() { _ = exec.Command("tmux", "-L", p.socket, "-f", "/dev/null", "kill-server").Run() }) // it ends with its last session
+	DeferCleanup(func() {
+		_ = exec.Command("tmux", "-L", p.socket, "-f", "/dev/null", "kill-server").Run() // it ends with its last session
+		dir := cmp.Or(os.Getenv("TMUX_TMPDIR"), "/tmp")
+		_ = os.Remove(filepath.Join(dir, fmt.Sprintf("tmux-%d", os.Geteuid()), p.socket)) // tmux leaves it
+	})
 	var err error
 	p.Runtime, err = tmux.New(y.host, tmux.Options{Dir: filepath.Join(y.dir, "tmux"), Shim: y.shim, Socket: p.socket})
 	Expect(err).NotTo(HaveOccurred(), "tmux is needed: it is a package of every distribution")
