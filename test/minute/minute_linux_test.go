@@ -175,9 +175,9 @@ func (w *world) discovery(namespace string) *v1alpha1.InstanceDiscovery {
 }
 
 // foreignSession makes a session, or ends one, as somebody does who knows nothing of Berth. It may be there already, or not any more.
-func (w *world) foreignSession(n int, make bool) {
+func (w *world) foreignSession(n int, there bool) {
 	name := fmt.Sprintf("claude-%d", n)
-	if make {
+	if there {
 		_, _ = w.tmux("new-session", "-d", "-s", name, "--", workload, "terminal")
 	} else {
 		_, _ = w.tmux("kill-session", "-t", "="+name)
