@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Prepares the samples of `make run` in a folder of their own and prints the folder of the manifests. Where npm is there, the Vite project is one of them;
-# where gopls was built, a language server is.
+# where tmux is, a session in it; where gopls was built, a language server.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/berth-samples
@@ -39,6 +39,12 @@ if ! command -v npm >/dev/null; then
   say "no npm here, so the Vite project is left out"
 elif ! (vite); then
   say "npm could not install Vite (see above), so the Vite project is left out"
+fi
+
+if command -v tmux >/dev/null; then
+  cp "$root/config/samples/tmux/instance.yaml" "$state/manifests/tmux.yaml"
+else
+  say "no tmux here, so the session in tmux is left out"
 fi
 
 # The Go module is copied too, so that whoever tries the language server may change it.

@@ -1,0 +1,51 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+func init() {
+	teeth = append(teeth, tooth{row: "R03", without: "the snapshot behind the pages of a list: each page is counted off what is there at that moment", sees: "seen exactly once",
+		patient: true, all: true, writes: func(next http.RoundTripper) http.RoundTripper { return countsOff{next} }})
+}
+
+// countsOff answers a list that is asked for in pages with as many items, from the place where the page before ended.
+type countsOff struct{ next http.RoundTripper }
+
+func (c countsOff) RoundTrip(req *http.Request) (*http.Response, error) {
+	query := req.URL.Query()
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	if req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, "/instances") || limit == 0 || limit > 10 {
+		return c.next.RoundTrip(req)
+	}
+	at, _ := strconv.Atoi(query.Get("continue"))
+	query.Del("limit")
+	query.Del("continue")
+	whole := req.Clone(req.Context())
+	whole.URL.RawQuery = query.Encode()
+	answer, err := c.next.RoundTrip(whole)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return answer, err
+	}
+	list, err := decoded(answer)
+	if err != nil {
+		return nil, err
+	}
+	items, _ := list["items"].([]any)
+	end := min(at+limit, len(items))
+	if end < len(items) {
+		part(list, "metadata")["continue"] = strconv.Itoa(end)
+	}
+	list["items"] = items[min(at, end):end]
+	data, err := json.Marshal(list)
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return answer, err
+}

@@ -1,0 +1,109 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = row("R03", "lists page by page and clean-up, while objects come and go: no error, nothing skipped or handled twice", func(ctx context.Context) {
+	const stay, go1, turns, readers = 12, 6, 3, 3
+	var lasting []string
+	for i := range stay {
+		o := instance(fmt.Sprintf("m-stays-%d", i))
+		o.Spec.State = v1alpha1.StateStopped
+		create(ctx, o)
+		lasting = append(lasting, o.Name)
+	}
+	done := make(chan struct{})
+	var reading sync.WaitGroup
+	complaints := make(chan error, readers)
+	for range readers {
+		reading.Go(func() {
+			for {
+				if err := pageByPage(ctx, lasting); err != nil {
+					complaints <- err
+					return
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	all(go1, func(i int) error {
+		name := fmt.Sprintf("a-goes-%d", i) // it is listed before all that stay
+		for range turns {
+			o := instance(name)
+			o.Spec.TTLSecondsAfterStopped = ptr.To[int32](0)
+			if err := k8s.Create(ctx, o); err != nil {
+				return err
+			}
+			if err := until(ctx, func() (bool, error) {
+				now, err := get(ctx, o)
+				return err == nil && is(now, v1alpha1.ConditionReady), err
+			}); err != nil {
+				return fmt.Errorf("%s is not ready: %w", name, err)
+			}
+			if err := set(ctx, o, stopped); err != nil {
+				return err
+			}
+			if err := until(ctx, func() (bool, error) {
+				_, err := get(ctx, o)
+				return client.IgnoreNotFound(err) == nil && err != nil, client.IgnoreNotFound(err)
+			}); err != nil {
+				return fmt.Errorf("%s is not cleaned up: %w", name, err)
+			}
+		}
+		return nil
+	})
+	close(done)
+	reading.Wait()
+	close(complaints)
+	for err := range complaints {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	for _, name := range lasting {
+		Expect(must(ctx, instance(name)).UID).NotTo(BeEmpty(), "what stays was not cleaned up")
+	}
+	for i := range go1 {
+		Expect(len(notes("starts", fmt.Sprintf("a-goes-%d", i)))).To(BeNumerically("<=", turns), "each was started once for each time that it was there")
+	}
+})
+
+// pageByPage lists all Instances a few at a time, as kubectl does, and checks that each of those that stay is seen once.
+func pageByPage(ctx context.Context, lasting []string) error {
+	seen := map[string]int{}
+	for next := ""; ; {
+		var page v1alpha1.InstanceList
+		if err := k8s.List(ctx, &page, client.InNamespace(y.namespace), client.Limit(4), client.Continue(next)); err != nil {
+			return fmt.Errorf("a list failed: %w", err)
+		}
+		for i := range page.Items {
+			if strings.HasPrefix(page.Items[i].Name, "m-stays-") {
+				seen[page.Items[i].Name]++
+			}
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	for _, name := range lasting {
+		if seen[name] != 1 {
+			return fmt.Errorf("%s is to be seen exactly once, and was seen %d times", name, seen[name])
+		}
+	}
+	return nil
+}
