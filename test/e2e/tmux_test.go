@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -89,6 +90,39 @@ var _ = Describe("an Instance in tmux", func() {
 		}).WithTimeout(startTimeout).ShouldNot(ContainSubstring("claude"))
 	})
 
+	It("says that it waits for an answer, sleeps in its place, and wakes for whoever comes", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		tmux := newTmuxServer("asks")
+		s := instance("asks", "/bin/sh", "-c", `printf "Do you want to proceed? [y/N] "; read answer; echo "so: $answer"; read more; exit 3`)
+		tmux.in(s, "asks")
+		s.create(ctx).ready(ctx)
+		session := s.object.(*v1alpha1.Instance).Status.SessionID
+		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
+
+		By("being answered")
+		house.run(ctx, "send", s.path(), "yes")
+		tmux.shows("asks", "so: yes")
+		Eventually(func(g Gomega) {
+			g.Expect(s.read(ctx)).To(Succeed())
+			g.Expect(s.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
+			g.Expect(s.object.(*v1alpha1.Instance).Status.LastActivityTime).NotTo(BeNil())
+		}).WithTimeout(startTimeout).Should(Succeed())
+
+		By("being left alone for longer than it may")
+		s.change(ctx, func() { s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = ptr.To[int32](1) })
+		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonIdle)
+		Eventually(func(g Gomega) {
+			g.Expect(s.read(ctx)).To(Succeed())
+			g.Expect(s.status().Process).To(BeNil())
+		}).WithTimeout(startTimeout).Should(Succeed())
+
+		By("being asked for again")
+		s.change(ctx, func() { s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = nil })
+		s.incarnation(ctx, 2)
+		Expect(s.object.(*v1alpha1.Instance).Status.SessionID).To(Equal(session), "the conversation is the same")
+		tmux.shows("asks", "Do you want to proceed?")
+		s.delete(ctx)
+	})
+
 	It("takes over a session that is there, and leaves it", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		tmux := newTmuxServer("found")
 		// A command of one word is given to the user's shell, which may be nologin.
@@ -121,6 +155,7 @@ var _ = Describe("an Instance in tmux", func() {
 		Expect(before).To(ContainSubstring("claude-foo " + strconv.FormatInt(s.status().Process.PID, 10) + "\n"))
 		house.run(ctx, "send", s.path(), "echo found", "$((6*7))")
 		tmux.shows("claude-foo", "found 42")
+		Expect(house.run(ctx, "logs", s.path())).To(ContainSubstring("found 42"), "its screen is what there is of a log")
 
 		By("leaving it when the object is deleted")
 		s.delete(ctx)
