@@ -149,11 +149,16 @@ func (u *Union) Forget(ctx context.Context, uid types.UID) error {
 	return u.where(ctx, uid, func(r runtime.Runtime) error { return r.Forget(ctx, uid) })
 }
 
-// where does it in the backend that has the UID. Nothing there is success, as far as could be seen.
+// where does it in the backend that has the UID. Where none has an incarnation of it, one may still have what was made for it and never ran: all are
+// told, and to those that have nothing it is nothing.
 func (u *Union) where(ctx context.Context, uid types.UID, do func(runtime.Runtime) error) error {
 	backend, _, err := u.find(ctx, uid)
 	if errors.Is(err, runtime.ErrNotFound) {
-		return do(u.base)
+		var errs []error
+		for _, backend := range u.all() {
+			errs = append(errs, do(backend))
+		}
+		return errors.Join(errs...)
 	}
 	if err != nil {
 		return err

@@ -111,3 +111,25 @@ func TestEventsOfAll(t *testing.T) {
 		return seen
 	}).WithTimeout(time.Minute).Should(HaveLen(2))
 }
+
+// made has something that was made for a UID and never ran: it is listed, and there is nothing to observe.
+type made struct {
+	*fake.Sessions
+	forgotten []types.UID
+}
+
+func (*made) Observe(context.Context, types.UID) ([]runtime.Incarnation, error) { return nil, nil }
+
+func (m *made) Forget(_ context.Context, uid types.UID) error {
+	m.forgotten = append(m.forgotten, uid)
+	return nil
+}
+
+func TestWhatNeverRanIsForgottenToo(t *testing.T) {
+	p := newParts(t)
+	backend := &made{Sessions: p.tmux}
+	u := New(p.base, logr.Discard(), Member{Type: v1alpha1.RuntimeTmux, Runtime: backend})
+	defer u.Close()
+	p.Expect(u.Forget(t.Context(), "half")).To(Succeed())
+	p.Expect(backend.forgotten).To(ConsistOf(types.UID("half")))
+}
