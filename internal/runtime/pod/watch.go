@@ -1,0 +1,132 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// ours selects the Pods of this runtime; no other Pods come into memory.
+const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
+
+// watch prepares following the Pods.
+func (r *Runtime) watch() error {
+	r.watched = coreinformers.NewFilteredPodInformer(r.client, r.namespace, 0, cache.Indexers{},
+		func(options *metav1.ListOptions) { options.LabelSelector = ours })
+	slim := func(object any) (any, error) {
+		if p, is := object.(*corev1.Pod); is {
+			p.ManagedFields = nil
+		}
+		return object, nil
+	}
+	if err := r.watched.SetTransform(slim); err != nil {
+		return err
+	}
+	_, err := r.watched.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    r.seen,
+		UpdateFunc: func(_, now any) { r.seen(now) },
+		DeleteFunc: r.unseen,
+	})
+	return err
+}
+
+func (r *Runtime) seen(object any) {
+	p, is := object.(*corev1.Pod)
+	if !is {
+		return
+	}
+	uid, news := r.store.put(p, true)
+	if !news {
+		return
+	}
+	r.events.Tell(uid)
+	if hopeless(p) != nil {
+		select {
+		case r.doubts <- uid:
+		default: // the next word of the kubelet brings it back
+		}
+	}
+}
+
+func (r *Runtime) unseen(object any) {
+	if last, is := object.(cache.DeletedFinalStateUnknown); is {
+		object = last.Obj
+	}
+	if p, is := object.(*corev1.Pod); is {
+		if uid, _ := r.store.remove(p, true); uid != "" {
+			r.events.Tell(uid)
+		}
+	}
+}
+
+// giveUpLoop ends Pods that can never run. A kubelet would go on trying, and run one of them when nobody thinks of it any more.
+func (r *Runtime) giveUpLoop() {
+	for {
+		select {
+		case uid := <-r.doubts:
+			ctx, cancel := context.WithTimeout(r.ctx, actTimeout)
+			for _, p := range r.store.of(uid) {
+				if err := r.giveUp(ctx, p); err != nil && r.ctx.Err() == nil {
+					r.log.Error(err, "Ending a Pod that cannot run", "pod", p.Namespace+"/"+p.Name)
+				}
+			}
+			cancel()
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// giveUp writes down why, and ends it: what a kubelet says of a Pod is lost when the Pod ends.
+func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
+	cause := hopeless(p)
+	if cause == nil || p.DeletionTimestamp != nil {
+		return nil
+	}
+	text, err := json.Marshal(cause)
+	if err != nil {
+		return err
+	}
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{AnnotationFailed: string(text)}}})
+	if err != nil {
+		return err
+	}
+	return r.markAndDelete(ctx, p, change)
+}
+
+func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, change []byte) error {
+	marked, err := r.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, change, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write down why it cannot run: %w", err)
+	}
+	r.told(marked)
+	return r.delete(ctx, marked, 1)
+}
+
+// givenUp reads what giveUp has written: nil when it was not given up.
+func givenUp(p *corev1.Pod) *runtime.StartError {
+	text, there := p.Annotations[AnnotationFailed]
+	if !there {
+		return nil
+	}
+	var cause runtime.StartError
+	if err := json.Unmarshal([]byte(text), &cause); err != nil {
+		return failed("the Pod could not run; why cannot be read in its annotation %s: %v", AnnotationFailed, err)
+	}
+	return &cause
+}
