@@ -151,6 +151,10 @@ chaos: controlplane ## Kill everything at random while clients do random things:
 bench: controlplane gopls ## Measure how fast it is and what it costs, against the floor, pm2 and the kernel: about seven minutes on an idle machine.
 	@go test -count=1 -timeout 60m -v ./test/performance
 
+.PHONY: test-cluster
+test-cluster: node ## Test the Pod runtime on a real node: make the cluster, run, take it down. As root, with Debian's containerd. About five minutes.
+	@KUBEBUILDER_ASSETS=$(BIN) hack/cluster/test.sh
+
 .PHONY: test-e2e
 test-e2e: build controlplane gopls ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
 	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"path"
 	"regexp"
 	"strconv"
@@ -30,13 +29,18 @@ var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
 // podName is the same for the same incarnation: a Pod that was made and whose making nobody remembers is found, not made twice.
 func podName(uid types.UID, name string, incarnation int64) string {
+	return objectName(uid, name) + "-" + strconv.FormatInt(incarnation, 10)
+}
+
+// objectName is what all names of an object begin with.
+func objectName(uid types.UID, name string) string {
 	sum := sha256.Sum256([]byte(uid))
 	said := strings.Trim(unfit.ReplaceAllString(strings.ToLower(path.Base(name)), "-"), "-")
 	said = strings.Trim(said[:min(len(said), 30)], "-")
 	if said == "" {
 		said = "berth"
 	}
-	return fmt.Sprintf("%s-%s-%d", said, hex.EncodeToString(sum[:4]), incarnation)
+	return said + "-" + hex.EncodeToString(sum[:4])
 }
 
 // metadata is that of everything that is made for an incarnation.
@@ -68,6 +72,7 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 	}}
+	mountClaims(pod, p, c.Claims)
 	if p.StopSignal != "" && p.StopSignal != "SIGTERM" {
 		pod.Spec.OS = &corev1.PodOS{Name: corev1.Linux} // which a signal asks for
 		pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr.To(corev1.Signal(p.StopSignal))}

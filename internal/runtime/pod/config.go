@@ -27,6 +27,8 @@ type Config struct {
 	// Volumes are those of the Pod, and Mounts where the program finds them.
 	Volumes []corev1.Volume      `json:"volumes,omitempty"`
 	Mounts  []corev1.VolumeMount `json:"mounts,omitempty"`
+	// Claims are volumes that outlive the Pod.
+	Claims []Claim `json:"claims,omitempty"`
 	// Resources are what the program may use and is promised.
 	Resources          corev1.ResourceRequirements `json:"resources,omitzero"`
 	NodeSelector       map[string]string           `json:"nodeSelector,omitempty"`
@@ -53,7 +55,7 @@ func parse(p runtime.Process) (Config, *runtime.StartError) {
 	if _, known := signals[p.StopSignal]; p.StopSignal != "" && !known {
 		return c, failed("%q is no signal that a node can send; correct spec.process.stopSignal", p.StopSignal)
 	}
-	return c, nil
+	return c, checkClaims(c.Claims)
 }
 
 var variableName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)

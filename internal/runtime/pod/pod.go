@@ -84,7 +84,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	refused map[types.UID]refusal
-	doubts  chan types.UID
+	doubts  *notify.Notifier // what may never run
 }
 
 // refusal is a start that nothing was made for.
@@ -100,7 +100,7 @@ func New(options Options) (*Runtime, error) {
 		return nil, errors.New("pod runtime: no client was given")
 	}
 	r := &Runtime{client: options.Client, namespace: options.Namespace, log: options.Logger, events: notify.New(), store: newStore(),
-		refused: map[types.UID]refusal{}, doubts: make(chan types.UID, 64)}
+		refused: map[types.UID]refusal{}, doubts: notify.New()}
 	if r.log.GetSink() == nil {
 		r.log = logr.Discard()
 	}
@@ -111,6 +111,7 @@ func New(options Options) (*Runtime, error) {
 	}
 	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
 	r.loops.Go(func() { r.watched.RunWithContext(r.ctx) })
+	r.loops.Go(func() { r.doubts.Run(r.ctx.Done()) })
 	r.loops.Go(r.giveUpLoop)
 	return r, nil
 }

@@ -113,6 +113,9 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 	if refused != nil {
 		return refused, nil
 	}
+	if refused, err := r.makeClaims(ctx, p, c); refused != nil || err != nil {
+		return refused, err
+	}
 	if len(env) > 0 {
 		if err := r.makeSecret(ctx, p, c, env); err != nil {
 			return nil, err

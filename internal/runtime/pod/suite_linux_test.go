@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "left out, as %s names no cluster (see `make test-cluster`): TestConformance, TestOnANode\n", onCluster)
 	}
 	code := m.Run()
+	if err := testServer.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "the API server was not ended:", err)
+		code = 1
+	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

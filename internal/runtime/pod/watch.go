@@ -6,7 +6,9 @@ package pod
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +19,9 @@ import (
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
+
+// giveUpRetry is how long after a failure to end a Pod that cannot run it is tried again.
+const giveUpRetry = time.Second
 
 // ours selects the Pods of this runtime; no other Pods come into memory.
 const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
@@ -53,10 +58,7 @@ func (r *Runtime) seen(object any) {
 	}
 	r.events.Tell(uid)
 	if hopeless(p) != nil {
-		select {
-		case r.doubts <- uid:
-		default: // the next word of the kubelet brings it back
-		}
+		r.doubts.Tell(uid)
 	}
 }
 
@@ -75,18 +77,29 @@ func (r *Runtime) unseen(object any) {
 func (r *Runtime) giveUpLoop() {
 	for {
 		select {
-		case uid := <-r.doubts:
-			ctx, cancel := context.WithTimeout(r.ctx, actTimeout)
-			for _, p := range r.store.of(uid) {
-				if err := r.giveUp(ctx, p); err != nil && r.ctx.Err() == nil {
-					r.log.Error(err, "Ending a Pod that cannot run", "pod", p.Namespace+"/"+p.Name)
+		case uid := <-r.doubts.C():
+			if err := r.giveUpOn(uid); err != nil && r.ctx.Err() == nil {
+				r.log.Error(err, "Ending a Pod that cannot run; it is tried again")
+				select {
+				case <-time.After(giveUpRetry):
+				case <-r.ctx.Done():
 				}
+				r.doubts.Tell(uid)
 			}
-			cancel()
 		case <-r.ctx.Done():
 			return
 		}
 	}
+}
+
+func (r *Runtime) giveUpOn(uid types.UID) error {
+	ctx, cancel := context.WithTimeout(r.ctx, actTimeout)
+	defer cancel()
+	var failed []error
+	for _, p := range r.store.of(uid) {
+		failed = append(failed, r.giveUp(ctx, p))
+	}
+	return errors.Join(failed...)
 }
 
 // giveUp writes down why, and ends it: what a kubelet says of a Pod is lost when the Pod ends.
@@ -112,7 +125,7 @@ func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, change []byt
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("write down why it cannot run: %w", err)
+		return fmt.Errorf("write down why Pod %s/%s cannot run: %w", p.Namespace, p.Name, err)
 	}
 	r.told(marked)
 	return r.delete(ctx, marked, 1)
