@@ -228,6 +228,19 @@ func TestAPodThatCanNeverRunIsEnded(t *testing.T) {
 	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("must not pull")), "the next manager knows too")
 }
 
+func TestWhatIsLeftOfAPodIsEnded(t *testing.T) {
+	c := newCluster(t, nil)
+	c.Expect(c.Start(c.ctx, c.process(1, `{"spec": {"containers": [{"name": "main"}, {"name": "side", "image": "side"}]}}`))).To(Succeed())
+	c.assign(1, "node")
+	c.says(1, corev1.PodRunning, endedWith(143, "Error", ""))
+	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue(), "a kubelet waits for the other container")
+	c.Expect(c.await(runtime.Running).LeaderExit.Code).To(BeEquivalentTo(143))
+	c.says(1, corev1.PodFailed, endedWith(143, "Error", ""))
+	exited := c.await(runtime.Exited)
+	c.Expect(exited.Exit.Code).To(BeEquivalentTo(143))
+	c.Expect(exited.Exit.Signal).To(BeEmpty(), "it had ended before anything was sent")
+}
+
 func TestAPodThatIsEndedBeforeItHasANode(t *testing.T) {
 	c := newCluster(t, nil)
 	c.start(1)

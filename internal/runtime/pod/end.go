@@ -21,10 +21,11 @@ import (
 // Stop implements runtime.Runtime by deleting the Pod with the grace period that it was made with. The kubelet sends the stop signal to the program,
 // and the kill when the grace is over, whether somebody asks for it or not.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
-	return r.end(ctx, uid, incarnation, func(p *corev1.Pod) int64 {
-		return ptr.Deref(p.Spec.TerminationGracePeriodSeconds, seconds(0))
-	})
+	return r.end(ctx, uid, incarnation, grace)
 }
+
+// grace is what the Pod was made with, in seconds.
+func grace(p *corev1.Pod) int64 { return ptr.Deref(p.Spec.TerminationGracePeriodSeconds, seconds(0)) }
 
 // Kill implements runtime.Runtime. A kubelet sends the stop signal first and kills the tree after the shortest time there is, a second. The Pod stays
 // until the kubelet says that nothing is left: it is never taken away from a node that does not answer. After a Stop it is up to the kubelet whether

@@ -109,15 +109,16 @@ func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *runtime.Exit {
 		n, known := signals[signal]
 		return known && t.ExitCode == 128+n
 	}
-	stop := stopSignal(p)
+	_, before := p.Annotations[AnnotationLeft]
+	asked, stop := p.DeletionTimestamp != nil && !before, stopSignal(p)
 	switch {
 	case t.Reason == reasonStatusUnknown:
 		e.Known, e.Code, e.Message = false, 0, cmp.Or(lost(p), "the node did not see how it ended")
 	case t.Reason == reasonOOM:
 		e.Message = "the container held more memory than it may"
-	case p.DeletionTimestamp != nil && by("SIGKILL"):
+	case asked && by("SIGKILL"):
 		e.Code, e.Signal = 0, "SIGKILL"
-	case p.DeletionTimestamp != nil && by(stop):
+	case asked && by(stop):
 		e.Code, e.Signal = 0, stop
 	default:
 		for name := range signals {

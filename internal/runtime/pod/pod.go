@@ -44,6 +44,8 @@ const (
 	AnnotationName = "berth.dev/name"
 	// AnnotationFailed holds why a Pod was given up that never ran: a reason and a message, as JSON.
 	AnnotationFailed = "berth.dev/start-failed"
+	// AnnotationLeft marks a Pod that was ended because its program had.
+	AnnotationLeft = "berth.dev/program-ended"
 	// Finalizer keeps a Pod until its end was of use.
 	Finalizer = "berth.dev/exit"
 	// Container is the container that the program runs in.
@@ -74,6 +76,7 @@ type Runtime struct {
 	log       logr.Logger
 	events    *notify.Notifier
 	watched   cache.SharedIndexInformer
+	listed    func() bool // what is there was heard of
 	store     *store
 	locks     [64]sync.Mutex // by UID: calls for one UID come one after another
 
@@ -84,7 +87,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	refused map[types.UID]refusal
-	doubts  *notify.Notifier // what may never run
+	doubts  *notify.Notifier // what may have to be ended from here
 }
 
 // refusal is a start that nothing was made for.
@@ -159,12 +162,12 @@ func (r *Runtime) synced(ctx context.Context) error {
 	if r.ctx.Err() != nil {
 		return errors.New("the pod runtime is closed")
 	}
-	if r.watched.HasSynced() {
+	if r.listed() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncPatience)
 	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), r.watched.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), r.listed) {
 		return errors.New("the Pods of the cluster are not known yet; the API server does not answer, or the manager may not list Pods")
 	}
 	return nil

@@ -64,6 +64,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 
 // refresh asks for all Pods of a UID.
 func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) error {
+	before := r.store.of(uid)
 	list, err := r.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: LabelUID + "=" + string(uid)})
 	if err != nil {
 		return fmt.Errorf("list its Pods: %w", err)
@@ -73,8 +74,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) 
 		there[list.Items[i].UID] = true
 		r.told(&list.Items[i])
 	}
-	for _, p := range r.store.of(uid) {
-		// Calls for one UID come one after another: what is not in the list was removed by somebody.
+	for _, p := range before { // and not what the watch has brought meanwhile
 		if !there[p.UID] && p.Namespace == namespace {
 			r.store.remove(p, false)
 		}

@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 
 // bench is a Runtime with a namespace of its own, which leaves nothing behind.
 type bench struct {
-	*testing.T
+	testing.TB
 	*WithT
 	*Runtime
 	api       kubernetes.Interface
@@ -62,7 +62,7 @@ type bench struct {
 }
 
 // namespaceFor makes a namespace for a test with all that Pods need there, and removes it.
-func namespaceFor(t *testing.T, api kubernetes.Interface, labels map[string]string) string {
+func namespaceFor(t testing.TB, api kubernetes.Interface, labels map[string]string) string {
 	t.Helper()
 	g, ctx := NewWithT(t), context.Background()
 	made, err := api.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "berth-pod-", Labels: labels}}, metav1.CreateOptions{})
@@ -82,7 +82,7 @@ func namespaceFor(t *testing.T, api kubernetes.Interface, labels map[string]stri
 }
 
 // clusterHere gives the way to the cluster of the tests.
-func clusterHere(t *testing.T) kubernetes.Interface {
+func clusterHere(t testing.TB) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(onCluster))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
@@ -91,7 +91,7 @@ func clusterHere(t *testing.T) kubernetes.Interface {
 }
 
 // clientFor leaves no connection open.
-func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
+func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	t.Helper()
 	http, err := rest.HTTPClientFor(config)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
@@ -101,9 +101,9 @@ func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return api
 }
 
-func newBench(t *testing.T, api kubernetes.Interface, namespace string) *bench {
+func newBench(t testing.TB, api kubernetes.Interface, namespace string) *bench {
 	t.Helper()
-	b := &bench{T: t, WithT: NewWithT(t), api: api, namespace: namespace, ctx: context.Background()}
+	b := &bench{TB: t, WithT: NewWithT(t), api: api, namespace: namespace, ctx: context.Background()}
 	b.open()
 	t.Cleanup(b.clean)
 	return b

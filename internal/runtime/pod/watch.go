@@ -39,12 +39,17 @@ func (r *Runtime) watch() error {
 	if err := r.watched.SetTransform(slim); err != nil {
 		return err
 	}
-	_, err := r.watched.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registered, err := r.watched.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    r.seen,
 		UpdateFunc: func(_, now any) { r.seen(now) },
 		DeleteFunc: r.unseen,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	// Not those of the informer: what it has listed may be on its way here.
+	r.listed = registered.HasSynced
+	return nil
 }
 
 func (r *Runtime) seen(object any) {
@@ -57,7 +62,7 @@ func (r *Runtime) seen(object any) {
 		return
 	}
 	r.events.Tell(uid)
-	if hopeless(p) != nil {
+	if hopeless(p) != nil || leftBehind(p) {
 		r.doubts.Tell(uid)
 	}
 }
@@ -73,13 +78,14 @@ func (r *Runtime) unseen(object any) {
 	}
 }
 
-// giveUpLoop ends Pods that can never run. A kubelet would go on trying, and run one of them when nobody thinks of it any more.
+// giveUpLoop ends Pods that can never run, and what is left of those whose program has ended. A kubelet would go on trying with the first, and run one
+// of them when nobody thinks of it any more; and wait for ever for other containers of the second.
 func (r *Runtime) giveUpLoop() {
 	for {
 		select {
 		case uid := <-r.doubts.C():
 			if err := r.giveUpOn(uid); err != nil && r.ctx.Err() == nil {
-				r.log.Error(err, "Ending a Pod that cannot run; it is tried again")
+				r.log.Error(err, "Ending a Pod that is of no use; it is tried again")
 				select {
 				case <-time.After(giveUpRetry):
 				case <-r.ctx.Done():
@@ -104,31 +110,43 @@ func (r *Runtime) giveUpOn(uid types.UID) error {
 
 // giveUp writes down why, and ends it: what a kubelet says of a Pod is lost when the Pod ends.
 func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
+	if p.DeletionTimestamp != nil {
+		return nil
+	}
+	if leftBehind(p) {
+		return r.markAndDelete(ctx, p, AnnotationLeft, "its program has ended", grace(p))
+	}
 	cause := hopeless(p)
-	if cause == nil || p.DeletionTimestamp != nil {
+	if cause == nil {
 		return nil
 	}
 	text, err := json.Marshal(cause)
 	if err != nil {
 		return err
 	}
-	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{AnnotationFailed: string(text)}}})
+	return r.markAndDelete(ctx, p, AnnotationFailed, string(text), 1)
+}
+
+// leftBehind says whether the program has ended and other containers, which a template has added, go on.
+func leftBehind(p *corev1.Pod) bool {
+	main := mainStatus(p)
+	return main != nil && main.State.Terminated != nil && len(p.Spec.Containers) > 1 && !terminal(p)
+}
+
+func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, value string, grace int64) error {
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{annotation: value}}})
 	if err != nil {
 		return err
 	}
-	return r.markAndDelete(ctx, p, change)
-}
-
-func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, change []byte) error {
 	marked, err := r.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, change, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("write down why Pod %s/%s cannot run: %w", p.Namespace, p.Name, err)
+		return fmt.Errorf("write down why Pod %s/%s is ended: %w", p.Namespace, p.Name, err)
 	}
 	r.told(marked)
-	return r.delete(ctx, marked, 1)
+	return r.delete(ctx, marked, grace)
 }
 
 // givenUp reads what giveUp has written: nil when it was not given up.
