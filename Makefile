@@ -75,7 +75,7 @@ cluster: node ## Make a cluster of one node on this machine, with Debian's conta
 
 .PHONY: cluster-down
 cluster-down: ## End the cluster of make cluster, and leave nothing of it.
-	@go run ./hack/cluster down
+	@$(PLAIN) go run ./hack/cluster down
 
 .PHONY: generate
 generate: ## Generate the deep copies of the kinds.

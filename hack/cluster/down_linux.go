@@ -66,6 +66,7 @@ func (c *cluster) down(ctx context.Context) error {
 		return fmt.Errorf("%s is no folder of a cluster; name another one in BERTH_CLUSTER, or remove it", c.dir)
 	}
 	say("ending the cluster in %s", c.dir)
+	sockets := c.shimSockets() // containerd forgets them when a shim is gone
 	for _, part := range slices.Backward(parts) {
 		if part == "containerd" { // while it lives, it would wonder
 			if err := c.endPods(ctx); err != nil {
@@ -76,19 +77,28 @@ func (c *cluster) down(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, socket := range sockets {
+		_ = os.Remove(socket)
+	}
 	c.removeTraces()
 	return errors.Join(c.endPods(ctx), c.unmount(), c.removeGroups(ctx), removeBridge(ctx), c.restoreSettings(), os.RemoveAll(c.dir))
 }
 
-// removeTraces removes what containerd, its shims and the kubelet put in places that cannot be chosen.
-func (c *cluster) removeTraces() {
+// shimSockets gives where the shims listen, which is in a folder of all containerds of the machine.
+func (c *cluster) shimSockets() []string {
+	var sockets []string
 	addresses, _ := filepath.Glob(c.path("run/io.containerd.runtime.v2.task/k8s.io/*/address"))
 	for _, file := range addresses {
 		address, _ := os.ReadFile(file)
 		if socket, ok := strings.CutPrefix(strings.TrimSpace(string(address)), "unix://"); ok && strings.HasPrefix(socket, "/run/containerd/s/") {
-			_ = os.Remove(socket)
+			sockets = append(sockets, socket)
 		}
 	}
+	return sockets
+}
+
+// removeTraces removes what containerd and the kubelet put in places that cannot be chosen.
+func (c *cluster) removeTraces() {
 	sandboxes, _ := os.ReadDir(c.path("containerd/io.containerd.grpc.v1.cri/sandboxes"))
 	results, _ := filepath.Glob("/var/lib/cni/results/*")
 	for _, file := range results {
