@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/runtime"
@@ -67,7 +68,12 @@ func (c *cluster) startBare() time.Duration {
 		}
 	}
 	took := time.Since(begun)
-	c.Expect(pods.Delete(c.ctx, made.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
+	c.Expect(pods.Delete(c.ctx, made.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))})).To(Succeed())
+	for change := range changes.ResultChan() {
+		if change.Type == watch.Deleted {
+			break // what its node has to clean up must not slow the next one
+		}
+	}
 	return took
 }
 
