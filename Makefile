@@ -58,6 +58,25 @@ controlplane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl
 	@if [ "$(KUBEBUILDER_ASSETS)" = "$(BIN)" ]; then hack/controlplane/build.sh $(BIN); \
 	else echo "using the control plane in $(KUBEBUILDER_ASSETS)" >&2; fi
 
+# The folder of the cluster of make cluster; its kubeconfig is in there.
+export BERTH_CLUSTER ?= /var/lib/berth-cluster
+
+.PHONY: node
+node: build ## Build what a node needs besides the control plane (kubelet, kube-scheduler and ours) into bin/.
+	@hack/controlplane/build.sh $(BIN) kube-scheduler kubelet
+	@$(PLAIN) go build -o $(BIN)/ ./hack/cluster ./hack/cluster/pause
+	@$(PLAIN) go build -o $(BIN)/workload ./internal/runtime/conformance/workload
+
+.PHONY: cluster
+cluster: node ## Make a cluster of one node on this machine, with Debian's containerd, for tests. As root.
+	@KUBEBUILDER_ASSETS=$(BIN) $(BIN)/cluster up
+	@$(BIN)/cluster image localhost/berth/workload:test $(BIN)/workload
+	@$(BIN)/cluster image localhost/berth/berth:test $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp
+
+.PHONY: cluster-down
+cluster-down: ## End the cluster of make cluster, and leave nothing of it.
+	@$(PLAIN) go run ./hack/cluster down
+
 .PHONY: generate
 generate: ## Generate the deep copies of the kinds.
 	@$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
@@ -131,6 +150,10 @@ chaos: controlplane ## Kill everything at random while clients do random things:
 .PHONY: bench
 bench: controlplane gopls ## Measure how fast it is and what it costs, against the floor, pm2 and the kernel: about seven minutes on an idle machine.
 	@go test -count=1 -timeout 60m -v ./test/performance
+
+.PHONY: test-cluster
+test-cluster: node ## Test the Pod runtime on a real node: make the cluster, run, take it down. As root, with Debian's containerd. About five minutes.
+	@KUBEBUILDER_ASSETS=$(BIN) hack/cluster/test.sh
 
 .PHONY: test-e2e
 test-e2e: build controlplane gopls ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.

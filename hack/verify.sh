@@ -58,7 +58,7 @@ kustomized() {
 chart() { (cd hack/install && go run ./chart -check); }
 installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...); }
 readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }
-scripts() { local f; for f in hack/*.sh hack/controlplane/*.sh .ci/run; do bash -n "$f" || return 1; done; }
+scripts() { local f; for f in hack/*.sh hack/*/*.sh .ci/run; do bash -n "$f" || return 1; done; }
 
 check "CustomResourceDefinitions are fresh" "run make manifests" crds
 check "deep copies are fresh" "run make generate" deepcopies

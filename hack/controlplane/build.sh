@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the control plane that Berth embeds and tests against, from pinned Go modules, into the folder given (default: bin/ of the project).
+# Words after the folder are further programs of Kubernetes to build: kube-scheduler and kubelet, for a node.
 # What is there already in the pinned version is left alone, so a second call takes no time.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,13 +18,19 @@ declare -A packages=(
   [kube-apiserver]=k8s.io/kubernetes/cmd/kube-apiserver
   [kube-controller-manager]=k8s.io/kubernetes/cmd/kube-controller-manager
   [kubectl]=k8s.io/kubernetes/cmd/kubectl
+  [kube-scheduler]=k8s.io/kubernetes/cmd/kube-scheduler
+  [kubelet]=k8s.io/kubernetes/cmd/kubelet
 )
 
 [ "$(cat "$stamp" 2>/dev/null)" = "$pinned" ] || current=no
 
+# What is not built now must not be taken for current later.
+if [ "${current:-yes}" != yes ]; then
+  for name in "${!packages[@]}"; do rm -f "$out/$name"; done
+fi
+
 missing=()
-for name in etcd kube-apiserver kube-controller-manager kubectl; do
-  [ "${current:-yes}" = yes ] || rm -f "$out/$name"
+for name in etcd kube-apiserver kube-controller-manager kubectl "${@:2}"; do
   [ -x "$out/$name" ] || missing+=("$name")
 done
 if [ "${#missing[@]}" -gt 0 ]; then

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -40,6 +41,10 @@ type Features struct {
 	Container bool
 	// Results: runtime.Keeper is implemented.
 	Results bool
+	// PoliteKill: a kill sends the stop signal a moment before it.
+	PoliteKill bool
+	// LogPerIncarnation: the output of an incarnation is gone when the next one starts, which readers are told.
+	LogPerIncarnation bool
 }
 
 // Harness is one backend, empty, with which one test is done. What has to be cleaned up is registered with t.Cleanup by whoever makes it.
@@ -53,6 +58,10 @@ type Harness struct {
 	Prepare func(p *runtime.Process)
 	// Reopen loses the manager without a word to what it runs, and gives a new one over the same state. Nil when the backend keeps nothing.
 	Reopen func(t *testing.T) runtime.Runtime
+	// Without names tests that this backend leaves out, with the reason.
+	Without map[string]string
+	// PID finds the program of an incarnation on this machine; nil when the backend tells it. Incarnation.PID is 0 when it does not.
+	PID func(t *testing.T, i runtime.Incarnation) int64
 	// Usage is the disk in bytes that the log of a UID takes; needed with LogLimit.
 	Usage func(t *testing.T, uid types.UID) int64
 }
@@ -130,6 +139,10 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 			if test.needs != nil && !test.needs(h) {
 				return // not a feature of this backend
 			}
+			if why, left := h.Without[test.name]; left {
+				t.Logf("left out: %s", why)
+				return
+			}
 			test.run(&suite{T: t, Harness: h, WithT: NewWithT(t), ctx: t.Context()})
 		})
 	}
@@ -203,6 +216,23 @@ func (s *suite) await(uid types.UID, what string, is func(runtime.Incarnation) b
 func (s *suite) awaitPhase(uid types.UID, phase runtime.Phase) runtime.Incarnation {
 	s.Helper()
 	return s.await(uid, string(phase), func(i runtime.Incarnation) bool { return i.Phase == phase })
+}
+
+// pid is the number of the program here.
+func (s *suite) pid(i runtime.Incarnation) int64 {
+	s.Helper()
+	if s.PID != nil {
+		return s.PID(s.T, i)
+	}
+	return i.PID
+}
+
+// killed is the signal that a program which minds all of them is ended by in a kill.
+func (s *suite) killed() gomegatypes.GomegaMatcher {
+	if s.PoliteKill {
+		return BeElementOf("SIGKILL", "SIGTERM")
+	}
+	return Equal("SIGKILL")
 }
 
 // end kills what there is of a UID and waits for its end.

@@ -24,6 +24,7 @@ func startTwice(s *suite) {
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
 	s.Expect(s.observe(uid).PID).To(Equal(first.PID))
 	s.Expect(s.observe(uid).StartTicks).To(Equal(first.StartTicks))
+	s.Expect(s.observe(uid).ContainerID).To(Equal(first.ContainerID))
 	s.end(uid)
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
 	s.Expect(s.observe(uid).Phase).To(Equal(runtime.Exited), "an incarnation that has ended is not started again")
@@ -44,7 +45,7 @@ func startConcurrently(s *suite) {
 	s.Expect(failed.Load()).To(BeZero())
 	first := s.awaitPhase(uid, runtime.Running)
 	if s.Processes {
-		s.Expect(alive(first.PID)).To(BeTrue())
+		s.Expect(alive(s.pid(first))).To(BeTrue())
 	}
 	s.end(uid)
 }
@@ -136,6 +137,10 @@ func stopWhileStarting(s *suite) {
 func kill(s *suite) {
 	uid := s.start("ignore")
 	running := s.awaitPhase(uid, runtime.Running)
+	var pid int64
+	if s.Processes {
+		pid = s.pid(running)
+	}
 	if s.Logs {
 		s.awaitOutput(uid, "ready") // from now on it ignores the signal
 	}
@@ -147,7 +152,7 @@ func kill(s *suite) {
 	ended := s.awaitPhase(uid, runtime.Exited)
 	s.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
 	if s.Processes {
-		s.Expect(alive(running.PID)).To(BeFalse())
+		s.Expect(alive(pid)).To(BeFalse())
 	}
 }
 

@@ -1,0 +1,205 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// settings of the kernel that a kubelet and a bridge change for the whole machine.
+var settings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
+	"kernel/keys/root_maxbytes", "net/ipv4/ip_forward"}
+
+// keepSettings writes down how they were.
+func (c *cluster) keepSettings() error {
+	before := map[string]string{}
+	for _, name := range settings {
+		if value, err := os.ReadFile(filepath.Join("/proc/sys", name)); err == nil {
+			before[name] = strings.TrimSpace(string(value))
+		}
+	}
+	return writeFile(c.path("settings.json"), before)
+}
+
+func (c *cluster) restoreSettings() error {
+	data, err := os.ReadFile(c.path("settings.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	before := map[string]string{}
+	if err := errors.Join(err, json.Unmarshal(data, &before)); err != nil {
+		return fmt.Errorf("read how the settings of the kernel were: %w", err)
+	}
+	for name, value := range before {
+		now, _ := os.ReadFile(filepath.Join("/proc/sys", name))
+		if strings.TrimSpace(string(now)) == value {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
+			return fmt.Errorf("set %s back to %s: %w", name, value, err)
+		}
+	}
+	return nil
+}
+
+// down ends everything by its identity, and removes what it has made. Where nothing is, it does nothing.
+func (c *cluster) down(ctx context.Context) error {
+	if _, err := os.Stat(c.dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("a cluster has to be ended as root")
+	}
+	if _, err := os.Stat(c.path("settings.json")); err != nil {
+		return fmt.Errorf("%s is no folder of a cluster; name another one in BERTH_CLUSTER, or remove it", c.dir)
+	}
+	say("ending the cluster in %s", c.dir)
+	sockets := c.shimSockets() // containerd forgets them when a shim is gone
+	for _, part := range slices.Backward(parts) {
+		if part == "containerd" { // while it lives, it would wonder
+			if err := c.endPods(ctx); err != nil {
+				return err
+			}
+		}
+		if err := c.end(ctx, part); err != nil {
+			return err
+		}
+	}
+	for _, socket := range sockets {
+		_ = os.Remove(socket)
+	}
+	c.removeTraces()
+	return errors.Join(c.endPods(ctx), c.unmount(), c.removeGroups(ctx), removeBridge(ctx), c.restoreSettings(), os.RemoveAll(c.dir))
+}
+
+// shimSockets gives where the shims listen, which is in a folder of all containerds of the machine.
+func (c *cluster) shimSockets() []string {
+	var sockets []string
+	addresses, _ := filepath.Glob(c.path("run/io.containerd.runtime.v2.task/k8s.io/*/address"))
+	for _, file := range addresses {
+		address, _ := os.ReadFile(file)
+		if socket, ok := strings.CutPrefix(strings.TrimSpace(string(address)), "unix://"); ok && strings.HasPrefix(socket, "/run/containerd/s/") {
+			sockets = append(sockets, socket)
+		}
+	}
+	return sockets
+}
+
+// removeTraces removes what containerd and the kubelet put in places that cannot be chosen.
+func (c *cluster) removeTraces() {
+	sandboxes, _ := os.ReadDir(c.path("containerd/io.containerd.grpc.v1.cri/sandboxes"))
+	results, _ := filepath.Glob("/var/lib/cni/results/*")
+	for _, file := range results {
+		for _, sandbox := range sandboxes {
+			if strings.Contains(filepath.Base(file), sandbox.Name()) {
+				_ = os.Remove(file)
+			}
+		}
+	}
+	links, _ := filepath.Glob("/var/log/containers/*")
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, c.dir+"/") {
+			_ = os.Remove(link)
+		}
+	}
+	_ = os.Remove(devicePlugins) // up has made sure that no other kubelet has it
+	// Folders that only this has used are empty now; others stay.
+	for _, dir := range []string{"/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers", "/var/log/pods",
+		"/var/lib/kubelet/device-plugins", "/var/lib/kubelet"} {
+		_ = os.Remove(dir)
+	}
+}
+
+// unmount takes away what is mounted below the folder, the last first.
+func (c *cluster) unmount() error {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, line := range slices.Backward(strings.Split(string(table), "\n")) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[4], c.dir+"/") {
+			failed = errors.Join(failed, unix.Unmount(fields[4], unix.MNT_DETACH))
+		}
+	}
+	return failed
+}
+
+// groups gives the cgroup of the Pods in every hierarchy there is.
+func (c *cluster) groups() []string {
+	var dirs []string
+	table, _ := os.ReadFile("/proc/self/mountinfo")
+	for _, line := range strings.Split(string(table), "\n") {
+		before, after, found := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if found && len(fields) > 4 && strings.HasPrefix(after, "cgroup") {
+			dirs = append(dirs, filepath.Join(fields[4], c.group()))
+		}
+	}
+	return dirs
+}
+
+// addGroups makes the cgroup that a kubelet wants to find.
+func (c *cluster) addGroups() error {
+	for _, dir := range c.groups() {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("%w: make a cgroup: %w", errUnavailable, err)
+		}
+	}
+	return nil
+}
+
+func (c *cluster) removeGroups(ctx context.Context) error {
+	for _, dir := range c.groups() {
+		if err := until(ctx, func(context.Context) error { return removeGroup(dir) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeGroup removes a cgroup with those below it; its files go with it.
+func removeGroup(dir string) error {
+	below, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range below {
+		if entry.IsDir() {
+			if err := removeGroup(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove the cgroup %s: %w", dir, err)
+	}
+	return nil
+}
+
+func removeBridge(ctx context.Context) error {
+	if _, err := os.Stat("/sys/class/net/" + bridge); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, "ip", "link", "delete", bridge).CombinedOutput()
+	if err != nil && !bytes.Contains(out, []byte("Cannot find")) {
+		return fmt.Errorf("remove the bridge %s: %w: %s", bridge, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// parts are the processes of the cluster in the order of their start.
+var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"}
+
+// identity tells a process from a later one with its number.
+type identity struct {
+	PID   int    `json:"pid"`
+	Start string `json:"start"`
+	Boot  string `json:"boot"`
+}
+
+func identify(pid int) (identity, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return identity{}, err
+	}
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return identity{}, err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if fields[0] == "Z" || fields[0] == "X" {
+		return identity{}, os.ErrNotExist
+	}
+	return identity{PID: pid, Start: fields[19], Boot: strings.TrimSpace(string(boot))}, nil
+}
+
+// start starts a part, which outlives this program, and writes down which process it is.
+func (c *cluster) start(part string, argv ...string) error {
+	said, err := os.OpenFile(c.path("logs", part+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = said.Close() }()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = said, said, c.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", part, err)
+	}
+	id, err := identify(cmd.Process.Pid)
+	if err != nil {
+		return fmt.Errorf("%s ended at once: %w", part, err)
+	}
+	go func() { _ = cmd.Wait() }()
+	return writeFile(c.path("logs", part+".pid"), id)
+}
+
+// recorded gives the process of a part: nil when none was started.
+func (c *cluster) recorded(part string) *identity {
+	data, err := os.ReadFile(c.path("logs", part+".pid"))
+	var id identity
+	if err != nil || json.Unmarshal(data, &id) != nil {
+		return nil
+	}
+	return &id
+}
+
+func (i *identity) alive() bool {
+	now, err := identify(i.PID)
+	return err == nil && now == *i
+}
+
+func (c *cluster) allAlive() bool {
+	for _, part := range parts {
+		if id := c.recorded(part); id == nil || !id.alive() {
+			return false
+		}
+	}
+	return true
+}
+
+// send sends a signal to the process that was checked, and to no other: the handle comes first.
+func send(pid int, sig unix.Signal, still func() bool) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if still() {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
+
+// end asks a part to end, and kills it when it does not.
+func (c *cluster) end(ctx context.Context, part string) error {
+	id := c.recorded(part)
+	if id == nil || !id.alive() {
+		return nil
+	}
+	send(id.PID, unix.SIGTERM, id.alive)
+	polite, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	gone := func(context.Context) error {
+		if id.alive() {
+			return fmt.Errorf("%s (process %d) lives", part, id.PID)
+		}
+		return nil
+	}
+	if until(polite, gone) == nil {
+		return nil
+	}
+	send(id.PID, unix.SIGKILL, id.alive)
+	return until(ctx, gone)
+}
+
+// owns says whether a process is of the Pods of this cluster: by its cgroup, or as a shim of its containerd.
+func (c *cluster) owns(pid int) bool {
+	if _, err := identify(pid); err != nil {
+		return false
+	}
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	args, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
+	program, rest, _ := bytes.Cut(args, []byte{0})
+	if strings.HasPrefix(filepath.Base(string(program)), "containerd-shim") && bytes.Contains(rest, []byte(c.dir+"/")) {
+		return true
+	}
+	groups, _ := os.ReadFile(filepath.Join(proc, "cgroup"))
+	return bytes.Contains(groups, []byte(":/"+c.group()+"/"))
+}
+
+// endPods ends what the Pods have left, with their shims.
+func (c *cluster) endPods(ctx context.Context) error {
+	return until(ctx, func(context.Context) error {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return err
+		}
+		var left []int
+		for _, entry := range entries {
+			if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() && c.owns(pid) {
+				left = append(left, pid)
+				send(pid, unix.SIGKILL, func() bool { return c.owns(pid) })
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("processes of Pods are left: %v", left)
+		}
+		return nil
+	})
+}
+
+// lastWords are the ends of the logs, for whoever has to find out why it did not come up.
+func (c *cluster) lastWords() string {
+	var text strings.Builder
+	for _, part := range parts {
+		log, err := os.Open(c.path("logs", part+".log"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if size, err := log.Seek(0, io.SeekEnd); err == nil {
+			_, _ = log.Seek(max(0, size-1500), io.SeekStart)
+		}
+		data, _ := io.ReadAll(log)
+		_ = log.Close()
+		fmt.Fprintf(&text, "\n== the end of the log of %s\n%s", part, data)
+	}
+	return text.String()
+}

@@ -1,0 +1,179 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// debian says in which package of Debian a program is.
+var debian = map[string]string{"containerd": "containerd", "ctr": "containerd", "runc": "runc", "ip": "iproute2", "conntrack": "conntrack",
+	"mount": "mount", cniPlugins + "/bridge": "containernetworking-plugins", cniPlugins + "/host-local": "containernetworking-plugins"}
+
+// devicePlugins is a socket whose place no kubelet lets itself be told.
+const devicePlugins = "/var/lib/kubelet/device-plugins/kubelet.sock"
+
+// missing says what a node lacks here: nil when it can be made.
+func (c *cluster) missing() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: a node has to be made as root", errUnavailable)
+	}
+	var packages []string
+	for program, name := range debian {
+		if _, err := exec.LookPath(program); err != nil && !strings.Contains(strings.Join(packages, " "), name) {
+			packages = append(packages, name)
+		}
+	}
+	if len(packages) > 0 {
+		return fmt.Errorf("%w: install what is missing (on Debian: apt-get install --no-install-recommends %s)", errUnavailable, strings.Join(packages, " "))
+	}
+	if other, err := net.Dial("unix", devicePlugins); err == nil {
+		_ = other.Close()
+		return fmt.Errorf("%w: this machine is a node of another cluster; use that one through KUBECONFIG", errUnavailable)
+	}
+	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "pause"} {
+		if _, err := os.Stat(filepath.Join(c.assets, program)); err != nil {
+			return fmt.Errorf("%s is not in %s: use `make cluster`, which builds it", program, c.assets)
+		}
+	}
+	return nil
+}
+
+// up makes the cluster. One that is not whole is ended first.
+func (c *cluster) up(ctx context.Context) error {
+	if api, err := c.api(); err == nil && c.allAlive() && api.nodeReady(ctx) == nil {
+		say("the cluster is up already; its kubeconfig is %s", c.kubeconfigOf("admin"))
+		return nil
+	}
+	if err := c.down(ctx); err != nil {
+		return err
+	}
+	if err := c.missing(); err != nil {
+		return err
+	}
+	if err := c.make(ctx); err != nil {
+		said := c.lastWords()
+		// The folder stays readable until the next up or down.
+		return errors.Join(err, errors.New(said))
+	}
+	say("the cluster is up; use it with KUBECONFIG=%s, and end it with `make cluster-down`", c.kubeconfigOf("admin"))
+	return nil
+}
+
+func (c *cluster) make(ctx context.Context) error {
+	began := time.Now()
+	if err := os.MkdirAll(c.dir, 0o711); err != nil {
+		return fmt.Errorf("make the folder of the cluster: %w", err)
+	}
+	if err := c.keepSettings(); err != nil {
+		return err
+	}
+	if err := addBridge(ctx); err != nil {
+		return err
+	}
+	used, err := freePorts()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(c.writePKI(), c.writeFiles(used, newTokens()), c.addGroups()); err != nil {
+		return err
+	}
+	say("starting containerd")
+	if err := c.start("containerd", "containerd", "--config", c.path("containerd.toml")); err != nil {
+		return err
+	}
+	if err := until(ctx, c.images); err != nil {
+		return err
+	}
+	if err := c.startKubernetes(ctx, used); err != nil {
+		return err
+	}
+	say("the node is ready after %s", time.Since(began).Round(100*time.Millisecond))
+	return nil
+}
+
+// startKubernetes returns when Pods can run.
+func (c *cluster) startKubernetes(ctx context.Context, used ports) error {
+	say("starting etcd, kube-apiserver, kube-controller-manager and kube-scheduler")
+	for _, part := range []string{"etcd", "kube-apiserver"} {
+		if err := c.start(part, c.argv(part, used)...); err != nil {
+			return err
+		}
+	}
+	api, err := c.api()
+	if err != nil {
+		return err
+	}
+	if err := until(ctx, api.ready); err != nil {
+		return err
+	}
+	for _, part := range []string{"kube-controller-manager", "kube-scheduler", "kubelet"} {
+		if err := c.start(part, c.argv(part, used)...); err != nil {
+			return err
+		}
+	}
+	say("waiting for the node")
+	return until(ctx, api.nodeReady)
+}
+
+// images gives the node what every Pod needs. It fails while containerd does not answer.
+func (c *cluster) images(ctx context.Context) error {
+	return c.image(ctx, pauseImage, []string{filepath.Join(c.assets, "pause")})
+}
+
+func addBridge(ctx context.Context) error {
+	if _, err := os.Stat("/sys/class/net/" + bridge); err == nil {
+		return fmt.Errorf("there is a network link %s already: end the other cluster with its BERTH_CLUSTER, or remove it with `ip link delete %s`", bridge, bridge)
+	}
+	for _, args := range [][]string{
+		{"link", "add", bridge, "type", "bridge"},
+		{"address", "add", nodeIP + "/24", "dev", bridge},
+		{"link", "set", bridge, "up"},
+	} {
+		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: ip %s: %w: %s", errUnavailable, strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+func freePorts() (ports, error) {
+	var numbers [4]int
+	for i := range numbers {
+		listener, err := net.Listen("tcp", nodeIP+":0")
+		if err != nil {
+			return ports{}, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = listener.Close() }()
+		numbers[i] = listener.Addr().(*net.TCPAddr).Port
+	}
+	return ports{etcd: numbers[0], peer: numbers[1], api: numbers[2], kubelet: numbers[3]}, nil
+}
+
+// until tries something until it succeeds, and says in the end why it did not.
+func until(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	every := time.NewTicker(200 * time.Millisecond)
+	defer every.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain: %w", err)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+func (c *cluster) up(context.Context) error {
+	return fmt.Errorf("%w: a node runs on Linux only; use a cluster of your own through KUBECONFIG", errUnavailable)
+}
+
+func (c *cluster) down(context.Context) error { return nil }

@@ -1,0 +1,157 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// defaultGrace is that of Kubernetes.
+const defaultGrace = 30 * time.Second
+
+var unfit = regexp.MustCompile(`[^a-z0-9]+`)
+
+// podName is the same for the same incarnation: a Pod that was made and whose making nobody remembers is found, not made twice.
+func podName(uid types.UID, name string, incarnation int64) string {
+	return objectName(uid, name) + "-" + strconv.FormatInt(incarnation, 10)
+}
+
+// objectName is what all names of an object begin with.
+func objectName(uid types.UID, name string) string {
+	sum := sha256.Sum256([]byte(uid))
+	said := strings.Trim(unfit.ReplaceAllString(strings.ToLower(path.Base(name)), "-"), "-")
+	said = strings.Trim(said[:min(len(said), 30)], "-")
+	if said == "" {
+		said = "berth"
+	}
+	return said + "-" + hex.EncodeToString(sum[:4])
+}
+
+// metadata is that of everything that is made for an incarnation.
+func metadata(p runtime.Process, c Config) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Name: podName(p.UID, p.Name, p.Incarnation), Namespace: c.Namespace,
+		Labels: map[string]string{LabelManagedBy: ManagedBy, LabelUID: string(p.UID), LabelIncarnation: strconv.FormatInt(p.Incarnation, 10)},
+	}
+	if c.Owner != nil {
+		m.OwnerReferences = []metav1.OwnerReference{*c.Owner}
+	}
+	return m
+}
+
+// build makes the Pod of an incarnation. Its environment is in a Secret of the same name: it may hold secrets, and more people read Pods.
+func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.Pod, *runtime.StartError) {
+	pod := &corev1.Pod{ObjectMeta: metadata(p, c), Spec: corev1.PodSpec{
+		// The sandbox is process 1 and not the program, so that signals work on it as anywhere, and nothing of its tree outlives it.
+		ShareProcessNamespace:         ptr.To(true),
+		Containers:                    []corev1.Container{container(p, c, searched, secret)},
+		Volumes:                       c.Volumes,
+		NodeSelector:                  c.NodeSelector,
+		ServiceAccountName:            c.ServiceAccountName,
+		AutomountServiceAccountToken:  ptr.To(false),
+		EnableServiceLinks:            ptr.To(false),
+		TerminationGracePeriodSeconds: ptr.To(seconds(p.Grace)),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:   ptr.To(true),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+	}}
+	mountClaims(pod, p, c.Claims)
+	if p.StopSignal != "" && p.StopSignal != "SIGTERM" {
+		pod.Spec.OS = &corev1.PodOS{Name: corev1.Linux} // which a signal asks for
+		pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr.To(corev1.Signal(p.StopSignal))}
+	}
+	pod.Annotations = map[string]string{"kubectl.kubernetes.io/default-container": Container}
+	if refused := mergeTemplate(pod, c.Template); refused != nil {
+		return nil, refused
+	}
+	// What it is known by, and that it runs once, is not for a template.
+	for name, value := range metadata(p, c).Labels {
+		pod.Labels[name] = value
+	}
+	pod.Annotations[AnnotationName] = p.Name
+	pod.Finalizers = []string{Finalizer}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	return pod, nil
+}
+
+func container(p runtime.Process, c Config, searched *string, secret bool) corev1.Container {
+	main := corev1.Container{
+		Name: Container, Image: c.Image, ImagePullPolicy: c.PullPolicy, WorkingDir: p.Dir, Resources: c.Resources, VolumeMounts: c.Mounts,
+		Stdin: true, TTY: p.Terminal != nil,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+	for _, word := range p.Command {
+		main.Command = append(main.Command, literal(word))
+	}
+	if searched != nil {
+		main.Env = []corev1.EnvVar{{Name: "PATH", Value: literal(*searched)}}
+	}
+	if secret {
+		main.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: podName(p.UID, p.Name, p.Incarnation)}}}}
+	}
+	return main
+}
+
+// literal keeps the cluster from expanding $(NAME): what comes here is expanded already.
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+
+// seconds rounds up: a node must not be less patient than whoever asked.
+func seconds(grace time.Duration) int64 {
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	return int64((grace + time.Second - 1) / time.Second)
+}
+
+// mergeTemplate merges what somebody wants of a Pod over what was made of the rest.
+func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartError {
+	if len(template) == 0 {
+		return nil
+	}
+	before, err := json.Marshal(corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec})
+	if err != nil {
+		return failed("the Pod cannot be written: %v", err)
+	}
+	merged, err := strategicpatch.StrategicMergePatch(before, template, corev1.PodTemplateSpec{})
+	if err != nil {
+		return failed("spec.runtime.pod.template cannot be merged: %v", err)
+	}
+	var after corev1.PodTemplateSpec
+	if err := json.Unmarshal(merged, &after); err != nil {
+		return failed("spec.runtime.pod.template makes no Pod: %v", err)
+	}
+	pod.Labels, pod.Annotations, pod.Spec = after.Labels, after.Annotations, after.Spec
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == Container {
+			return nil
+		}
+	}
+	return failed("spec.runtime.pod.template takes the container %s away, in which the program runs; leave it there", Container)
+}

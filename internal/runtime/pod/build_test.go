@@ -1,0 +1,135 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func process(change ...func(*runtime.Process)) runtime.Process {
+	p := runtime.Process{UID: "6a3c", Incarnation: 7, Name: "devservers/default/My.Web_Server", Command: []string{"serve", "$(HOME)", "$$"}, Dir: "/src",
+		StopSignal: "SIGTERM", Grace: 2500 * time.Millisecond, Config: []byte(`{"namespace": "default", "image": "image:1"}`)}
+	for _, c := range change {
+		c(&p)
+	}
+	return p
+}
+
+func made(g *WithT, p runtime.Process) *corev1.Pod {
+	c, refused := parse(p)
+	g.Expect(refused).NotTo(HaveOccurred())
+	env, path, refused := environment(p.Env)
+	g.Expect(refused).NotTo(HaveOccurred())
+	pod, refused := build(p, c, path, len(env) > 0)
+	g.Expect(refused).NotTo(HaveOccurred())
+	return pod
+}
+
+func TestAPodAsItIsMade(t *testing.T) {
+	g := NewWithT(t)
+	pod := made(g, process(func(p *runtime.Process) {
+		p.Env = []string{"PATH=/a:$b", "TOKEN=hidden"}
+		p.Config = []byte(`{"namespace": "default", "image": "image:1", "owner": {"apiVersion": "berth.dev/v1alpha1", "kind": "DevServer", "name": "web", "uid": "6a3c"}}`)
+	}))
+	g.Expect(pod.Name).To(MatchRegexp(`^my-web-server-[0-9a-f]{8}-7$`))
+	g.Expect(pod.Labels).To(Equal(map[string]string{LabelManagedBy: ManagedBy, LabelUID: "6a3c", LabelIncarnation: "7"}))
+	g.Expect(pod.OwnerReferences).To(ConsistOf(metav1.OwnerReference{APIVersion: "berth.dev/v1alpha1", Kind: "DevServer", Name: "web", UID: "6a3c"}))
+	g.Expect(pod.Finalizers).To(ConsistOf(Finalizer))
+	g.Expect(pod.Spec.RestartPolicy).To(Equal(corev1.RestartPolicyNever))
+	g.Expect(*pod.Spec.TerminationGracePeriodSeconds).To(BeEquivalentTo(3), "rounded up")
+	g.Expect(*pod.Spec.AutomountServiceAccountToken).To(BeFalse())
+	main := pod.Spec.Containers[0]
+	g.Expect(main.Command).To(Equal([]string{"serve", "$$(HOME)", "$$$$"}), "nothing is expanded again")
+	g.Expect(main.Env).To(ConsistOf(corev1.EnvVar{Name: "PATH", Value: "/a:$$b"}))
+	g.Expect(main.EnvFrom[0].SecretRef.Name).To(Equal(pod.Name))
+	g.Expect(main.Lifecycle).To(BeNil())
+	text, err := json.Marshal(pod)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(text)).NotTo(ContainSubstring("hidden"), "who reads Pods reads no secrets")
+}
+
+func TestTheNameOfAPod(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(podName("a", "x/y/web", 1)).To(Equal(podName("a", "x/y/web", 1)))
+	g.Expect(podName("a", "x/y/web", 1)).NotTo(Equal(podName("b", "x/y/web", 1)))
+	g.Expect(podName("a", "", 1)).To(HavePrefix("berth-"))
+	long := podName("a", strings.Repeat("x", 29)+"--"+strings.Repeat("y", 300), 1<<62)
+	g.Expect(len(long)).To(BeNumerically("<=", 63), "it becomes the name of a host")
+	g.Expect(long).NotTo(ContainSubstring("--"))
+}
+
+func TestWhatATemplateMayChange(t *testing.T) {
+	g := NewWithT(t)
+	with := func(template string) runtime.Process {
+		return process(func(p *runtime.Process) {
+			text, err := json.Marshal(Config{Namespace: "default", Image: "image:1", Template: json.RawMessage(template)})
+			g.Expect(err).NotTo(HaveOccurred())
+			p.Config = text
+		})
+	}
+	pod := made(g, with(`{"metadata": {"labels": {"team": "a", "berth.dev/uid": "other"}}, "spec": {"restartPolicy": "Always", "priorityClassName": "low",
+		"containers": [{"name": "main", "tty": true}, {"name": "side", "image": "side"}]}}`))
+	g.Expect(pod.Labels).To(And(HaveKeyWithValue("team", "a"), HaveKeyWithValue(LabelUID, "6a3c")), "what it is known by stays")
+	g.Expect(pod.Spec.RestartPolicy).To(Equal(corev1.RestartPolicyNever), "a kubelet starts nothing again")
+	g.Expect(pod.Spec.PriorityClassName).To(Equal("low"))
+	g.Expect(pod.Spec.Containers).To(ConsistOf(
+		And(HaveField("Name", "main"), HaveField("TTY", true), HaveField("Image", "image:1")), HaveField("Name", "side")))
+
+	for template, says := range map[string]string{
+		`{"spec": {"containers": [{"$patch": "delete", "name": "main"}]}}`: "takes the container main away",
+		`3`:                              "cannot be merged",
+		`{"spec": {"priority": "high"}}`: "makes no Pod",
+	} {
+		c, refused := parse(with(template))
+		g.Expect(refused).NotTo(HaveOccurred())
+		_, refused = build(with(template), c, nil, false)
+		g.Expect(refused).To(MatchError(ContainSubstring(says)))
+	}
+}
+
+func TestWhatIsRefusedBeforehand(t *testing.T) {
+	g := NewWithT(t)
+	for says, change := range map[string]func(*runtime.Process){
+		"cannot be read": func(p *runtime.Process) { p.Config = []byte("{") },
+		"no image":       func(p *runtime.Process) { p.Config = []byte(`{"namespace": "x"}`) },
+		"no namespace":   func(p *runtime.Process) { p.Config = []byte(`{"image": "x"}`) },
+		"no command":     func(p *runtime.Process) { p.Command = nil },
+		"no name that a volume": func(p *runtime.Process) {
+			p.Config = []byte(`{"namespace": "x", "image": "x", "claims": [{"name": "A b", "mountPath": "/x"}]}`)
+		},
+		"two claims": func(p *runtime.Process) {
+			p.Config = []byte(`{"namespace": "x", "image": "x", "claims": [{"name": "a", "mountPath": "/x"}, {"name": "a", "mountPath": "/y"}]}`)
+		},
+		"absolute path": func(p *runtime.Process) {
+			p.Config = []byte(`{"namespace": "x", "image": "x", "claims": [{"name": "a", "mountPath": "x"}]}`)
+		},
+		"no signal": func(p *runtime.Process) { p.StopSignal = "SIGMOON" },
+	} {
+		_, refused := parse(process(change))
+		g.Expect(refused).To(MatchError(ContainSubstring(says)))
+	}
+	for variable, says := range map[string]string{"x": "NAME=value", "=x": "NAME=value", "A B=x": "NAME=value", "A=\x00": "NAME=value", "LD_PRELOAD=x": "LD_PRELOAD"} {
+		_, _, refused := environment([]string{variable})
+		g.Expect(refused).To(MatchError(ContainSubstring(says)))
+	}
+	env, _, refused := environment([]string{"A=1", "A=2"})
+	g.Expect(refused).NotTo(HaveOccurred())
+	g.Expect(env).To(Equal(map[string]string{"A": "2"}))
+}
+
+func TestASignalOfItsOwn(t *testing.T) {
+	g := NewWithT(t)
+	pod := made(g, process(func(p *runtime.Process) { p.StopSignal = "SIGINT" }))
+	g.Expect(stopSignal(pod)).To(Equal("SIGINT"))
+	g.Expect(pod.Spec.OS.Name).To(Equal(corev1.Linux), "which a signal asks for")
+}

@@ -1,0 +1,136 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+)
+
+// Stop implements runtime.Runtime by deleting the Pod with the grace period that it was made with. The kubelet sends the stop signal to the program,
+// and the kill when the grace is over, whether somebody asks for it or not.
+func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+	return r.end(ctx, uid, incarnation, grace)
+}
+
+// grace is what the Pod was made with, in seconds.
+func grace(p *corev1.Pod) int64 { return ptr.Deref(p.Spec.TerminationGracePeriodSeconds, seconds(0)) }
+
+// Kill implements runtime.Runtime. A kubelet sends the stop signal first and kills the tree after the shortest time there is, a second. The Pod stays
+// until the kubelet says that nothing is left: it is never taken away from a node that does not answer. After a Stop it is up to the kubelet whether
+// it cuts the grace short or kills when that is over.
+func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+	return r.end(ctx, uid, incarnation, func(*corev1.Pod) int64 { return 1 })
+}
+
+func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64, grace func(*corev1.Pod) int64) error {
+	release, err := r.acquire(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	for _, p := range r.store.of(uid) {
+		if number(p) != incarnation || ended(p) {
+			continue
+		}
+		if err := r.delete(ctx, p, grace(p)); err != nil {
+			return fmt.Errorf("end incarnation %d of %s: %w", incarnation, uid, err)
+		}
+	}
+	return nil
+}
+
+// delete asks for the end of a Pod, and looks at what became of it.
+func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error {
+	err := r.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete Pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return r.again(ctx, p) // also when it is another one by now
+}
+
+// Forget implements runtime.Runtime.
+func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
+	release, err := r.acquire(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	for _, p := range r.store.of(uid) {
+		if !ended(p) {
+			return fmt.Errorf("forget %s: its Pod %s/%s is not seen to have ended", uid, p.Namespace, p.Name)
+		}
+	}
+	var left []error
+	for _, p := range r.store.of(uid) {
+		left = append(left, r.discard(ctx, p))
+	}
+	if err := errors.Join(left...); err != nil {
+		return fmt.Errorf("forget %s: %w", uid, err)
+	}
+	r.setRefused(uid, nil)
+	return nil
+}
+
+// discard removes a Pod that has ended, with its Secret.
+func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
+	r.removeSecret(ctx, p)
+	// One that is being deleted with a grace would stay for the kubelet's last word, which nobody waits for any more.
+	if p.DeletionTimestamp == nil || ptr.Deref(p.DeletionGracePeriodSeconds, 0) > 0 {
+		if err := r.delete(ctx, p, 0); err != nil {
+			return err
+		}
+	}
+	if err := r.letGo(ctx, p); err != nil {
+		return err
+	}
+	if uid, was := r.store.remove(p, false); was {
+		r.events.Tell(uid)
+	}
+	return nil
+}
+
+// removeSecret removes the environment. What stays goes with the owner.
+func (r *Runtime) removeSecret(ctx context.Context, p *corev1.Pod) {
+	if err := r.client.CoreV1().Secrets(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		r.log.V(1).Info("A Secret could not be removed", "secret", p.Namespace+"/"+p.Name, "err", err.Error())
+	}
+}
+
+// letGo takes the finalizer off, and leaves those of others.
+func (r *Runtime) letGo(ctx context.Context, p *corev1.Pod) error {
+	api := r.client.CoreV1().Pods(p.Namespace)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now, err := api.Get(ctx, p.Name, metav1.GetOptions{})
+		if err != nil || now.UID != p.UID {
+			return err
+		}
+		others := slices.DeleteFunc(slices.Clone(now.Finalizers), func(name string) bool { return name == Finalizer })
+		change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": now.UID, "resourceVersion": now.ResourceVersion, "finalizers": others}})
+		if err != nil {
+			return err
+		}
+		_, err = api.Patch(ctx, p.Name, types.MergePatchType, change, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("let Pod %s/%s go: %w", p.Namespace, p.Name, err)
+	}
+	return nil
+}

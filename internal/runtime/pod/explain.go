@@ -1,0 +1,103 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func failed(format string, args ...any) *runtime.StartError {
+	return &runtime.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
+}
+
+// hopeless says why a Pod that waits can never run as it is: nil when it may. An image that cannot be pulled now may be there later.
+func hopeless(p *corev1.Pod) *runtime.StartError {
+	main := mainStatus(p)
+	if main == nil || main.State.Waiting == nil || terminal(p) {
+		return nil
+	}
+	switch w := main.State.Waiting; {
+	case w.Reason == "InvalidImageName":
+		return failed("%q is no name of an image; correct spec.runtime.pod.image", main.Image)
+	case w.Reason == "ErrImageNeverPull":
+		return failed("the node has no image %s and must not pull it; bring it there, or set another pull policy", main.Image)
+	case w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, "runAsNonRoot"):
+		return failed("the image %s runs as root, or as a user without a number, which a Pod of ours must not; use another image, or name a user in spec.runtime.pod.template: %s",
+			main.Image, w.Message)
+	}
+	return nil
+}
+
+// classify tells by what a runtime for containers says why a program could not be executed. They have no codes for it.
+func classify(p *corev1.Pod, said string) *runtime.StartError {
+	low := strings.ToLower(said)
+	has := func(words ...string) bool {
+		for _, word := range words {
+			if strings.Contains(low, word) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("chdir to cwd", "working directory", "mkdir-ing cwd", "container init: mkdir ", "not a directory"):
+		return &runtime.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
+			Message: "spec.process.workingDir is no directory in the container: " + said}
+	case has("exec: ", "exec user process", "stat ") && has("executable file not found", "no such file or directory"):
+		return notFound(p)
+	case has("exec: ", "exec user process") && has("permission denied", "is a directory"):
+		return &runtime.StartError{Reason: v1alpha1.ReasonPermissionDenied,
+			Message: fmt.Sprintf("%s is no program that may be executed in the container; correct spec.process.command or its mode", program(p))}
+	}
+	return failed("the node cannot start the container: %s", said)
+}
+
+func notFound(p *corev1.Pod) *runtime.StartError {
+	e := &runtime.StartError{Reason: v1alpha1.ReasonCommandNotFound}
+	name := program(p)
+	if strings.Contains(name, "/") {
+		e.Message = fmt.Sprintf("%s, or the interpreter that it names, does not exist in the container; correct spec.process.command, or use an image that has it", name)
+		return e
+	}
+	path := "its PATH"
+	for _, c := range p.Spec.Containers {
+		for _, variable := range c.Env {
+			if c.Name == Container && variable.Name == "PATH" {
+				path = "PATH=" + strings.ReplaceAll(variable.Value, "$$", "$")
+			}
+		}
+	}
+	e.Message = fmt.Sprintf("%q was not found in the container in %s; correct spec.process.command, or use an image that has it", name, path)
+	return e
+}
+
+func program(p *corev1.Pod) string {
+	for _, c := range p.Spec.Containers {
+		if c.Name == Container && len(c.Command) > 0 {
+			return strings.ReplaceAll(c.Command[0], "$$", "$")
+		}
+	}
+	return "the program of the image"
+}
+
+// refusedBy says of an answer to a Pod that was to be made whether it would be the same again: nil when it is worth another try.
+func refusedBy(err error) *runtime.StartError {
+	said := err.Error()
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return failed("the API server does not take the Pod; correct spec.runtime.pod: %s", said)
+	case apierrors.IsForbidden(err) && strings.Contains(said, "violates PodSecurity"):
+		return failed("the namespace does not allow such a Pod; correct spec.runtime.pod.template, or allow it there: %s", said)
+	case apierrors.IsForbidden(err) && strings.Contains(said, "denied request"):
+		return failed("a policy of the cluster does not allow such a Pod: %s", said)
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// mostLog is how much of an output one reader holds, in bytes. What is older is gone for it.
+	mostLog = 1 << 20
+	// perIncarnation is what the offsets of incarnations are apart: none has as much output, so that offsets mean the same to every reader.
+	perIncarnation = 1 << 40
+	// logRetry is how long after a log could not be read it is tried again.
+	logRetry = time.Second
+)
+
+// OpenLog implements runtime.Logger. The node keeps the output, which is read through the API server as long as somebody reads: of the newest
+// incarnation, as far as the node has not rotated it. The output of incarnation n begins at offset n << 40.
+func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
+	if err := r.synced(ctx); err != nil {
+		return nil, err
+	}
+	pods := r.store.of(uid)
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("the output of %s: %w", uid, runtime.ErrNotFound)
+	}
+	l := &podLog{runtime: r, uid: uid, grown: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(r.ctx)
+	// What is there when a log is opened can be read from it at once.
+	text, err := r.output(ctx, pods[0])
+	if err != nil {
+		l.cancel()
+		return nil, fmt.Errorf("read the output of %s: %w", uid, err)
+	}
+	l.begin(pods[0])
+	l.add(text)
+	l.follower.Go(l.follow)
+	return l, nil
+}
+
+// output reads what is there.
+func (r *Runtime) output(ctx context.Context, p *corev1.Pod) ([]byte, error) {
+	if !hasOutput(p) {
+		return nil, nil
+	}
+	stream, err := r.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: Container}).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(stream)
+	return text, errors.Join(err, stream.Close())
+}
+
+// hasOutput says whether a node has made the container: only then it can be asked for its output.
+func hasOutput(p *corev1.Pod) bool {
+	main := mainStatus(p)
+	return main != nil && main.ContainerID != "" && (main.State.Running != nil || main.State.Terminated != nil)
+}
+
+// podLog is a log that somebody reads.
+type podLog struct {
+	runtime  *Runtime
+	uid      types.UID
+	ctx      context.Context
+	cancel   context.CancelFunc
+	follower sync.WaitGroup
+
+	mu    sync.Mutex
+	pod   types.UID // whose output it is
+	first int64     // offset of text
+	text  []byte
+	gone  bool          // nothing is known of the UID any more
+	grown chan struct{} // closed when there is more
+}
+
+// begin goes on with the output of another Pod. It says where the reader stands in it.
+func (l *podLog) begin(p *corev1.Pod) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if base := number(p) * perIncarnation; l.pod != p.UID {
+		l.pod, l.first, l.text = p.UID, base, nil
+		l.tell()
+	}
+	return l.first + int64(len(l.text)) - number(p)*perIncarnation
+}
+
+func (l *podLog) add(text []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, text...)
+	if over := len(l.text) - mostLog; over > mostLog/4 { // not at every byte
+		l.text = append([]byte(nil), l.text[over:]...)
+		l.first += int64(over)
+	}
+	l.tell()
+}
+
+// tell is called with the lock held.
+func (l *podLog) tell() {
+	close(l.grown)
+	l.grown = make(chan struct{})
+}
+
+// follow reads the newest incarnation, and goes on with the next when there is one.
+func (l *podLog) follow() {
+	var read types.UID // the Pod whose output was read to its end
+	for l.ctx.Err() == nil {
+		change := l.runtime.store.change(l.uid)
+		pods := l.runtime.store.of(l.uid)
+		var again <-chan time.Time
+		switch {
+		case len(pods) == 0:
+			l.forgotten()
+			return
+		case pods[0].UID != read && hasOutput(pods[0]):
+			done, err := l.copy(pods[0])
+			if err == nil && done {
+				read = pods[0].UID
+				continue
+			}
+			again = time.After(logRetry)
+		}
+		select {
+		case <-change:
+		case <-again:
+		case <-l.ctx.Done():
+		}
+	}
+}
+
+// copy follows the output of a Pod to its end, from where the reader stands. done is false when it may go on.
+func (l *podLog) copy(p *corev1.Pod) (done bool, err error) {
+	skip := l.begin(p)
+	stream, err := l.runtime.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: Container, Follow: true}).Stream(l.ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = stream.Close() }()
+	if _, err := io.CopyN(io.Discard, stream, skip); err != nil {
+		return errors.Is(err, io.EOF) && over(p), err
+	}
+	block := make([]byte, 32<<10)
+	for {
+		n, err := stream.Read(block)
+		if n > 0 {
+			l.add(block[:n])
+		}
+		if errors.Is(err, io.EOF) {
+			return over(p), nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// over says whether a Pod was known to write no more before its output was read.
+func over(p *corev1.Pod) bool {
+	main := mainStatus(p)
+	return main == nil || main.State.Running == nil
+}
+
+func (l *podLog) forgotten() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = true
+	l.tell()
+}
+
+// Bounds implements runtime.Log.
+func (l *podLog) Bounds() (first, end int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first, l.first + int64(len(l.text)), nil
+}
+
+// ReadAt implements io.ReaderAt as runtime.Log wants it.
+func (l *podLog) ReadAt(p []byte, offset int64) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if offset < l.first {
+		return 0, fmt.Errorf("the output before offset %d is gone: %w", l.first, io.ErrUnexpectedEOF)
+	}
+	var n int
+	if at := offset - l.first; at < int64(len(l.text)) {
+		n = copy(p, l.text[at:])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Wait implements runtime.Log.
+func (l *podLog) Wait(ctx context.Context, offset int64) error {
+	for {
+		l.mu.Lock()
+		end, gone, grown := l.first+int64(len(l.text)), l.gone, l.grown
+		l.mu.Unlock()
+		switch {
+		case end > offset:
+			return nil
+		case gone || l.ctx.Err() != nil:
+			return fmt.Errorf("the output of %s: %w", l.uid, runtime.ErrNotFound)
+		}
+		select {
+		case <-grown:
+		case <-l.ctx.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close implements io.Closer.
+func (l *podLog) Close() error {
+	l.cancel()
+	l.follower.Wait()
+	return nil
+}

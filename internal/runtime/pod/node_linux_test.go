@@ -1,0 +1,111 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+)
+
+// TestOnANode is what a real kubelet has to show beyond the conformance suite, in a namespace that takes restricted Pods only.
+func TestOnANode(t *testing.T) {
+	if os.Getenv(onCluster) == "" {
+		return // TestMain has said so
+	}
+	api := clusterHere(t)
+	namespace := namespaceFor(t, api, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	for name, test := range map[string]func(*cluster){
+		"the environment is a Secret's":             environmentOnNode,
+		"an image that is nowhere is said to be so": imagesOnNode,
+		"a Pod that somebody deletes makes room":    deletedOnNode,
+	} {
+		t.Run(name, func(t *testing.T) { test(&cluster{newBench(t, api, namespace), uuid.NewUUID()}) })
+	}
+}
+
+func (c *cluster) command(incarnation int64, mode ...string) runtime.Process {
+	p := c.process(incarnation, "")
+	p.Command = append([]string{"/workload"}, mode...)
+	return p
+}
+
+func environmentOnNode(c *cluster) {
+	p := c.command(1, "env", "TOKEN")
+	p.Env = []string{"TOKEN=hidden $(HOME)"}
+	c.Expect(c.Start(c.ctx, p)).To(Succeed())
+	c.Expect(c.await(runtime.Exited).Exit.Code).To(BeZero())
+	log, err := c.OpenLog(c.ctx, c.uid)
+	c.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = log.Close() }()
+	first, end, err := log.Bounds()
+	c.Expect(err).NotTo(HaveOccurred())
+	text := make([]byte, end-first)
+	_, err = log.ReadAt(text, first)
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(string(text)).To(Equal("TOKEN=hidden $(HOME)\n"))
+	pod, err := json.Marshal(c.pod(1))
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(string(pod)).NotTo(ContainSubstring("hidden"))
+}
+
+func imagesOnNode(c *cluster) {
+	for reason, change := range map[string]func(*Config){
+		"must not pull": func(config *Config) {
+			config.Image, config.PullPolicy = "localhost/berth/nowhere:test", corev1.PullNever
+		},
+		"no name of an im": func(config *Config) { config.Image = "Not An Image" },
+	} {
+		p := c.command(1, "sleep")
+		p.UID = uuid.NewUUID()
+		config := Config{Namespace: c.namespace, Image: testImage}
+		change(&config)
+		var err error
+		p.Config, err = json.Marshal(config)
+		c.Expect(err).NotTo(HaveOccurred())
+		c.Expect(c.Start(c.ctx, p)).To(Succeed())
+		c.Eventually(func(g Gomega) {
+			found, err := c.Observe(c.ctx, p.UID)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(found).To(HaveLen(1))
+			g.Expect(found[0].Phase).To(Equal(runtime.Failed))
+			g.Expect(found[0].StartError).To(MatchError(ContainSubstring(reason)))
+		}).WithTimeout(conformance.Timeout).Should(Succeed(), reason)
+	}
+}
+
+func deletedOnNode(c *cluster) {
+	c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
+	c.await(runtime.Running)
+	pod := c.pod(1)
+	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, pod.Name, metav1.DeleteOptions{})).To(Succeed())
+	exited := c.await(runtime.Exited)
+	c.Expect(exited.Exit.Signal).To(Equal("SIGTERM"), "it is kept until it was of use")
+	c.Expect(c.Start(c.ctx, c.command(2, "sleep"))).To(Succeed())
+	c.Expect(c.await(runtime.Running).Number).To(BeEquivalentTo(2))
+	c.Expect(c.pod(1)).To(BeNil())
+
+	// Taken away at once, as kubectl delete --force does. The finalizer keeps it until its kubelet has ended it.
+	now := c.pod(2)
+	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, now.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
+	c.Expect(c.Start(c.ctx, c.command(3, "sleep"))).To(Or(Succeed(), MatchError(runtime.ErrOldAlive)))
+	c.Eventually(func() types.UID {
+		if err := c.Start(c.ctx, c.command(3, "sleep")); err != nil {
+			c.Expect(err).To(MatchError(runtime.ErrOldAlive))
+			return ""
+		}
+		return c.pod(3).UID
+	}).WithTimeout(conformance.Timeout).ShouldNot(BeEmpty())
+	c.Expect(c.await(runtime.Running).Number).To(BeEquivalentTo(3))
+}

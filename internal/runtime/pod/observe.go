@@ -1,0 +1,129 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// unseenPatience is after how long a Pod that the watch has not brought is asked for.
+const unseenPatience = 5 * time.Second
+
+// Observe implements runtime.Runtime, from memory.
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	if err := r.synced(ctx); err != nil {
+		return nil, fmt.Errorf("observe %s: %w", uid, err)
+	}
+	for _, p := range r.store.unseen(uid, unseenPatience) {
+		if err := r.again(ctx, p); err != nil {
+			return nil, fmt.Errorf("observe %s: %w", uid, err)
+		}
+	}
+	pods := r.store.of(uid)
+	var found []runtime.Incarnation
+	if failed, is := r.refusedStart(uid); is && (len(pods) == 0 || failed.number > number(pods[0])) {
+		found = append(found, runtime.Incarnation{UID: uid, Number: failed.number, Name: failed.name, Phase: runtime.Failed, StartError: failed.cause})
+	}
+	for _, p := range pods {
+		i := describe(p)
+		if len(found) > 0 && !i.Alive() {
+			continue // of the older ones only those that live count
+		}
+		if err := r.askNode(ctx, p, &i); err != nil {
+			return nil, fmt.Errorf("observe %s: %w", uid, err)
+		}
+		found = append(found, i)
+	}
+	return found, nil
+}
+
+// List implements runtime.Runtime.
+func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
+	if err := r.synced(ctx); err != nil {
+		return nil, fmt.Errorf("list Pods: %w", err)
+	}
+	uids := map[types.UID]bool{}
+	for _, uid := range r.store.uids() {
+		uids[uid] = true
+	}
+	r.mu.Lock()
+	for uid := range r.refused {
+		uids[uid] = true
+	}
+	r.mu.Unlock()
+	var list []runtime.Incarnation
+	for uid := range uids {
+		found, err := r.Observe(ctx, uid)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	return list, nil
+}
+
+// again asks the API server for a Pod.
+func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	now, err := r.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && now.UID != p.UID:
+		if uid, was := r.store.remove(p, false); was {
+			r.events.Tell(uid)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("read Pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	r.told(now)
+	return nil
+}
+
+// askNode makes what may live on a node that does not answer Unknown.
+func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *runtime.Incarnation) error {
+	if !i.Alive() || p.Spec.NodeName == "" || !silent(p) {
+		return nil
+	}
+	node, err := r.client.CoreV1().Nodes().Get(ctx, p.Spec.NodeName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		i.Phase = runtime.Unknown
+		i.Message = fmt.Sprintf("its node %s is not in the cluster any more; the cluster is about to say that the Pod has ended", p.Spec.NodeName)
+		return nil
+	case err != nil:
+		return fmt.Errorf("read node %s: %w", p.Spec.NodeName, err)
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionUnknown {
+			i.Phase = runtime.Unknown
+			i.Message = fmt.Sprintf("its node %s does not answer, so nothing is started beside it; bring the node back, or delete it or taint it with %s if it is gone for good",
+				p.Spec.NodeName, corev1.TaintNodeOutOfService)
+		}
+	}
+	return nil
+}
+
+// silent says whether a Pod looks as if its node did not answer: the cluster says that it is not ready while its container is, or it should be gone.
+func silent(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil && time.Since(p.DeletionTimestamp.Time) > 10*time.Second {
+		return true
+	}
+	main := mainStatus(p)
+	for _, condition := range p.Status.Conditions {
+		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionFalse && main != nil && main.Ready {
+			return true
+		}
+	}
+	return false
+}

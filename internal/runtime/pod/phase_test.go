@@ -1,0 +1,181 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var (
+	began  = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	ending = metav1.NewTime(began.Add(time.Minute))
+)
+
+// podWith is a Pod on a node, as its kubelet describes it.
+func podWith(phase corev1.PodPhase, state corev1.ContainerState, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", UID: "pod", ResourceVersion: "1", CreationTimestamp: began,
+			Labels: map[string]string{LabelUID: "object", LabelIncarnation: "3"}, Annotations: map[string]string{AnnotationName: "devservers/default/web"}},
+		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: Container, Command: []string{"serve"},
+			Env: []corev1.EnvVar{{Name: "PATH", Value: "/bin:$$HOME"}}}}},
+		Status: corev1.PodStatus{Phase: phase},
+	}
+	if state != (corev1.ContainerState{}) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "side"}, {Name: Container, Image: "image", ContainerID: "containerd://c", State: state}}
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func waitsFor(reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+func endedWith(code int32, reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message, StartedAt: began, FinishedAt: ending}}
+}
+
+var running = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: began}}
+
+func deleted(p *corev1.Pod) { p.DeletionTimestamp = &ending }
+func nowhere(p *corev1.Pod) { p.Spec.NodeName = "" }
+func stopHUP(p *corev1.Pod) {
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr.To(corev1.Signal("SIGHUP"))}
+}
+
+func condition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: ending})
+	}
+}
+
+func TestWhatLives(t *testing.T) {
+	for name, test := range map[string]struct {
+		pod    *corev1.Pod
+		phase  runtime.Phase
+		says   string
+		leader *runtime.Exit
+	}{
+		"just made":                 {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere), runtime.Starting, "", nil},
+		"no node":                   {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")), runtime.Starting, "no node yet: Unschedulable: 0/3 nodes", nil},
+		"pulling":                   {podWith(corev1.PodPending, waitsFor("ImagePullBackOff", "not found")), runtime.Starting, "cannot get the image image: ImagePullBackOff: not found", nil},
+		"no secret":                 {podWith(corev1.PodPending, waitsFor("CreateContainerConfigError", "secret x not found")), runtime.Starting, "secret x not found", nil},
+		"being made":                {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), runtime.Starting, "", nil},
+		"running":                   {podWith(corev1.PodRunning, running), runtime.Running, "", nil},
+		"being ended":               {podWith(corev1.PodRunning, running, deleted), runtime.Running, "", nil},
+		"being ended before it ran": {podWith(corev1.PodPending, waitsFor("ContainerCreating", ""), deleted), runtime.Starting, "", nil},
+		"its program has ended": {podWith(corev1.PodRunning, endedWith(4, "Error", "")), runtime.Running, "",
+			&runtime.Exit{Known: true, Code: 4, FinishedAt: ending.Time}},
+		"its program never began": {podWith(corev1.PodRunning, endedWith(128, "StartError", "no")), runtime.Starting, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, i := NewWithT(t), describe(test.pod)
+			g.Expect(i.Phase).To(Equal(test.phase))
+			g.Expect(i.Alive()).To(BeTrue())
+			g.Expect(i.Message).To(ContainSubstring(test.says))
+			g.Expect(i.LeaderExit).To(Equal(test.leader))
+			g.Expect(i.StopSent).To(Equal(test.pod.DeletionTimestamp != nil))
+			g.Expect(i.Number).To(BeEquivalentTo(3))
+			g.Expect(i.Name).To(Equal("devservers/default/web"))
+		})
+	}
+}
+
+func TestHowItEnded(t *testing.T) {
+	known := func(code int32, signal, message string) *runtime.Exit {
+		return &runtime.Exit{Known: true, Code: code, Signal: signal, Message: message, FinishedAt: ending.Time}
+	}
+	lost := func(message string, at time.Time) *runtime.Exit {
+		return &runtime.Exit{Message: message, FinishedAt: at}
+	}
+	disrupted := condition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByPodGC", "node is gone")
+	evicted := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "low on memory" }
+	for name, test := range map[string]struct {
+		pod  *corev1.Pod
+		want *runtime.Exit
+	}{
+		"well":           {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "")), known(0, "", "")},
+		"with a code":    {podWith(corev1.PodFailed, endedWith(37, "Error", "")), known(37, "", "")},
+		"asked":          {podWith(corev1.PodFailed, endedWith(143, "Error", ""), deleted), known(0, "SIGTERM", "")},
+		"asked its way":  {podWith(corev1.PodFailed, endedWith(129, "Error", ""), deleted, stopHUP), known(0, "SIGHUP", "")},
+		"killed":         {podWith(corev1.PodFailed, endedWith(137, "Error", ""), deleted), known(0, "SIGKILL", "")},
+		"asked and well": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), deleted), known(0, "", "")},
+		"by somebody":    {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "143 is what a node says of a program that was ended by SIGTERM, or that ended with this code")},
+		"out of memory":  {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), known(137, "", "the container held more memory than it may")},
+		"evicted":        {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted), known(137, "", "the node ended the Pod: Evicted: low on memory")},
+		"evicted early":  {podWith(corev1.PodFailed, corev1.ContainerState{}, evicted), lost("the node ended the Pod: Evicted: low on memory", began.Time)},
+		"with its node":  {podWith(corev1.PodFailed, running, disrupted), lost("the cluster took the Pod away: DeletionByPodGC: node is gone", ending.Time)},
+		"unseen":         {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &runtime.Exit{Message: "the node did not see how it ended", FinishedAt: ending.Time}},
+		"before a node":  {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), lost("the Pod was ended before it had a node", ending.Time)},
+		"before it ran":  {podWith(corev1.PodFailed, waitsFor("ContainerCreating", ""), deleted), lost("the Pod ended before its program ran", began.Time)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, i := NewWithT(t), describe(test.pod)
+			g.Expect(i.Phase).To(Equal(runtime.Exited))
+			g.Expect(i.Exit).To(Equal(test.want))
+			g.Expect(ended(test.pod)).To(BeTrue())
+		})
+	}
+}
+
+func TestWhatNeverRan(t *testing.T) {
+	given := func(p *corev1.Pod) {
+		p.Annotations[AnnotationFailed] = `{"Reason":"StartFailed","Message":"no such image"}`
+	}
+	broken := func(p *corev1.Pod) { p.Annotations[AnnotationFailed] = `{` }
+	const oci = "failed to create containerd task: OCI runtime create failed: unable to start container process: "
+	for name, test := range map[string]struct {
+		pod          *corev1.Pod
+		reason, says string
+	}{
+		"no program":    {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
+		"not a program": {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
+		"no directory":  {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},
+		"anything else": {podWith(corev1.PodFailed, endedWith(128, "ContainerCannotRun", "moon")), v1alpha1.ReasonStartFailed, "moon"},
+		"given up":      {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", ""), given, deleted), v1alpha1.ReasonStartFailed, "no such image"},
+		"unreadable":    {podWith(corev1.PodFailed, corev1.ContainerState{}, broken, deleted), v1alpha1.ReasonStartFailed, AnnotationFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, i := NewWithT(t), describe(test.pod)
+			g.Expect(i.Phase).To(Equal(runtime.Failed))
+			g.Expect(i.StartError.Reason).To(Equal(test.reason))
+			g.Expect(i.StartError.Message).To(ContainSubstring(test.says))
+			g.Expect(i.Exit).To(BeNil())
+		})
+	}
+}
+
+func TestWhatIsHopeless(t *testing.T) {
+	g := NewWithT(t)
+	for _, state := range []corev1.ContainerState{running, waitsFor("ContainerCreating", ""), waitsFor("ImagePullBackOff", ""), waitsFor("CreateContainerConfigError", "no secret")} {
+		g.Expect(hopeless(podWith(corev1.PodPending, state))).NotTo(HaveOccurred())
+	}
+	for reason, says := range map[string]string{"InvalidImageName": "no name of an image", "ErrImageNeverPull": "must not pull",
+		"CreateContainerConfigError": "as root"} {
+		g.Expect(hopeless(podWith(corev1.PodPending, waitsFor(reason, "container has runAsNonRoot")))).To(MatchError(ContainSubstring(says)))
+	}
+}
+
+func TestWhoseNodeIsAsked(t *testing.T) {
+	g := NewWithT(t)
+	ready := func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = true }
+	notReady := condition(corev1.PodReady, corev1.ConditionFalse, "", "")
+	recently := func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }
+	g.Expect(silent(podWith(corev1.PodRunning, running))).To(BeFalse())
+	g.Expect(silent(podWith(corev1.PodRunning, running, notReady))).To(BeFalse(), "its kubelet has said so")
+	g.Expect(silent(podWith(corev1.PodRunning, running, ready, notReady))).To(BeTrue(), "the cluster has said so")
+	g.Expect(silent(podWith(corev1.PodRunning, running, recently))).To(BeFalse())
+	g.Expect(silent(podWith(corev1.PodRunning, running, deleted))).To(BeTrue(), "it should be gone")
+}

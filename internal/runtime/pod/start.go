@@ -1,0 +1,168 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Start implements runtime.Runtime. It returns when the API server has the Pod.
+func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
+	if p.Incarnation <= 0 {
+		return fmt.Errorf("start %s: an incarnation above 0 is needed", p.Name)
+	}
+	release, err := r.acquire(ctx, p.UID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	if err := r.start(ctx, p); err != nil {
+		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
+	}
+	return nil
+}
+
+func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
+	config, refused := parse(p)
+	if config.Namespace != "" {
+		// The memory of a manager may be older than what another one has made: the API server itself is asked.
+		if err := r.refresh(ctx, p.UID, config.Namespace); err != nil {
+			return err
+		}
+	}
+	started, err := r.mayStart(p)
+	if err != nil || started {
+		return err
+	}
+	if refused == nil {
+		refused, err = r.carryOut(ctx, p, config)
+	}
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		r.setRefused(p.UID, &refusal{number: p.Incarnation, name: p.Name, cause: refused})
+		r.events.Tell(p.UID)
+		return nil //nolint:nilerr // who looks is told why it failed
+	}
+	r.setRefused(p.UID, nil)
+	r.sweep(ctx, p.UID, p.Incarnation)
+	return nil
+}
+
+// refresh asks for all Pods of a UID.
+func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) error {
+	before := r.store.of(uid)
+	list, err := r.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: LabelUID + "=" + string(uid)})
+	if err != nil {
+		return fmt.Errorf("list its Pods: %w", err)
+	}
+	there := map[types.UID]bool{}
+	for i := range list.Items {
+		there[list.Items[i].UID] = true
+		r.told(&list.Items[i])
+	}
+	for _, p := range before { // and not what the watch has brought meanwhile
+		if !there[p.UID] && p.Namespace == namespace {
+			r.store.remove(p, false)
+		}
+	}
+	return nil
+}
+
+// mayStart says whether it was started already, or why it must not be.
+func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
+	if last, is := r.refusedStart(p.UID); is && last.number >= p.Incarnation {
+		if last.number > p.Incarnation {
+			return false, fmt.Errorf("%w: %d", runtime.ErrStale, last.number)
+		}
+		return true, nil
+	}
+	for _, pod := range r.store.of(p.UID) {
+		switch n := number(pod); {
+		case n > p.Incarnation:
+			return false, fmt.Errorf("%w: %d", runtime.ErrStale, n)
+		case n == p.Incarnation:
+			return true, nil
+		case !ended(pod):
+			return false, fmt.Errorf("%w: Pod %s/%s of incarnation %d is %s; end it first", runtime.ErrOldAlive, pod.Namespace, pod.Name, n, pod.Status.Phase)
+		}
+	}
+	return false, nil
+}
+
+// carryOut makes the Pod, or says why there can be none.
+func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*runtime.StartError, error) {
+	env, searched, refused := environment(p.Env)
+	if refused != nil {
+		return refused, nil
+	}
+	pod, refused := build(p, c, searched, len(env) > 0)
+	if refused != nil {
+		return refused, nil
+	}
+	if refused, err := r.makeClaims(ctx, p, c); refused != nil || err != nil {
+		return refused, err
+	}
+	if len(env) > 0 {
+		if err := r.makeSecret(ctx, p, c, env); err != nil {
+			return nil, err
+		}
+	}
+	made, err := r.client.CoreV1().Pods(c.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		// refresh has not seen it, so it is not of this object.
+		return nil, fmt.Errorf("there is a Pod %s/%s already that is not of this object; delete or rename it", c.Namespace, pod.Name)
+	}
+	if err != nil {
+		// The Secret of a Pod that was not made is of no use; the next try makes it again.
+		r.removeSecret(ctx, pod)
+		if refused := refusedBy(err); refused != nil {
+			return refused, nil
+		}
+		return nil, fmt.Errorf("make its Pod: %w", err)
+	}
+	r.told(made)
+	return nil, nil
+}
+
+// makeSecret makes the environment of an incarnation. One of a start that was not finished is replaced.
+func (r *Runtime) makeSecret(ctx context.Context, p runtime.Process, c Config, env map[string]string) error {
+	secret := &corev1.Secret{ObjectMeta: metadata(p, c), StringData: env, Immutable: ptr.To(true)}
+	api := r.client.CoreV1().Secrets(c.Namespace)
+	_, err := api.Create(ctx, secret, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if err := api.Delete(ctx, secret.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("replace the Secret of its environment: %w", err)
+		}
+		_, err = api.Create(ctx, secret, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("make the Secret of its environment: %w", err)
+	}
+	return nil
+}
+
+// sweep removes the Pods of incarnations before, which have ended. What can't be removed now is removed before the next start, or by Forget.
+func (r *Runtime) sweep(ctx context.Context, uid types.UID, before int64) {
+	for _, pod := range r.store.of(uid) {
+		if number(pod) >= before || !ended(pod) {
+			continue
+		}
+		if err := r.discard(ctx, pod); err != nil {
+			r.log.V(1).Info("A Pod could not be removed yet", "pod", pod.Namespace+"/"+pod.Name, "err", err.Error())
+		}
+	}
+}

@@ -1,0 +1,77 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"strconv"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func version(of types.UID, number, resourceVersion int) *corev1.Pod {
+	p := podWith(corev1.PodRunning, running)
+	p.UID, p.ResourceVersion = of, strconv.Itoa(resourceVersion)
+	p.Labels[LabelIncarnation] = strconv.Itoa(number)
+	return p
+}
+
+func TestTheNewerCounts(t *testing.T) {
+	g, s := NewWithT(t), newStore()
+	_, news := s.put(version("a", 1, 9), false)
+	g.Expect(news).To(BeTrue())
+	_, news = s.put(version("a", 1, 10), true)
+	g.Expect(news).To(BeTrue(), "10 is later than 9")
+	_, news = s.put(version("a", 1, 9), true)
+	g.Expect(news).To(BeFalse())
+	s.put(version("b", 2, 3), true)
+	g.Expect(s.of("object")).To(HaveExactElements(HaveField("UID", types.UID("b")), And(HaveField("UID", types.UID("a")), HaveField("ResourceVersion", "10"))))
+	g.Expect(s.uids()).To(ConsistOf(types.UID("object")))
+}
+
+func TestWhatWasRemovedDoesNotComeBack(t *testing.T) {
+	g, s := NewWithT(t), newStore()
+	s.put(version("a", 1, 1), true)
+	s.remove(version("a", 1, 1), false)
+	_, news := s.put(version("a", 1, 2), true)
+	g.Expect(news).To(BeFalse(), "the watch is late")
+	g.Expect(s.of("object")).To(BeEmpty())
+	s.remove(version("a", 1, 2), true)
+	g.Expect(s.gone).To(BeEmpty(), "the watch has caught up")
+}
+
+func TestWhatTheWatchNeverBrought(t *testing.T) {
+	g, s := NewWithT(t), newStore()
+	s.put(version("a", 1, 1), false)
+	g.Expect(s.unseen("object", 0)).To(HaveLen(1))
+	g.Expect(s.unseen("object", unseenPatience)).To(BeEmpty())
+	s.put(version("a", 1, 1), true)
+	g.Expect(s.unseen("object", 0)).To(BeEmpty())
+}
+
+func TestWhoWaitsIsTold(t *testing.T) {
+	g, s := NewWithT(t), newStore()
+	change := s.change("object")
+	g.Expect(change).NotTo(BeClosed())
+	s.put(version("a", 1, 1), true)
+	g.Expect(change).To(BeClosed())
+	change = s.change("object")
+	s.put(version("a", 1, 1), true)
+	g.Expect(change).NotTo(BeClosed(), "it is no news")
+	s.remove(version("a", 1, 1), true)
+	g.Expect(change).To(BeClosed())
+}
+
+func TestPodsOfNobody(t *testing.T) {
+	g, s := NewWithT(t), newStore()
+	for _, label := range []string{"", "x", "-1"} {
+		p := version("a", 1, 1)
+		p.Labels[LabelIncarnation] = label
+		_, news := s.put(p, true)
+		g.Expect(news).To(BeFalse())
+	}
+	g.Expect(s.uids()).To(BeEmpty())
+}

@@ -1,0 +1,214 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+)
+
+// onCluster names the kubeconfig of a cluster whose node is this machine, as `make cluster` makes it, and whose Pods tests may make and end.
+const onCluster = "BERTH_TEST_KUBECONFIG"
+
+const testImage = "localhost/berth/workload:test"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(onCluster) == "" {
+		fmt.Fprintf(os.Stderr, "left out, as %s names no cluster (see `make test-cluster`): TestConformance, TestOnANode\n", onCluster)
+	}
+	code := m.Run()
+	if err := testServer.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "the API server was not ended:", err)
+		code = 1
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// bench is a Runtime with a namespace of its own, which leaves nothing behind.
+type bench struct {
+	testing.TB
+	*WithT
+	*Runtime
+	api       kubernetes.Interface
+	namespace string
+	ctx       context.Context
+}
+
+// namespaceFor makes a namespace for a test with all that Pods need there, and removes it.
+func namespaceFor(t testing.TB, api kubernetes.Interface, labels map[string]string) string {
+	t.Helper()
+	g, ctx := NewWithT(t), context.Background()
+	made, err := api.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "berth-pod-", Labels: labels}}, metav1.CreateOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		g.Expect(api.CoreV1().Namespaces().Delete(ctx, made.Name, metav1.DeleteOptions{})).To(Succeed())
+		g.Eventually(func() bool {
+			_, err := api.CoreV1().Namespaces().Get(ctx, made.Name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		}).WithTimeout(2*conformance.Timeout).Should(BeTrue(), "a namespace with something of ours in it does not go")
+	})
+	g.Eventually(func() error {
+		_, err := api.CoreV1().ServiceAccounts(made.Name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}).WithTimeout(conformance.Timeout).Should(Succeed())
+	return made.Name
+}
+
+// clusterHere gives the way to the cluster of the tests.
+func clusterHere(t testing.TB) kubernetes.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(onCluster))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	config.QPS, config.Burst = 200, 400
+	return clientFor(t, config)
+}
+
+// clientFor leaves no connection open.
+func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	http, err := rest.HTTPClientFor(config)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(http.Transport) })
+	api, err := kubernetes.NewForConfigAndClient(config, http)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return api
+}
+
+func newBench(t testing.TB, api kubernetes.Interface, namespace string) *bench {
+	t.Helper()
+	b := &bench{TB: t, WithT: NewWithT(t), api: api, namespace: namespace, ctx: context.Background()}
+	b.open()
+	t.Cleanup(b.clean)
+	return b
+}
+
+func (b *bench) open() {
+	b.Helper()
+	r, err := New(Options{Client: b.api, Namespace: b.namespace})
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Runtime = r
+}
+
+func (b *bench) reopen() {
+	b.Helper()
+	b.Expect(b.Close()).To(Succeed())
+	b.open()
+}
+
+// clean ends and forgets everything, and looks that nothing is left.
+func (b *bench) clean() {
+	b.Helper()
+	all, err := b.List(b.ctx)
+	b.Expect(err).NotTo(HaveOccurred())
+	for _, i := range all {
+		b.Expect(b.Kill(b.ctx, i.UID, i.Number)).To(Succeed())
+	}
+	for _, i := range all {
+		b.Eventually(func() error { return b.Forget(b.ctx, i.UID) }).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(Succeed())
+	}
+	pods, err := b.api.CoreV1().Pods(b.namespace).List(b.ctx, metav1.ListOptions{})
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(pods.Items).To(BeEmpty(), "Pods were left over")
+	secrets, err := b.api.CoreV1().Secrets(b.namespace).List(b.ctx, metav1.ListOptions{})
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(secrets.Items).To(BeEmpty(), "Secrets were left over")
+	b.Expect(b.Close()).To(Succeed())
+	b.Expect(b.Close()).To(Succeed(), "again")
+}
+
+// asRoot sees the files of the tests, and may write them.
+const asRoot = `{"spec": {"securityContext": {"runAsNonRoot": false, "runAsUser": 0},
+	"volumes": [{"name": "tests", "hostPath": {"path": %q}}],
+	"containers": [{"name": "main", "volumeMounts": [{"name": "tests", "mountPath": %q}]}]}}`
+
+func (b *bench) config(template string) []byte {
+	text, err := json.Marshal(Config{Namespace: b.namespace, Image: testImage, Template: json.RawMessage(template)})
+	b.Expect(err).NotTo(HaveOccurred())
+	return text
+}
+
+// programOf finds the program of a Pod on this machine: the first process of its container.
+func programOf(t *testing.T, i runtime.Incarnation) int64 {
+	t.Helper()
+	_, id, _ := strings.Cut(i.ContainerID, "://")
+	NewWithT(t).Expect(id).NotTo(BeEmpty())
+	var program, first int64
+	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	for _, file := range groups {
+		text, _ := os.ReadFile(file)
+		if !strings.Contains(string(text), id) {
+			continue
+		}
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
+		_, numbers, _ := strings.Cut(string(status), "NSpid:")
+		numbers, _, _ = strings.Cut(numbers, "\n")
+		both := strings.Fields(numbers)
+		if len(both) < 2 {
+			continue
+		}
+		outside, _ := strconv.ParseInt(both[0], 10, 64)
+		inside, _ := strconv.ParseInt(both[len(both)-1], 10, 64)
+		if program == 0 || inside < first {
+			program, first = outside, inside
+		}
+	}
+	NewWithT(t).Expect(program).NotTo(BeZero(), "the program of container %s", id)
+	return program
+}
+
+func TestConformance(t *testing.T) {
+	if os.Getenv(onCluster) == "" {
+		return // TestMain has said so
+	}
+	api := clusterHere(t)
+	namespace := namespaceFor(t, api, nil)
+	conformance.Run(t, func(t *testing.T) conformance.Harness {
+		b := newBench(t, api, namespace)
+		return conformance.Harness{
+			Features: conformance.Features{Processes: true, Logs: true, Container: true, PoliteKill: true, LogPerIncarnation: true},
+			Runtime:  b.Runtime,
+			Program:  "/workload",
+			Prepare: func(p *runtime.Process) {
+				p.Config = b.config(fmt.Sprintf(asRoot, os.TempDir(), os.TempDir()))
+				p.Grace = 10 * time.Second // a kubelet does not cut a grace short that has begun
+			},
+			PID: programOf,
+			Without: map[string]string{
+				"ends what is stopped": "a kubelet sends no SIGCONT; what is stopped is killed when its grace is over",
+				"no interpreter":       "a node tells it as an exit with code 1, after the program has begun",
+			},
+			Reopen: func(t *testing.T) runtime.Runtime {
+				t.Helper()
+				b.reopen()
+				return b.Runtime
+			},
+		}
+	})
+}

@@ -1,0 +1,163 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// giveUpRetry is how long after a failure to end a Pod that cannot run it is tried again.
+const giveUpRetry = time.Second
+
+// ours selects the Pods of this runtime; no other Pods come into memory.
+const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
+
+// watch prepares following the Pods.
+func (r *Runtime) watch() error {
+	r.watched = coreinformers.NewFilteredPodInformer(r.client, r.namespace, 0, cache.Indexers{},
+		func(options *metav1.ListOptions) { options.LabelSelector = ours })
+	slim := func(object any) (any, error) {
+		if p, is := object.(*corev1.Pod); is {
+			p.ManagedFields = nil
+		}
+		return object, nil
+	}
+	if err := r.watched.SetTransform(slim); err != nil {
+		return err
+	}
+	registered, err := r.watched.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    r.seen,
+		UpdateFunc: func(_, now any) { r.seen(now) },
+		DeleteFunc: r.unseen,
+	})
+	if err != nil {
+		return err
+	}
+	// Not those of the informer: what it has listed may be on its way here.
+	r.listed = registered.HasSynced
+	return nil
+}
+
+func (r *Runtime) seen(object any) {
+	p, is := object.(*corev1.Pod)
+	if !is {
+		return
+	}
+	uid, news := r.store.put(p, true)
+	if !news {
+		return
+	}
+	r.events.Tell(uid)
+	if hopeless(p) != nil || leftBehind(p) {
+		r.doubts.Tell(uid)
+	}
+}
+
+func (r *Runtime) unseen(object any) {
+	if last, is := object.(cache.DeletedFinalStateUnknown); is {
+		object = last.Obj
+	}
+	if p, is := object.(*corev1.Pod); is {
+		if uid, _ := r.store.remove(p, true); uid != "" {
+			r.events.Tell(uid)
+		}
+	}
+}
+
+// giveUpLoop ends Pods that can never run, and what is left of those whose program has ended. A kubelet would go on trying with the first, and run one
+// of them when nobody thinks of it any more; and wait for ever for other containers of the second.
+func (r *Runtime) giveUpLoop() {
+	for {
+		select {
+		case uid := <-r.doubts.C():
+			if err := r.giveUpOn(uid); err != nil && r.ctx.Err() == nil {
+				r.log.Error(err, "Ending a Pod that is of no use; it is tried again")
+				select {
+				case <-time.After(giveUpRetry):
+				case <-r.ctx.Done():
+				}
+				r.doubts.Tell(uid)
+			}
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Runtime) giveUpOn(uid types.UID) error {
+	ctx, cancel := context.WithTimeout(r.ctx, actTimeout)
+	defer cancel()
+	var failed []error
+	for _, p := range r.store.of(uid) {
+		failed = append(failed, r.giveUp(ctx, p))
+	}
+	return errors.Join(failed...)
+}
+
+// giveUp writes down why, and ends it: what a kubelet says of a Pod is lost when the Pod ends.
+func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
+	if p.DeletionTimestamp != nil {
+		return nil
+	}
+	if leftBehind(p) {
+		return r.markAndDelete(ctx, p, AnnotationLeft, "its program has ended", grace(p))
+	}
+	cause := hopeless(p)
+	if cause == nil {
+		return nil
+	}
+	text, err := json.Marshal(cause)
+	if err != nil {
+		return err
+	}
+	return r.markAndDelete(ctx, p, AnnotationFailed, string(text), 1)
+}
+
+// leftBehind says whether the program has ended and other containers, which a template has added, go on.
+func leftBehind(p *corev1.Pod) bool {
+	main := mainStatus(p)
+	return main != nil && main.State.Terminated != nil && len(p.Spec.Containers) > 1 && !terminal(p)
+}
+
+func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, value string, grace int64) error {
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{annotation: value}}})
+	if err != nil {
+		return err
+	}
+	marked, err := r.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, change, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write down why Pod %s/%s is ended: %w", p.Namespace, p.Name, err)
+	}
+	r.told(marked)
+	return r.delete(ctx, marked, grace)
+}
+
+// givenUp reads what giveUp has written: nil when it was not given up.
+func givenUp(p *corev1.Pod) *runtime.StartError {
+	text, there := p.Annotations[AnnotationFailed]
+	if !there {
+		return nil
+	}
+	var cause runtime.StartError
+	if err := json.Unmarshal([]byte(text), &cause); err != nil {
+		return failed("the Pod could not run; why cannot be read in its annotation %s: %v", AnnotationFailed, err)
+	}
+	return &cause
+}
