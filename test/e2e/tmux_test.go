@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -22,6 +23,10 @@ import (
 type tmuxServer string
 
 func newTmuxServer(name string) tmuxServer {
+	GinkgoHelper()
+	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
+		Skip(err.Error())
+	}
 	server := tmuxServer("e2e-" + house.mark + "-" + name)
 	DeferCleanup(func() {
 		_, _ = server.ask("kill-server") // fails when its last session has gone already

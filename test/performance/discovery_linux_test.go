@@ -179,9 +179,12 @@ func openTmux(t *testing.T) *tmux.Runtime {
 	return opened
 }
 
-// openSessions makes sessions on a tmux server of the test's own.
+// openSessions makes sessions on a tmux server of the test's own. Where there is no tmux, and it is not asked for (CI), the test is left out.
 func openSessions(t *testing.T, socket string, n int) {
 	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
+		t.Skip("this needs tmux: ", err)
+	}
 	g := NewWithT(t)
 	ask := func(args ...string) error {
 		return exec.Command("tmux", append([]string{"-L", socket, "-f", os.DevNull}, args...)...).Run()
@@ -196,35 +199,50 @@ func openSessions(t *testing.T, socket string, n int) {
 	}
 }
 
-// openContainers runs containers in an engine of the test's own; nil where there can be none and it is not asked for (CI).
-func openContainers(t *testing.T, n int) *docker.Runtime {
+// containerImage holds a program that does nothing.
+const containerImage = "berth-bench:latest"
+
+// startEngine gives an engine of the test's own, with the image; nil where there can be none and it is not asked for (CI).
+func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 	t.Helper()
-	const image = "berth-bench:latest"
 	g := NewWithT(t)
 	engine, err := dockertest.Start()
 	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Println("containers are left out of the discovery:", err)
-		return nil
+		fmt.Println("containers are left out of the figures:", err)
+		return nil, nil
 	}
 	g.Expect(err).NotTo(HaveOccurred())
 	left.other(func() { _ = engine.Stop() })
 	t.Cleanup(func() { g.Expect(engine.Stop()).To(Succeed()) })
 	t.Cleanup(conformance.RemoveWorkload)
-	g.Expect(engine.Image(t.Context(), image, conformance.Workload(t))).To(Succeed())
+	g.Expect(engine.Image(t.Context(), containerImage, conformance.Workload(t))).To(Succeed())
 	api, err := engine.Client()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = api.Close() })
-	inParallel(t, n, 4, func(i int) error {
-		made, err := api.ContainerCreate(t.Context(), dockerclient.ContainerCreateOptions{
-			Name: fmt.Sprintf("claude-%03d", i), Config: &container.Config{Image: image, Cmd: []string{"sleep"}},
-			HostConfig: &container.HostConfig{NetworkMode: "none"},
-		})
-		if err != nil {
-			return err
-		}
-		_, err = api.ContainerStart(t.Context(), made.ID, dockerclient.ContainerStartOptions{})
-		return err
+	return engine, api
+}
+
+// runContainer is docker run -d by hand.
+func runContainer(ctx context.Context, api *dockerclient.Client, name string) error {
+	made, err := api.ContainerCreate(ctx, dockerclient.ContainerCreateOptions{
+		Name: name, Config: &container.Config{Image: containerImage, Cmd: []string{"sleep"}}, HostConfig: &container.HostConfig{NetworkMode: "none"},
 	})
+	if err != nil {
+		return err
+	}
+	_, err = api.ContainerStart(ctx, made.ID, dockerclient.ContainerStartOptions{})
+	return err
+}
+
+// openContainers runs containers in an engine of the test's own.
+func openContainers(t *testing.T, n int) *docker.Runtime {
+	t.Helper()
+	g := NewWithT(t)
+	engine, api := startEngine(t)
+	if engine == nil {
+		return nil
+	}
+	inParallel(t, n, 4, func(i int) error { return runContainer(t.Context(), api, fmt.Sprintf("claude-%03d", i)) })
 	opened, err := docker.New(docker.Options{Host: engine.Host, Dir: t.TempDir()})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(opened.Close()).To(Succeed()) })

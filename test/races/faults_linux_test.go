@@ -151,7 +151,7 @@ var teeth = []tooth{
 	{row: "R30", without: "the look at who is connected: nobody notices that a client goes", sees: "left open", lingers: true},
 	{row: "S17", without: "consumers derived from connections: they are counted when they come", sees: "has 4 consumers",
 		speaks: func(b tongues) tongues { return &countsUp{tongues: b, most: map[types.UID]int{}} }},
-	{row: "S18", without: "the end that lasts: a stop starts anew", sees: "resurrected",
+	{row: "S18", without: "the end that lasts: a stop starts anew", sees: "resurrected", wrap: func(b backend) backend { return hidesAgain{b} },
 		speaks: func(b tongues) tongues {
 			return &resurrects{startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(runtime.Process, bool) bool { return false }}}
 		}},

@@ -6,8 +6,10 @@ package races
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,6 +56,17 @@ func holdsNothing(config *lsp.Config) { config.Hold.Timeout = -1 }
 // neverHung waits for a silent server for ever.
 func neverHung(config *lsp.Config) { config.Health.HangTimeout = 24 * time.Hour }
 
+// anew is in the UIDs of servers that a fault starts.
+const anew = "-again-"
+
+// hidesAgain keeps those servers from the collector of leftovers, which would end them before the row has looked.
+type hidesAgain struct{ backend }
+
+func (h hidesAgain) List(ctx context.Context) ([]runtime.Incarnation, error) {
+	list, err := h.backend.List(ctx)
+	return slices.DeleteFunc(list, func(i runtime.Incarnation) bool { return strings.Contains(string(i.UID), anew) }), err
+}
+
 // startsBeside starts another server beside the one that it is asked to start, if it is to.
 type startsBeside struct {
 	tongues
@@ -80,7 +93,7 @@ func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
 	if _, done := s.begun.LoadOrStore(id(p.UID, p.Incarnation), true); done {
 		return
 	}
-	p.UID += "-again"
+	p.UID += types.UID(fmt.Sprintf("%s%d", anew, p.Incarnation)) // none waits for the end of another
 	s.Keep(p.UID, true)
 	_ = s.tongues.Start(ctx, p)
 	s.awaits(ctx, p.UID)

@@ -181,11 +181,7 @@ var _ = row("S01", "two creators of one name, a person and a discovery: the lose
 })
 
 var _ = row("S04", "a tmux session and a container of one name: neither gets the other's status", func(ctx context.Context) {
-	engine := startEngine(ctx)
-	if engine == nil {
-		return
-	}
-	d := inDen(engine)
+	d := inDen(startEngine(ctx))
 	defer d.end()
 	d.open("claude", "codex")
 	claude, codex := d.box(ctx, "claude"), d.box(ctx, "codex")

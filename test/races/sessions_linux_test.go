@@ -46,6 +46,7 @@ const image = "berth-race:latest"
 // inDen replaces the manager of the row by one with tmux. The row calls end when it has cleaned up.
 func inDen(engine *dockertest.Engine) *den {
 	GinkgoHelper()
+	needTmux()
 	d := &den{socket: "berth-" + y.namespace, engine: engine}
 	y.stop()
 	y.stop = nil
@@ -211,16 +212,33 @@ func (d *den) unbox(ctx context.Context, id string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// startEngine starts a Docker Engine. Where there can be none, and it is not asked for (CI), it says so and gives nil.
+// startEngine starts a Docker Engine, or leaves the row out.
 func startEngine(ctx context.Context) *dockertest.Engine {
 	GinkgoHelper()
 	engine, err := dockertest.Start()
-	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Printf("\n%s is left out: %v\n", strings.Fields(CurrentSpecReport().LeafNodeText)[0], err)
-		return nil
+	if errors.Is(err, dockertest.ErrUnavailable) {
+		leaveOut(err)
 	}
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(engine.Stop()).To(Succeed()) })
 	Expect(engine.Image(ctx, image, filepath.Join(programs, "workload"))).To(Succeed())
 	return engine
+}
+
+// leaveOut ends a row that needs what this machine does not have, and says which and why. In CI everything has to be there.
+func leaveOut(why error) {
+	GinkgoHelper()
+	if os.Getenv("CI") != "" {
+		Fail(why.Error())
+	}
+	fmt.Printf("\n%s is left out: %v\n", strings.Fields(CurrentSpecReport().LeafNodeText)[0], why)
+	Skip(why.Error())
+}
+
+// needTmux leaves the row out where there is no tmux.
+func needTmux() {
+	GinkgoHelper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		leaveOut(err)
+	}
 }

@@ -53,6 +53,7 @@ func (p *panes) whenLooking(do func(uid types.UID)) {
 // withTmux has a manager take the place of the present one that can run Instances in tmux, on a server of its own.
 func (y *yard) withTmux() *panes {
 	GinkgoHelper()
+	needTmux()
 	y.stop()
 	p := &panes{socket: y.namespace}
 	DeferCleanup(func() {

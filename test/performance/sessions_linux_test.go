@@ -1,0 +1,100 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime/docker"
+	"github.com/berth-dev/berth/internal/runtime/union"
+)
+
+// places is how many sessions or containers are made each way.
+const places = 20
+
+// TestSessionToReady compares the creation of an Instance in tmux until it reads Ready with tmux new-session by hand, in turns.
+func TestSessionToReady(t *testing.T) {
+	socket := fmt.Sprintf("berth-bench-ready-%d", os.Getpid())
+	openSessions(t, socket, 1) // so that nobody has to start the server
+	manageIn(t, union.Member{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)})
+	added, byHand := readyAgainst(t, func(i *v1alpha1.Instance) {
+		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: i.Name, Socket: socket}}
+	}, func(ctx context.Context, name string) error {
+		return exec.CommandContext(ctx, "tmux", "-L", socket, "-f", os.DevNull, "new-session", "-d", "-s", name, "sleep", "infinity").Run()
+	})
+	note("tmux new-session by hand, p50", "%.1f ms", byHand)
+	atMost(t, "an Instance in tmux, created to Ready, beyond tmux new-session, p50", added, 30, 5, " ms")
+}
+
+// TestContainerToReady does the same with docker run.
+func TestContainerToReady(t *testing.T) {
+	g := NewWithT(t)
+	engine, api := startEngine(t)
+	if engine == nil {
+		return
+	}
+	opened, err := docker.New(docker.Options{Host: engine.Host, Dir: t.TempDir()})
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { g.Expect(opened.Close()).To(Succeed()) })
+	manageIn(t, union.Member{Type: v1alpha1.RuntimeDocker, Runtime: opened})
+	added, byHand := readyAgainst(t, func(i *v1alpha1.Instance) {
+		i.Spec.Process.Command = []string{"/workload", "sleep"}
+		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Image: containerImage, Network: "none"}}
+	}, func(ctx context.Context, name string) error { return runContainer(ctx, api, name) })
+	note("docker run by hand, p50", "%.1f ms", byHand)
+	atMost(t, "an Instance in Docker, created to Ready, beyond docker run, p50", added, 30, 8, " ms")
+}
+
+// manageIn runs a manager with one backend besides that of the host, until the test ends.
+func manageIn(t *testing.T, member union.Member) {
+	t.Helper()
+	g := NewWithT(t)
+	all := union.New(member.Runtime, logr.Discard(), member)
+	mgr, err := manager.New(config, manager.Options{Runtime: all, ShutdownTimeout: patience})
+	g.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(backgroundContext)
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		g.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+		all.Close()
+	})
+	g.Expect(mgr.GetCache().WaitForCacheSync(t.Context())).To(BeTrue())
+}
+
+// readyAgainst makes things both ways in turns, and gives what the way through an Instance takes longer at the median, and what by hand takes, in
+// milliseconds.
+func readyAgainst(t *testing.T, in func(*v1alpha1.Instance), byHand func(context.Context, string) error) (added, hand float64) {
+	t.Helper()
+	g := NewWithT(t)
+	namespace := newNamespace(t)
+	f := follow(t, namespace)
+	var ours, theirs []float64
+	for i := range places {
+		begun := time.Now()
+		g.Expect(byHand(t.Context(), fmt.Sprintf("hand-%d", i))).To(Succeed())
+		theirs = append(theirs, milliseconds(time.Since(begun)))
+		object := newInstance(namespace, fmt.Sprintf("place-%d", i), "sleep", "infinity")
+		in(object)
+		ready := f.expect(object.Name, isReady)
+		begun = time.Now()
+		g.Expect(k8s.Create(t.Context(), object)).To(Succeed())
+		at, err := ready()
+		g.Expect(err).NotTo(HaveOccurred())
+		ours = append(ours, milliseconds(at.Sub(begun)))
+	}
+	empty(t, namespace)
+	return median(ours) - median(theirs), median(theirs)
+}
