@@ -114,7 +114,8 @@ while True:
 			calm.incarnation(ctx, n)
 		}
 		By("keeping disk and memory within bounds")
-		Expect(allocated(house.state, "etcd")).To(BeNumerically("<", 512<<20))
+		// The shim is as late as the machine is busy, and then frees all that was written meanwhile.
+		Eventually(func() int64 { return allocated(house.state, "etcd") }).WithTimeout(10 * time.Second).Should(BeNumerically("<", 512<<20))
 		Expect(residentOf(house.cmd.Process.Pid)).To(BeNumerically("<", 512<<20))
 		Expect(len(house.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<=", 16<<10))
 		flood.delete(ctx)
