@@ -88,9 +88,18 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() {
 		cancel()
 		w.Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
+		w.endAll()
 		w.all.Close()
 	})
 	return w
+}
+
+// endAll ends what a test has left that failed.
+func (w *world) endAll() {
+	list, _ := w.all.List(context.Background())
+	for _, incarnation := range list {
+		_ = w.all.Kill(context.Background(), incarnation.UID, incarnation.Number)
+	}
 }
 
 var machine *host.Host
