@@ -214,7 +214,6 @@ func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 	g.Expect(err).NotTo(HaveOccurred())
 	left.other(func() { _ = engine.Stop() })
 	t.Cleanup(func() { g.Expect(engine.Stop()).To(Succeed()) })
-	t.Cleanup(conformance.RemoveWorkload)
 	g.Expect(engine.Image(t.Context(), containerImage, conformance.Workload(t))).To(Succeed())
 	api, err := engine.Client()
 	g.Expect(err).NotTo(HaveOccurred())

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/test/plane"
 )
 
@@ -53,6 +54,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
+	defer conformance.RemoveWorkload()
 	if err := buildPrograms(scratch); err != nil {
 		return 1, err
 	}
