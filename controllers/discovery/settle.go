@@ -158,7 +158,7 @@ func (r *Reconciler) claimant(ctx context.Context, t *thing) (*v1alpha1.Instance
 			switch {
 			case instance.Claims(object):
 				byUID[object.UID] = object
-				claims = append(claims, claim.Of(object, instance.Holds(object)))
+				claims = append(claims, claim.Of(object, claim.Live(object)))
 			case object.Labels[v1alpha1.LabelDiscoveredBy] == "" && object.DeletionTimestamp.IsZero() && idle == nil:
 				idle = object
 			}

@@ -64,22 +64,13 @@ func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time)
 	return false
 }
 
-// sleeps says that the process was put to sleep, or is being.
-func sleeps(instance *v1alpha1.Instance) bool {
-	if stopping := instance.Status.Stopping; stopping != nil {
-		return stopping.Reason == v1alpha1.ReasonIdle
-	}
-	ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
-	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
-}
-
 // idleness is what is known of the use of an Instance whose program was started at a time; zero where none runs. What ends for another reason is
 // not idle.
 func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, started, now time.Time) lifecycle.Idleness {
 	_, here := k.present.Last(instance.UID)
 	idleness := lifecycle.Idleness{
 		Timeout: time.Duration(ptr.Deref(instance.Spec.IdleTimeoutSeconds, 0)) * time.Second,
-		Asleep:  sleeps(instance),
+		Asleep:  lifecycle.Asleep(&instance.Status.ProcessStatus),
 		Asked:   here || instance.Status.ObservedGeneration != instance.Generation,
 		Kept: meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionAdopted) &&
 			instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate,
@@ -125,7 +116,7 @@ func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current r
 func (k *Kind) resting(instance *v1alpha1.Instance) {
 	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "")
 	switch {
-	case sleeps(instance):
+	case lifecycle.Asleep(&instance.Status.ProcessStatus):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, "It sleeps, as nobody used it. "+
 			"berth attach, berth send, a new restartToken or any edit of the spec starts it again.")
 	case ptr.Deref(instance.Spec.IdleTimeoutSeconds, 0) == 0:
@@ -139,7 +130,7 @@ func (k *Kind) resting(instance *v1alpha1.Instance) {
 func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness, now time.Time) time.Duration {
 	passed := fmt.Sprintf("Nothing has happened in the terminal for %s", idleness.Timeout)
 	switch {
-	case sleeps(instance), idleness.Idle(now) && !idleness.Kept:
+	case lifecycle.Asleep(&instance.Status.ProcessStatus), idleness.Idle(now) && !idleness.Kept:
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, passed+", so it is ended until somebody asks for it.")
 	case idleness.Idle(now):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity,

@@ -29,17 +29,17 @@ const conflictRetry = 2 * time.Second
 
 // settle blocks an Instance whose session or container belongs to another one.
 func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
-	thing := place(instance)
-	if thing == "" || !claim.Live(instance) && !claim.Wants(instance) {
-		return nil // it claims nothing, or no more
+	if !Claims(instance) {
+		return nil
 	}
+	thing := Place(instance)
 	var list v1alpha1.InstanceList
 	if err := k.client.List(ctx, &list, client.MatchingFields{IndexPlace: thing}); err != nil {
 		return fmt.Errorf("list the instances that claim the same: %w", err)
 	}
 	claims := []claim.Claim{claim.Of(instance, claim.Live(instance))}
 	for i := range list.Items {
-		if other := &list.Items[i]; other.UID != instance.UID && (claim.Live(other) || claim.Wants(other)) {
+		if other := &list.Items[i]; other.UID != instance.UID && Claims(other) {
 			claims = append(claims, claim.Of(other, claim.Live(other)))
 		}
 	}
@@ -82,10 +82,10 @@ func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *pro
 
 func byPlace(object client.Object) []string {
 	instance, ok := object.(*v1alpha1.Instance)
-	if !ok || place(instance) == "" {
+	if !ok || Place(instance) == "" {
 		return nil
 	}
-	return []string{place(instance)}
+	return []string{Place(instance)}
 }
 
 // named makes words of what is claimed.

@@ -4,9 +4,11 @@
 package instance
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -94,7 +96,7 @@ func TestWhatAnInstanceClaims(t *testing.T) {
 		"":                         container,
 		"tmux berth one two three": inTmux("default", "claude", "one two three"),
 	} {
-		if got := place(instance); got != want {
+		if got := Place(instance); got != want {
 			t.Errorf("it claims %q, want %q", got, want)
 		}
 	}
@@ -133,5 +135,32 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 	old.Status.Incarnation, old.Status.LastExit = 1, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonCompleted}
 	if why := blocked(old); why != nil {
 		t.Errorf("what has ended for good is told of a conflict about nothing: %s", why.Message)
+	}
+}
+
+// refuses is a backend that would not start anything.
+type refuses struct {
+	runtime.Runtime
+	reason string
+}
+
+func (r refuses) Check(context.Context, runtime.Process) error {
+	return &runtime.StartError{Reason: r.reason, Message: "no"}
+}
+
+func TestWhatARefusalMeans(t *testing.T) {
+	for reason, want := range map[string]struct{ conflict, absent bool }{
+		v1alpha1.ReasonSessionTaken:     {conflict: true},
+		v1alpha1.ReasonSessionClaimed:   {conflict: true},
+		v1alpha1.ReasonNothingToAdopt:   {absent: true}, // so that it is cleaned up in time
+		v1alpha1.ReasonContainerMissing: {absent: true},
+		v1alpha1.ReasonInvalidSession:   {},
+	} {
+		g := NewWithT(t)
+		kind, plan := newKind(), &process.Plan{}
+		kind.backend = refuses{reason: reason}
+		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
+		g.Expect(plan.Blocked).To(HaveValue(And(
+			HaveField("Reason", reason), HaveField("Conflict", want.conflict), HaveField("Absent", want.absent))))
 	}
 }

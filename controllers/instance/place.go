@@ -22,8 +22,8 @@ func typeOf(instance *v1alpha1.Instance) v1alpha1.RuntimeType {
 	return instance.Spec.Runtime.Type
 }
 
-// place is what only one Instance can have: a session of a tmux server, or a container that was there before. Empty when it claims nothing.
-func place(instance *v1alpha1.Instance) string {
+// Place is what only one Instance can have, as IndexPlace calls it: a session of a tmux server, or a container that was there before. Empty when it claims nothing.
+func Place(instance *v1alpha1.Instance) string {
 	switch typeOf(instance) {
 	case v1alpha1.RuntimeTmux:
 		return SessionPlace(sessionOf(instance))

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -102,7 +103,7 @@ func (k *Kind) Asleep(_ context.Context, object process.Object, now time.Time) b
 		return false
 	}
 	report, known := k.report(server.UID)
-	asleep := sleeps(server)
+	asleep := lifecycle.Asleep(&server.Status.ProcessStatus)
 	switch {
 	case known && report.Clients > 0:
 		asleep = false
@@ -113,15 +114,6 @@ func (k *Kind) Asleep(_ context.Context, object process.Object, now time.Time) b
 		k.keep(server.UID, true) // nothing else of the kind says so while nothing is to be started
 	}
 	return asleep
-}
-
-// sleeps says that the process was put to sleep, or is being.
-func sleeps(server *v1alpha1.LanguageServer) bool {
-	if stopping := server.Status.Stopping; stopping != nil {
-		return stopping.Reason == v1alpha1.ReasonIdle
-	}
-	ready := condition(server, v1alpha1.ConditionReady)
-	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
 }
 
 // wanted says that the object is there to be used, now or on demand.

@@ -180,7 +180,7 @@ func (k *Kind) locate(server *v1alpha1.LanguageServer) {
 
 // untilIdle is when a server that nobody uses is put to sleep; 0 when it is not.
 func (k *Kind) untilIdle(server *v1alpha1.LanguageServer, report lsp.Report) time.Duration {
-	if server.Spec.State != v1alpha1.StateOnDemand || report.Clients > 0 || report.IdleSince.IsZero() || sleeps(server) {
+	if server.Spec.State != v1alpha1.StateOnDemand || report.Clients > 0 || report.IdleSince.IsZero() || lifecycle.Asleep(&server.Status.ProcessStatus) {
 		return 0
 	}
 	return max(idleTimeout(server)-k.clock.Since(report.IdleSince), shortestWait)

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // settings of the kernel that a kubelet and a bridge change for the whole machine.
@@ -164,31 +166,9 @@ func (c *cluster) addGroups() error {
 
 func (c *cluster) removeGroups(ctx context.Context) error {
 	for _, dir := range c.groups() {
-		if err := until(ctx, func(context.Context) error { return removeGroup(dir) }); err != nil {
+		if err := until(ctx, func(context.Context) error { return shim.RemoveCgroup(dir) }); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// removeGroup removes a cgroup with those below it; its files go with it.
-func removeGroup(dir string) error {
-	below, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, entry := range below {
-		if entry.IsDir() {
-			if err := removeGroup(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove the cgroup %s: %w", dir, err)
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ type ender struct {
 	say   func(string, ...any)
 }
 
-// endAll ends every process of the runtime, side by side, but for those that were there before Berth. The end is recorded as asked for first, so that the next manager starts them again
-// and counts no failure.
+// endAll ends every process of the runtime, side by side, but for those that were there before Berth. The end is recorded as asked for first, so that
+// the next manager starts them again and counts no failure.
 func (e *ender) endAll(ctx context.Context) error {
 	found, err := e.on.List(ctx)
 	if err != nil {

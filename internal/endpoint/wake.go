@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
 const (
@@ -57,14 +58,7 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), status int,
 
 // dozes says that an Instance sleeps, or is about to.
 func (s *Server) dozes(instance *v1alpha1.Instance) bool {
-	if s.opts.Presence.Resting(instance.UID) {
-		return true
-	}
-	if stopping := instance.Status.Stopping; stopping != nil {
-		return stopping.Reason == v1alpha1.ReasonIdle
-	}
-	ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
-	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
+	return s.opts.Presence.Resting(instance.UID) || lifecycle.Asleep(&instance.Status.ProcessStatus)
 }
 
 // settled says that an Instance is where it was going: it runs, or it can't.

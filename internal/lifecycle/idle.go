@@ -3,7 +3,22 @@
 
 package lifecycle
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// Asleep says whether the record has the process put to sleep, or being so.
+func Asleep(status *v1alpha1.ProcessStatus) bool {
+	if stopping := status.Stopping; stopping != nil {
+		return stopping.Reason == v1alpha1.ReasonIdle
+	}
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
+}
 
 // Idleness is what is known of the use of a process that sleeps when nobody uses it.
 type Idleness struct {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // endProcesses ends what an engine that was killed has left: its containerd, shims, and the containers in its cgroup; or only one program.
@@ -106,7 +108,7 @@ func (e *Engine) removeGroups(ctx context.Context) error {
 	defer every.Stop()
 	for _, root := range roots {
 		for {
-			err := removeGroup(root)
+			err := shim.RemoveCgroup(root)
 			if err == nil {
 				break
 			}
@@ -116,28 +118,6 @@ func (e *Engine) removeGroups(ctx context.Context) error {
 				return fmt.Errorf("a cgroup of the engine is left: %w", err)
 			}
 		}
-	}
-	return nil
-}
-
-// removeGroup removes a cgroup and those below it; its files go with it.
-func removeGroup(dir string) error {
-	below, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, entry := range below {
-		if entry.IsDir() {
-			if err := removeGroup(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove %s: %w", dir, err)
 	}
 	return nil
 }
