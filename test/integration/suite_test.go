@@ -49,6 +49,7 @@ var (
 	// book is where it is noted who uses terminals.
 	book *presence.Book
 
+	failures    plane.Failures
 	environment *envtest.Environment
 	stopRuntime context.CancelFunc
 	stopManager func()
@@ -63,8 +64,11 @@ func TestIntegration(t *testing.T) {
 	SetDefaultConsistentlyPollingInterval(interval)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Integration")
+	failures.Tell(t)
 	NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
 }
+
+var _ = ReportAfterEach(failures.Note)
 
 var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.Discard())
