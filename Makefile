@@ -84,6 +84,7 @@ generate: ## Generate the deep copies of the kinds.
 .PHONY: manifests
 manifests: ## Generate the CustomResourceDefinitions.
 	@$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	@$(PLAIN) go run ./hack/crds config/crd/bases
 	@$(MAKE) --no-print-directory chart
 
 .PHONY: chart

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/mergepatch"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -56,24 +57,22 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 		r.measure(v)
 		return nil
 	}
-	difference, err := client.MergeFrom(v.base).Data(v.object)
+	patch, err := mergepatch.Status(v.base, v.object)
 	if err != nil {
 		return fmt.Errorf("compare the status: %w", err)
 	}
-	if string(difference) == "{}" {
+	if patch == nil {
 		r.measure(v)
 		return nil
 	}
-	decided := copyOf(v.object)
-	err = r.keepResolved(v.object, func() error {
-		return r.Client.Status().Patch(ctx, v.object, client.MergeFromWithOptions(v.base, client.MergeFromWithOptimisticLock{}))
-	})
+	incarnation := v.object.GetProcessStatus().Incarnation
+	err = r.keepResolved(v.object, func() error { return r.Client.Status().Patch(ctx, v.object, patch) })
 	if err != nil {
 		return staleOr(err, "write the status")
 	}
 	v.written = true
 	r.memory.wrote(v.object)
-	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", decided.GetProcessStatus().Incarnation)
+	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", incarnation)
 	r.tell(v)
 	r.measure(v)
 	return nil
