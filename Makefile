@@ -62,8 +62,8 @@ controlplane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl
 export BERTH_CLUSTER ?= /var/lib/berth-cluster
 
 .PHONY: node
-node: build ## Build what a node needs besides the control plane (kubelet, kube-scheduler and ours) into bin/.
-	@hack/controlplane/build.sh $(BIN) kube-scheduler kubelet
+node: build ## Build what a node needs besides the control plane (kubelet, kube-proxy, kube-scheduler and ours) into bin/.
+	@hack/controlplane/build.sh $(BIN) kube-scheduler kubelet kube-proxy
 	@$(PLAIN) go build -o $(BIN)/ ./hack/cluster ./hack/cluster/pause
 	@$(PLAIN) go build -o $(BIN)/workload ./internal/runtime/conformance/workload
 

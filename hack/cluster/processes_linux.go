@@ -22,7 +22,7 @@ import (
 )
 
 // parts are the processes of the cluster in the order of their start.
-var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"}
+var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 
 // identity tells a process from a later one with its number.
 type identity struct {
