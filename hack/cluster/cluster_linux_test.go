@@ -38,5 +38,6 @@ func TestAPartHasToBeOneOfTheCluster(t *testing.T) {
 	self.Start = "0"
 	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())
 	g.Expect(c.stopPart(t.Context(), "kubelet")).To(Succeed(), "somebody else's process is not ended")
+	g.Expect(c.killPart(t.Context(), "kubelet")).To(Succeed(), "nor killed")
 	g.Expect(c.startPart(t.Context(), "kubelet")).To(MatchError(ContainSubstring("ports")))
 }

@@ -21,6 +21,14 @@ func (c *cluster) stopPart(ctx context.Context, part string) error {
 	return c.end(ctx, part)
 }
 
+// killPart kills one process of a cluster that is up. One that is not running is left so.
+func (c *cluster) killPart(ctx context.Context, part string) error {
+	if err := c.knows(part); err != nil {
+		return err
+	}
+	return c.kill(ctx, part)
+}
+
 // startPart starts one process again as it was, on its port. One that is running is left so.
 func (c *cluster) startPart(_ context.Context, part string) error {
 	if err := c.knows(part); err != nil {

@@ -16,6 +16,8 @@ func (c *cluster) up(context.Context) error {
 
 func (c *cluster) stopPart(context.Context, string) error { return errUnavailable }
 
+func (c *cluster) killPart(context.Context, string) error { return errUnavailable }
+
 func (c *cluster) startPart(context.Context, string) error { return errUnavailable }
 
 func (c *cluster) down(context.Context) error { return nil }
