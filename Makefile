@@ -66,6 +66,7 @@ node: build ## Build what a node needs besides the control plane (kubelet, kube-
 	@hack/controlplane/build.sh $(BIN) kube-scheduler kubelet kube-proxy
 	@$(PLAIN) go build -o $(BIN)/ ./hack/cluster ./hack/cluster/pause
 	@$(PLAIN) go build -o $(BIN)/workload ./internal/runtime/conformance/workload
+	@$(PLAIN) go build -o $(BIN)/resident ./test/races/workload
 
 .PHONY: helm
 helm: ## Build Helm into bin/, in the version that the chart is tested with (minutes, the first time).
@@ -75,6 +76,7 @@ helm: ## Build Helm into bin/, in the version that the chart is tested with (min
 cluster: node ## Make a cluster of one node on this machine, with Debian's containerd, for tests. As root.
 	@KUBEBUILDER_ASSETS=$(BIN) $(BIN)/cluster up
 	@$(BIN)/cluster image localhost/berth/workload:test $(BIN)/workload
+	@$(BIN)/cluster image localhost/berth/resident:test $(BIN)/resident
 	@$(BIN)/cluster image localhost/berth/berth:test $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp
 
 .PHONY: cluster-down

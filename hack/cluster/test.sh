@@ -26,4 +26,5 @@ fi
 trap down EXIT
 "$bin/cluster" image localhost/berth/workload:test "$bin/workload"
 "$bin/cluster" image localhost/berth/berth:test "$bin/berth" "$bin/berth-shim" "$bin/berth-lsp"
+"$bin/cluster" image localhost/berth/resident:test "$bin/resident"
 BERTH_TEST_KUBECONFIG=$BERTH_CLUSTER/kubeconfig go test $(hack/race.sh) -p 1 -count=1 -timeout 20m -v -run 'TestConformance|TestOnANode|TestCluster' "${suites[@]}"

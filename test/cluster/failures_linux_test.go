@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
 // survives are the specs of what an installation bears. They end processes of the cluster of `make cluster`, so on another one they are left out.
@@ -23,11 +25,12 @@ func survives() {
 	}
 
 	It("goes on when its leader is killed", func(ctx context.Context) {
-		object := resident(ctx, "leader")
+		tenant := devServer(ctx, "leader")
 		before := holder(ctx)
 		killAtOnce(leader(ctx), "manager")
 		Eventually(ctx, holder).ShouldNot(Equal(before))
-		Expect(answered(ctx, object).UID).To(Equal(object.UID))
+		tenant.stayed(ctx, 1)
+		tenant.restart(ctx)
 		rolledOut(ctx)
 		var restarts int32
 		for _, pod := range managers(ctx) {
@@ -37,33 +40,36 @@ func survives() {
 	}, SpecTimeout(2*timeout))
 
 	It("goes on when the API server was away", func(ctx context.Context) {
-		object := resident(ctx, "apiserver")
+		tenant := devServer(ctx, "apiserver")
 		DeferCleanup(part, "start", "kube-apiserver", NodeTimeout(timeout))
 		part(ctx, "kill", "kube-apiserver")
 		Expect(apiAnswers(ctx)).NotTo(Succeed(), "it is away")
 		part(ctx, "start", "kube-apiserver")
 		Eventually(ctx, apiAnswers).Should(Succeed())
 		leader(ctx)
-		Expect(answered(ctx, object).UID).To(Equal(object.UID))
+		tenant.stayed(ctx, 1)
+		tenant.restart(ctx)
 		rolledOut(ctx)
 	}, SpecTimeout(3*timeout))
 
 	It("goes on when the kubelet was away", func(ctx context.Context) {
-		object := resident(ctx, "kubelet")
+		tenant := devServer(ctx, "kubelet")
 		before := uids(managers(ctx))
 		DeferCleanup(part, "start", "kubelet", NodeTimeout(timeout))
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
-		Expect(answered(ctx, object).UID).To(Equal(object.UID), "managers are not their kubelet's children")
+		tenant.alone()
 		part(ctx, "start", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeTrue())
 		rolledOut(ctx)
 		Expect(uids(managers(ctx))).To(Equal(before))
 		leader(ctx)
+		tenant.ready(ctx, 1)
+		tenant.restart(ctx)
 	}, SpecTimeout(3*timeout))
 
-	It("keeps one manager when its node is drained", func(ctx context.Context) {
-		object := resident(ctx, "drain")
+	It("keeps one manager when its node is drained, and starts the rest anew", func(ctx context.Context) {
+		tenant := devServer(ctx, "drain")
 		node := nodeName(ctx)
 		DeferCleanup(func(ctx context.Context) {
 			succeeds(ctx, "kubectl", "uncordon", node)
@@ -80,13 +86,22 @@ func survives() {
 		}).Should(Satisfy(apierrors.IsNotFound))
 		Expect(evict(ctx, &all[1])).To(Satisfy(apierrors.IsTooManyRequests))
 		Expect(leader(ctx).Name).To(Equal(all[1].Name))
-		Expect(answered(ctx, object).UID).To(Equal(object.UID))
+		tenant.stayed(ctx, 1)
+		drainPods(ctx, tenant)
+		succeeds(ctx, "kubectl", "uncordon", node)
+		tenant.ready(ctx, 2)
 	}, SpecTimeout(3*timeout))
 }
 
+// drainPods drains the node of the Pods of a tenant, as kubectl drain does with a selector.
+func drainPods(ctx context.Context, t *tenant) {
+	GinkgoHelper()
+	succeeds(ctx, "kubectl", "drain", nodeName(ctx), "--pod-selector="+pod.LabelUID+"="+string(t.uid), "--timeout=2m")
+}
+
 // evict asks for the end of a Pod as a drain does.
-func evict(ctx context.Context, pod *corev1.Pod) error {
-	return api.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace}})
+func evict(ctx context.Context, which *corev1.Pod) error {
+	return api.PolicyV1().Evictions(which.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: which.Name, Namespace: which.Namespace}})
 }
 
 func uids(pods []corev1.Pod) map[types.UID]bool {

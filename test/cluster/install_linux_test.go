@@ -34,24 +34,24 @@ func installedByHelm() {
 	AfterAll(removeAll, NodeTimeout(2*timeout))
 
 	works()
+	runsPods()
 	survives()
 
 	It("goes on with its objects when it is upgraded", func(ctx context.Context) {
-		before := resident(ctx, "upgraded")
+		tenant := devServer(ctx, "upgraded")
 		helm(ctx, "upgrade", "berth", chart(), "--reuse-values", "--set=podAnnotations.generation=second")
 		rolledOut(ctx)
 		for _, pod := range managers(ctx) {
 			Expect(pod.Annotations).To(HaveKeyWithValue("generation", "second"))
 		}
 		Expect(leader(ctx).Annotations).To(HaveKeyWithValue("generation", "second"))
-		after := answered(ctx, before)
-		Expect(after.UID).To(Equal(before.UID))
-		Expect(after.DeletionTimestamp).To(BeNil())
+		tenant.stayed(ctx, 1)
+		tenant.restart(ctx)
 		brought = ofBerth(ctx)
 	}, SpecTimeout(2*timeout))
 
 	It("leaves kinds and objects when it is uninstalled, and finds them again", func(ctx context.Context) {
-		before := resident(ctx, "uninstalled")
+		tenant := devServer(ctx, "uninstalled")
 		helm(ctx, "uninstall", "berth", "--wait")
 		Eventually(ctx, managers).Should(BeEmpty())
 		left := ofBerth(ctx)
@@ -62,12 +62,13 @@ func installedByHelm() {
 			}
 		}
 		Expect(left).To(BeEmpty(), "only the kinds stay, and the policy that refuses nothing")
-		Expect(found(ctx, before).UID).To(Equal(before.UID))
+		tenant.stayed(ctx, 1)
 
 		repository, tag := image()
 		helm(ctx, "install", "berth", chart(), "--set=image.repository="+repository+",image.tag="+tag)
 		rolledOut(ctx)
-		Expect(answered(ctx, before).UID).To(Equal(before.UID))
+		tenant.stayed(ctx, 1)
+		tenant.restart(ctx)
 	}, SpecTimeout(3*timeout))
 }
 
@@ -138,10 +139,10 @@ func works() {
 		}
 	}, SpecTimeout(timeout))
 
-	It("answers at objects, and lets them go", func(ctx context.Context) {
-		object := resident(ctx, "works")
-		Expect(k8s.Delete(ctx, object)).To(Succeed())
-		gone(ctx, object)
+	It("runs a DevServer, and leaves nothing of it", func(ctx context.Context) {
+		tenant := devServer(ctx, "works")
+		tenant.restart(ctx)
+		tenant.end(ctx)
 	}, SpecTimeout(timeout))
 
 	It("refuses what its policies forbid", func(ctx context.Context) {
