@@ -16,12 +16,17 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// namespaceOfSpec makes a namespace that goes with the spec.
+// namespaceOfSpec makes a namespace that goes with the spec, and with it the volume of its name.
 func namespaceOfSpec(ctx context.Context) string {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "berth-test-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 	Expect(k8s.Create(ctx, namespace)).To(Succeed())
-	DeferCleanup(removeNamespace, namespace.Name, NodeTimeout(timeout))
+	DeferCleanup(func(ctx context.Context) {
+		removeNamespace(ctx, namespace.Name)
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name}}
+		Expect(client.IgnoreNotFound(k8s.Delete(ctx, volume))).To(Succeed())
+		gone(ctx, volume)
+	}, NodeTimeout(2*timeout))
 	return namespace.Name
 }
 

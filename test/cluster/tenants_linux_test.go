@@ -45,8 +45,9 @@ type process interface {
 // newTenant makes an object in a namespace of its own and waits until it is ready.
 func newTenant(ctx context.Context, object process) *tenant {
 	GinkgoHelper()
-	t := &tenant{object: object, namespace: namespaceOfSpec(ctx)}
-	t.dir = volumeFor(ctx, t.namespace)
+	t := &tenant{object: object, dir: folder()}
+	t.namespace = namespaceOfSpec(ctx) // which goes before the folder does, with all that use it
+	volumeFor(ctx, t.namespace, t.dir)
 	object.SetNamespace(t.namespace)
 	spec := object.GetProcessSpec()
 	spec.Process.Command = append([]string{"/resident", "-dir", "/claim", "-name", object.GetName()}, spec.Process.Command...)
@@ -82,13 +83,19 @@ func podFor(namespace string) *v1alpha1.PodRuntime {
 	}
 }
 
-// volumeFor makes a volume that claims of the namespace's class are bound to, and gives its folder on this machine.
-func volumeFor(ctx context.Context, namespace string) string {
+// folder makes one that programs in Pods may write to, which have a user of their own.
+func folder() string {
 	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "berth-claim-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(os.RemoveAll(dir)).To(Succeed()) })
-	Expect(os.Chmod(dir, 0o777)).To(Succeed()) // programs in Pods have a user of their own
+	Expect(os.Chmod(dir, 0o777)).To(Succeed())
+	return dir
+}
+
+// volumeFor makes a volume, with the name of the namespace, that claims of the class of this name are bound to.
+func volumeFor(ctx context.Context, namespace, dir string) {
+	GinkgoHelper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: corev1.PersistentVolumeSpec{
 		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")},
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: namespace,
@@ -96,11 +103,6 @@ func volumeFor(ctx context.Context, namespace string) string {
 		PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}},
 	}}
 	Expect(k8s.Create(ctx, volume)).To(Succeed())
-	DeferCleanup(func(ctx context.Context) {
-		Expect(client.IgnoreNotFound(k8s.Delete(ctx, volume))).To(Succeed())
-		gone(ctx, volume)
-	}, NodeTimeout(timeout))
-	return dir
 }
 
 // ready waits until the object is ready in an incarnation, or a later one, of itself and not of a successor.
