@@ -96,6 +96,7 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 			ctrl.LoggerFrom(ctx).Error(err, "Doing what was recorded as done") // it is done once or not at all
 		}
 	}
+	r.settle(ctx, v)
 	if v.step.Action == lifecycle.None || v.step.Action == "" {
 		return nil
 	}
@@ -115,6 +116,22 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 		return fmt.Errorf("%s incarnation %d: %w", v.step.Action, v.step.Incarnation, err)
 	}
 	return nil
+}
+
+// settleRetry is how soon to try again to let go of what has ended.
+const settleRetry = 5 * time.Second
+
+// settle lets a backend let go of what it kept until its end was on record. Nothing waits for it.
+func (r *Reconciler) settle(ctx context.Context, v *visit) {
+	settler, settles := v.runtime.(runtime.Settler)
+	end := v.object.GetProcessStatus().LastExit
+	if !settles || end == nil {
+		return
+	}
+	if err := settler.Settle(ctx, v.object.GetUID(), end.Incarnation); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Letting go of what has ended; it is tried again")
+		v.retries = append(v.retries, settleRetry)
+	}
 }
 
 func (r *Reconciler) do(ctx context.Context, v *visit) error {
