@@ -47,11 +47,11 @@ func installedByHelm() {
 		Expect(leader(ctx).Annotations).To(HaveKeyWithValue("generation", "second"))
 		tenant.stayed(ctx, 1)
 		tenant.restart(ctx)
-		brought = ofBerth(ctx)
 	}, SpecTimeout(2*timeout))
 
 	It("leaves kinds and objects when it is uninstalled, and finds them again", func(ctx context.Context) {
 		tenant := devServer(ctx, "uninstalled")
+		brought = ofBerth(ctx)
 		helm(ctx, "uninstall", "berth", "--wait")
 		Eventually(ctx, managers).Should(BeEmpty())
 		left := ofBerth(ctx)
