@@ -18,10 +18,10 @@ func (a *app) logsCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	opts := endpoint.LogOptions{}
 	command := &cobra.Command{
-		Use:               "logs [-f] [--tail N] KIND/NAME",
-		Aliases:           []string{"log"},
-		Short:             "Print the output of a process",
-		Long:              "Logs prints the output of all incarnations of a process, as far as it is still there. It needs a running manager;\n" +
+		Use:     "logs [-f] [--tail N] KIND/NAME",
+		Aliases: []string{"log"},
+		Short:   "Print the output of a process",
+		Long: "Logs prints the output of all incarnations of a process, as far as it is still there. It needs a running manager;\n" +
 			"for what runs in a Pod it needs none, and prints what the node has of the newest one.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
