@@ -146,7 +146,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 func (k *Kind) Rest(_ context.Context, object process.Object) {
 	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	command := attachCommand(instance)
-	if claim.Wants(instance) && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // its place is kept over a restart
+	if claim.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // its place is kept over a restart
 		command = cmp.Or(instance.Status.AttachCommand, command)
 	}
 	k.show(instance, false, command)
