@@ -62,12 +62,12 @@ var (
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns/finalizers,verbs=update
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
 
-// New gives the kind. The first reader reads from a cache with the index IndexWaiting, the second past it.
-func New(cache, reader client.Reader, now clock.PassiveClock) *Kind {
+// New gives the kind, with where runs take place. The first reader reads from a cache with the index IndexWaiting, the second past it.
+func New(cache, reader client.Reader, runtimes runtime.Runtime, now clock.PassiveClock) *Kind {
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	return &Kind{client: cache, reader: reader, clock: now, found: map[types.UID]*v1alpha1.Strategy{}}
+	return &Kind{client: cache, reader: reader, runtimes: runtimes, clock: now, found: map[types.UID]*v1alpha1.Strategy{}}
 }
 
 // Setup registers the controller of StrategyRuns with the manager.
@@ -75,8 +75,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexWaiting, waitsFor); err != nil {
 		return fmt.Errorf("index strategyruns that wait: %w", err)
 	}
-	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Clock)
-	kind.runtimes = deps.Runtime
+	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock)
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		changed := predicate.ResourceVersionChangedPredicate{}
 		return b.Watches(&v1alpha1.Strategy{}, handler.EnqueueRequestsFromMapFunc(kind.waiting), builder.WithPredicates(changed))

@@ -68,10 +68,11 @@ type tallier struct {
 // newTallier gives a manager without any memory.
 func (w *tallyWorld) newTallier(number int) *tallier {
 	cached, live := w.disturbedClient(number, true), w.disturbedClient(number, false)
+	backend := &disturbed{Runtime: w.rt, world: w.world}
 	return &tallier{
 		runs: &process.Reconciler{
-			Client: cached, Reader: live, Runtime: &disturbed{Runtime: w.rt, world: w.world}, Recorder: silent{}, Clock: w.clock,
-			Kind: strategyrun.New(cached, live, w.clock),
+			Client: cached, Reader: live, Runtime: backend, Recorder: silent{}, Clock: w.clock,
+			Kind: strategyrun.New(cached, live, backend, w.clock),
 		},
 		counter: &strategy.Reconciler{Client: cached, Reader: live, Recorder: silent{}, Clock: w.clock},
 	}
