@@ -28,10 +28,10 @@ var _ = Describe("Berth", Ordered, func() {
 
 func installedByHelm() {
 	BeforeAll(func(ctx context.Context) {
+		DeferCleanup(removeAll, NodeTimeout(2*timeout)) // AfterAll would run before the last spec has cleaned up
 		byHelm(ctx)
 		rolledOut(ctx)
 	}, NodeTimeout(2*timeout))
-	AfterAll(removeAll, NodeTimeout(2*timeout))
 
 	works()
 	runsPods()
@@ -74,11 +74,11 @@ func installedByHelm() {
 
 func installedByKustomize() {
 	BeforeAll(func(ctx context.Context) {
+		DeferCleanup(removeAll, NodeTimeout(2*timeout)) // AfterAll would run before the last spec has cleaned up
 		readsParametersAgain(ctx)
 		byKustomize(ctx)
 		rolledOut(ctx)
 	}, NodeTimeout(2*timeout))
-	AfterAll(removeAll, NodeTimeout(2*timeout))
 
 	works()
 
