@@ -16,7 +16,7 @@ PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # How long the tests of one package may take.
 TIMEOUT ?= 15m
 # What to test: make test PACKAGES=./internal/lifecycle/...
-PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|faults)$$')
+PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults)$$')
 # How many cycles of chaos: make chaos CYCLES=2000 SEED=7
 CYCLES ?= 200
 # Further words for berth up: make run UP="--keep"
@@ -62,15 +62,21 @@ controlplane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl
 export BERTH_CLUSTER ?= /var/lib/berth-cluster
 
 .PHONY: node
-node: build ## Build what a node needs besides the control plane (kubelet, kube-scheduler and ours) into bin/.
-	@hack/controlplane/build.sh $(BIN) kube-scheduler kubelet
+node: build ## Build what a node needs besides the control plane (kubelet, kube-proxy, kube-scheduler and ours) into bin/.
+	@hack/controlplane/build.sh $(BIN) kube-scheduler kubelet kube-proxy
 	@$(PLAIN) go build -o $(BIN)/ ./hack/cluster ./hack/cluster/pause
 	@$(PLAIN) go build -o $(BIN)/workload ./internal/runtime/conformance/workload
+	@$(PLAIN) go build -o $(BIN)/resident ./test/races/workload
+
+.PHONY: helm
+helm: ## Build Helm into bin/, in the version that the chart is tested with (minutes, the first time).
+	@cd hack/install && $(PLAIN) go build -ldflags "-s -w" -o $(BIN)/helm helm.sh/helm/v4/cmd/helm
 
 .PHONY: cluster
 cluster: node ## Make a cluster of one node on this machine, with Debian's containerd, for tests. As root.
 	@KUBEBUILDER_ASSETS=$(BIN) $(BIN)/cluster up
 	@$(BIN)/cluster image localhost/berth/workload:test $(BIN)/workload
+	@$(BIN)/cluster image localhost/berth/resident:test $(BIN)/resident
 	@$(BIN)/cluster image localhost/berth/berth:test $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp
 
 .PHONY: cluster-down
@@ -84,6 +90,7 @@ generate: ## Generate the deep copies of the kinds.
 .PHONY: manifests
 manifests: ## Generate the CustomResourceDefinitions.
 	@$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	@$(PLAIN) go run ./hack/crds config/crd/bases
 	@$(MAKE) --no-print-directory chart
 
 .PHONY: chart
@@ -152,7 +159,7 @@ bench: controlplane gopls ## Measure how fast it is and what it costs, against t
 	@go test -count=1 -timeout 60m -v ./test/performance
 
 .PHONY: test-cluster
-test-cluster: node ## Test the Pod runtime on a real node: make the cluster, run, take it down. As root, with Debian's containerd. About five minutes.
+test-cluster: node controlplane helm ## Test Pods and the installation on a real node: make the cluster, run, take it down. As root, with Debian's containerd.
 	@KUBEBUILDER_ASSETS=$(BIN) hack/cluster/test.sh
 
 .PHONY: test-e2e

@@ -27,7 +27,7 @@ empty() { local out; out=$("$@") && [ -z "$out" ] || { echo "$out"; return 1; };
 
 crds() {
   mkdir -p "$temp/crd"
-  gen crd paths=./api/... "output:crd:dir=$temp/crd" && diff -r "$temp/crd" config/crd/bases
+  gen crd paths=./api/... "output:crd:dir=$temp/crd" && go run ./hack/crds "$temp/crd" && diff -r "$temp/crd" config/crd/bases
 }
 deepcopies() {
   mkdir -p "$temp/deepcopy"

@@ -118,7 +118,7 @@ const (
 	ReasonActionArchived = "ActionArchived"
 	// ReasonDuplicate: an older plan has the same idempotencyKey.
 	ReasonDuplicate = "Duplicate"
-	// ReasonNameTaken: an object that is not of this plan has the name of one of its runs.
+	// ReasonNameTaken: an object that is not of this plan has the name of one of its runs, or a Service that is not of this DevServer has its name.
 	ReasonNameTaken = "NameTaken"
 	// ReasonBegun: the plan, or a phase of it, has begun.
 	ReasonBegun = "Begun"

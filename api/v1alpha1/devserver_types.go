@@ -9,17 +9,20 @@ import (
 
 // DevServerSpec says what server is wanted.
 // +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type)",message="runtime is immutable, but for what is in pod: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="!has(self.state) || self.state != 'OnDemand'",message="state OnDemand is for LanguageServers only: use Running or Stopped"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !has(self.proxy) || self.proxy != 'Enabled'",message="there is no proxy for a Pod: the Service of the DevServer is the address that stays; set proxy to Disabled"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !(has(self.readiness) && has(self.readiness.exec) || has(self.liveness) && has(self.liveness.exec))",message="exec probes are run beside the manager, which has nothing of a Pod: use httpGet or tcpSocket"
 type DevServerSpec struct {
 	ProcessSpec `json:",inline"`
 
-	// Where the process runs. Immutable. Defaults to the runtime that the manager was started with.
+	// Where the process runs. Immutable, but for what is in pod. Defaults to the runtime that the manager was started with.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 
 	// The port to listen on. Unset: Berth chooses one and keeps it as long as the object exists.
+	// In a Pod that is 8080, and the Service of the DevServer has the same port.
 	// Either way the program finds it as $(PORT) and as the variable PORT; behind a proxy it is the port of that, and $(PORT) another one.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -129,7 +132,7 @@ type Probe struct {
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 }
 
-// HTTPGetProbe is a GET request to 127.0.0.1.
+// HTTPGetProbe is a GET request to 127.0.0.1, or to the address of the Pod.
 type HTTPGetProbe struct {
 	// The path to ask for. Defaults to /.
 	// +optional
@@ -151,7 +154,7 @@ type HTTPGetProbe struct {
 	Scheme string `json:"scheme,omitempty"`
 }
 
-// TCPSocketProbe is a connection to 127.0.0.1.
+// TCPSocketProbe is a connection to 127.0.0.1, or to the address of the Pod.
 type TCPSocketProbe struct {
 	// The port to connect to. Unset: the one that the server listens on.
 	// +optional

@@ -9,16 +9,18 @@ import (
 
 // InstanceSpec says what session is wanted.
 // +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type && has(self.runtime.tmux) == has(oldSelf.runtime.tmux) && (!has(self.runtime.tmux) || self.runtime.tmux == oldSelf.runtime.tmux) && has(self.runtime.docker) == has(oldSelf.runtime.docker) && (!has(self.runtime.docker) || self.runtime.docker == oldSelf.runtime.docker))",message="runtime is immutable, but for what is in pod: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="!has(self.state) || self.state != 'OnDemand'",message="state OnDemand is for LanguageServers only: use Running or Stopped"
 // +kubebuilder:validation:XValidation:rule="!has(self.adoption) || self.adoption == 'Never' || has(self.runtime) && self.runtime.type in ['Tmux', 'Docker']",message="only what runs in tmux or Docker can be adopted: set spec.runtime, or adoption to Never"
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Orphan' || has(self.adoption) && self.adoption != 'Never'",message="deletionPolicy Orphan is for what was adopted: set spec.adoption to IfExists or Required"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || has(self.runtime.docker.image) || has(self.adoption) && self.adoption == 'Required'",message="without an image there is nothing to start: set spec.runtime.docker.image, or spec.adoption to Required"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || !has(self.runtime.docker.container) || has(self.adoption) && self.adoption != 'Never'",message="spec.runtime.docker.container names a container to adopt: set spec.adoption to IfExists or Required"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !has(self.idleTimeoutSeconds) || self.idleTimeoutSeconds == 0",message="it is not seen what happens in the terminal of a Pod, so nobody can tell whether it is idle: set idleTimeoutSeconds to 0"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !has(self.interruptToken) || size(self.interruptToken) == 0",message="nothing is typed into the terminal of a Pod: use kubectl attach, and leave interruptToken empty"
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
 
-	// Where the session runs. Immutable. Defaults to the runtime that the manager was started with.
+	// Where the session runs. Immutable, but for what is in pod. Defaults to the runtime that the manager was started with.
 	// +optional
 	Runtime *InstanceRuntime `json:"runtime,omitempty"`
 

@@ -34,7 +34,7 @@ const (
 	RuntimeTmux RuntimeType = "Tmux"
 	// RuntimeDocker runs the process in a container of a Docker Engine. Of an Instance only.
 	RuntimeDocker RuntimeType = "Docker"
-	// RuntimePod runs the process in a Pod. Not available yet.
+	// RuntimePod runs the process in a Pod of the cluster. Not of a LanguageServer yet.
 	RuntimePod RuntimeType = "Pod"
 )
 

@@ -114,7 +114,12 @@ type ProcessReference struct {
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
 
-	// Id of the container, with the runtime Docker.
+	// Name of the Pod, with the runtime Pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PodName string `json:"podName,omitempty"`
+
+	// Id of the container, with the runtimes Docker and Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ContainerID string `json:"containerID,omitempty"`

@@ -4,20 +4,26 @@
 package v1alpha1
 
 // RuntimeSpec chooses where a process runs.
-// +kubebuilder:validation:XValidation:rule="self.type == 'Host'",message="this version of Berth runs this in the runtime Host only; Tmux and Docker are for Instances, and Pod is not available yet"
+// +kubebuilder:validation:XValidation:rule="self.type in ['Host', 'Pod']",message="this runs in the runtimes Host and Pod; Tmux and Docker are for Instances"
+// +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod, with an image, belongs to the type Pod, and to no other"
 type RuntimeSpec struct {
-	// Host: on the machine of the manager, held by a berth-shim.
+	// Host: on the machine of the manager, held by a berth-shim. Pod: in a Pod of the cluster.
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
+
+	// The Pod, of the type Pod.
+	// +optional
+	Pod *PodRuntime `json:"pod,omitempty"`
 }
 
 // InstanceRuntime chooses where a session runs.
-// +kubebuilder:validation:XValidation:rule="self.type != 'Pod'",message="the runtime Pod is not available in this version of Berth"
+// +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod, with an image, belongs to the type Pod, and to no other"
 // +kubebuilder:validation:XValidation:rule="has(self.tmux) ? self.type == 'Tmux' : true",message="tmux is for the type Tmux"
 // +kubebuilder:validation:XValidation:rule="has(self.docker) == (self.type == 'Docker')",message="docker, an image or a container that is there, belongs to the type Docker, and to no other"
 type InstanceRuntime struct {
 	// Host: on the machine of the manager, held by a berth-shim. Tmux: the same, and a tmux session shows it. Docker: in a container.
+	// Pod: in a Pod of the cluster.
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
@@ -29,6 +35,10 @@ type InstanceRuntime struct {
 	// The container, of the type Docker.
 	// +optional
 	Docker *DockerRuntime `json:"docker,omitempty"`
+
+	// The Pod, of the type Pod.
+	// +optional
+	Pod *PodRuntime `json:"pod,omitempty"`
 }
 
 // TmuxRuntime names a tmux session of the manager's user.
@@ -50,7 +60,6 @@ type TmuxRuntime struct {
 }
 
 // PullPolicy is whether an image may be fetched.
-// +kubebuilder:validation:Enum=Never;IfNotPresent
 type PullPolicy string
 
 const (
@@ -58,6 +67,8 @@ const (
 	PullNever PullPolicy = "Never"
 	// PullIfNotPresent fetches an image that the engine does not have.
 	PullIfNotPresent PullPolicy = "IfNotPresent"
+	// PullAlways asks the registry whenever a container is made; of a Pod only.
+	PullAlways PullPolicy = "Always"
 )
 
 // DockerRuntime says what container.
@@ -78,6 +89,7 @@ type DockerRuntime struct {
 	// Whether the image may be fetched. Defaults to Never.
 	// +optional
 	// +kubebuilder:default=Never
+	// +kubebuilder:validation:Enum=Never;IfNotPresent
 	Pull PullPolicy `json:"pull,omitempty"`
 
 	// Name of the network that the container joins; it has to be there. Defaults to the engine's own choice.

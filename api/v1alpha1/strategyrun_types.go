@@ -135,6 +135,10 @@ type PinnedStrategy struct {
 	// +optional
 	Process *ProcessTemplate `json:"process,omitempty"`
 
+	// Where it runs; unset for the runtime of the manager.
+	// +optional
+	Runtime *RuntimeSpec `json:"runtime,omitempty"`
+
 	// Seconds that the run may take.
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`

@@ -22,6 +22,9 @@ var contested = claim.Contest{Index: IndexPort, Things: byPort, NewList: func() 
 
 // claimOn gives what the object has to do with a port, if it competes for it: it runs there, or wants to.
 func claimOn(dev *v1alpha1.DevServer, port int32) (claim.Claim, bool) {
+	if inPod(dev) {
+		return claim.Of(dev, false), false // every Pod has all ports to itself
+	}
 	given := port != 0 && (dev.Status.Port == port || dev.Status.BackendPort == port)
 	running := given && (claim.Live(dev) || fronted(dev) && dev.Status.Port == port)
 	wanted := claim.Wants(dev) && next(dev).has(port)
@@ -57,9 +60,12 @@ func restarting(dev *v1alpha1.DevServer) bool {
 	return meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 
-// named gives the ports that an object names.
+// named gives the ports of this machine that an object names.
 func named(dev *v1alpha1.DevServer) []int32 {
 	var ports []int32
+	if inPod(dev) {
+		return nil
+	}
 	if dev.Spec.Port != nil {
 		ports = append(ports, *dev.Spec.Port)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
+	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/probe"
@@ -30,8 +31,9 @@ type Kind struct {
 	owners    owner.Setter
 	clock     clock.PassiveClock
 	timers    clock.Clock
-	inspector runtime.Inspector // nil when the backend can't tell sockets
-	logger    runtime.Logger    // nil when the backend keeps no output
+	runtimes  runtime.Runtime   // where servers run
+	inspector runtime.Inspector // of this machine; nil when the backend can't tell sockets
+	logger    runtime.Logger    // of this machine; nil when the backend keeps no output
 	probes    *probe.Manager
 	fronts    *front.Fronts
 	ports     Range
@@ -50,6 +52,7 @@ type Kind struct {
 
 var (
 	_ process.Kind    = (*Kind)(nil)
+	_ process.Placed  = (*Kind)(nil)
 	_ process.Witness = (*Kind)(nil)
 )
 
@@ -78,6 +81,7 @@ type memory struct {
 	hosts          map[int32]string // where each port is, or was, listened on
 	overV4         map[int32]bool   // whether a port that is bound over IPv6 takes IPv4 too
 	blind          bool             // it was said already that its sockets can't be seen
+	pod            string           // the address of its Pod
 	backend        string           // where a proxy finds it, such as http://127.0.0.1:20001
 }
 
@@ -92,6 +96,14 @@ func (k *Kind) New() process.Object { return &v1alpha1.DevServer{} }
 
 // NewList gives an empty list of DevServers.
 func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
+
+// Runtime gives the backend that the spec names.
+func (k *Kind) Runtime(object process.Object) runtime.Runtime {
+	return place.Backend(k.runtimes, place.Type(devServer(object).Spec.Runtime))
+}
+
+// Orphans says that nothing outlives a DevServer.
+func (*Kind) Orphans(process.Object, runtime.Incarnation) bool { return false }
 
 // Forget ends the probes of an object that is gone, and frees its ports.
 func (k *Kind) Forget(uid types.UID) {

@@ -57,7 +57,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 	dev := devServer(object)
 	m := k.memory(dev.UID)
 	k.enter(dev.UID, m, current.Number)
-	s := k.see(ctx, dev, m)
+	s := k.see(ctx, dev, m, current)
 	m.proven = m.proven || s.wasReady
 	if len(s.listeners) > 0 && m.listeningSince.IsZero() {
 		m.listeningSince = k.clock.Now()
@@ -66,7 +66,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 	k.hosts(ctx, m, &s)
 	urls := k.urls(dev, m, current.Number)
 	s.choosePort(assigned(dev).own(), k.sofar(dev, m), urls)
-	if s.blind == "" {
+	if s.blind == "" && !inPod(dev) {
 		k.observePorts(dev, &s)
 	}
 	k.observeURL(dev, m, &s, urls)
@@ -74,13 +74,18 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 	k.aim(dev, m, &s)
 	k.readiness(dev, m, current.Number, &s, observed)
 	k.liveness(dev, m, current.Number, observed)
+	k.observePod(dev, observed)
 	k.route(ctx, dev, m, &s, observed)
 	return k.again(m, &s, current, observed), nil
 }
 
 // see asks for the sockets of the object's own processes. A backend that can't tell is believed to listen where it was told.
-func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory) sight {
+func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, current runtime.Incarnation) sight {
 	s := sight{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
+	if inPod(dev) {
+		s.seePod(dev, m, current)
+		return s
+	}
 	if k.inspector == nil {
 		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: assigned(dev).own()}}
 		return s

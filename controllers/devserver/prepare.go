@@ -22,7 +22,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runt
 	plan.Probed = true
 	m := k.memory(dev.UID)
 	m.plan = plan
-	if current == nil {
+	if current == nil && !inPod(dev) {
 		k.noteLogEnd(ctx, dev.UID, m)
 	}
 	if plan.Blocked == nil {
@@ -31,6 +31,9 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runt
 			return err
 		}
 		plan.Blocked = blocked
+	}
+	if inPod(dev) {
+		return k.preparePod(ctx, dev, current, plan)
 	}
 	ports, blocked, err := k.assign(ctx, dev, current, plan.Blocked != nil)
 	if err != nil {

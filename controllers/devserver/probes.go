@@ -121,6 +121,9 @@ func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
 
 // config says what to ask for a probe of the spec; false while it is not known where.
 func (k *Kind) config(spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
+	if m.pod == nowhere || m.pod != "" && spec.Exec != nil {
+		return probe.Config{}, false // whatever is asked is asked there
+	}
 	config := probe.Config{
 		Period:    seconds(spec.PeriodSeconds, defaultPeriod),
 		Timeout:   seconds(spec.TimeoutSeconds, defaultTimeout),
@@ -149,7 +152,7 @@ func (k *Kind) config(spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
 
 // socket gives the address of a port of this server: at the host where it listened last.
 func (m *memory) socket(port int32) string {
-	return join(cmp.Or(m.hosts[port], "127.0.0.1"), port)
+	return join(cmp.Or(m.hosts[port], m.pod, "127.0.0.1"), port)
 }
 
 func seconds(n *int32, otherwise int32) time.Duration {

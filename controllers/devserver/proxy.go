@@ -56,9 +56,9 @@ func (k *Kind) sofar(dev *v1alpha1.DevServer, m *memory) int32 {
 	return portOf(dev.Status.URL)
 }
 
-// direct is the address of the server itself. Without a proxy it is the one that people use.
+// direct is the address of the server itself. Without a proxy, and outside of Pods, it is the one that people use.
 func (k *Kind) direct(dev *v1alpha1.DevServer, m *memory, s *sight) string {
-	if !assigned(dev).proxied {
+	if !assigned(dev).proxied && !inPod(dev) {
 		return dev.Status.URL
 	}
 	address, err := url.Parse(dev.Status.URL)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
+	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/probe"
@@ -25,6 +27,7 @@ import (
 // +kubebuilder:rbac:groups=berth.dev,resources=devservers/status,verbs=patch
 // +kubebuilder:rbac:groups=berth.dev,resources=devservers/finalizers,verbs=update
 // +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 
 // Options is what can be chosen of the controller of DevServers. The zero value is the default.
 type Options struct {
@@ -56,6 +59,9 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("add the proxies of devservers: %w", err)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
+		if place.Runs(deps.Runtime, v1alpha1.RuntimePod) {
+			b = b.Owns(&corev1.Service{})
+		}
 		return contested.Watch(b, kind.client, &v1alpha1.DevServer{})
 	})
 }
@@ -77,7 +83,7 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 		timers = clock.RealClock{}
 	}
 	kind := &Kind{
-		client: cache, reader: reader, clock: now, timers: timers, ports: options.Ports,
+		client: cache, reader: reader, runtimes: backend, clock: now, timers: timers, ports: options.Ports,
 		owners:       owner.Setter{Client: cache, Reader: reader},
 		probes:       probe.NewManager(timers, wake),
 		fronts:       front.New(options.Front),
@@ -85,8 +91,9 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 		reservations: map[int32]reservation{},
 		memories:     map[types.UID]*memory{},
 	}
-	kind.inspector, _ = backend.(runtime.Inspector)
-	kind.logger, _ = backend.(runtime.Logger)
+	here := place.Backend(backend, "")
+	kind.inspector, _ = here.(runtime.Inspector)
+	kind.logger, _ = here.(runtime.Logger)
 	return kind, nil
 }
 

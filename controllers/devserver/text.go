@@ -49,7 +49,7 @@ type text struct {
 // urls gives the addresses that were found in the output of this incarnation, and has it read from now on.
 func (k *Kind) urls(dev *v1alpha1.DevServer, m *memory, incarnation int64) []found {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: output}
-	if k.logger == nil || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
+	if k.logger == nil || inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
 		k.probes.Stop(key)
 		m.text = nil
 		return nil

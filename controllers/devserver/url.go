@@ -25,8 +25,10 @@ type found = weburl.URL
 // observeURL makes the address: the port from the sockets, the host one that answers, scheme and path from the spec or from the output.
 func (k *Kind) observeURL(dev *v1alpha1.DevServer, m *memory, s *sight, urls []found) {
 	hint, detected := match(urls, s.port)
-	disabled := dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled
+	disabled := inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled
 	switch {
+	case inPod(dev):
+		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "the output of a Pod is not searched: spec.url says scheme and path")
 	case disabled:
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "")
 	case !m.logKnown && k.detectedBefore(dev, s):
@@ -42,6 +44,9 @@ func (k *Kind) observeURL(dev *v1alpha1.DevServer, m *memory, s *sight, urls []f
 	host, scheme := join(m.hosts[s.port], s.port), cmp.Or(dev.Spec.URL.Scheme, hint.Scheme, "http")
 	if assigned(dev).proxied {
 		host, scheme = frontAddress(dev), "http"
+	}
+	if inPod(dev) {
+		host = join(serviceHost(dev), s.port)
 	}
 	if !disabled && !detected && !s.settled && hostOf(dev.Status.URL) == host {
 		return // it restarts, and has not said yet where it is to be found this time

@@ -22,6 +22,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/presence"
@@ -39,11 +40,6 @@ const interrupt = 0x03
 
 // SessionID is the variable that holds status.sessionID.
 const SessionID = "SESSION_ID"
-
-// Backends gives the runtime of a type, and that of the manager for no type and for one that it does not have.
-type Backends interface {
-	For(v1alpha1.RuntimeType) runtime.Runtime
-}
 
 // windows is a backend whose sessions people may look at while nothing runs in them.
 type windows interface {
@@ -106,10 +102,7 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 
 // Runtime gives the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	if backends, has := k.backend.(Backends); has {
-		return backends.For(typeOf(object.(*v1alpha1.Instance))) // New gives nothing else
-	}
-	return k.backend
+	return place.Backend(k.backend, typeOf(object.(*v1alpha1.Instance))) // New gives nothing else
 }
 
 // Orphans says that what was adopted outlives the object, unless the spec says otherwise.
@@ -135,6 +128,11 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runt
 		return err
 	}
 	plan.Process.Config = config
+	if typeOf(instance) == v1alpha1.RuntimePod {
+		if err := place.Pod(plan, instance, "Instance", instance.Spec.Runtime.Pod); err != nil {
+			return err
+		}
+	}
 	if err := k.settle(ctx, instance, plan); err != nil || current != nil {
 		return err
 	}
@@ -152,7 +150,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 func (k *Kind) Rest(_ context.Context, object process.Object) {
 	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	command := attachCommand(instance)
-	if claim.Wants(instance) && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // its place is kept over a restart
+	if claim.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // its place is kept over a restart
 		command = cmp.Or(instance.Status.AttachCommand, command)
 	}
 	k.show(instance, false, command)

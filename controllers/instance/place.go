@@ -83,8 +83,11 @@ func configOf(instance *v1alpha1.Instance) ([]byte, error) {
 	return text, nil
 }
 
-// attachCommand is what takes the terminal wherever it is, and wakes what sleeps. Where something runs the backend knows a shorter way.
+// attachCommand is what takes the terminal wherever it is but in a Pod, and wakes what sleeps. Where something runs the backend knows a shorter way.
 func attachCommand(instance *v1alpha1.Instance) string {
+	if typeOf(instance) == v1alpha1.RuntimePod {
+		return "" // it is that of the Pod that runs, or there is none
+	}
 	command := "berth attach instance/" + instance.Name
 	if instance.Namespace != "default" {
 		command += " -n " + instance.Namespace

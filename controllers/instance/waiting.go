@@ -38,6 +38,10 @@ type sight struct {
 // showWaiting sets the condition AwaitingInput, and says when to look again. The screen is looked at once after each time that something happened:
 // when it stands still, or at once where a question may have been answered.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current runtime.Incarnation, s sight) time.Duration {
+	if typeOf(instance) == v1alpha1.RuntimePod {
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It is not seen what the terminal of a Pod shows.")
+		return 0 // and nobody will tell
+	}
 	m, condition := k.memory(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
 	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.active.Before(current.StartedAt.Truncate(time.Second)) {

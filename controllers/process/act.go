@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/mergepatch"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -59,24 +60,22 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 		r.measure(v)
 		return nil
 	}
-	difference, err := client.MergeFrom(v.base).Data(v.object)
+	patch, err := mergepatch.Status(v.base, v.object)
 	if err != nil {
 		return fmt.Errorf("compare the status: %w", err)
 	}
-	if string(difference) == "{}" {
+	if patch == nil {
 		r.measure(v)
 		return nil
 	}
-	decided := copyOf(v.object)
-	err = r.keepResolved(v.object, func() error {
-		return r.Client.Status().Patch(ctx, v.object, client.MergeFromWithOptions(v.base, client.MergeFromWithOptimisticLock{}))
-	})
+	incarnation := v.object.GetProcessStatus().Incarnation
+	err = r.keepResolved(v.object, func() error { return r.Client.Status().Patch(ctx, v.object, patch) })
 	if err != nil {
 		return staleOr(err, "write the status")
 	}
 	v.written = true
 	r.memory.wrote(v.object)
-	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", decided.GetProcessStatus().Incarnation)
+	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", incarnation)
 	r.tell(v)
 	r.measure(v)
 	return nil
@@ -100,6 +99,7 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 			ctrl.LoggerFrom(ctx).Error(err, "Doing what was recorded as done") // it is done once or not at all
 		}
 	}
+	r.settle(ctx, v)
 	if v.step.Action == lifecycle.None || v.step.Action == "" {
 		return nil
 	}
@@ -124,6 +124,22 @@ func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 		return fmt.Errorf("%s incarnation %d: %w", v.step.Action, v.step.Incarnation, err)
 	}
 	return nil
+}
+
+// settleRetry is how soon to try again to let go of what has ended.
+const settleRetry = 5 * time.Second
+
+// settle lets a backend let go of what it kept until its end was on record. Nothing waits for it.
+func (r *Reconciler) settle(ctx context.Context, v *visit) {
+	settler, settles := v.runtime.(runtime.Settler)
+	end := v.object.GetProcessStatus().LastExit
+	if !settles || end == nil {
+		return
+	}
+	if err := settler.Settle(ctx, v.object.GetUID(), end.Incarnation); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Letting go of what has ended; it is tried again")
+		v.retries = append(v.retries, settleRetry)
+	}
 }
 
 func (r *Reconciler) do(ctx context.Context, v *visit) error {

@@ -84,6 +84,7 @@ func translate(found runtime.Incarnation) lifecycle.Incarnation {
 			StartTicks:  found.StartTicks,
 			BootID:      found.BootID,
 			ContainerID: found.ContainerID,
+			PodName:     found.PodName,
 			StartedAt:   microTime(found.StartedAt),
 		},
 	}

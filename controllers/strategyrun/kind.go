@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -40,8 +41,8 @@ type Kind struct {
 	client client.Reader
 	reader client.Reader
 	clock  clock.PassiveClock
-	// keeper keeps what runs leave to others; nil when the backend has no place for that.
-	keeper runtime.Keeper
+	// runtimes is where runs take place.
+	runtimes runtime.Runtime
 
 	mu sync.Mutex
 	// found is the strategy of a run that has not started, as it was at the beginning of this reconcile; nil when there is none.
@@ -53,6 +54,7 @@ var (
 	_ process.Resolver   = &Kind{}
 	_ process.Concluder  = &Kind{}
 	_ process.Finalizing = &Kind{}
+	_ process.Placed     = &Kind{}
 )
 
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns,verbs=get;list;watch;patch;delete
@@ -74,7 +76,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("index strategyruns that wait: %w", err)
 	}
 	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Clock)
-	kind.keeper, _ = deps.Runtime.(runtime.Keeper)
+	kind.runtimes = deps.Runtime
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		changed := predicate.ResourceVersionChangedPredicate{}
 		return b.Watches(&v1alpha1.Strategy{}, handler.EnqueueRequestsFromMapFunc(kind.waiting), builder.WithPredicates(changed))
@@ -113,6 +115,36 @@ func (*Kind) New() process.Object { return &v1alpha1.StrategyRun{} }
 
 // NewList gives an empty list of StrategyRuns.
 func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
+
+// Runtime gives the backend that its strategy names, or named when the run started.
+func (k *Kind) Runtime(object process.Object) runtime.Runtime {
+	return place.Backend(k.runtimes, place.Type(k.placeOf(runOf(object))))
+}
+
+// placeOf is what the run took over from its strategy when it started, or would take over now.
+func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
+	if started(run) || run.Status.Outcome != "" {
+		if run.Status.Pinned == nil {
+			return nil
+		}
+		return run.Status.Pinned.Runtime
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if strategy := k.found[run.UID]; strategy != nil {
+		return strategy.Spec.Runtime
+	}
+	return nil
+}
+
+// Orphans says that nothing outlives a run.
+func (*Kind) Orphans(process.Object, runtime.Incarnation) bool { return false }
+
+// keeper keeps what a run leaves to others; nil when its backend has no place for that.
+func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.Keeper {
+	keeper, _ := k.Runtime(run).(runtime.Keeper)
+	return keeper
+}
 
 // Finalizers keep a run until its strategy has counted it. A run that has an outcome may have been counted already.
 func (*Kind) Finalizers(object process.Object) []string {
@@ -177,6 +209,7 @@ func pin(strategy *v1alpha1.Strategy) *v1alpha1.PinnedStrategy {
 	}
 	return &v1alpha1.PinnedStrategy{
 		UID: strategy.UID, Generation: strategy.Generation, Epoch: strategy.Status.Epoch, Process: &strategy.Spec.Process,
+		Runtime:                 strategy.Spec.Runtime,
 		TimeoutSeconds:          ptr.Deref(strategy.Spec.TimeoutSeconds, defaultTimeout),
 		TTLSecondsAfterFinished: strategy.Spec.TTLSecondsAfterFinished,
 	}

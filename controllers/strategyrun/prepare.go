@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/plan"
@@ -35,6 +36,11 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Inca
 	next.Variables = variables
 	if err := k.place(run, next); err != nil {
 		return err
+	}
+	if where := k.placeOf(run); place.Type(where) == v1alpha1.RuntimePod {
+		if err := place.Pod(next, run, "StrategyRun", where.Pod); err != nil {
+			return err
+		}
 	}
 	if started(run) {
 		return nil

@@ -33,10 +33,11 @@ var inputVariables = map[v1alpha1.PlanPhase]string{
 
 // place gives the run a place for its results, where the backend has one, and what the earlier phases of its plan came to.
 func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.Plan) error {
-	if k.keeper == nil {
+	keeper := k.keeper(run)
+	if keeper == nil {
 		return nil
 	}
-	place := k.keeper.Place(run.UID)
+	place := keeper.Place(run.UID)
 	plan.Process.Results = true
 	plan.Variables[v1alpha1.VariableResultFile], plan.Variables[v1alpha1.VariableArtifacts] = place.File, place.Artifacts
 	inputs := map[string][]byte{}
@@ -65,10 +66,12 @@ func (k *Kind) collect(run *v1alpha1.StrategyRun, step *lifecycle.Step) {
 			run.Status.StartedAt = known.StartedAt.DeepCopy()
 		}
 	}
-	if k.keeper == nil || run.Status.Outcome == "" || !started(run) {
+	if run.Status.Outcome == "" || !started(run) {
 		return
 	}
-	run.Status.Result = resultOf(k.keeper.Place(run.UID), k.keeper.Results(run.UID))
+	if keeper := k.keeper(run); keeper != nil {
+		run.Status.Result = resultOf(keeper.Place(run.UID), keeper.Results(run.UID))
+	}
 }
 
 // resultOf is what a run has left as its status says it, or nil when that is nothing.

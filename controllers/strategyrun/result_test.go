@@ -61,7 +61,8 @@ func TestResultsByReference(t *testing.T) {
 func TestInputsOfARun(t *testing.T) {
 	g := NewWithT(t)
 	kind := New(nil, nil, nil)
-	kind.keeper = fake.New(t.Context(), clock.RealClock{})
+	backend := fake.New(t.Context(), clock.RealClock{})
+	kind.runtimes = backend
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	run.Spec.Inputs = []v1alpha1.PlanResult{
 		{Run: "p-0", Strategy: "list", Phase: v1alpha1.PhaseStrategize, Attempt: 1, Outcome: v1alpha1.RunSucceeded, Result: &v1alpha1.RunResult{File: "/f", SHA256: "abc"}},
@@ -71,7 +72,7 @@ func TestInputsOfARun(t *testing.T) {
 	}
 	next := &process.Plan{Variables: map[string]string{}}
 	g.Expect(kind.place(run, next)).To(Succeed())
-	place := kind.keeper.Place("u")
+	place := backend.Place("u")
 	g.Expect(next.Variables).To(Equal(map[string]string{
 		"BERTH_RESULT_FILE": place.File, "BERTH_ARTIFACTS": place.Artifacts,
 		"BERTH_RESULTS_STRATEGIZE": place.Inputs + "/strategize.jsonl", "BERTH_RESULTS_EXECUTE": place.Inputs + "/execute.jsonl",

@@ -11,15 +11,15 @@ import (
 // argv is how a part of Kubernetes is started. No secret stands in it.
 func (c *cluster) argv(part string, used ports) []string {
 	certificate, key, ca := c.path("pki/node.crt"), c.path("pki/node.key"), c.path("pki/ca.crt")
-	client, peer := fmt.Sprintf("https://%s:%d", nodeIP, used.etcd), fmt.Sprintf("https://%s:%d", nodeIP, used.peer)
+	client, peer := fmt.Sprintf("https://%s:%d", nodeIP, used.ETCD), fmt.Sprintf("https://%s:%d", nodeIP, used.Peer)
 	flags := map[string][]string{
 		"etcd": {"--name=berth", "--data-dir=" + c.path("etcd"), "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=berth=" + peer,
 			"--client-cert-auth", "--trusted-ca-file=" + ca, "--cert-file=" + certificate, "--key-file=" + key,
 			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + certificate, "--peer-key-file=" + key,
 			"--unsafe-no-fsync", "--log-level=warn"},
-		"kube-apiserver": {"--bind-address=" + nodeIP, "--advertise-address=" + nodeIP, fmt.Sprintf("--secure-port=%d", used.api),
-			"--endpoint-reconciler-type=none", "--cert-dir=" + c.path("pki"), "--tls-cert-file=" + certificate, "--tls-private-key-file=" + key,
+		"kube-apiserver": {"--bind-address=" + nodeIP, "--advertise-address=" + nodeIP, fmt.Sprintf("--secure-port=%d", used.API),
+			"--cert-dir=" + c.path("pki"), "--tls-cert-file=" + certificate, "--tls-private-key-file=" + key,
 			"--etcd-servers=" + client, "--etcd-cafile=" + ca, "--etcd-certfile=" + certificate, "--etcd-keyfile=" + key,
 			"--token-auth-file=" + c.path("tokens.csv"), "--anonymous-auth=false", "--authorization-mode=Node,RBAC", "--allow-privileged",
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("pki/service-accounts.key"),
@@ -32,6 +32,7 @@ func (c *cluster) argv(part string, used ports) []string {
 		"kube-scheduler": {"--kubeconfig=" + c.kubeconfigOf("system:kube-scheduler"), "--leader-elect=false", "--secure-port=0", "--profiling=false"},
 		"kubelet": {"--config=" + c.path("kubelet.json"), "--kubeconfig=" + c.kubeconfigOf("system:node:"+nodeName), "--root-dir=" + c.path("kubelet"),
 			"--cert-dir=" + c.path("pki"), "--hostname-override=" + nodeName, "--node-ip=" + nodeIP},
+		"kube-proxy": {"--config=" + c.path("kube-proxy.json")},
 	}
 	return append([]string{filepath.Join(c.assets, part)}, flags[part]...)
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -20,4 +21,23 @@ func TestTheFolderHasToBeOfItsOwn(t *testing.T) {
 		g.Expect(c.down(t.Context())).NotTo(Succeed(), "a folder of somebody else is not removed")
 		g.Expect(c.dir).To(BeADirectory())
 	}
+}
+
+func TestAPartHasToBeOneOfTheCluster(t *testing.T) {
+	g := NewWithT(t)
+	c := &cluster{dir: t.TempDir()}
+	g.Expect(c.startPart(t.Context(), "kubelets")).To(MatchError(ContainSubstring("kube-apiserver")))
+	g.Expect(c.startPart(t.Context(), "kubelet")).To(MatchError(ContainSubstring("is the cluster up?")))
+	g.Expect(c.stopPart(t.Context(), "kubelet")).NotTo(Succeed())
+	g.Expect(os.MkdirAll(c.path("logs"), 0o700)).To(Succeed())
+	// Its own process stands for one that runs.
+	self, err := identify(os.Getpid())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())
+	g.Expect(c.startPart(t.Context(), "kubelet")).To(Succeed(), "what runs is left so")
+	self.Start = "0"
+	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())
+	g.Expect(c.stopPart(t.Context(), "kubelet")).To(Succeed(), "somebody else's process is not ended")
+	g.Expect(c.killPart(t.Context(), "kubelet")).To(Succeed(), "nor killed")
+	g.Expect(c.startPart(t.Context(), "kubelet")).To(MatchError(ContainSubstring("ports")))
 }

@@ -83,7 +83,7 @@ func (c *cluster) down(ctx context.Context) error {
 		_ = os.Remove(socket)
 	}
 	c.removeTraces()
-	return errors.Join(c.endPods(ctx), c.unmount(), c.removeGroups(ctx), removeBridge(ctx), c.restoreSettings(), os.RemoveAll(c.dir))
+	return errors.Join(c.endPods(ctx), c.unmount(), c.removeGroups(ctx), removeServices(ctx), removeBridge(ctx), c.restoreSettings(), os.RemoveAll(c.dir))
 }
 
 // shimSockets gives where the shims listen, which is in a folder of all containerds of the machine.
@@ -171,6 +171,18 @@ func (c *cluster) removeGroups(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// removeServices removes the tables that kube-proxy leaves in the kernel.
+func removeServices(ctx context.Context) error {
+	var failed error
+	for _, family := range []string{"ip", "ip6"} {
+		out, err := exec.CommandContext(ctx, "nft", "delete", "table", family, "kube-proxy").CombinedOutput()
+		if err != nil && !errors.Is(err, exec.ErrNotFound) && !bytes.Contains(out, []byte("No such file")) {
+			failed = errors.Join(failed, fmt.Errorf("remove the table kube-proxy of %s: %w: %s", family, err, out))
+		}
+	}
+	return failed
 }
 
 func removeBridge(ctx context.Context) error {

@@ -18,6 +18,7 @@ const (
 	nodeIP       = "10.213.0.1"
 	podNet       = "10.213.0.0/24"
 	serviceNet   = "10.214.0.0/24"
+	serviceIP    = "10.214.0.1" // of the API server: the first of them
 	network      = "berth-cluster"
 	pauseImage   = "localhost/berth/pause:test"
 	cniPlugins   = "/usr/lib/cni"
@@ -49,9 +50,12 @@ state = %q
 `
 )
 
+// portsFile keeps the ports, for a part that is started anew.
+const portsFile = "ports.json"
+
 // ports are those of the processes of the cluster, chosen when it is made.
 type ports struct {
-	etcd, peer, api, kubelet int
+	ETCD, Peer, API, Kubelet, Proxy, ProxyMetrics int
 }
 
 // writeFiles writes what the processes of the cluster are configured with.
@@ -64,7 +68,7 @@ func (c *cluster) writeFiles(used ports, tokens map[string]string) error {
 	var access strings.Builder
 	for user, groups := range users {
 		fmt.Fprintf(&access, "%s,%s,%s,%q\n", tokens[user], user, user, groups)
-		if err := c.writeKubeconfig(user, used.api, tokens[user]); err != nil {
+		if err := c.writeKubeconfig(user, used.API, tokens[user]); err != nil {
 			return err
 		}
 	}
@@ -76,7 +80,9 @@ func (c *cluster) writeFiles(used ports, tokens map[string]string) error {
 	for name, content := range map[string]any{
 		"tokens.csv":            access.String(),
 		"cni/10-berth.conflist": cni,
+		portsFile:               used,
 		"kubelet.json":          c.kubeletConfig(used),
+		"kube-proxy.json":       c.proxyConfig(used),
 		"containerd.toml": fmt.Sprintf(containerdV2, c.path("containerd"), c.path("run"), c.socket(), c.path("opt"), pauseImage, cniPlugins,
 			c.path("cni"), c.path("runc")),
 	} {
@@ -92,6 +98,7 @@ var users = map[string]string{
 	"admin":                          "system:masters",
 	"system:kube-controller-manager": "system:masters", // it signs tokens and works for every controller
 	"system:kube-scheduler":          "",
+	"system:kube-proxy":              "",
 	"system:node:" + nodeName:        "system:nodes",
 }
 
@@ -115,7 +122,7 @@ func (c *cluster) writeKubeconfig(user string, port int, token string) error {
 func (c *cluster) kubeletConfig(used ports) any {
 	return map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"address": nodeIP, "port": used.kubelet, "healthzPort": 0,
+		"address": nodeIP, "port": used.Kubelet, "healthzPort": 0,
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": false},
 			"x509": map[string]any{"clientCAFile": c.path("pki/ca.crt")}},
 		"authorization": map[string]any{"mode": "AlwaysAllow"}, // of those with a certificate of ours
@@ -124,6 +131,19 @@ func (c *cluster) kubeletConfig(used ports) any {
 		"enforceNodeAllocatable": []string{}, "localStorageCapacityIsolation": false, "evictionHard": map[string]string{},
 		"imageGCHighThresholdPercent": 100, "resolvConf": "", "makeIPTablesUtilChains": false,
 		"containerRuntimeEndpoint": "unix://" + c.socket(), "podLogsDir": c.path("pods"), "volumePluginDir": c.path("kubelet/plugins-exec"),
+	}
+}
+
+// proxyConfig leaves the settings of the kernel alone. Pods of one bridge answer each other past the node, which would not know the answer for one of a
+// Service; so what goes to a Service comes from the node.
+func (c *cluster) proxyConfig(used ports) any {
+	return map[string]any{
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
+		"mode": "nftables", "nftables": map[string]any{"masqueradeAll": true},
+		"hostnameOverride": nodeName, "bindAddress": nodeIP,
+		"clientConnection":   map[string]any{"kubeconfig": c.kubeconfigOf("system:kube-proxy")},
+		"healthzBindAddress": fmt.Sprintf("%s:%d", nodeIP, used.Proxy), "metricsBindAddress": fmt.Sprintf("%s:%d", nodeIP, used.ProxyMetrics),
+		"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 	}
 }
 

@@ -6,6 +6,9 @@
 //
 //	cluster up                     make it, or do nothing when it is there
 //	cluster image NAME PROGRAM...  make an image of static programs, which are in / of it, and give it to the node
+//	cluster stop PART              end one of its processes, such as kubelet or kube-apiserver, to see what holds without it
+//	cluster kill PART              the same, at once, as a crash does
+//	cluster start PART             start it again; the others have not noticed where it was
 //	cluster down                   end it, and leave nothing
 //
 // BERTH_CLUSTER names the folder that holds all of it (default /var/lib/berth-cluster); its kubeconfig is in there.
@@ -61,8 +64,14 @@ func run(ctx context.Context, args []string) error {
 		return c.down(ctx)
 	case len(args) > 2 && args[0] == "image":
 		return c.image(ctx, args[1], args[2:])
+	case len(args) == 2 && args[0] == "stop":
+		return c.stopPart(ctx, args[1])
+	case len(args) == 2 && args[0] == "kill":
+		return c.killPart(ctx, args[1])
+	case len(args) == 2 && args[0] == "start":
+		return c.startPart(ctx, args[1])
 	}
-	return errors.New("usage: cluster up | cluster image NAME PROGRAM... | cluster down")
+	return errors.New("usage: cluster up | cluster image NAME PROGRAM... | cluster stop PART | cluster kill PART | cluster start PART | cluster down")
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

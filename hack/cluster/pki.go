@@ -24,7 +24,7 @@ func (c *cluster) writePKI() error {
 	node, nodeKey := certificate("kube-apiserver"), newKey()
 	node.Subject.Organization = []string{"system:masters"}
 	node.KeyUsage, node.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	node.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(nodeIP), net.IPv4(10, 214, 0, 1)}
+	node.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(nodeIP), net.ParseIP(serviceIP)}
 	node.DNSNames = []string{"localhost", nodeName, "kubernetes.default.svc"}
 	for _, signed := range []struct {
 		name     string

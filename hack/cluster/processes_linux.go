@@ -22,7 +22,7 @@ import (
 )
 
 // parts are the processes of the cluster in the order of their start.
-var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"}
+var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 
 // identity tells a process from a later one with its number.
 type identity struct {
@@ -113,17 +113,28 @@ func (c *cluster) end(ctx context.Context, part string) error {
 	send(id.PID, unix.SIGTERM, id.alive)
 	polite, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	gone := func(context.Context) error {
-		if id.alive() {
-			return fmt.Errorf("%s (process %d) lives", part, id.PID)
-		}
+	if until(polite, id.gone) == nil {
 		return nil
 	}
-	if until(polite, gone) == nil {
+	return c.kill(ctx, part)
+}
+
+// kill ends a part without asking it.
+func (c *cluster) kill(ctx context.Context, part string) error {
+	id := c.recorded(part)
+	if id == nil || !id.alive() {
 		return nil
 	}
 	send(id.PID, unix.SIGKILL, id.alive)
-	return until(ctx, gone)
+	return until(ctx, id.gone)
+}
+
+// gone says nothing when the process is not there any more.
+func (i *identity) gone(context.Context) error {
+	if i.alive() {
+		return fmt.Errorf("process %d lives", i.PID)
+	}
+	return nil
 }
 
 // owns says whether a process is of the Pods of this cluster: by its cgroup, or as a shim of its containerd.

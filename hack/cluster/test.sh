@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=$KUBEBUILDER_ASSETS
-suites=(./internal/runtime/pod)
+suites=(./internal/runtime/pod ./test/cluster)
 
 if [ -e "$BERTH_CLUSTER/kubeconfig" ]; then mine=no; else mine=yes; fi
 down() {
@@ -16,7 +16,7 @@ down() {
 status=0
 "$bin/cluster" up || status=$?
 if [ "$status" -eq 77 ] && [ -z "${CI:-}" ]; then
-  echo "left out, as there is no node (see above): TestConformance and TestOnANode of ${suites[*]}"
+  echo "left out, as there is no node (see above): TestConformance, TestOnANode and TestCluster of ${suites[*]}"
   exit 0
 fi
 if [ "$status" -ne 0 ]; then
@@ -25,4 +25,6 @@ if [ "$status" -ne 0 ]; then
 fi
 trap down EXIT
 "$bin/cluster" image localhost/berth/workload:test "$bin/workload"
-BERTH_TEST_KUBECONFIG=$BERTH_CLUSTER/kubeconfig go test $(hack/race.sh) -p 1 -count=1 -timeout 20m -v -run 'TestConformance|TestOnANode' "${suites[@]}"
+"$bin/cluster" image localhost/berth/berth:test "$bin/berth" "$bin/berth-shim" "$bin/berth-lsp"
+"$bin/cluster" image localhost/berth/resident:test "$bin/resident"
+BERTH_TEST_KUBECONFIG=$BERTH_CLUSTER/kubeconfig go test $(hack/race.sh) -p 1 -count=1 -timeout 20m -v -run 'TestConformance|TestOnANode|TestCluster' "${suites[@]}"

@@ -17,7 +17,7 @@ import (
 
 // debian says in which package of Debian a program is.
 var debian = map[string]string{"containerd": "containerd", "ctr": "containerd", "runc": "runc", "ip": "iproute2", "conntrack": "conntrack",
-	"mount": "mount", cniPlugins + "/bridge": "containernetworking-plugins", cniPlugins + "/host-local": "containernetworking-plugins"}
+	"mount": "mount", "nft": "nftables", cniPlugins + "/bridge": "containernetworking-plugins", cniPlugins + "/host-local": "containernetworking-plugins"}
 
 // devicePlugins is a socket whose place no kubelet lets itself be told.
 const devicePlugins = "/var/lib/kubelet/device-plugins/kubelet.sock"
@@ -40,7 +40,7 @@ func (c *cluster) missing() error {
 		_ = other.Close()
 		return fmt.Errorf("%w: this machine is a node of another cluster; use that one through KUBECONFIG", errUnavailable)
 	}
-	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "pause"} {
+	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "pause"} {
 		if _, err := os.Stat(filepath.Join(c.assets, program)); err != nil {
 			return fmt.Errorf("%s is not in %s: use `make cluster`, which builds it", program, c.assets)
 		}
@@ -88,7 +88,7 @@ func (c *cluster) make(ctx context.Context) error {
 		return err
 	}
 	say("starting containerd")
-	if err := c.start("containerd", "containerd", "--config", c.path("containerd.toml")); err != nil {
+	if err := c.start("containerd", c.containerd()...); err != nil {
 		return err
 	}
 	if err := until(ctx, c.images); err != nil {
@@ -116,13 +116,25 @@ func (c *cluster) startKubernetes(ctx context.Context, used ports) error {
 	if err := until(ctx, api.ready); err != nil {
 		return err
 	}
-	for _, part := range []string{"kube-controller-manager", "kube-scheduler", "kubelet"} {
+	for _, part := range []string{"kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
 		if err := c.start(part, c.argv(part, used)...); err != nil {
 			return err
 		}
 	}
 	say("waiting for the node")
-	return until(ctx, api.nodeReady)
+	if err := until(ctx, api.nodeReady); err != nil {
+		return err
+	}
+	return until(ctx, serviceAnswers)
+}
+
+// serviceAnswers says nothing when Pods reach the API server at the address that they are given.
+func serviceAnswers(ctx context.Context) error {
+	connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", serviceIP+":443")
+	if err != nil {
+		return fmt.Errorf("the Service of the API server: %w", err)
+	}
+	return connection.Close()
 }
 
 // images gives the node what every Pod needs. It fails while containerd does not answer.
@@ -147,7 +159,7 @@ func addBridge(ctx context.Context) error {
 }
 
 func freePorts() (ports, error) {
-	var numbers [4]int
+	var numbers [6]int
 	for i := range numbers {
 		listener, err := net.Listen("tcp", nodeIP+":0")
 		if err != nil {
@@ -156,7 +168,7 @@ func freePorts() (ports, error) {
 		defer func() { _ = listener.Close() }()
 		numbers[i] = listener.Addr().(*net.TCPAddr).Port
 	}
-	return ports{etcd: numbers[0], peer: numbers[1], api: numbers[2], kubelet: numbers[3]}, nil
+	return ports{ETCD: numbers[0], Peer: numbers[1], API: numbers[2], Kubelet: numbers[3], Proxy: numbers[4], ProxyMetrics: numbers[5]}, nil
 }
 
 // until tries something until it succeeds, and says in the end why it did not.

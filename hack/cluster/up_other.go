@@ -14,4 +14,10 @@ func (c *cluster) up(context.Context) error {
 	return fmt.Errorf("%w: a node runs on Linux only; use a cluster of your own through KUBECONFIG", errUnavailable)
 }
 
+func (c *cluster) stopPart(context.Context, string) error { return errUnavailable }
+
+func (c *cluster) killPart(context.Context, string) error { return errUnavailable }
+
+func (c *cluster) startPart(context.Context, string) error { return errUnavailable }
+
 func (c *cluster) down(context.Context) error { return nil }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the control plane that Berth embeds and tests against, from pinned Go modules, into the folder given (default: bin/ of the project).
-# Words after the folder are further programs of Kubernetes to build: kube-scheduler and kubelet, for a node.
+# Words after the folder are further programs of Kubernetes to build: kube-scheduler, kubelet and kube-proxy, for a node.
 # What is there already in the pinned version is left alone, so a second call takes no time.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,6 +20,7 @@ declare -A packages=(
   [kubectl]=k8s.io/kubernetes/cmd/kubectl
   [kube-scheduler]=k8s.io/kubernetes/cmd/kube-scheduler
   [kubelet]=k8s.io/kubernetes/cmd/kubelet
+  [kube-proxy]=k8s.io/kubernetes/cmd/kube-proxy
 )
 
 [ "$(cat "$stamp" 2>/dev/null)" = "$pinned" ] || current=no

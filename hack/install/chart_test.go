@@ -76,6 +76,19 @@ var variations = []struct {
 		}
 	}},
 	{"no disruption budget, no network policy", "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}", without("PodDisruptionBudget", "NetworkPolicy")},
+	{"no runtime", "runtimes: []", func(t *testing.T, objects Objects) {
+		for key := range objects {
+			if strings.HasSuffix(key, "berth-manager-pods") {
+				t.Errorf("%s is there all the same", key)
+			}
+		}
+		if policy := objects.Get("NetworkPolicy", "berth-manager"); strings.Contains(text(t, policy), "namespaceSelector: {}") {
+			t.Error("the manager may reach Pods all the same")
+		}
+		if manager := text(t, objects.Get("Deployment", "berth-manager")); !strings.Contains(manager, "- --runtimes=\n") {
+			t.Errorf("the manager has a runtime all the same: %s", manager)
+		}
+	}},
 	{"no kinds", "crds: {install: false}", without("CustomResourceDefinition")},
 	{"where to run", "{nodeSelector: {disk: fast}, tolerations: [{operator: Exists}], priorityClassName: high, imagePullSecrets: [{name: key}], podLabels: {team: a}}",
 		func(t *testing.T, objects Objects) {

@@ -46,6 +46,9 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	if err != nil {
 		return err
 	}
+	if err := to.refuseTerminal(ctx, ref); err != nil {
+		return err
+	}
 	manager, err := endpoint.Find(ctx, to.config, to.client)
 	if err != nil {
 		return err

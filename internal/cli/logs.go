@@ -18,10 +18,11 @@ func (a *app) logsCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	opts := endpoint.LogOptions{}
 	command := &cobra.Command{
-		Use:               "logs [-f] [--tail N] KIND/NAME",
-		Aliases:           []string{"log"},
-		Short:             "Print the output of a process",
-		Long:              "Logs prints the output of all incarnations of a process, as far as it is still there. It needs a running manager.",
+		Use:     "logs [-f] [--tail N] KIND/NAME",
+		Aliases: []string{"log"},
+		Short:   "Print the output of a process",
+		Long: "Logs prints the output of all incarnations of a process, as far as it is still there. It needs a running manager;\n" +
+			"for what runs in a Pod it needs none, and prints what the node has of the newest one.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -42,6 +43,12 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 	to, err := a.connect(flags)
 	if err != nil {
 		return err
+	}
+	if object, err := to.get(ctx, ref); err == nil && inPod(object) {
+		if err := a.podLogs(ctx, to, object, opts); err != nil {
+			return fmt.Errorf("logs of %s: %w", ref, err)
+		}
+		return nil
 	}
 	manager, err := endpoint.Find(ctx, to.config, to.client)
 	if err != nil {

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/exec"
-	"path/filepath"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -25,99 +23,8 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/presence"
-	"github.com/berth-dev/berth/internal/runtime/docker"
-	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
-	"github.com/berth-dev/berth/internal/runtime/none"
-	"github.com/berth-dev/berth/internal/runtime/tmux"
-	"github.com/berth-dev/berth/internal/runtime/union"
 )
-
-// runtimeOptions say where the processes of this machine are kept.
-type runtimeOptions struct {
-	stateDir, shim, lsp string
-	log                 logr.Logger
-}
-
-// machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
-type machine struct {
-	*union.Union
-	host    *host.Host
-	tmux    *tmux.Runtime // nil without tmux
-	docker  *docker.Runtime
-	servers *langserver.Runtime
-}
-
-// Close lets go of all of them, and leaves what runs alone.
-func (m *machine) Close() error {
-	var errs []error
-	if m.Union != nil {
-		m.Union.Close()
-	}
-	if m.docker != nil {
-		errs = append(errs, m.docker.Close())
-	}
-	if m.tmux != nil {
-		m.tmux.Close()
-	}
-	if m.servers != nil {
-		m.servers.Close()
-	}
-	return errors.Join(append(errs, m.host.Close())...)
-}
-
-// LanguageServers gives the runtime of those.
-func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
-
-func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
-	opened, err := host.New(host.Options{
-		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
-	})
-	if err != nil {
-		return nil, err
-	}
-	m := &machine{host: opened}
-	if err := m.open(opts); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
-}
-
-// open opens what stands on the host and beside it.
-func (m *machine) open(opts runtimeOptions) (err error) {
-	m.servers, err = langserver.New(m.host, langserver.Options{
-		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, Logger: opts.log.WithName("lsp"),
-	})
-	if err != nil {
-		return err
-	}
-	sessions, err := m.openTmux(opts)
-	if err != nil {
-		return err
-	}
-	// It needs no engine until an object wants one.
-	m.docker, err = docker.New(docker.Options{Dir: filepath.Join(opts.stateDir, "docker"), Logger: opts.log.WithName("docker")})
-	if err != nil {
-		return err
-	}
-	m.Union = union.New(m.host, opts.log.WithName("runtimes"), sessions, union.Member{Type: v1alpha1.RuntimeDocker, Runtime: m.docker})
-	return nil
-}
-
-// openTmux opens the backend of tmux sessions. Where there is no tmux, objects that want one say so.
-func (m *machine) openTmux(opts runtimeOptions) (union.Member, error) {
-	opened, err := tmux.New(m.host, tmux.Options{
-		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
-	})
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported) {
-		return union.Member{Type: v1alpha1.RuntimeTmux, Missing: err.Error()}, nil
-	}
-	if err != nil {
-		return union.Member{}, err
-	}
-	m.tmux = opened
-	return union.Member{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
-}
 
 // managerFlags are those of berth manager.
 type managerFlags struct {
@@ -158,7 +65,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "key of that certificate")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several managers act")
 	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "where the lease is")
-	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine; empty for nowhere")
+	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 	return command
 }
@@ -179,7 +86,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		level = slog.LevelDebug
 	}
 	log := useLogger(a.err, level)
-	opened, err := a.openRuntimes(f.runtimes, runtimeOptions{f.stateDir, f.shim, f.lsp, log})
+	opened, err := a.openRuntimes(f.runtimes, config, runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, log: log})
 	if err != nil {
 		return err
 	}
@@ -197,19 +104,6 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		return err
 	}
 	return mgr.start(ctx)
-}
-
-// openRuntimes opens those that were asked for by name; without any the manager runs nothing and says so at each object.
-func (a *app) openRuntimes(names []string, opts runtimeOptions) (hostRuntime, error) {
-	for _, name := range names {
-		if name != string(v1alpha1.RuntimeHost) {
-			return nil, fmt.Errorf("--runtimes: there is no runtime %q here; use %s, or leave it empty to run nothing", name, v1alpha1.RuntimeHost)
-		}
-	}
-	if len(names) == 0 {
-		return none.New(), nil
-	}
-	return a.newRuntime(opts)
 }
 
 // metricsOptions say how metrics are served: plainly to whoever reaches the address, or over TLS to whom the API server lets read them.

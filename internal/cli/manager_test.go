@@ -77,8 +77,8 @@ func TestManagerInACluster(t *testing.T) {
 
 func TestRuntimesHaveNamesThatAreThere(t *testing.T) {
 	g := NewWithT(t)
-	_, err := (&app{}).openRuntimes([]string{"Moon"}, runtimeOptions{})
-	g.Expect(err).To(MatchError(ContainSubstring(`--runtimes: there is no runtime "Moon" here; use Host`)))
+	_, err := (&app{}).openRuntimes([]string{"Moon"}, nil, runtimeOptions{})
+	g.Expect(err).To(MatchError(ContainSubstring(`--runtimes: there is no runtime "Moon" here; use Host, Pod or both`)))
 }
 
 // cluster is an API server with the kinds of Berth, and a kubeconfig of its administrator.

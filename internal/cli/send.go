@@ -69,6 +69,9 @@ func (a *app) send(ctx context.Context, flags *connectionFlags, word, input stri
 	if err != nil {
 		return err
 	}
+	if err := to.refuseTerminal(ctx, ref); err != nil {
+		return err
+	}
 	manager, err := endpoint.Find(ctx, to.config, to.client)
 	if err != nil {
 		return err

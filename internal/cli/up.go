@@ -84,7 +84,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	opened, err := a.newRuntime(runtimeOptions{f.stateDir, f.shim, f.lsp, log})
+	opened, err := a.newRuntime(runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, log: log})
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,11 @@ func (m *machine) decideRunning(current Incarnation) {
 	m.drift()
 	m.reserve()
 	if current.Phase == Starting {
-		m.reconciling(v1alpha1.ReasonStarting, startingMessage(current.Number)) // as before: there is nothing new to write
+		message := startingMessage(current.Number) // as before: there is nothing new to write
+		if current.Message != "" {
+			message += " It waits: " + current.Message
+		}
+		m.reconciling(v1alpha1.ReasonStarting, message)
 		return
 	}
 	m.readiness(current)

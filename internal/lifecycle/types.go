@@ -111,7 +111,7 @@ type Incarnation struct {
 	Number  int64
 	Phase   Phase
 	Process v1alpha1.ProcessReference
-	// Exit is set when the phase is Exited; Reason and Message when it is Failed or Unknown.
+	// Exit is set when the phase is Exited; Reason and Message when it is Failed or Unknown; Message alone when it is Starting and waits.
 	Exit            *Exit
 	Reason, Message string
 	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); the runtime ends those by itself.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -33,12 +34,14 @@ import (
 	"github.com/berth-dev/berth/controllers/discovery"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/languageserver"
+	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/plan"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
 	"github.com/berth-dev/berth/controllers/strategyrun"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
 // FieldOwner is under which name the manager writes.
@@ -101,11 +104,11 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 	plan.Setup,
 }
 
-// setupInstances registers the controllers of the kinds that choose among backends, and gives the backend of everybody else.
-func setupInstances(mgr ctrl.Manager, deps process.Dependencies) (runtime.Runtime, error) {
+// setupInstances registers the controllers of Instances, and of what finds them.
+func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
 	waker := newWaker(deps.Dispatcher)
 	if err := mgr.Add(waker); err != nil {
-		return nil, fmt.Errorf("add the parts of the manager: %w", err)
+		return fmt.Errorf("add the parts of the manager: %w", err)
 	}
 	deps.Presence.OnUse(waker.tell)
 	if telling, tells := deps.Runtime.(interface{ OnChange(func(types.UID)) }); tells {
@@ -113,17 +116,15 @@ func setupInstances(mgr ctrl.Manager, deps process.Dependencies) (runtime.Runtim
 	}
 	for _, setup := range []func(ctrl.Manager, process.Dependencies) error{instance.Setup, discovery.Setup} {
 		if err := setup(mgr, deps); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if backends, has := deps.Runtime.(instance.Backends); has {
-		return backends.For(""), nil
-	}
-	return deps.Runtime, nil
+	return nil
 }
 
 // setupLanguageServers registers the controller of the kind that may have a runtime of its own.
 func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, servers LanguageServers) error {
+	deps.Runtime = place.Backend(deps.Runtime, "")
 	if servers != nil {
 		waker := newWaker(deps.Dispatcher)
 		if err := mgr.Add(waker); err != nil {
@@ -162,7 +163,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	deps := process.Dependencies{
 		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
 	}
-	if deps.Runtime, err = setupInstances(mgr, deps); err != nil {
+	if err := setupInstances(mgr, deps); err != nil {
 		return nil, err
 	}
 	for _, setup := range setups {
@@ -222,7 +223,11 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		Metrics:                opts.Metrics,
 		HealthProbeBindAddress: opts.HealthProbeBindAddress,
 		// Nobody reads managed fields here, and they are a third of the memory.
-		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			// Of Services only ours, which are watched where Pods run.
+			ByObject: map[client.Object]cache.ByObject{&corev1.Service{}: {Label: labels.SelectorFromSet(labels.Set{pod.LabelManagedBy: pod.ManagedBy})}},
+		},
 		Client: client.Options{
 			FieldOwner:      FieldOwner,
 			FieldValidation: metav1.FieldValidationStrict,

@@ -99,6 +99,8 @@ type Incarnation struct {
 	StartedAt  time.Time
 	// ContainerID is the container, for a backend that has containers.
 	ContainerID string
+	// PodName is the Pod, and Address the IP address at which its program is reached, once it has one; for a backend that has Pods.
+	PodName, Address string
 
 	// Exit is set when the phase is Exited.
 	Exit *Exit
@@ -114,7 +116,7 @@ type Incarnation struct {
 	Adopted bool
 	// StopSent says that Stop was carried out on this incarnation; it outlives the manager. Some programs take a second signal for "at once".
 	StopSent bool
-	// Message explains Unknown.
+	// Message explains Unknown, and says of Starting what it waits for where that is known.
 	Message string
 }
 
@@ -229,6 +231,13 @@ type Attacher interface {
 type Releaser interface {
 	// Release lets go of what was adopted for the UID and leaves it as it is: neither ended nor marked as ours. ErrNotFound when nothing was adopted.
 	Release(ctx context.Context, uid types.UID) error
+}
+
+// Settler is implemented by backends that hold on to what was taken away until its end is on record.
+type Settler interface {
+	// Settle says that the end of that incarnation, and of all before it, is on record: what of them was taken away may go. It touches nothing that
+	// lives, and costs nothing when there is nothing.
+	Settle(ctx context.Context, uid types.UID, incarnation int64) error
 }
 
 // Found is a session or container that is there, whoever has made it.

@@ -73,17 +73,68 @@ var refusals = []refusal{
 	{
 		name: "the runtime Tmux of what is no Instance", kinds: servers,
 		fragment: `{spec: {runtime: {type: Tmux}}}`,
-		words:    "runs this in the runtime Host only; Tmux and Docker are for Instances",
+		words:    "this runs in the runtimes Host and Pod; Tmux and Docker are for Instances",
 	},
 	{
 		name: "the runtime Docker of what is no Instance", kinds: servers,
 		fragment: `{spec: {runtime: {type: Docker}}}`,
-		words:    "runs this in the runtime Host only; Tmux and Docker are for Instances",
+		words:    "this runs in the runtimes Host and Pod; Tmux and Docker are for Instances",
 	},
 	{
-		name: "the runtime Pod", kinds: programs,
+		name: "the runtime Pod without a Pod", kinds: programs,
 		fragment: `{spec: {runtime: {type: Pod}}}`,
-		words:    "not available",
+		words:    "pod, with an image, belongs to the type Pod, and to no other",
+	},
+	{
+		name: "a Pod on the host", kinds: programs,
+		fragment: `{spec: {runtime: {type: Host, pod: {image: agent}}}}`,
+		words:    "pod, with an image, belongs to the type Pod, and to no other",
+	},
+	{
+		name: "a Pod without an image", kinds: programs,
+		fragment: `{spec: {runtime: {type: Pod, pod: {serviceAccountName: agent}}}}`,
+		words:    "spec.runtime.pod.image",
+	},
+	{
+		name: "a claim without a place", kinds: programs,
+		fragment: `{spec: {runtime: {type: Pod, pod: {image: agent, volumeClaimTemplates: [{name: home, spec: {}}]}}}}`,
+		words:    "spec.runtime.pod.volumeClaimTemplates[0].mountPath",
+	},
+	{
+		name: "two claims with one name", kinds: programs,
+		fragment: `{spec: {runtime: {type: Pod, pod: {image: agent, volumeClaimTemplates: [
+			{name: home, mountPath: /a, spec: {}}, {name: home, mountPath: /b, spec: {}}]}}}}`,
+		words: "Duplicate value",
+	},
+	{
+		name: "a Pod, which language servers are not in yet", kinds: languageServerOnly,
+		fragment: `{spec: {runtime: {type: Pod, pod: {image: gopls}}}}`,
+		words:    "a LanguageServer cannot run in a Pod in this version of Berth",
+	},
+	{
+		name: "an interrupt for a Pod", kinds: instances,
+		fragment: `{spec: {interruptToken: "1", runtime: {type: Pod, pod: {image: agent}}}}`,
+		words:    "nothing is typed into the terminal of a Pod",
+	},
+	{
+		name: "a Pod that is to sleep", kinds: instances,
+		fragment: `{spec: {idleTimeoutSeconds: 60, runtime: {type: Pod, pod: {image: agent}}}}`,
+		words:    "it is not seen what happens in the terminal of a Pod",
+	},
+	{
+		name: "a proxy before a Pod", kinds: devServerOnly,
+		fragment: `{spec: {proxy: Enabled, runtime: {type: Pod, pod: {image: web}}}}`,
+		words:    "there is no proxy for a Pod",
+	},
+	{
+		name: "an exec probe for readiness in a Pod", kinds: devServerOnly,
+		fragment: `{spec: {readiness: {exec: {command: [test]}}, runtime: {type: Pod, pod: {image: web}}}}`,
+		words:    "exec probes are run beside the manager",
+	},
+	{
+		name: "an exec probe for liveness in a Pod", kinds: devServerOnly,
+		fragment: `{spec: {liveness: {exec: {command: [test]}}, runtime: {type: Pod, pod: {image: web}}}}`,
+		words:    "exec probes are run beside the manager",
 	},
 	{
 		name: "Docker without a container", kinds: instances,

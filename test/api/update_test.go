@@ -20,6 +20,13 @@ type transition struct {
 	words  string
 }
 
+// wholePod has all that can be said of a Pod.
+const wholePod = `{spec: {runtime: {type: Pod, pod: {image: a, imagePullPolicy: Never, serviceAccountName: agent, nodeSelector: {disk: ssd},
+	resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 100m}}, tolerations: [{key: spot, operator: Exists}],
+	volumes: [{name: tmp, emptyDir: {sizeLimit: 1Gi}}], volumeMounts: [{name: tmp, mountPath: /tmp, readOnly: false}],
+	volumeClaimTemplates: [{name: home, mountPath: /home/agent, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}],
+	template: {metadata: {labels: {team: a}}, spec: {priorityClassName: low}}}}}}`
+
 var transitions = []transition{
 	{name: "session set later", kinds: every, before: `{}`, after: `{spec: {session: a}}`, words: "session is immutable"},
 	{name: "session changed", kinds: every, before: `{spec: {session: a}}`, after: `{spec: {session: b}}`, words: "session is immutable"},
@@ -27,6 +34,22 @@ var transitions = []transition{
 	{name: "an empty session removed", kinds: every, before: `{spec: {session: ""}}`, after: `{spec: {session: null}}`},
 	{name: "runtime set later", kinds: every, before: `{}`, after: `{spec: {runtime: {type: Host}}}`, words: "runtime is immutable"},
 	{name: "runtime removed", kinds: every, before: `{spec: {runtime: {type: Host}}}`, after: `{spec: {runtime: null}}`, words: "runtime is immutable"},
+	{
+		name: "another type of runtime", kinds: []string{kindDevServer, kindInstance},
+		before: `{spec: {runtime: {type: Pod, pod: {image: a}}}}`, after: `{spec: {runtime: {type: Host, pod: null}}}`, words: "runtime is immutable, but for what is in pod",
+	},
+	{
+		name: "another session of tmux", kinds: instances,
+		before: `{spec: {runtime: {type: Tmux, tmux: {session: a}}}}`, after: `{spec: {runtime: {tmux: {session: b}}}}`, words: "runtime is immutable, but for what is in pod",
+	},
+	{
+		name: "another image for Docker", kinds: instances,
+		before: `{spec: {runtime: {type: Docker, docker: {image: a}}}}`, after: `{spec: {runtime: {docker: {image: b}}}}`, words: "runtime is immutable, but for what is in pod",
+	},
+	{
+		name: "another image for a Pod", kinds: []string{kindDevServer, kindInstance, kindStrategy},
+		before: wholePod, after: `{spec: {runtime: {pod: {image: b, template: {spec: {hostname: web}}}}}}`,
+	},
 	{
 		name: "instanceRef set later", kinds: owned,
 		before: `{}`, after: `{spec: {instanceRef: {name: a}}}`, words: "instanceRef is immutable",

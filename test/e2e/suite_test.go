@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/plane"
 )
 
 const (
@@ -28,8 +29,13 @@ const (
 	poll    = 100 * time.Millisecond
 )
 
-// house is the `berth up` of this suite.
-var house *berth
+var (
+	// house is the `berth up` of this suite.
+	house    *berth
+	failures plane.Failures
+)
+
+var _ = ReportAfterEach(failures.Note)
 
 func TestEndToEnd(t *testing.T) {
 	RegisterFailHandler(Fail)
@@ -38,6 +44,7 @@ func TestEndToEnd(t *testing.T) {
 	SetDefaultEventuallyPollingInterval(poll)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "End to end")
+	failures.Tell(t)
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {

@@ -15,10 +15,8 @@ import (
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
@@ -31,6 +29,7 @@ var strictly = map[string]string{
 	"directories":        "/srv/agents\n/data/",
 	"directories.team-a": "",
 	"runtimes":           "Pod",
+	"runtimes.team-a":    "Docker",
 }
 
 // refusal is the text of the policy that refused.
@@ -135,11 +134,9 @@ func TestSamplesAreAdmitted(t *testing.T) {
 	}
 }
 
-// There are no images in the API yet; the policy for them is tried on a kind that lets everything into spec.runtime.
+// What runs in Pods and containers: images, and programs that are not those of the spec.
 func TestImages(t *testing.T) {
-	g := NewWithT(t)
 	namespaces(t)
-	openRuntime(t, g)
 	parameters(t, strictly, policyCases[0])
 	spec := func(runtime string) string { return `{process: {command: [gohello]}, runtime: ` + runtime + `}` }
 	for _, c := range []policyCase{
@@ -152,36 +149,25 @@ func TestImages(t *testing.T) {
 		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/exact:1.3"}}`), "images", "the image example/exact:1.3"},
 		{"default", "Instance", spec(`{type: Pod, pod: {image: "local/anything"}}`), "", ""},
 		{"default", "Instance", spec(`{type: Pod, pod: {image: local, template: {spec: {containers: [{name: a}, {name: b, image: evil}]}}}}`), "images", "the image evil"},
-		{"default", "Instance", spec(`{type: Pod, pod: {template: {spec: {initContainers: [{name: a, image: evil}]}}}}`), "images", "the image evil"},
-		{"default", "Instance", spec(`{type: Pod, pod: {template: {spec: {volumes: [{name: a}, {name: b, image: {reference: evil}}]}}}}`), "images", "the image evil"},
-		{"default", "Instance", spec(`{type: Pod, docker: {image: evil}}`), "images", "the image evil"},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: local, template: {spec: {initContainers: [{name: a, image: evil}]}}}}`), "images", "the image evil"},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: local, template: {spec: {volumes: [{name: a}, {name: b, image: {reference: evil}}]}}}}`), "images", "the image evil"},
+		{"default", "Instance", spec(`{type: Pod, pod: {image: local, volumes: [{name: a}, {name: b, image: {reference: evil}}]}}`), "images", "the image evil"},
+		{"default", "Strategy", spec(`{type: Pod, pod: {image: evil}}`), "images", "the image evil"},
+		{"default", "DevServer", spec(`{type: Pod, pod: {image: evil}}`), "images", "the image evil"},
+		{"team-a", "Instance", spec(`{type: Docker, docker: {image: evil}}`), "images", "the image evil"},
+		{"default", "Instance", spec(side(`command: [/bin/sh]`)), "commands", "the program /bin/sh"},
+		{"default", "Instance", spec(side(`command: [gohello]`)), "", ""},
+		{"default", "Instance", spec(side(`lifecycle: {postStart: {exec: {command: [/bin/sh]}}}`)), "commands", "the program /bin/sh"},
+		{"default", "Instance", spec(side(`readinessProbe: {exec: {command: [/bin/sh]}}`)), "commands", "the program /bin/sh"},
 		{"default", "Instance", spec(`{type: Docker, docker: {image: local}}`), "runtimes", "the runtime Docker"},
 	} {
 		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
 	}
 }
 
-// openRuntime has the kind Instance take every runtime, as later versions will, until the test ends.
-func openRuntime(t *testing.T, g Gomega) {
-	t.Helper()
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	key := client.ObjectKey{Name: "instances.berth.dev"}
-	g.Expect(k8s.Get(t.Context(), key, crd)).To(Succeed())
-	before := crd.DeepCopy()
-	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
-	spec.Properties["runtime"] = apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
-	spec.XValidations = nil
-	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
-	g.Expect(k8s.Update(t.Context(), crd)).To(Succeed())
-	t.Cleanup(func() {
-		g.Eventually(func() error {
-			if err := k8s.Get(context.Background(), key, crd); err != nil {
-				return err
-			}
-			crd.Spec = before.Spec
-			return k8s.Update(context.Background(), crd)
-		}, patience, poll).Should(Succeed())
-	})
+// side is a Pod with one more container.
+func side(words string) string {
+	return `{type: Pod, pod: {image: local, template: {spec: {containers: [{name: side, image: local, ` + words + `}]}}}}`
 }
 
 // holds expects what the case says.

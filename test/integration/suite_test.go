@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,6 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/runtime/pod"
 	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/plane"
 )
@@ -49,6 +51,7 @@ var (
 	// book is where it is noted who uses terminals.
 	book *presence.Book
 
+	failures    plane.Failures
 	environment *envtest.Environment
 	stopRuntime context.CancelFunc
 	stopManager func()
@@ -63,8 +66,11 @@ func TestIntegration(t *testing.T) {
 	SetDefaultConsistentlyPollingInterval(interval)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Integration")
+	failures.Tell(t)
 	NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
 }
+
+var _ = ReportAfterEach(failures.Note)
 
 var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.Discard())
@@ -99,7 +105,9 @@ var _ = AfterSuite(func() {
 
 // startManager runs a manager until the function that it gives is called.
 func startManager() (stop func()) {
-	all := union.New(rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux})
+	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
+	Expect(err).NotTo(HaveOccurred())
+	all := union.New(rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, union.Member{Type: v1alpha1.RuntimePod, Runtime: pods})
 	mgr, err := manager.New(config, manager.Options{
 		Runtime: all, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
@@ -114,6 +122,7 @@ func startManager() (stop func()) {
 		cancel()
 		Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
 		all.Close()
+		Expect(pods.Close()).To(Succeed())
 	}
 }
 

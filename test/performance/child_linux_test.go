@@ -110,6 +110,12 @@ func procField(t *testing.T, path string, names ...string) (sum int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sumField(t, data, names...)
+}
+
+// sumField is procField for a file that was read.
+func sumField(t *testing.T, data []byte, names ...string) (sum int64) {
+	t.Helper()
 	for line := range strings.Lines(string(data)) {
 		name, rest, _ := strings.Cut(line, ":")
 		for _, wanted := range names {

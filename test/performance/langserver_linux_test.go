@@ -278,8 +278,9 @@ func overPipes(t *testing.T, command ...string) wireClient {
 func proportionalOf(t *testing.T, pids ...int) (mib float64) {
 	t.Helper()
 	for _, pid := range pids {
-		if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)); err == nil && len(data) > 0 {
-			mib += float64(procField(t, fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss")) / 1024
+		// Read once: a helper of a server may end at any moment.
+		if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)); err == nil {
+			mib += float64(sumField(t, data, "Pss")) / 1024
 		}
 		mib += proportionalOf(t, childrenOf(pid)...)
 	}

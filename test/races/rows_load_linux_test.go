@@ -40,7 +40,7 @@ var _ = row("R12", "a thousand operations with random delays from twenty clients
 	bystander := instance("bystander")
 	create(ctx, bystander)
 	runs(ctx, bystander, 1)
-	var contended, spread []time.Duration
+	var contended, spread, more []time.Duration
 	for round := range rounds(turns, 3) {
 		for _, names := range []int{few, many} {
 			times := measure(ctx, bystander, func() { load(ctx, uint64(2*round+names), names) })
@@ -50,10 +50,12 @@ var _ = row("R12", "a thousand operations with random delays from twenty clients
 				spread = append(spread, median(times))
 			}
 		}
+		// Of two turns that follow each other, as a machine may have become slower meanwhile.
+		more = append(more, contended[round]-spread[round]*11/10)
 	}
 	fmt.Printf("R12 a bystander's change takes %v while %d clients use %d objects, %v while they use %d (medians of %d)\n",
 		median(contended), clients, few, median(spread), many, len(spread))
-	Expect(median(contended)).To(BeNumerically("<=", median(spread)*11/10+noise), "contention on few objects costs the others: %v, and %v without", contended, spread)
+	Expect(median(more)).To(BeNumerically("<=", noise), "contention on few objects costs the others: %v, and %v without", contended, spread)
 	processesAreAsTheSpecsSay(ctx)
 	Expect(notes("starts", "bystander")).To(HaveLen(1))
 })

@@ -169,6 +169,7 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 	address := must(ctx, server).Status.Endpoint
 	var token atomic.Int64
 	var asked [callers]atomic.Int64
+	var asking sync.RWMutex // who asks too late would ask for the restart before, which is a request of its own
 	readers := make([]*reader, callers/5)
 	for i := range readers {
 		readers[i] = joined(ctx, server, fmt.Sprintf("reader-%d", i))
@@ -183,6 +184,8 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 			return healthy(ctx, server, address)
 		case 2:
 			// All of them want the restart that is due, once.
+			asking.RLock()
+			defer asking.RUnlock()
 			if now := token.Load(); asked[i].Swap(now) != now {
 				return set(ctx, server, restart, strconv.FormatInt(now, 10))
 			}
@@ -207,7 +210,9 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 	})
 	calls.warm(ctx, callers, 1)
 	for n := range int64(restarts) {
+		asking.Lock()
 		token.Store(n + 1)
+		asking.Unlock()
 		comesTo(ctx, server, fmt.Sprintf("one swap for request %d", n+1), func(o *v1alpha1.LanguageServer) bool {
 			return o.Status.ObservedRestartToken == strconv.FormatInt(n+1, 10) && is(o, v1alpha1.ConditionReady) && o.Status.Incarnation == n+2
 		})

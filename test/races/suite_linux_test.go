@@ -44,7 +44,8 @@ var (
 
 	config *rest.Config
 	// k8s is a user's client: it reads and writes without a cache.
-	k8s client.WithWatch
+	k8s      client.WithWatch
+	failures plane.Failures
 	// environment is the control plane of this run; nil when it was given one.
 	environment *envtest.Environment
 	// programs is where the binaries are; whatever runs from there was started by this suite.
@@ -85,6 +86,7 @@ func TestRaces(t *testing.T) {
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Races")
 	if fault == nil {
+		failures.Tell(t)
 		NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
 	}
 }
@@ -195,6 +197,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	if report.Failed() {
 		verdict = "FAILED"
 	}
+	failures.Note(report)
 	fmt.Printf("\n%s %s %.1fs\n", strings.Fields(report.LeafNodeText)[0], verdict, report.RunTime.Seconds())
 })
 

@@ -63,6 +63,7 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 		Containers:                    []corev1.Container{container(p, c, searched, secret)},
 		Volumes:                       c.Volumes,
 		NodeSelector:                  c.NodeSelector,
+		Tolerations:                   c.Tolerations,
 		ServiceAccountName:            c.ServiceAccountName,
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
@@ -81,7 +82,7 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 	if refused := mergeTemplate(pod, c.Template); refused != nil {
 		return nil, refused
 	}
-	// What it is known by, and that it runs once, is not for a template.
+	// What it is known by, what it runs, and that it runs once, is not for a template: policies and the status tell of what stands in the spec.
 	for name, value := range metadata(p, c).Labels {
 		pod.Labels[name] = value
 	}
@@ -129,6 +130,7 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartErro
 	if len(template) == 0 {
 		return nil
 	}
+	given := pod.Spec.Containers[0]
 	before, err := json.Marshal(corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec})
 	if err != nil {
 		return failed("the Pod cannot be written: %v", err)
@@ -148,8 +150,9 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartErro
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	for _, c := range pod.Spec.Containers {
-		if c.Name == Container {
+	for i := range pod.Spec.Containers {
+		if main := &pod.Spec.Containers[i]; main.Name == Container {
+			main.Image, main.Command, main.Args = given.Image, given.Command, nil
 			return nil
 		}
 	}

@@ -133,3 +133,22 @@ func TestASignalOfItsOwn(t *testing.T) {
 	g.Expect(stopSignal(pod)).To(Equal("SIGINT"))
 	g.Expect(pod.Spec.OS.Name).To(Equal(corev1.Linux), "which a signal asks for")
 }
+
+// Policies and people look at the spec for what runs: a template does not say otherwise.
+func TestATemplateDoesNotSayWhatRuns(t *testing.T) {
+	g := NewWithT(t)
+	pod := made(g, process(func(p *runtime.Process) {
+		p.Config = []byte(`{"namespace": "default", "image": "image:1", "template": {"spec": {"containers": [
+			{"name": "main", "image": "evil", "command": ["sh"], "args": ["-c", "evil"], "tty": true}, {"name": "side", "image": "side:1"}]}}}`)
+	}))
+	for _, c := range pod.Spec.Containers {
+		if c.Name == Container {
+			g.Expect(c.Image).To(Equal("image:1"))
+			g.Expect(c.Command[0]).To(Equal("serve"))
+			g.Expect(c.Args).To(BeEmpty())
+			g.Expect(c.TTY).To(BeTrue(), "the rest is merged")
+		} else {
+			g.Expect(c.Image).To(Equal("side:1"))
+		}
+	}
+}

@@ -32,9 +32,10 @@ type Config struct {
 	// Resources are what the program may use and is promised.
 	Resources          corev1.ResourceRequirements `json:"resources,omitzero"`
 	NodeSelector       map[string]string           `json:"nodeSelector,omitempty"`
+	Tolerations        []corev1.Toleration         `json:"tolerations,omitempty"`
 	ServiceAccountName string                      `json:"serviceAccountName,omitempty"`
 	// Template is merged over the Pod that was made of all this, strategically, as kubectl patch does: metadata (labels and annotations) and spec.
-	// The program's container is called main.
+	// The program's container is called main; its image and command are not for a template.
 	Template json.RawMessage `json:"template,omitempty"`
 }
 

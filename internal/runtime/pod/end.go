@@ -63,6 +63,32 @@ func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error 
 	return r.again(ctx, p) // also when it is another one by now
 }
 
+// Settle implements runtime.Settler. A Pod that somebody deletes would stay for ever otherwise where no incarnation follows, and a node that is drained
+// would wait for it. One that has ended by itself stays, with its output, until the next one.
+func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
+	settled := func(p *corev1.Pod) bool { return number(p) <= incarnation && p.DeletionTimestamp != nil && ended(p) }
+	if !slices.ContainsFunc(r.store.of(uid), settled) {
+		return nil
+	}
+	release, err := r.acquire(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	var left []error
+	for _, p := range r.store.of(uid) {
+		if settled(p) {
+			left = append(left, r.discard(ctx, p))
+		}
+	}
+	if err := errors.Join(left...); err != nil {
+		return fmt.Errorf("let go of what %s has ended: %w", uid, err)
+	}
+	return nil
+}
+
 // Forget implements runtime.Runtime.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	release, err := r.acquire(ctx, uid)

@@ -72,6 +72,18 @@ func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
 	return list, nil
 }
 
+// AttachCommand implements runtime.Handle: kubectl takes the terminal of a Pod that runs.
+func (r *Runtime) AttachCommand(uid types.UID) string {
+	pods := r.store.of(uid)
+	if len(pods) == 0 || ended(pods[0]) {
+		return ""
+	}
+	if main := mainStatus(pods[0]); main == nil || main.State.Running == nil {
+		return ""
+	}
+	return fmt.Sprintf("kubectl attach -it -n %s pod/%s -c %s", pods[0].Namespace, pods[0].Name, Container)
+}
+
 // again asks the API server for a Pod.
 func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)

@@ -50,7 +50,8 @@ func ended(p *corev1.Pod) bool {
 // describe says what the cluster says of a Pod.
 func describe(p *corev1.Pod) runtime.Incarnation {
 	i := runtime.Incarnation{UID: types.UID(p.Labels[LabelUID]), Number: number(p), Name: p.Annotations[AnnotationName],
-		Phase: runtime.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil}
+		Phase: runtime.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil,
+		PodName: p.Name, Address: p.Status.PodIP}
 	main := mainStatus(p)
 	if main != nil {
 		i.ContainerID = main.ContainerID

@@ -30,6 +30,8 @@ import (
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Logger  = (*Runtime)(nil)
+	_ runtime.Settler = (*Runtime)(nil)
+	_ runtime.Handle  = (*Runtime)(nil)
 )
 
 // What Pods of ours are known by.

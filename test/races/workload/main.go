@@ -25,6 +25,7 @@ var (
 	dir    = flag.String("dir", "", "directory of the files that are written")
 	name   = flag.String("name", "", "name under which it has to be alone; none: it need not be")
 	serve  = flag.Bool("serve", false, "answer HTTP on the port in PORT")
+	host   = flag.String("host", "127.0.0.1", "address to answer on")
 	listen = flag.Int("listen", 0, "listen on this port as well")
 	gate   = flag.String("gate", "", "answer 503 until this file is there")
 	ignore = flag.Bool("ignore", false, "do not end on SIGTERM")
@@ -125,7 +126,7 @@ func startChild() {
 
 // answer serves HTTP: its own PID, and 503 while the gate is closed.
 func answer(port string) {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+	listener, err := net.Listen("tcp", net.JoinHostPort(*host, port))
 	if err != nil {
 		note("collisions", err.Error())
 		os.Exit(5)

@@ -1,0 +1,41 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// The Service has the name of the DevServer where it can, and always one that it can have.
+func TestNamesOfServices(t *testing.T) {
+	g := NewWithT(t)
+	for name, want := range map[string]string{
+		"web": "^web$", "web.app": "^dev-web-app-[0-9a-f]{8}$", "1st": "^dev-1st-[0-9a-f]{8}$",
+		"a-very-long-name-that-nobody-would-give-to-a-server-of-his-own-but-may": "^dev-a-very-long-name-.*-[0-9a-f]{8}$",
+	} {
+		dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		g.Expect(serviceName(dev)).To(MatchRegexp(want))
+		g.Expect(validation.IsDNS1035Label(serviceName(dev))).To(BeEmpty())
+	}
+}
+
+// Nothing of this machine is asked for what runs in a Pod.
+func TestProbesOfAPodStayThere(t *testing.T) {
+	g := NewWithT(t)
+	k := &Kind{}
+	http := &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{}}
+	_, known := k.config(http, &memory{pod: nowhere, aim: 80})
+	g.Expect(known).To(BeFalse(), "a Pod without an address is not looked for on loopback")
+	config, known := k.config(http, &memory{pod: "10.0.0.7", aim: 80})
+	g.Expect(known).To(BeTrue())
+	g.Expect(config.Check.HTTP.URL).To(Equal("http://10.0.0.7:80/"))
+	_, known = k.config(&v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, &memory{pod: "10.0.0.7", aim: 80})
+	g.Expect(known).To(BeFalse(), "no command is run beside the manager")
+}

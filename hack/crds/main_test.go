@@ -1,0 +1,68 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+const generated = `          status:
+            properties:
+              conditions:
+                items:
+                  properties:
+                    type:
+                      type: string
+                    nested:
+                      type: object
+                  type: object
+                maxItems: 32
+                type: array
+                x-kubernetes-list-map-keys:
+                - type
+                x-kubernetes-list-type: map
+              names:
+                items:
+                  type: object
+                type: array
+                x-kubernetes-list-map-keys:
+                - name
+                x-kubernetes-list-type: map
+            type: object
+`
+
+const wanted = `          status:
+            properties:
+              conditions:
+                items:
+                  properties:
+                    type:
+                      type: string
+                    nested:
+                      type: object
+                  type: object
+                  x-kubernetes-map-type: atomic
+                maxItems: 32
+                type: array
+                x-kubernetes-list-map-keys:
+                - type
+                x-kubernetes-list-type: map
+              names:
+                items:
+                  type: object
+                type: array
+                x-kubernetes-list-map-keys:
+                - name
+                x-kubernetes-list-type: map
+            type: object
+`
+
+func TestOnlyConditionsHaveOneOwnerEach(t *testing.T) {
+	g := NewWithT(t)
+	once := atomicConditions([]byte(generated))
+	g.Expect(string(once)).To(Equal(wanted))
+	g.Expect(string(atomicConditions(once))).To(Equal(wanted), "a second time changes nothing")
+}

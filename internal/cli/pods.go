@@ -1,0 +1,135 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// nextPodEvery is how often it is looked for the Pod that follows one whose output has ended.
+const nextPodEvery = time.Second
+
+// inPod says whether an object runs in Pods: their output comes from the API server, and not from a manager.
+func inPod(object process.Object) bool {
+	switch o := object.(type) {
+	case *v1alpha1.DevServer:
+		return place.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
+	case *v1alpha1.Instance:
+		return o.Spec.Runtime != nil && o.Spec.Runtime.Type == v1alpha1.RuntimePod
+	case *v1alpha1.StrategyRun:
+		return o.Status.Pinned != nil && place.Type(o.Status.Pinned.Runtime) == v1alpha1.RuntimePod
+	}
+	return false
+}
+
+// refuseTerminal says how to take, or type into, the terminal of a Pod: kubectl can, and berth needs no second way.
+func (c *connection) refuseTerminal(ctx context.Context, ref reference) error {
+	object, err := c.get(ctx, ref)
+	if err != nil || !inPod(object) {
+		return nil //nolint:nilerr // whoever is asked next says it
+	}
+	if instance, is := object.(*v1alpha1.Instance); is && instance.Status.AttachCommand != "" {
+		return fmt.Errorf("%s runs in a Pod, whose terminal kubectl takes: %s", ref, instance.Status.AttachCommand)
+	}
+	return fmt.Errorf("%s has no terminal in a Pod now: berth status %s says how it is", ref, ref)
+}
+
+// podLogs prints the output of the newest Pod of an object, and of those that follow it.
+func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts endpoint.LogOptions) error {
+	api, err := kubernetes.NewForConfig(to.config)
+	if err != nil {
+		return fmt.Errorf("use the API server %s: %w", to.config.Host, err)
+	}
+	from := podOutput{api: api, follow: opts.Follow, out: a.out}
+	if opts.Tail >= 0 {
+		from.tail = ptr.To(opts.Tail)
+	}
+	var printed int64 // the incarnation whose output was printed
+	for {
+		newest, err := to.newestPod(ctx, object)
+		if err != nil {
+			return err
+		}
+		switch {
+		case newest == nil && !opts.Follow:
+			return errors.New("there is no Pod of it: berth status says how it is")
+		case newest != nil && incarnationOf(newest) > printed:
+			started, err := from.print(ctx, newest)
+			if err != nil || !opts.Follow {
+				return err
+			}
+			if started {
+				printed, from.tail = incarnationOf(newest), nil
+			}
+		}
+		select {
+		case <-a.clock.After(nextPodEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// podOutput copies the output of Pods.
+type podOutput struct {
+	api    kubernetes.Interface
+	tail   *int64
+	follow bool
+	out    io.Writer
+}
+
+// print copies the output of a Pod; started is false when it has none yet.
+func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err error) {
+	options := &corev1.PodLogOptions{Container: pod.Container, Follow: o.follow, TailLines: o.tail}
+	stream, err := o.api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
+	if apierrors.IsBadRequest(err) && o.follow || apierrors.IsNotFound(err) {
+		return false, nil // it waits to start, or is gone already
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the output of Pod %s: %w", p.Name, err)
+	}
+	defer func() { _ = stream.Close() }()
+	if _, err := io.Copy(o.out, stream); err != nil {
+		return false, cmp.Or(ctx.Err(), fmt.Errorf("read the output of Pod %s: %w", p.Name, err))
+	}
+	return true, nil
+}
+
+// newestPod gives the Pod of the newest incarnation, or nil.
+func (c *connection) newestPod(ctx context.Context, object process.Object) (*corev1.Pod, error) {
+	var pods corev1.PodList
+	err := c.client.List(ctx, &pods, client.InNamespace(object.GetNamespace()), client.MatchingLabels{pod.LabelUID: string(object.GetUID())})
+	if err != nil {
+		return nil, fmt.Errorf("list its Pods: %w", err)
+	}
+	if len(pods.Items) == 0 {
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	newest := slices.MaxFunc(pods.Items, func(a, b corev1.Pod) int { return cmp.Compare(incarnationOf(&a), incarnationOf(&b)) })
+	return &newest, nil
+}
+
+func incarnationOf(p *corev1.Pod) int64 {
+	n, _ := strconv.ParseInt(p.Labels[pod.LabelIncarnation], 10, 64) // 0 without one
+	return n
+}

@@ -1,0 +1,184 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime/docker"
+	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/runtime/langserver"
+	"github.com/berth-dev/berth/internal/runtime/none"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/internal/runtime/union"
+)
+
+// runtimeOptions say where the processes of this machine are kept.
+type runtimeOptions struct {
+	stateDir, shim, lsp string
+	log                 logr.Logger
+	pods                *pod.Runtime // nil without Pods; who opens the runtime closes it
+}
+
+// machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
+type machine struct {
+	*union.Union
+	host    *host.Host
+	tmux    *tmux.Runtime // nil without tmux
+	docker  *docker.Runtime
+	servers *langserver.Runtime
+	pods    *pod.Runtime // nil without Pods
+}
+
+// Close lets go of all of them, and leaves what runs alone.
+func (m *machine) Close() error {
+	var errs []error
+	if m.Union != nil {
+		m.Union.Close()
+	}
+	if m.pods != nil {
+		errs = append(errs, m.pods.Close())
+	}
+	if m.docker != nil {
+		errs = append(errs, m.docker.Close())
+	}
+	if m.tmux != nil {
+		m.tmux.Close()
+	}
+	if m.servers != nil {
+		m.servers.Close()
+	}
+	return errors.Join(append(errs, m.host.Close())...)
+}
+
+// LanguageServers gives the runtime of those.
+func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
+
+func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
+	opened, err := host.New(host.Options{
+		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
+	})
+	if err != nil && opts.pods != nil {
+		err = errors.Join(err, opts.pods.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{host: opened, pods: opts.pods}
+	if err := m.open(opts); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// open opens what stands on the host and beside it.
+func (m *machine) open(opts runtimeOptions) (err error) {
+	m.servers, err = langserver.New(m.host, langserver.Options{
+		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, Logger: opts.log.WithName("lsp"),
+	})
+	if err != nil {
+		return err
+	}
+	sessions, err := m.openTmux(opts)
+	if err != nil {
+		return err
+	}
+	// It needs no engine until an object wants one.
+	m.docker, err = docker.New(docker.Options{Dir: filepath.Join(opts.stateDir, "docker"), Logger: opts.log.WithName("docker")})
+	if err != nil {
+		return err
+	}
+	members := []union.Member{sessions, {Type: v1alpha1.RuntimeDocker, Runtime: m.docker}}
+	if m.pods != nil {
+		members = append(members, union.Member{Type: v1alpha1.RuntimePod, Runtime: m.pods})
+	}
+	m.Union = union.New(m.host, opts.log.WithName("runtimes"), members...)
+	return nil
+}
+
+// openTmux opens the backend of tmux sessions. Where there is no tmux, objects that want one say so.
+func (m *machine) openTmux(opts runtimeOptions) (union.Member, error) {
+	opened, err := tmux.New(m.host, tmux.Options{
+		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
+	})
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported) {
+		return union.Member{Type: v1alpha1.RuntimeTmux, Missing: err.Error()}, nil
+	}
+	if err != nil {
+		return union.Member{}, err
+	}
+	m.tmux = opened
+	return union.Member{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
+}
+
+// podsOnly is what people read at objects that name no runtime, or Host, where there are Pods alone.
+const podsOnly = "This manager was started with the runtime Pod alone (--runtimes=Pod), and this object does not name it. Create it anew with spec.runtime " +
+	"{type: Pod, pod: {image: ...}}, or run a manager on a machine of your own (berth up)."
+
+// podRuntime is Pods as the only runtime.
+type podRuntime struct {
+	*union.Union
+	pods *pod.Runtime
+}
+
+// Close lets go of them, and leaves what runs alone.
+func (c *podRuntime) Close() error {
+	c.Union.Close()
+	return c.pods.Close()
+}
+
+// openRuntimes opens those that were asked for by name; without any the manager runs nothing and says so at each object.
+func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOptions) (hostRuntime, error) {
+	asked := map[v1alpha1.RuntimeType]bool{}
+	for _, name := range names {
+		kind := v1alpha1.RuntimeType(name)
+		if kind != v1alpha1.RuntimeHost && kind != v1alpha1.RuntimePod {
+			return nil, fmt.Errorf("--runtimes: there is no runtime %q here; use %s, %s or both, or leave it empty to run nothing",
+				name, v1alpha1.RuntimeHost, v1alpha1.RuntimePod)
+		}
+		asked[kind] = true
+	}
+	if asked[v1alpha1.RuntimePod] {
+		var err error
+		if opts.pods, err = openPods(config, opts.log); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case asked[v1alpha1.RuntimeHost]:
+		return a.newRuntime(opts)
+	case opts.pods != nil:
+		base := none.Without{Runtime: none.New(), Why: podsOnly}
+		pods := union.Member{Type: v1alpha1.RuntimePod, Runtime: opts.pods}
+		return &podRuntime{union.New(base, opts.log.WithName("runtimes"), pods), opts.pods}, nil
+	default:
+		return none.New(), nil
+	}
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
+// openPods follows the Pods of Berth in the cluster of the manager.
+func openPods(config *rest.Config, log logr.Logger) (*pod.Runtime, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // as for the manager: the API server itself says how much is too much
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("reach the Pods of the cluster: %w", err)
+	}
+	return pod.New(pod.Options{Client: api, Logger: log.WithName("pods")})
+}

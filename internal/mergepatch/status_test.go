@@ -1,0 +1,89 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mergepatch_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/mergepatch"
+)
+
+func server() *v1alpha1.DevServer {
+	second := metav1.NewTime(time.Unix(1700000000, 0))
+	o := &v1alpha1.DevServer{}
+	o.Name, o.ResourceVersion = "web", "7"
+	o.Spec.Process.Command = []string{"npm"}
+	o.Status.ObservedGeneration, o.Status.URL, o.Status.ObservedPorts = 1, "http://localhost:3000/?a=1&b=<c>", []int32{3000, 3001}
+	o.Status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerOpen, OpenedAt: ptr.To(metav1.NewMicroTime(second.Time))}
+	o.Status.LastExit = &v1alpha1.ProcessExit{Incarnation: 1, ExitCode: ptr.To[int32](0)}
+	o.Status.Conditions = []metav1.Condition{
+		{Type: "Ready", Status: metav1.ConditionTrue, LastTransitionTime: second, Reason: "Here"},
+		{Type: "Stalled", Status: metav1.ConditionFalse, LastTransitionTime: second, Reason: "Here"},
+	}
+	return o
+}
+
+// TestSameAsTheLibrary: whatever changes, the patch is the one that controller-runtime makes of two whole objects.
+func TestSameAsTheLibrary(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.DevServerStatus){
+		"a field":                   func(s *v1alpha1.DevServerStatus) { s.URL = "http://localhost:4000/" },
+		"a field that goes":         func(s *v1alpha1.DevServerStatus) { s.URL = "" },
+		"a field that comes":        func(s *v1alpha1.DevServerStatus) { s.Incarnation = 2 },
+		"a list":                    func(s *v1alpha1.DevServerStatus) { s.ObservedPorts = s.ObservedPorts[:1] },
+		"a list that goes":          func(s *v1alpha1.DevServerStatus) { s.ObservedPorts = nil },
+		"one condition":             func(s *v1alpha1.DevServerStatus) { s.Conditions[1].Message = "They said \"no\"." },
+		"an object that comes":      func(s *v1alpha1.DevServerStatus) { s.Process = &v1alpha1.ProcessReference{PID: 12, Node: "here"} },
+		"an object that goes":       func(s *v1alpha1.DevServerStatus) { s.LastExit = nil },
+		"a field of an object":      func(s *v1alpha1.DevServerStatus) { s.LastExit.Incarnation = 2 },
+		"a field gone of an object": func(s *v1alpha1.DevServerStatus) { s.Breaker.OpenedAt = nil },
+		"a field come to an object": func(s *v1alpha1.DevServerStatus) { s.LastExit.Signal = "KILL" },
+		"fields of several, at once": func(s *v1alpha1.DevServerStatus) {
+			s.Breaker.State, s.LastExit.ExitCode, s.Port = v1alpha1.BreakerClosed, nil, 3
+		},
+		"all": func(s *v1alpha1.DevServerStatus) { *s = v1alpha1.DevServerStatus{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			before, after := server(), server()
+			change(&after.Status)
+			patch, err := mergepatch.Status(before, after)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(patch).NotTo(BeNil())
+			g.Expect(patch.Type()).To(Equal(types.MergePatchType))
+			ours, err := patch.Data(after)
+			g.Expect(err).NotTo(HaveOccurred())
+			theirs, err := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}).Data(after)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(ours).To(MatchJSON(theirs))
+		})
+	}
+}
+
+func TestNothingToWrite(t *testing.T) {
+	g := NewWithT(t)
+	before, after := server(), server()
+	after.Spec.Process.Command = []string{"yarn"} // resolved, and not ours to store
+	after.Status.Conditions[0].LastTransitionTime.Time = after.Status.Conditions[0].LastTransitionTime.Add(time.Millisecond)
+	g.Expect(mergepatch.Status(before, after)).To(BeNil(), "what the API server keeps is the same")
+}
+
+func TestNotToBePatched(t *testing.T) {
+	g := NewWithT(t)
+	before := server()
+	before.ResourceVersion = ""
+	_, err := mergepatch.Status(before, server())
+	g.Expect(err).To(MatchError(ContainSubstring("never stored")))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+	_, err = mergepatch.Status(secret, secret)
+	g.Expect(err).To(MatchError(ContainSubstring("no status")))
+}

@@ -1,0 +1,153 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// brought is what the installation by Helm has brought, for the one by kustomize.
+var brought map[string]any
+
+// There is one Berth in a cluster, so that one is installed after the other.
+var _ = Describe("Berth", Ordered, func() {
+	Context("installed by Helm", installedByHelm)
+	Context("installed by kustomize", installedByKustomize)
+})
+
+func installedByHelm() {
+	BeforeAll(func(ctx context.Context) {
+		byHelm(ctx)
+		rolledOut(ctx)
+	}, NodeTimeout(2*timeout))
+	AfterAll(removeAll, NodeTimeout(2*timeout))
+
+	works()
+	runsPods()
+	survives()
+
+	It("goes on with its objects when it is upgraded", func(ctx context.Context) {
+		tenant := devServer(ctx, "upgraded")
+		helm(ctx, "upgrade", "berth", chart(), "--reuse-values", "--set=podAnnotations.generation=second")
+		rolledOut(ctx)
+		for _, pod := range managers(ctx) {
+			Expect(pod.Annotations).To(HaveKeyWithValue("generation", "second"))
+		}
+		Expect(leader(ctx).Annotations).To(HaveKeyWithValue("generation", "second"))
+		tenant.stayed(ctx, 1)
+		tenant.restart(ctx)
+	}, SpecTimeout(2*timeout))
+
+	It("leaves kinds and objects when it is uninstalled, and finds them again", func(ctx context.Context) {
+		tenant := devServer(ctx, "uninstalled")
+		brought = ofBerth(ctx)
+		helm(ctx, "uninstall", "berth", "--wait")
+		Eventually(ctx, managers).Should(BeEmpty())
+		left := ofBerth(ctx)
+		for key := range brought {
+			if strings.HasPrefix(key, "CustomResourceDefinition ") || strings.HasSuffix(key, "/berth-kept") {
+				Expect(left).To(HaveKey(key))
+				delete(left, key)
+			}
+		}
+		Expect(left).To(BeEmpty(), "only the kinds stay, and the policy that refuses nothing")
+		tenant.stayed(ctx, 1)
+
+		repository, tag := image()
+		helm(ctx, "install", "berth", chart(), "--set=image.repository="+repository+",image.tag="+tag)
+		rolledOut(ctx)
+		tenant.stayed(ctx, 1)
+		tenant.restart(ctx)
+	}, SpecTimeout(3*timeout))
+}
+
+func installedByKustomize() {
+	BeforeAll(func(ctx context.Context) {
+		readsParametersAgain(ctx)
+		byKustomize(ctx)
+		rolledOut(ctx)
+	}, NodeTimeout(2*timeout))
+	AfterAll(removeAll, NodeTimeout(2*timeout))
+
+	works()
+
+	It("is what Helm installs", func(ctx context.Context) {
+		Expect(brought).NotTo(BeEmpty(), "what Helm has installed")
+		now := ofBerth(ctx)
+		for key, object := range brought {
+			if !strings.HasPrefix(key, "Deployment ") { // the upgrade has changed that
+				Expect(now).To(HaveKeyWithValue(key, object))
+			}
+			delete(now, key)
+		}
+		Expect(now).To(BeEmpty())
+	}, SpecTimeout(timeout))
+}
+
+// works are the specs of an installation, however it was made.
+func works() {
+	It("has two managers, of which one leads", func(ctx context.Context) {
+		Expect(managers(ctx)).To(HaveLen(2))
+		Expect(leader(ctx).Name).To(HavePrefix("berth-manager-"))
+	}, SpecTimeout(timeout))
+
+	It("keeps its managers restricted", func(ctx context.Context) {
+		namespace, err := api.CoreV1().Namespaces().Get(ctx, home, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(namespace.Labels).To(HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
+		for _, pod := range managers(ctx) {
+			process := firstProcess(&pod, "manager")
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
+			Expect(err).NotTo(HaveOccurred())
+			said := string(status)
+			for field, want := range map[string]string{"Uid": "65532\t65532\t65532\t65532", "CapEff": "0000000000000000", "CapBnd": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"} {
+				Expect(said).To(ContainSubstring("\n"+field+":\t"+want+"\n"), field)
+			}
+			mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", process))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(mounts)).To(MatchRegexp(`(?m)^\S+ / \S+ ro[, ]`), "its root")
+		}
+	}, SpecTimeout(timeout))
+
+	It("gives metrics to who may have them, and to nobody else", func(ctx context.Context) {
+		may := tokenOf(ctx, home, "scraper", "berth-metrics-reader")
+		mayNot := tokenOf(ctx, home, "somebody", "")
+		for _, address := range []string{managers(ctx)[0].Status.PodIP, managers(ctx)[1].Status.PodIP, service(ctx)} {
+			Eventually(ctx, func(g Gomega, ctx context.Context) {
+				code, text, err := scrape(ctx, address, may)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(code).To(Equal(http.StatusOK), text)
+				g.Expect(text).To(ContainSubstring("berth_front_held_requests"))
+			}).Should(Succeed())
+			for token, want := range map[string]int{"": http.StatusUnauthorized, "nonsense": http.StatusUnauthorized, mayNot: http.StatusForbidden} {
+				code, text, err := scrape(ctx, address, token)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(code).To(Equal(want), text)
+				Expect(text).NotTo(ContainSubstring("berth_front"))
+			}
+		}
+	}, SpecTimeout(timeout))
+
+	It("runs a DevServer, and leaves nothing of it", func(ctx context.Context) {
+		tenant := devServer(ctx, "works")
+		tenant.restart(ctx)
+		tenant.end(ctx)
+	}, SpecTimeout(timeout))
+
+	It("refuses what its policies forbid", func(ctx context.Context) {
+		forbidden := server(namespaceOfSpec(ctx), "forbidden")
+		forbidden.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimeHost}
+		Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, forbidden.DeepCopy()) }).Should(MatchError(ContainSubstring("the runtime Host is not allowed")))
+	}, SpecTimeout(timeout))
+}

@@ -1,0 +1,171 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// image is the one of `make cluster`, unless another is named: a repository and a tag.
+func image() (repository, tag string) {
+	name := os.Getenv("BERTH_TEST_IMAGE")
+	if name == "" {
+		name = "localhost/berth/berth:test"
+	}
+	at := strings.LastIndex(name, ":")
+	Expect(at).To(BeNumerically(">", 0), "BERTH_TEST_IMAGE has to have a tag")
+	return name[:at], name[at+1:]
+}
+
+// helm runs Helm, which keeps its own files in a folder of the test.
+func helm(ctx context.Context, args ...string) {
+	GinkgoHelper()
+	own := GinkgoT().TempDir()
+	succeeds(ctx, "helm", append([]string{"--namespace=" + home, "--repository-cache=" + own, "--repository-config=" + filepath.Join(own, "repositories.yaml"),
+		"--registry-config=" + filepath.Join(own, "registry.json")}, args...)...)
+}
+
+func chart() string { return filepath.Join(root, "charts", "berth") }
+
+// byHelm installs the chart as its documentation says.
+func byHelm(ctx context.Context) {
+	GinkgoHelper()
+	makeNamespace(ctx, home)
+	repository, tag := image()
+	helm(ctx, "install", "berth", chart(), "--set=image.repository="+repository+",image.tag="+tag)
+}
+
+// overlay is a kustomization over config/default with the image of the test.
+func overlay() string {
+	GinkgoHelper()
+	dir, err := filepath.EvalSymlinks(GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+	base, err := filepath.Abs(filepath.Join(root, "config", "default"))
+	Expect(err).NotTo(HaveOccurred())
+	base, err = filepath.Rel(dir, base)
+	Expect(err).NotTo(HaveOccurred())
+	repository, tag := image()
+	text := fmt.Sprintf("resources: [%s]\nimages: [{name: berth-dev/berth, newName: %s, newTag: %s}]\n", base, repository, tag)
+	Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
+	return dir
+}
+
+func byKustomize(ctx context.Context) {
+	GinkgoHelper()
+	succeeds(ctx, "kubectl", "apply", "--server-side", "-k", overlay())
+}
+
+// readsParametersAgain restarts the API server: since the policies of the installation before were all deleted, it reads no ConfigMap for those of the next
+// (kubernetes/kubernetes#130887). On a cluster that is not ours nothing is done, and nothing was installed there before.
+func readsParametersAgain(ctx context.Context) {
+	GinkgoHelper()
+	if !ours() {
+		return
+	}
+	part(ctx, "kill", "kube-apiserver")
+	part(ctx, "start", "kube-apiserver")
+	Eventually(ctx, apiAnswers).Should(Succeed())
+}
+
+// makeNamespace makes one that takes restricted Pods only, and waits until Pods can be made in it.
+func makeNamespace(ctx context.Context, name string) {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	Expect(k8s.Create(ctx, namespace)).To(Succeed())
+	Eventually(ctx, func(ctx context.Context) error {
+		_, err := api.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}).Should(Succeed())
+}
+
+// removeNamespace deletes one and waits until it is gone with all that was in it.
+func removeNamespace(ctx context.Context, name string) {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	Expect(client.IgnoreNotFound(k8s.Delete(ctx, namespace))).To(Succeed())
+	Eventually(ctx, func(ctx context.Context) bool {
+		return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(namespace), namespace))
+	}).Should(BeTrue(), "namespace %s does not go: %+v", name, namespace.Status)
+}
+
+// installed are the kinds of what an installation brings.
+var installed = []schema.GroupVersionKind{
+	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"},
+	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+	{Group: "apps", Version: "v1", Kind: "Deployment"},
+	{Version: "v1", Kind: "Service"},
+	{Version: "v1", Kind: "ServiceAccount"},
+	{Version: "v1", Kind: "ConfigMap"},
+}
+
+// ofBerth gives what is installed by kind and name: what it says, without what the cluster says about it and how it came there.
+func ofBerth(ctx context.Context) map[string]any {
+	GinkgoHelper()
+	found := map[string]any{}
+	for _, kind := range installed {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		Expect(k8s.List(ctx, list, client.MatchingLabels{"app.kubernetes.io/name": "berth"})).To(Succeed())
+		for _, object := range list.Items {
+			key := fmt.Sprintf("%s %s/%s", kind.Kind, object.GetNamespace(), object.GetName())
+			for _, fields := range [][]string{{"metadata"}, {"status"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"}} {
+				unstructured.RemoveNestedField(object.Object, fields...)
+			}
+			found[key] = object.Object
+		}
+	}
+	return found
+}
+
+var withoutFinalizers = client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+
+// removeAll takes away whatever is left, so that the next run finds a cluster without Berth. Managers may be gone: nothing waits for them.
+func removeAll(ctx context.Context) {
+	definitions := &apiextensionsv1.CustomResourceDefinitionList{}
+	Expect(k8s.List(ctx, definitions, client.MatchingLabels{"app.kubernetes.io/name": "berth"})).To(Succeed())
+	for _, definition := range definitions.Items {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(definition.Spec.Names.ListKind))
+		Expect(k8s.List(ctx, list)).To(Succeed())
+		for i := range list.Items {
+			object := &list.Items[i]
+			Expect(client.IgnoreNotFound(k8s.Delete(ctx, object))).To(Succeed())
+			Expect(client.IgnoreNotFound(k8s.Patch(ctx, object, withoutFinalizers))).To(Succeed())
+		}
+	}
+	for _, kind := range installed {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		Expect(k8s.List(ctx, list, client.MatchingLabels{"app.kubernetes.io/name": "berth"})).To(Succeed())
+		for i := range list.Items {
+			Expect(client.IgnoreNotFound(k8s.Delete(ctx, &list.Items[i]))).To(Succeed())
+		}
+	}
+	Eventually(ctx, ofBerth).Should(BeEmpty())
+	removeNamespace(ctx, home)
+}

@@ -1,0 +1,134 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const ofManagers = "app.kubernetes.io/name=berth,app.kubernetes.io/component=manager"
+
+// managers gives the Pods of the managers.
+func managers(ctx context.Context) []corev1.Pod {
+	GinkgoHelper()
+	pods, err := api.CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
+	Expect(err).NotTo(HaveOccurred())
+	return pods.Items
+}
+
+func ready(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+// rolledOut waits until the Pods of the managers are what the Deployment wants now, and no others are there.
+func rolledOut(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		deployment, err := api.AppsV1().Deployments(home).Get(ctx, "berth-manager", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(deployment.Status.ObservedGeneration).To(Equal(deployment.Generation))
+		want := *deployment.Spec.Replicas
+		g.Expect(deployment.Status).To(And(
+			HaveField("UpdatedReplicas", want), HaveField("ReadyReplicas", want), HaveField("Replicas", want)), "%+v", deployment.Status)
+		pods, err := api.CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(pods.Items).To(HaveLen(int(want)))
+		for _, pod := range pods.Items {
+			g.Expect(ready(&pod)).To(BeTrue(), pod.Name)
+		}
+	}).Should(Succeed())
+}
+
+// leader waits until one of the Pods holds the lease, and has renewed it after this call, and gives that Pod.
+func leader(ctx context.Context) *corev1.Pod {
+	GinkgoHelper()
+	var found *corev1.Pod
+	before := renewed(ctx)
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		lease, err := api.CoordinationV1().Leases(home).Get(ctx, "berth.dev", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(lease.Spec.HolderIdentity).NotTo(BeNil())
+		g.Expect(lease.Spec.RenewTime.After(before)).To(BeTrue(), "%s has not renewed it", *lease.Spec.HolderIdentity)
+		name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+		found, err = api.CoreV1().Pods(home).Get(ctx, name, metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred(), "who leads is no Pod that is there")
+	}).Should(Succeed())
+	return found
+}
+
+// renewed is when the lease was renewed last, by the clock of whoever holds it; the zero time without a lease.
+func renewed(ctx context.Context) time.Time {
+	lease, err := api.CoordinationV1().Leases(home).Get(ctx, "berth.dev", metav1.GetOptions{})
+	if err != nil || lease.Spec.RenewTime == nil {
+		return time.Time{}
+	}
+	return lease.Spec.RenewTime.Time
+}
+
+// tokenOf makes a service account in a namespace, perhaps bound to a role of the cluster, and gives a token of it.
+func tokenOf(ctx context.Context, namespace, name, role string) string {
+	GinkgoHelper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	Expect(k8s.Create(ctx, account)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(k8s.Delete(ctx, account))).To(Succeed()) })
+	if role != "" {
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "test-" + name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+		}
+		Expect(k8s.Create(ctx, binding)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(k8s.Delete(ctx, binding))).To(Succeed()) })
+	}
+	token, err := api.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return token.Status.Token
+}
+
+// scrape asks an address for metrics, with a token when there is one, and gives the status and what it answers.
+func scrape(ctx context.Context, address, token string) (int, string, error) {
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // its certificate is made by itself
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "8443")+"/metrics", nil)
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
+	if err != nil {
+		return 0, "", fmt.Errorf("ask for metrics: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))
+	return response.StatusCode, string(text), err
+}
+
+// service is the address of the Service of the metrics.
+func service(ctx context.Context) string {
+	GinkgoHelper()
+	found, err := api.CoreV1().Services(home).Get(ctx, "berth-metrics", metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return found.Spec.ClusterIP
+}

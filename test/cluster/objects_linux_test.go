@@ -1,0 +1,46 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// namespaceOfSpec makes a namespace that goes with the spec, and with it the volume of its name.
+func namespaceOfSpec(ctx context.Context) string {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "berth-test-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	Expect(k8s.Create(ctx, namespace)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) {
+		removeNamespace(ctx, namespace.Name)
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name}}
+		Expect(client.IgnoreNotFound(k8s.Delete(ctx, volume))).To(Succeed())
+		gone(ctx, volume)
+	}, NodeTimeout(2*timeout))
+	return namespace.Name
+}
+
+// server is a DevServer that no spec needs to run.
+func server(namespace, name string) *v1alpha1.DevServer {
+	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	o.Spec.Process.Command = []string{"/workload", "sleep"}
+	return o
+}
+
+// gone waits until an object that was deleted is not there any more.
+func gone(ctx context.Context, object client.Object) {
+	GinkgoHelper()
+	Eventually(ctx, func(ctx context.Context) bool {
+		return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(object), object))
+	}).Should(BeTrue(), "%s does not go", object.GetName())
+}

@@ -1,0 +1,122 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// runsPods are the specs of what runs in Pods, from its start to its end.
+func runsPods() {
+	It("keeps a DevServer at its address through restarts and the loss of its Pod", func(ctx context.Context) {
+		tenant := devServer(ctx, "server")
+		Expect(fetch(ctx, tenant)).To(Succeed())
+		tenant.restart(ctx)
+		Expect(fetch(ctx, tenant)).To(Succeed())
+
+		live := tenant.pods(ctx)
+		Expect(live).To(HaveLen(1))
+		before := tenant.object.GetProcessStatus().Incarnation
+		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, live[0].Name, metav1.DeleteOptions{})).To(Succeed())
+		tenant.ready(ctx, before+1)
+		Expect(fetch(ctx, tenant)).To(Succeed())
+		Expect(tenant.starts()).To(BeEquivalentTo(before + 1))
+		tenant.end(ctx)
+	}, SpecTimeout(2*timeout))
+
+	It("runs an Instance, whose claim outlives its Pods", func(ctx context.Context) {
+		tenant := newTenant(ctx, &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Name: "session"}})
+		claims := func() (all []corev1.PersistentVolumeClaim) {
+			list := &corev1.PersistentVolumeClaimList{}
+			Expect(k8s.List(ctx, list, client.InNamespace(tenant.namespace))).To(Succeed())
+			return list.Items
+		}
+		before := claims()
+		Expect(before).To(HaveLen(1))
+		tenant.restart(ctx)
+		Expect(claims()).To(ConsistOf(HaveField("UID", before[0].UID)))
+		tenant.end(ctx)
+	}, SpecTimeout(2*timeout))
+
+	It("runs a StrategyRun, and tells how it ended", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		for code, want := range map[int]v1alpha1.RunOutcome{0: v1alpha1.RunSucceeded, 3: v1alpha1.RunFailed} {
+			strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("exit-%d", code)}}
+			strategy.Spec.Process.Command = []string{"/workload", "exit", fmt.Sprint(code)}
+			strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}
+			Expect(k8s.Create(ctx, strategy)).To(Succeed())
+			run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: strategy.Name}}
+			run.Spec.StrategyRef.Name = strategy.Name
+			Expect(k8s.Create(ctx, run)).To(Succeed())
+			Eventually(ctx, func(g Gomega, ctx context.Context) {
+				g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(run), run)).To(Succeed())
+				g.Expect(run.Status.Outcome).To(Equal(want))
+			}).Should(Succeed())
+			Expect(k8s.Delete(ctx, run)).To(Succeed())
+			gone(ctx, run)
+		}
+	}, SpecTimeout(2*timeout))
+}
+
+// fetch asks a DevServer at the address that its Service has. The name in its URL is for the name service of a cluster, which is none of ours.
+func fetch(ctx context.Context, t *tenant) error {
+	server, is := t.object.(*v1alpha1.DevServer)
+	if !is {
+		return fmt.Errorf("%T has no address", t.object)
+	}
+	list := &corev1.ServiceList{}
+	if err := k8s.List(ctx, list, client.InNamespace(t.namespace)); err != nil {
+		return err
+	}
+	if len(list.Items) != 1 || !strings.Contains(server.Status.URL, "//"+list.Items[0].Name+"."+t.namespace+".svc") {
+		return fmt.Errorf("the URL %q is not that of the one Service of %d", server.Status.URL, len(list.Items))
+	}
+	service := &list.Items[0]
+	address := net.JoinHostPort(service.Spec.ClusterIP, fmt.Sprint(service.Spec.Ports[0].Port))
+	// What the Service leads to follows the Pod by the work of the cluster, not of Berth.
+	deadline, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		err := get(deadline, "http://"+address+"/")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-deadline.Done():
+			return err
+		case <-time.After(poll):
+		}
+	}
+}
+
+func get(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, err = io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return err
+}

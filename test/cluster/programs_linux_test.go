@@ -1,0 +1,119 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// program is the path of one that `make test-cluster` has built.
+func program(name string) string {
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
+	if dir == "" {
+		dir = filepath.Join(root, "bin")
+	}
+	return filepath.Join(dir, name)
+}
+
+// run runs a program as somebody at a terminal does, and gives what it prints.
+func run(ctx context.Context, name string, args ...string) (string, error) {
+	var out, said bytes.Buffer
+	command := exec.CommandContext(ctx, program(name), args...)
+	command.Stdout, command.Stderr = &out, &said
+	command.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said.String())
+	}
+	return out.String(), nil
+}
+
+// succeeds runs a program that has to succeed.
+func succeeds(ctx context.Context, name string, args ...string) string {
+	GinkgoHelper()
+	out, err := run(ctx, name, args...)
+	Expect(err).NotTo(HaveOccurred())
+	return out
+}
+
+// part stops, kills or starts a process of the cluster of `make cluster`.
+func part(ctx context.Context, verb, name string) {
+	GinkgoHelper()
+	succeeds(ctx, "cluster", verb, name)
+}
+
+// ours says whether the cluster is that of `make cluster`, whose processes may be stopped.
+func ours() bool { return os.Getenv("BERTH_CLUSTER") != "" }
+
+// apiAnswers says whether the API server is there and has all that it needs.
+func apiAnswers(ctx context.Context) error {
+	_, err := api.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	return err
+}
+
+// firstProcess finds on this machine the process that a container is.
+func firstProcess(pod *corev1.Pod, container string) int {
+	GinkgoHelper()
+	var id string
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == container {
+			_, id, _ = strings.Cut(status.ContainerID, "://")
+		}
+	}
+	Expect(id).NotTo(BeEmpty(), "the container %s of Pod %s", container, pod.Name)
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	Expect(err).NotTo(HaveOccurred())
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		if strings.Contains(string(text), id) {
+			number, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			Expect(err).NotTo(HaveOccurred())
+			return number
+		}
+	}
+	Fail("no process on this machine is in container " + id + " of Pod " + pod.Name)
+	return 0
+}
+
+// killAtOnce kills the process of a container as the kernel does when it is out of memory.
+func killAtOnce(pod *corev1.Pod, container string) {
+	GinkgoHelper()
+	number := firstProcess(pod, container)
+	handle, err := unix.PidfdOpen(number, 0)
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = unix.Close(handle) }()
+	Expect(firstProcess(pod, container)).To(Equal(number), "it is still that container's")
+	Expect(unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0)).To(Succeed())
+}
+
+// explain prints what one wants to know about a spec that has failed.
+func explain(ctx context.Context) {
+	for _, args := range [][]string{
+		{"get", "pods,persistentvolumeclaims,services,lease", "--all-namespaces", "--output=wide"},
+		{"get", "devservers,instances,strategies,strategyruns", "--all-namespaces", "--output=yaml"},
+		{"get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"},
+		{"--namespace=" + home, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=100", "--prefix"},
+		{"--namespace=" + home, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=50", "--prefix", "--previous"},
+	} {
+		out, err := run(ctx, "kubectl", args...)
+		if err != nil {
+			out = err.Error()
+		}
+		GinkgoWriter.Printf("== kubectl %s\n%s\n", strings.Join(args, " "), out)
+	}
+}
+
+var everything = metav1.ListOptions{}

@@ -1,0 +1,90 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/berth-dev/berth/internal/manager"
+)
+
+const (
+	// onCluster names the kubeconfig of the cluster.
+	onCluster = "BERTH_TEST_KUBECONFIG"
+	// home is where Berth is installed.
+	home = "berth-system"
+	// timeout is how long anything may take: images are on the node, but it may be busy.
+	timeout = 3 * time.Minute
+	poll    = 200 * time.Millisecond
+)
+
+var (
+	root = filepath.Join("..", "..")
+	// k8s and api are an administrator of the cluster.
+	k8s    client.Client
+	api    kubernetes.Interface
+	config *rest.Config
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(onCluster) == "" {
+		fmt.Fprintf(os.Stderr, "left out, as %s names no cluster (see `make test-cluster`): all of test/cluster\n", onCluster)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestCluster(t *testing.T) {
+	RegisterFailHandler(Fail)
+	log.SetLogger(GinkgoLogr)
+	SetDefaultEventuallyTimeout(timeout)
+	SetDefaultEventuallyPollingInterval(poll)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "In a cluster")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	config, err = clientcmd.BuildConfigFromFlags("", os.Getenv(onCluster))
+	Expect(err).NotTo(HaveOccurred())
+	config.QPS, config.Burst = 200, 400
+	http, err := rest.HTTPClientFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { utilnet.CloseIdleConnectionsFor(http.Transport) })
+	scheme := manager.Scheme()
+	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	k8s, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: http})
+	Expect(err).NotTo(HaveOccurred())
+	api, err = kubernetes.NewForConfigAndClient(config, http)
+	Expect(err).NotTo(HaveOccurred())
+
+	nodes, err := api.CoreV1().Nodes().List(ctx, everything)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(nodes.Items).To(HaveLen(1), "nodes")
+	Expect(ofBerth(ctx)).To(BeEmpty(), "what an earlier installation has left; there is one Berth in a cluster")
+	DeferCleanup(removeAll)
+	readsParametersAgain(ctx)
+}, NodeTimeout(timeout))
+
+// Before anything is taken away.
+var _ = JustAfterEach(func(ctx context.Context) {
+	if CurrentSpecReport().Failed() {
+		explain(ctx)
+	}
+}, NodeTimeout(timeout))

@@ -1,0 +1,209 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// image is one that nobody pulls.
+func image(change ...func(*v1alpha1.PodRuntime)) *v1alpha1.PodRuntime {
+	p := &v1alpha1.PodRuntime{Image: "localhost/program:1"}
+	for _, do := range change {
+		do(p)
+	}
+	return p
+}
+
+func devServerInPod(namespace, name string) *v1alpha1.DevServer {
+	dev := newServer(namespace, name)
+	dev.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: image()}
+	return dev
+}
+
+var _ = Describe("an object in a Pod", func() {
+	var (
+		namespace string
+		moon      *node
+	)
+	BeforeEach(func(ctx context.Context) {
+		moon = newNode()
+		namespace = newNamespace(ctx)
+	})
+
+	It("says why it waits, and can be stopped and deleted without ever having run", func(ctx context.Context) {
+		dev := devServerInPod(namespace, "web")
+		dev.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", Value: "hidden"}}
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		p := hasPod(ctx, dev, "1")
+		Expect(p.OwnerReferences).To(HaveLen(1))
+		Expect(metav1.IsControlledBy(p, dev)).To(BeTrue())
+		main := p.Spec.Containers[0]
+		Expect(main.Image).To(Equal("localhost/program:1"))
+		Expect(main.Command).To(Equal([]string{"serve", "--port", "8080"}))
+		Expect(*p.Spec.AutomountServiceAccountToken).To(BeFalse())
+		Expect(rt.Known()).NotTo(ContainElement(dev.UID), "nothing runs on the host")
+		secret := &corev1.Secret{ObjectMeta: p.ObjectMeta}
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(p), secret)).To(Succeed())
+		Expect(secret.Data).To(And(HaveKeyWithValue("TOKEN", []byte("hidden")), HaveKeyWithValue("PORT", []byte("8080"))))
+
+		reads(ctx, dev, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting)
+		report(ctx, p, func() {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/0 nodes"}}
+		})
+		Eventually(func(g Gomega) {
+			get(ctx, g, dev)
+			condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReady)
+			g.Expect(condition.Reason).To(Equal(v1alpha1.ReasonStarting))
+			g.Expect(condition.Message).To(ContainSubstring("the Pod has no node yet: Unschedulable: 0/0 nodes"))
+		}).Should(Succeed())
+
+		change(ctx, dev, func() { dev.Spec.State = v1alpha1.StateStopped })
+		hasNoPod(ctx, dev)
+		reads(ctx, dev, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonStopped)
+		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(p), secret))).To(BeTrue(), "its environment is gone too")
+		change(ctx, dev, func() { dev.Spec.State = v1alpha1.StateRunning })
+		hasPod(ctx, dev, "2")
+		Expect(k8s.Delete(ctx, dev)).To(Succeed())
+		isGone(ctx, dev)
+		hasNoPod(ctx, dev)
+	})
+
+	It("is a DevServer with an address that stays over restarts", func(ctx context.Context) {
+		port := serve(0)
+		dev := onPort(devServerInPod(namespace, "web"), port)
+		dev.Spec.URL.Path = "/app"
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		first := hasPod(ctx, dev, "1")
+		service := &corev1.Service{}
+		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(dev), service) }).Should(Succeed())
+		Expect(metav1.IsControlledBy(service, dev)).To(BeTrue())
+		Expect(service.Spec.Ports).To(HaveLen(1))
+		Expect(service.Spec.Ports[0].Port).To(Equal(port))
+		for name, value := range service.Spec.Selector {
+			Expect(first.Labels).To(HaveKeyWithValue(name, value))
+		}
+
+		moon.run(ctx, first, "127.0.0.1")
+		becomesReady(ctx, dev)
+		address := fmt.Sprintf("http://web.%s.svc:%d/app", namespace, port)
+		Expect(dev.Status.URL).To(Equal(address))
+		Expect(dev.Status.Process.PodName).To(Equal(first.Name))
+		Expect(dev.Status.Process.Node).To(Equal("moon"))
+		reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionTrue, v1alpha1.ReasonListening)
+
+		change(ctx, dev, func() { dev.Spec.RestartToken = "again" })
+		second := hasPod(ctx, dev, "2")
+		get(ctx, Default, dev)
+		Expect(dev.Status.URL).To(Equal(address), "it is there while it restarts")
+		moon.run(ctx, second, "127.0.0.1")
+		becomesReady(ctx, dev)
+		Expect(dev.Status.URL).To(Equal(address))
+
+		version, uid := service.ResourceVersion, service.UID
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(dev), service)).To(Succeed())
+		Expect(service.ResourceVersion).To(Equal(version), "nothing was written anew")
+		Expect(k8s.Delete(ctx, service)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(dev), service)).To(Succeed())
+			g.Expect(service.UID).NotTo(Equal(uid), "what somebody takes away is made again")
+		}).Should(Succeed())
+		Expect(k8s.Delete(ctx, dev)).To(Succeed())
+		isGone(ctx, dev)
+		hasNoPod(ctx, dev)
+	})
+
+	It("does not take over a Service of somebody else", func(ctx context.Context) {
+		theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		Expect(k8s.Create(ctx, theirs)).To(Succeed())
+		dev := devServerInPod(namespace, "web")
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		Expect(stalls(ctx, dev, v1alpha1.ReasonNameTaken)).To(ContainSubstring("there is a Service web already"))
+		reads(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken)
+		hasNoPod(ctx, dev)
+		Expect(k8s.Delete(ctx, theirs)).To(Succeed())
+		hasPod(ctx, dev, "1")
+	})
+
+	It("is an Instance whose volume outlives another image", func(ctx context.Context) {
+		agent := newInstance(namespace, "agent", "agent")
+		claim := v1alpha1.PodClaim{Name: "home", MountPath: "/home/agent", Spec: apiruntime.RawExtension{
+			Raw: []byte(`{"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}`)}}
+		agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: image(func(p *v1alpha1.PodRuntime) {
+			p.VolumeClaimTemplates = []v1alpha1.PodClaim{claim}
+			p.Volumes = []apiruntime.RawExtension{{Raw: []byte(`{"name": "tmp", "emptyDirr": {}}`)}}
+		})}
+		Expect(k8s.Create(ctx, agent)).To(Succeed())
+		Expect(stalls(ctx, agent, v1alpha1.ReasonStartFailed)).To(Equal(`spec.runtime.pod.volumes[0]: unknown field "emptyDirr"; correct it`))
+		change(ctx, agent, func() { agent.Spec.Runtime.Pod.Volumes = nil })
+
+		first := hasPod(ctx, agent, "1")
+		Expect(first.Spec.Containers[0].TTY).To(BeTrue())
+		Expect(first.Spec.Volumes).To(HaveLen(1))
+		key := client.ObjectKey{Namespace: namespace, Name: first.Spec.Volumes[0].PersistentVolumeClaim.ClaimName}
+		volume := &corev1.PersistentVolumeClaim{}
+		Expect(k8s.Get(ctx, key, volume)).To(Succeed())
+		Expect(metav1.IsControlledBy(volume, agent)).To(BeTrue())
+		moon.run(ctx, first, "127.0.0.1")
+		becomesReady(ctx, agent)
+		Expect(agent.Status.AttachCommand).To(Equal("kubectl attach -it -n " + namespace + " pod/" + first.Name + " -c main"))
+		version := agent.ResourceVersion
+		report(ctx, first, func() { first.Status.Message = "something happened" })
+		Consistently(func(g Gomega) {
+			get(ctx, g, agent)
+			g.Expect(agent.ResourceVersion).To(Equal(version), "nothing is written at rest")
+		}).Should(Succeed())
+
+		change(ctx, agent, func() { agent.Spec.Runtime.Pod.Image = "localhost/program:2" })
+		second := hasPod(ctx, agent, "2")
+		Expect(second.Spec.Containers[0].Image).To(Equal("localhost/program:2"))
+		Expect(second.Spec.Volumes[0].PersistentVolumeClaim.ClaimName).To(Equal(key.Name))
+		uid := volume.UID
+		Expect(k8s.Get(ctx, key, volume)).To(Succeed())
+		Expect(volume.UID).To(Equal(uid))
+		Expect(k8s.Delete(ctx, agent)).To(Succeed())
+		isGone(ctx, agent)
+	})
+
+	It("is a StrategyRun that ends as its Pod does", func(ctx context.Context) {
+		strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lint"}}
+		strategy.Spec.Process.Command = []string{"lint", "$(ARG_DIR)"}
+		strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: image()}
+		Expect(k8s.Create(ctx, strategy)).To(Succeed())
+		for name, code := range map[string]int32{"good": 0, "bad": 3} {
+			run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+			run.Spec.StrategyRef.Name = strategy.Name
+			run.Spec.Arguments = []v1alpha1.RunArgument{{Name: "dir", Value: "/srv/$(HOME)"}}
+			Expect(k8s.Create(ctx, run)).To(Succeed())
+			p := hasPod(ctx, run, "1")
+			Expect(p.Spec.Containers[0].Command).To(Equal([]string{"lint", "/srv/$$(HOME)"}), "nothing is expanded twice")
+			moon.run(ctx, p, "127.0.0.1")
+			moon.end(ctx, p, code)
+			want := map[int32]v1alpha1.RunOutcome{0: v1alpha1.RunSucceeded, 3: v1alpha1.RunFailed}[code]
+			Eventually(func(g Gomega) {
+				get(ctx, g, run)
+				g.Expect(run.Status.Outcome).To(Equal(want))
+			}).Should(Succeed())
+			Expect(run.Status.LastExit.ExitCode).To(Equal(ptr.To(code)))
+			Expect(run.Status.Pinned.Runtime.Pod.Image).To(Equal("localhost/program:1"))
+			Expect(run.Status.Result).To(BeNil())
+			Expect(k8s.Delete(ctx, run)).To(Succeed())
+			isGone(ctx, run)
+			hasNoPod(ctx, run)
+		}
+	})
+})
