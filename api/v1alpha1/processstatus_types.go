@@ -26,9 +26,14 @@ type ProcessStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Counts the starts of a process for this object. Recorded before the process is started.
+	// Counts the starts of a process for this object. Recorded, here or as reserved, before the process is started.
 	// +optional
 	Incarnation int64 `json:"incarnation,omitempty"`
+
+	// The incarnation that may be started when the current one crashes, before that is recorded. It is the next one while this one runs; a
+	// reservation that was not used stays, and means nothing.
+	// +optional
+	ReservedIncarnation int64 `json:"reservedIncarnation,omitempty"`
 
 	// Fingerprint of the part of the spec that the current incarnation was started from.
 	// +optional

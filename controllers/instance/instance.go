@@ -66,6 +66,7 @@ var (
 	_ process.Sleeper   = (*Kind)(nil)
 	_ process.Concluder = (*Kind)(nil)
 	_ process.Effective = (*Kind)(nil)
+	_ process.Reserving = (*Kind)(nil)
 )
 
 // +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch;patch;delete
@@ -109,6 +110,9 @@ func (*Kind) Orphans(object process.Object, current runtime.Incarnation) bool {
 	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	return current.Adopted && instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate
 }
+
+// Reserves says that an Instance needs nothing on record for its next incarnation: what it claims it keeps over a restart.
+func (*Kind) Reserves(process.Object) bool { return true }
 
 // Prepare gives the process its terminal and its place. The size of a terminal is no part of the fingerprint: whoever attaches changes it anyway.
 func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runtime.Incarnation, plan *process.Plan) error {
@@ -184,9 +188,10 @@ func (k *Kind) Written(ctx context.Context, object, base process.Object) error {
 	if stops(instance, before) {
 		return k.tellEnding(ctx, instance)
 	}
-	asked := instance.Status.ObservedInterruptToken != before.Status.ObservedInterruptToken && before.Status.Process != nil
+	asked := instance.Status.ObservedInterruptToken != before.Status.ObservedInterruptToken
+	is, was := instance.Status.Process, before.Status.Process
 	keyboard, able := k.Runtime(object).(runtime.Keyboard)
-	if !asked || !able || instance.Status.Process == nil {
+	if !asked || !able || is == nil || was == nil || is.Incarnation != was.Incarnation {
 		return nil // nothing runs that could be interrupted
 	}
 	if err := keyboard.Type(ctx, instance.UID, []byte{interrupt}); err != nil {

@@ -27,20 +27,23 @@ import (
 // decide asks the state machine for the one next step.
 func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
-	v.step = lifecycle.Next(v.desired(), record, v.observed, v.now)
+	desired := v.desired()
+	// What could not be started ahead is recorded before the next try, so that the status does not say that all is well.
+	desired.Reserve = desired.Reserve && !r.memory.complains(v.object.GetUID())
+	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.LookAgain {
 		// Either our record is old, or it is the newest and was lost (a restored backup). A live read tells.
 		if err := r.confirm(ctx, v); err != nil {
 			return err
 		}
 		v.observed.Confirmed = true
-		v.step = lifecycle.Next(v.desired(), record, v.observed, v.now)
+		v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	}
 	if v.step.Action == lifecycle.LookAgain {
 		return errStale
 	}
 	*v.object.GetProcessStatus() = v.step.Status
-	if concluder, concludes := r.Kind.(Concluder); concludes {
+	if concluder, concludes := r.Kind.(Concluder); concludes && !v.step.Ahead {
 		concluder.Conclude(v.object, v.base, &v.step, v.now)
 	}
 	v.retries = append(v.retries, v.step.Requeue)
@@ -105,6 +108,11 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
+	return r.carryOut(ctx, v)
+}
+
+// carryOut does what was decided, and complains of what cannot be done.
+func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	err := r.do(ctx, v)
 	if errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
 		return errStale

@@ -125,6 +125,7 @@ func (v *visit) desired() lifecycle.Desired {
 			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
 		Orphan:  v.orphan,
+		Reserve: v.reserves,
 		Blocked: v.plan.Blocked,
 		Probed:  v.plan.Probed,
 	}

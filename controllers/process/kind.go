@@ -82,6 +82,13 @@ type Effective interface {
 	Written(ctx context.Context, object, base Object) error
 }
 
+// Reserving is implemented by kinds whose next incarnation needs nothing on record but its number, so that it may be started after a crash before that
+// is recorded. The runtime has to be a Chronicler.
+type Reserving interface {
+	// Reserves says whether that holds for the object.
+	Reserves(object Object) bool
+}
+
 // Finalizing is implemented by kinds that somebody else waits for too.
 type Finalizing interface {
 	// Finalizers are put on the object together with the one of its process, at its first visit.

@@ -92,6 +92,14 @@ func (m *memory) behind(object client.Object) bool {
 	return err == nil && order < 0
 }
 
+// ours says whether the object is as our own last write has left it.
+func (m *memory) ours(object client.Object) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	written, known := m.versions[object.GetUID()]
+	return known && written == object.GetResourceVersion()
+}
+
 // complain says whether this is the first complaint about the runtime of that UID since it last could be asked.
 func (m *memory) complain(uid types.UID) bool {
 	m.mu.Lock()
@@ -102,6 +110,13 @@ func (m *memory) complain(uid types.UID) bool {
 	first := !m.complained[uid]
 	m.complained[uid] = true
 	return first
+}
+
+// complains says whether something could not be done for that UID since all could be done for the last time.
+func (m *memory) complains(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.complained[uid]
 }
 
 func (m *memory) content(uid types.UID) {

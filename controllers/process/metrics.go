@@ -61,7 +61,9 @@ const (
 // countStart counts a start under the reason that the status gives for it.
 func countStart(kind string, v *visit) {
 	reason := reasonCreated
-	if v.step.Incarnation > 1 {
+	if v.step.Ahead {
+		reason = v1alpha1.ReasonCrashed
+	} else if v.step.Incarnation > 1 {
 		reason = reasonResumed
 		restarting := meta.FindStatusCondition(v.object.GetProcessStatus().Conditions, v1alpha1.ConditionRestarting)
 		if restarting != nil && isTrue(v.object, v1alpha1.ConditionRestarting) {

@@ -29,8 +29,12 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	}
 	v.found = found
 	for i := range found {
-		if found[i].Number == v.object.GetProcessStatus().Incarnation && found[i].Alive() {
+		if lifecycle.IsCurrent(v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
 			v.current = &found[i]
+		}
+		if before := found[i].Before; before != nil && v.reserves {
+			v.observed.Incarnations = append(v.observed.Incarnations,
+				lifecycle.Incarnation{Number: before.Number, Phase: lifecycle.Exited, Exit: exitOf(&before.Exit)})
 		}
 		v.observed.Incarnations = append(v.observed.Incarnations, translate(found[i]))
 	}

@@ -61,6 +61,8 @@ type visit struct {
 	// runtime is where the object runs; orphan says that what runs there is left as it is when the object goes.
 	runtime runtime.Runtime
 	orphan  bool
+	// reserves says that the next incarnation may be started ahead.
+	reserves bool
 	// found is what the runtime has of this UID; current is the recorded incarnation among it, while it lives.
 	found   []runtime.Incarnation
 	current *runtime.Incarnation
@@ -70,6 +72,8 @@ type visit struct {
 	observed lifecycle.Observed
 	step     lifecycle.Step
 
+	// ahead says that a start was made that is recorded by the next reconcile.
+	ahead bool
 	// written says that the API server has acknowledged a status in this reconcile.
 	written bool
 	// retries are the times after which somebody asked to look again.
@@ -96,8 +100,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if placed, is := r.Kind.(Placed); is {
 		v.runtime = placed.Runtime(object)
 	}
+	v.reserves = r.reserves(v)
 	steps := []func(context.Context, *visit) error{
-		r.claim, r.observe, r.prepare, r.look, r.decide, r.write, r.witness, r.act, r.release, r.expire,
+		r.claim, r.observe, r.prepare, r.look, r.decide, r.startAhead, r.write, r.witness, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)
@@ -106,6 +111,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
+		}
+		if v.ahead {
+			break
 		}
 	}
 	r.memory.content(object.GetUID())

@@ -70,7 +70,8 @@ func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 }
 
 func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
-	if meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) || !meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionReady) {
+	was := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) && before.Incarnation == after.Incarnation
+	if was || !meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionReady) {
 		return nil
 	}
 	if after.Process == nil {

@@ -69,8 +69,11 @@ func (w *world) check() string {
 	if w.version > 0 && len(w.status.Conditions) > 0 && len(truths(&w.status)) != 1 {
 		return fmt.Sprintf("Ready, Reconciling, Stalled: %v", truths(&w.status))
 	}
+	if problem := w.checkCounts(); problem != "" {
+		return problem
+	}
 	for _, p := range w.processes {
-		if p.number > w.status.Incarnation {
+		if p.number > max(w.status.Incarnation, w.status.ReservedIncarnation) {
 			return fmt.Sprintf("incarnation %d was started and is not on record", p.number)
 		}
 		if end := w.status.LastExit; end != nil && end.Incarnation == p.number && p.exit.Signal == "SIGTERM" && end.Reason != v1alpha1.ReasonStopped {
@@ -80,22 +83,40 @@ func (w *world) check() string {
 	return w.comesToRest()
 }
 
+// checkCounts checks that every end and every restart is on record once.
+func (w *world) checkCounts() string {
+	s := &w.status
+	if restarts := max(0, s.Incarnation-1); s.RestartCount != restarts {
+		return fmt.Sprintf("%d restarts are on record after %d starts", s.RestartCount, s.Incarnation)
+	}
+	if s.Incarnation > 1 && (s.LastExit == nil || s.LastExit.Incarnation < s.Incarnation-1) {
+		return fmt.Sprintf("incarnation %d is on record, and the end of the one before is not", s.Incarnation)
+	}
+	if s.LastExit != nil && s.LastExit.Reason == v1alpha1.ReasonUnknown {
+		return "an end that was seen is on record as unknown"
+	}
+	return ""
+}
+
 // restWithin is how many rounds of an undisturbed manager it takes at most to come to rest.
 const restWithin = 40
 
 // comesToRest lets an undisturbed manager and well-behaved processes go on, and checks where they end.
 func (w *world) comesToRest() string {
 	c := w.clone()
-	c.manager = manager{}
+	c.manager, c.deposed = manager{}, manager{}
 	for range restWithin {
 		if c.gone {
 			return ""
 		}
-		before := c.version
+		before, started := c.version, len(c.processes)
 		c.read()
 		c.write()
 		quiet := c.manager.at == idle && c.version == before
 		c.act()
+		if unwanted := c.deleted || c.desired.Want == Stop; unwanted && len(c.processes) > started {
+			return "something is started that is not wanted"
+		}
 		moved := c.settle()
 		if quiet && !moved && !c.passTime() {
 			return c.restIsWanted()
@@ -183,12 +204,24 @@ func TestEveryInterleaving(t *testing.T) {
 		t.Fatalf("a process that may sleep: %s", violation)
 	}
 	t.Logf("a process that may sleep: %d states, all of them: %t", states, whole)
-	t.Logf("walked %d states, none bad", total+states)
+	total += states
+	plain, deposed := newWorld(everyTrouble, v1alpha1.RestartAlways), everyTrouble
+	plain.desired.Reserve = false
+	deposed.leaders, deposed.toggles = 1, 1
+	for name, from := range map[string]world{"without reservations": plain, "two managers": newWorld(deposed, v1alpha1.RestartAlways)} {
+		states, whole, violation := explore(from, limit)
+		if violation != "" {
+			t.Fatalf("%s: %s", name, violation)
+		}
+		t.Logf("%s: %d states, all of them: %t", name, states, whole)
+		total += states
+	}
+	t.Logf("walked %d states, none bad", total)
 }
 
 // TestRandomHistories goes far deeper than all interleavings can: long histories with much trouble.
 func TestRandomHistories(t *testing.T) {
-	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, edits: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50}
+	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, edits: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50, leaders: 20}
 	for history := range uint64(150) {
 		random := rand.New(rand.NewPCG(history, 1))
 		w := newWorld(plenty, policies[history%3])

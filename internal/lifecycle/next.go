@@ -12,6 +12,9 @@ import (
 // staleRetry is how soon to look again when what was read is older than what is there.
 const staleRetry = 100 * time.Millisecond
 
+// aheadRetry is how soon to look at what was started ahead if nobody tells of it.
+const aheadRetry = time.Second
+
 // Next decides what to do next about one process. It is pure: the same arguments give the same Step.
 func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now time.Time) Step {
 	m := &machine{desired: desired, observed: observed, now: now, status: *record.DeepCopy()}
@@ -19,7 +22,11 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 		return Step{Status: record, Action: LookAgain, Requeue: staleRetry}
 	}
 	m.begin()
+	m.adopt()
 	m.decide()
+	if m.startsAhead(&record) {
+		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, Ahead: true, Requeue: aheadRetry}
+	}
 	m.concludeConditions()
 	m.step.Status = m.status
 	m.step.Events = eventsBetween(&record, &m.status)
@@ -37,14 +44,15 @@ type machine struct {
 	conflict bool // the condition Conflict was set to True
 }
 
-// recordIsNewest is false when there is an incarnation outside that the record has not heard of: somebody recorded and started it meanwhile. A record that was
+// recordIsNewest is false when there is an incarnation outside that the record has neither heard of nor reserved: somebody recorded and started it meanwhile. A record that was
 // confirmed to be the newest, yet knows less than what is there, was lost; then the truth is what is there.
 func (m *machine) recordIsNewest() bool {
-	newest := m.status.Incarnation
+	known := max(m.status.Incarnation, m.status.ReservedIncarnation)
+	newest := known
 	for _, incarnation := range m.observed.Incarnations {
 		newest = max(newest, incarnation.Number)
 	}
-	if newest == m.status.Incarnation {
+	if newest == known {
 		return true
 	}
 	if !m.observed.Confirmed {

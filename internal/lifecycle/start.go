@@ -58,8 +58,13 @@ func (m *machine) askedToStart() bool {
 
 // start records the intent; the action follows only when that write was acknowledged.
 func (m *machine) start() {
+	m.next(m.restartReason())
+	m.startIntended()
+}
+
+// next goes on to the next incarnation in the record.
+func (m *machine) next(reason string) {
 	again := m.status.Incarnation > 0
-	reason := m.restartReason()
 	m.status.Incarnation++
 	if again {
 		m.status.RestartCount++
@@ -71,7 +76,6 @@ func (m *machine) start() {
 	if again && reason != "" {
 		m.restarting(reason, startingMessage(m.status.Incarnation))
 	}
-	m.startIntended()
 }
 
 func startingMessage(incarnation int64) string {

@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +97,35 @@ var broken = map[string]decider{
 		}
 		return step
 	},
+	"starts ahead without a reservation": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if len(o.Incarnations) > 0 && o.Incarnations[len(o.Incarnations)-1].Number == r.Incarnation {
+			r.ReservedIncarnation = r.Incarnation + 1
+		}
+		step := Next(d, r, o, now)
+		step.Status.ReservedIncarnation = 0
+		return step
+	},
+	"starts ahead whatever is wanted": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if exited := len(o.Incarnations) > 0 && o.Incarnations[len(o.Incarnations)-1].Phase == Exited; exited && r.ReservedIncarnation > r.Incarnation {
+			return Step{Status: r, Action: StartProcess, Incarnation: r.ReservedIncarnation, Ahead: true}
+		}
+		return Next(d, r, o, now)
+	},
+	"forgets the end before what was started ahead": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if r.ReservedIncarnation > r.Incarnation && step.Status.Incarnation > r.Incarnation {
+			step.Status.LastExit = r.LastExit
+		}
+		return step
+	},
+	"counts what was started ahead twice": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if step.Ahead {
+			step.Status.RestartCount++
+			step.Ahead = false
+		}
+		return step
+	},
 	"does not come back after the wait": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if r.NextRestartTime != nil && step.Action == StartProcess {
@@ -108,12 +138,19 @@ var broken = map[string]decider{
 // littleTrouble is enough to find each of them, in few states.
 var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, edits: 1, deletes: 1, exits: 1}
 
+// crashTrouble is enough for those that concern starts ahead.
+var crashTrouble = budget{toggles: 1, exits: 1}
+
 func TestExplorerFindsEveryBrokenGuard(t *testing.T) {
 	defer func() { next = Next }()
 	for name, wrong := range broken {
 		t.Run(name, func(t *testing.T) {
 			next = wrong
-			states, _, violation := explore(newWorld(littleTrouble, v1alpha1.RestartAlways), 150_000)
+			trouble := littleTrouble
+			if strings.Contains(name, "ahead") {
+				trouble = crashTrouble
+			}
+			states, _, violation := explore(newWorld(trouble, v1alpha1.RestartAlways), 150_000)
 			if violation == "" {
 				t.Fatalf("not found in %d states", states)
 			}

@@ -51,6 +51,9 @@ type Desired struct {
 	Blocked *Blocked
 	// Orphan leaves what runs as it is when the object goes: it was there before, and is not Berth's to end.
 	Orphan bool
+	// Reserve says that the next incarnation may be started after a crash before that is recorded, as its number is recorded beforehand. It needs
+	// nothing else on record, and a runtime that still tells how an incarnation ended after the next was started.
+	Reserve bool
 	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
 	Probed bool
 }
@@ -137,7 +140,7 @@ type Action string
 const (
 	// None means: nothing to do outside.
 	None Action = "None"
-	// StartProcess starts Step.Incarnation, whose number the status already holds.
+	// StartProcess starts Step.Incarnation, whose number the status already holds, as its own or as the one that is reserved.
 	StartProcess Action = "Start"
 	// StopProcess asks Step.Incarnation to end.
 	StopProcess Action = "Stop"
@@ -155,7 +158,9 @@ type Step struct {
 	Status      v1alpha1.ProcessStatus
 	Action      Action
 	Incarnation int64
-	Requeue     time.Duration
+	// Ahead says that the action is done without a write: the record holds the intent already, and what comes of it is recorded afterwards.
+	Ahead   bool
+	Requeue time.Duration
 	// Ended is the process that was found to have ended, as far as it is known; the status has it no more.
 	Ended *v1alpha1.ProcessReference
 	// Released says that nothing of the object is left outside once Action is done, so that the finalizer may go.

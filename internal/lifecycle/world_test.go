@@ -28,6 +28,7 @@ type world struct {
 	processes []process
 	now       time.Time
 	manager   manager
+	deposed   manager // one that was replaced and goes on with what it was about to do
 	budget    budget
 }
 
@@ -62,13 +63,13 @@ const (
 
 // budget bounds how often each kind of trouble happens on one path.
 type budget struct {
-	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes int
+	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes, leaders int
 }
 
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
 	return world{
 		desired: Desired{UID: "uid", Generation: 1, Want: Run, SpecHash: "0", RestartToken: "0", ResetToken: "0", RestartPolicy: policy,
-			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true,
+			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true, Reserve: true,
 			Backoff: Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 			Breaker: Breaker{Threshold: 2, Window: 3 * time.Minute, CoolDown: 10 * time.Minute}},
 		now: start, budget: b,
@@ -150,6 +151,26 @@ var moves = []move{
 		w.manager = manager{}
 		return spend(&w.budget.crashes)
 	}},
+	{"manager is replaced while it hangs", func(w *world) bool {
+		if w.manager.at == idle || w.deposed.at != idle {
+			return false
+		}
+		w.deposed, w.manager = w.manager, manager{}
+		return spend(&w.budget.leaders)
+	}},
+	{"replaced manager writes", func(w *world) bool { return w.asDeposed((*world).write) }},
+	{"replaced manager acts", func(w *world) bool { return w.asDeposed((*world).act) }},
+}
+
+// asDeposed has the manager that was replaced do something. Of an object that is going it does nothing: the lock of the state directory sees to that.
+func (w *world) asDeposed(do func(*world) bool) bool {
+	if w.deleted {
+		return false
+	}
+	w.manager, w.deposed = w.deposed, w.manager
+	done := do(w)
+	w.manager, w.deposed = w.deposed, w.manager
+	return done
 }
 
 func spend(budget *int) bool {
@@ -252,6 +273,10 @@ func (w *world) write() bool {
 		return false
 	}
 	step := next(m.desired, m.status, m.observed, w.now)
+	if step.Ahead { // whatever has happened to the object since it was read
+		w.manager = manager{at: hasWritten, version: m.version, step: step}
+		return true
+	}
 	if m.version != w.version || step.Action == LookAgain {
 		w.manager = manager{}
 		return true
@@ -331,23 +356,31 @@ func (w *world) key() uint64 {
 	for _, p := range w.processes {
 		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.exit.Code, p.exit.Signal, w.ago(p.exit.FinishedAt), w.ago(p.started))
 	}
-	fmt.Fprint(&b, "|", w.manager.at)
-	switch m := &w.manager; m.at {
-	case hasRead:
-		fmt.Fprint(&b, m.version == w.version)
-		if m.version == w.version {
-			for _, i := range m.observed.Incarnations {
-				fmt.Fprint(&b, i.Number, i.Phase, i.StopSent, m.observed.Ready != nil && *m.observed.Ready)
-			}
-		}
-	case hasWritten:
-		fmt.Fprint(&b, m.version == w.version, m.step.Action, m.step.Incarnation)
-	}
+	w.keyOfManager(&b, &w.manager)
+	w.keyOfManager(&b, &w.deposed)
 	return maphash.String(seed, b.String())
 }
 
+func (w *world) keyOfManager(b *strings.Builder, m *manager) {
+	fmt.Fprint(b, "|", m.at)
+	switch m.at {
+	case hasRead:
+		fmt.Fprint(b, m.version == w.version)
+		if step := next(m.desired, m.status, m.observed, w.now); step.Ahead {
+			fmt.Fprint(b, "ahead", step.Incarnation)
+		}
+		if m.version == w.version {
+			for _, i := range m.observed.Incarnations {
+				fmt.Fprint(b, i.Number, i.Phase, i.StopSent, m.observed.Ready != nil && *m.observed.Ready)
+			}
+		}
+	case hasWritten:
+		fmt.Fprint(b, m.version == w.version, m.step.Action, m.step.Incarnation)
+	}
+}
+
 func (w *world) keyOfStatus(b *strings.Builder, s *v1alpha1.ProcessStatus) {
-	fmt.Fprint(b, s.Incarnation, s.SpecHash, s.ObservedRestartToken, s.ObservedResetToken, s.Failures)
+	fmt.Fprint(b, s.Incarnation, s.ReservedIncarnation-s.Incarnation, s.SpecHash, s.ObservedRestartToken, s.ObservedResetToken, s.Failures)
 	if s.Process != nil {
 		fmt.Fprint(b, "p", s.Process.Incarnation)
 	}

@@ -108,6 +108,8 @@ type Incarnation struct {
 	StartError *StartError
 	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); a backend ends those by itself.
 	LeaderExit *Exit
+	// Before is how the incarnation before it ended, as far as the backend keeps that; nil otherwise.
+	Before *Ended
 	// Containment says by which means the tree is ended: Cgroup, Subreaper or Container.
 	Containment string
 	// Adopted says that it was there before and was taken over.
@@ -116,6 +118,12 @@ type Incarnation struct {
 	StopSent bool
 	// Message explains Unknown, and says of Starting what it waits for where that is known.
 	Message string
+}
+
+// Ended is an incarnation that was followed by another.
+type Ended struct {
+	Number int64
+	Exit   Exit
 }
 
 // Alive says whether anything of the incarnation lives or may live.
@@ -158,6 +166,13 @@ type Runtime interface {
 
 	// Events carries the UIDs that something happened to. Events may be merged or repeated, never lost.
 	Events() <-chan types.UID
+}
+
+// Chronicler is implemented by backends that still tell how an incarnation ended after the next one was started.
+type Chronicler interface {
+	// KeepsBefore says whether Before is set whenever the incarnation before had exited when the next one was started. Should that start have come to
+	// nothing, Observe goes on giving the one before.
+	KeepsBefore() bool
 }
 
 // Disabled is implemented by a backend that starts nothing, by decision of whoever runs the manager.

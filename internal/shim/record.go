@@ -63,6 +63,14 @@ type Record struct {
 	StopSignal  string    `json:"stopSignal,omitempty"`
 	Terminal    bool      `json:"terminal,omitempty"`
 	CreatedAt   time.Time `json:"createdAt"`
+	// Before is how the incarnation before it ended, for whoever has not heard of that yet.
+	Before *Before `json:"before,omitempty"`
+}
+
+// Before is the end of an incarnation that was followed by another.
+type Before struct {
+	Incarnation int64 `json:"incarnation"`
+	Exit        Exit  `json:"exit"`
 }
 
 // Launch is what the shim is given in memory, never on disk.

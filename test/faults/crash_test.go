@@ -7,6 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // TestCrashAtEveryWrite kills the manager before each write reaches the API, and after it was applied with its answer lost.
@@ -74,4 +81,56 @@ func TestCrashesAtRandom(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCrashIsToldInOneWrite has a process crash that ran well. The next one is started before anything is written, by the manager that is there and by one
+// that has just come, and one write tells all of it.
+func TestCrashIsToldInOneWrite(t *testing.T) {
+	for _, another := range []bool{false, true} {
+		t.Run(fmt.Sprintf("another manager %t", another), func(t *testing.T) {
+			w := newWorld(t, subjects[0], faults{})
+			w.create()
+			manager := w.toRest("create", w.leader(0))
+			w.clock.SetTime(w.clock.Now().Add(time.Minute))
+			if another {
+				manager = w.leader(0)
+			}
+			writes, acts := w.writes, w.acts
+			w.faults.act = func(int, bool) error {
+				w.Expect(w.writes).To(Equal(writes), "nothing is written before the start")
+				return nil
+			}
+			w.rt.Exit(uid, runtime.Exit{Known: true, Code: 4})
+			w.toRest("crash", manager)
+			w.Expect(w.acts).To(Equal(acts+1), "one start")
+			w.Expect(w.writes).To(Equal(writes+1), "one write")
+			status := w.read().GetProcessStatus()
+			w.Expect(status.Incarnation).To(BeEquivalentTo(2))
+			w.Expect(status.ReservedIncarnation).To(BeEquivalentTo(3))
+			w.Expect(status.RestartCount).To(BeEquivalentTo(1))
+			w.Expect(status.Failures).To(BeEquivalentTo(1))
+			w.Expect(status.LastExit.Incarnation).To(BeEquivalentTo(1))
+			w.Expect(status.LastExit.Reason).To(Equal(v1alpha1.ReasonFailed))
+			w.Expect(*status.LastExit.ExitCode).To(BeEquivalentTo(4))
+			w.Expect(atRest(w.read())).To(BeTrue())
+		})
+	}
+}
+
+// TestStartAheadThatFails has the start of a crashed process fail: from then on the status says that it does not run.
+func TestStartAheadThatFails(t *testing.T) {
+	w := newWorld(t, subjects[0], faults{})
+	w.create()
+	manager := w.toRest("create", w.leader(0))
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	w.rt.Exit(uid, runtime.Exit{Known: true, Code: 4})
+	w.faults.act = func(int, bool) error { return errFault }
+	for range 2 {
+		_, err := manager.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+		w.Expect(err).To(MatchError(errFault))
+	}
+	w.Expect(describe(w.read())).To(And(ContainSubstring("incarnation 2"), ContainSubstring("Ready=False Starting")))
+	w.faults.act = nil
+	w.toRest("mended", manager)
+	w.Expect(w.rt.Live(uid)).To(ConsistOf(int64(2)))
 }

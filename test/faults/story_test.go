@@ -30,6 +30,8 @@ var story = []chapter{
 	{"create", (*world).create},
 	{"restart", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "one" }) }},
 	{"crash", func(w *world) { w.rt.Exit(uid, runtime.Exit{Known: true, Code: 3}) }},
+	{"a good run", func(w *world) { w.clock.SetTime(w.clock.Now().Add(5 * time.Minute)) }},
+	{"crash after it", func(w *world) { w.rt.Exit(uid, runtime.Exit{Known: true, Code: 4}) }},
 	{"change", func(w *world) {
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"serve", "--more"} })
 	}},
@@ -175,7 +177,7 @@ func undisturbed(t *testing.T, s subject) reference {
 	r := reference{outcomes: w.tell()}
 	r.writes, r.acts, r.reads = w.writes, w.acts, w.reads
 	w.Expect(r.writes).To(BeNumerically(">", 20), "the story is told")
-	w.Expect(r.outcomes[len(r.outcomes)-1].Starts).To(Equal(8))
+	w.Expect(r.outcomes[len(r.outcomes)-1].Starts).To(Equal(9))
 	return r
 }
 

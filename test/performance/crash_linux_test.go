@@ -69,7 +69,7 @@ func TestCrashToRunning(t *testing.T) {
 	if pm2 != nil {
 		note("crash to running again: p50 of pm2", "%.1f ms", median(theirTimes))
 		against("crash to running again / pm2, p50", median(ratios), 1, "×")
-		// pm2 keeps no record. On a machine that does much else, the write before the start takes longer than everything else.
+		// pm2 keeps no record. Where the next start is not reserved, a write comes before it, and on a machine that does much else that takes longest.
 		g.Expect(median(excesses)).To(BeNumerically("<=", 0), "slower than three times pm2 and four writes, in milliseconds")
 	}
 	g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())

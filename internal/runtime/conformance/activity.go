@@ -51,15 +51,18 @@ func members(s *suite) {
 	uid := s.start("tree", dir)
 	leader := s.awaitPhase(uid, runtime.Running)
 	pids := s.branches(leader.PID, dir)
-	found, err := census.Members(s.ctx, uid)
-	s.Expect(err).NotTo(HaveOccurred())
-	listed := make([]int64, 0, len(found))
-	for _, member := range found {
-		listed = append(listed, member.PID)
-		s.Expect(member.Name).To(HavePrefix("workload"), "a name without arguments")
-	}
-	s.Expect(listed).To(ConsistOf(append(pids, leader.PID)))
-	s.Expect(listed[0]).To(Equal(leader.PID), "the program itself comes first")
+	// Those in between, which forked the others, may be about to end still.
+	s.Eventually(func(g Gomega) {
+		found, err := census.Members(s.ctx, uid)
+		g.Expect(err).NotTo(HaveOccurred())
+		listed := make([]int64, 0, len(found))
+		for _, member := range found {
+			listed = append(listed, member.PID)
+			g.Expect(member.Name).To(HavePrefix("workload"), "a name without arguments")
+		}
+		g.Expect(listed).To(ConsistOf(append(pids, leader.PID)))
+		g.Expect(listed[0]).To(Equal(leader.PID), "the program itself comes first")
+	}).WithTimeout(Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
 	s.end(uid)
 	s.Expect(census.Members(s.ctx, uid)).To(BeEmpty())
 }

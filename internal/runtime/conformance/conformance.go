@@ -115,6 +115,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"does not lose a stop while it is starting", nil, stopWhileStarting},
 		{"ends what ignores the stop signal with a kill", nil, kill},
 		{"forgets only what is dead, and then everything", nil, forget},
+		{"tells how the one before ended", chronicles, endBefore},
 		{"lists everything", nil, list},
 		{"knows nothing of the unknown", nil, unknown},
 		{"goes on after a lost manager", canReopen, reopen},
@@ -150,6 +151,10 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 
 func canReopen(h Harness) bool { return h.Reopen != nil }
 func processes(h Harness) bool { return h.Processes }
+func chronicles(h Harness) bool {
+	chronicler, is := h.Runtime.(runtime.Chronicler)
+	return is && chronicler.KeepsBefore()
+}
 func logs(h Harness) bool      { return h.Processes && h.Logs }
 func flooded(h Harness) bool   { return h.Processes && h.Logs && h.LogLimit > 0 }
 func sockets(h Harness) bool   { return h.Processes && h.Sockets }

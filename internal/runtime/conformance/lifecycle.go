@@ -175,6 +175,21 @@ func forget(s *suite) {
 	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Code).To(BeEquivalentTo(3))
 }
 
+func endBefore(s *suite) {
+	uid := s.start("exit", "3")
+	first := s.awaitPhase(uid, runtime.Exited)
+	s.Expect(first.Before).To(BeNil())
+	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
+	second := s.awaitPhase(uid, runtime.Running)
+	s.Expect(second.Before).To(Equal(&runtime.Ended{Number: 1, Exit: *first.Exit}))
+	if s.Reopen != nil {
+		s.Runtime = s.Reopen(s.T)
+		s.Expect(s.observe(uid).Before).To(Equal(second.Before), "another manager knows it, too")
+	}
+	s.Expect(s.Runtime.Kill(s.ctx, uid, 2)).To(Succeed())
+	s.awaitPhase(uid, runtime.Exited)
+}
+
 func list(s *suite) {
 	living, ended := s.start("sleep"), s.start("exit", "4")
 	s.awaitPhase(living, runtime.Running)

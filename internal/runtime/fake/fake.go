@@ -120,10 +120,12 @@ func (r *Runtime) start(p runtime.Process) error {
 	if err := r.guard(w, p); err != nil {
 		return err
 	}
+	before := w.ended()
 	maps.DeleteFunc(w.incarnations, func(_ int64, i *incarnation) bool { return !i.Alive() })
 	w.newest, w.name = p.Incarnation, p.Name
 	i := &incarnation{process: p, program: r.behaviour(p.Command)}
 	i.Incarnation = runtime.Incarnation{UID: p.UID, Number: p.Incarnation, Name: p.Name, Phase: runtime.Starting, Containment: "Cgroup"}
+	i.Before = before
 	w.incarnations[p.Incarnation] = i
 	r.effect(Call{Verb: Start, UID: p.UID, Incarnation: p.Incarnation})
 	if !i.program.Held {
@@ -132,6 +134,18 @@ func (r *Runtime) start(p runtime.Process) error {
 	r.happened(p.UID)
 	return nil
 }
+
+// ended is how the newest incarnation has ended, nil when it has not.
+func (w *workload) ended() *runtime.Ended {
+	newest := w.incarnations[w.newest]
+	if newest == nil || newest.Phase != runtime.Exited {
+		return nil
+	}
+	return &runtime.Ended{Number: newest.Number, Exit: *newest.Exit}
+}
+
+// KeepsBefore implements runtime.Chronicler.
+func (r *Runtime) KeepsBefore() bool { return true }
 
 // behaviour is that of the program that was set for the command, else that of the imitation.
 func (r *Runtime) behaviour(command []string) Program {

@@ -123,6 +123,7 @@ func beforeBoot(path string) bool {
 func (h *Host) describe(f *found) {
 	i := &f.incarnation
 	i.Number, i.Name, i.BootID, i.Containment = f.record.Incarnation, f.record.Name, f.record.BootID, f.record.Containment
+	i.Before = endedOf(f.record.Before)
 	f.tree = shim.Tree{Cgroup: f.record.Cgroup, Mark: shim.Mark(f.record.Token)}
 	if f.identified {
 		i.PID, i.StartTicks, i.StartedAt = int64(f.identity.Child.PID), int64(f.identity.Child.Ticks), f.identity.StartedAt
@@ -151,7 +152,7 @@ func (h *Host) judge(e *entry, f *found) bool {
 		h.settle(e, f, shim.End{Failure: &shim.Failure{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(
 			"berth-shim ended before it could start the program; what it said is in %s", filepath.Join(h.dir(e.uid), shim.DiagnosticsFile))}})
 	default:
-		f.exists = false // an intent that led to nothing: to be started again
+		f.nothing() // an intent that led to nothing: to be started again
 	}
 	return true
 }

@@ -35,7 +35,7 @@ func (h *Host) Start(ctx context.Context, p runtime.Process) error {
 	f := h.look(e)
 	started, err := mayStart(f, p)
 	if err == nil && !started {
-		err = h.spawn(e, p)
+		err = h.spawn(e, p, before(f, p))
 	}
 	h.release(e, true)
 	if err != nil {
@@ -58,7 +58,7 @@ func mayStart(f *found, p runtime.Process) (started bool, err error) {
 }
 
 // spawn starts a shim. The lock is taken here and handed down, so that from this moment on nobody can start another.
-func (h *Host) spawn(e *entry, p runtime.Process) error {
+func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 	dir := h.dir(p.UID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -73,6 +73,7 @@ func (h *Host) spawn(e *entry, p runtime.Process) error {
 	defer func() { _ = lock.Close() }()
 
 	record := h.record(p)
+	record.Before = before
 	if err := h.preparePlace(p); err != nil {
 		return err
 	}

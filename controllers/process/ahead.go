@@ -1,0 +1,36 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// reserves says whether the next incarnation of an object may be started ahead: its kind has nothing else to record, and its backend still tells
+// afterwards how the one before ended.
+func (r *Reconciler) reserves(v *visit) bool {
+	kind, may := r.Kind.(Reserving)
+	if !may || !kind.Reserves(v.object) {
+		return false
+	}
+	chronicler, keeps := v.runtime.(runtime.Chronicler)
+	return keeps && chronicler.KeepsBefore()
+}
+
+// startAhead makes a start whose intent is on record since the incarnation before runs. Nothing is written: what came of it is told in one write when
+// it runs, and a manager that is lost in between is followed by one that finds it. The object is as we have left it, or is confirmed to be the newest.
+func (r *Reconciler) startAhead(ctx context.Context, v *visit) error {
+	if !v.step.Ahead {
+		return nil
+	}
+	if !r.memory.ours(v.base) {
+		if err := r.confirm(ctx, v); err != nil {
+			return err
+		}
+	}
+	v.ahead = true
+	return r.carryOut(ctx, v)
+}

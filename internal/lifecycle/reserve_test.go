@@ -1,0 +1,88 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// crashed gives a process that ran well for a minute and has crashed just now, as it is found.
+func crashed(t *testing.T) (Desired, v1alpha1.ProcessStatus, Observed, time.Time) {
+	t.Helper()
+	w := newWorld(budget{}, v1alpha1.RestartAlways)
+	w.desired.Probed = false
+	began := metav1.NewMicroTime(start)
+	running := Observed{Incarnations: []Incarnation{{Number: 1, Phase: Running, Process: v1alpha1.ProcessReference{PID: 1, StartedAt: &began}}}}
+	first := Next(w.desired, v1alpha1.ProcessStatus{}, Observed{}, start)
+	step := Next(w.desired, first.Status, running, start)
+	if step.Status.ReservedIncarnation != 2 {
+		t.Fatalf("while incarnation 1 runs, %d is reserved", step.Status.ReservedIncarnation)
+	}
+	now := start.Add(time.Minute)
+	ended := Incarnation{Number: 1, Phase: Exited, Process: running.Incarnations[0].Process, Exit: &Exit{Known: true, Code: 3, FinishedAt: now}}
+	return w.desired, step.Status, Observed{Incarnations: []Incarnation{ended}}, now
+}
+
+func TestCrashIsMendedAhead(t *testing.T) {
+	desired, record, observed, now := crashed(t)
+	step := Next(desired, record, observed, now)
+	if !step.Ahead || step.Action != StartProcess || step.Incarnation != 2 || step.Status.Incarnation != 1 || step.Requeue == 0 {
+		t.Fatalf("incarnation 2 is not started ahead: %+v", step)
+	}
+	began := metav1.NewMicroTime(now)
+	observed.Incarnations = append(observed.Incarnations, Incarnation{Number: 2, Phase: Running, Process: v1alpha1.ProcessReference{PID: 2, StartedAt: &began}})
+	step = Next(desired, record, observed, now.Add(10*time.Millisecond))
+	s := step.Status
+	if s.Incarnation != 2 || s.RestartCount != 1 || s.Failures != 1 || s.LastExit.Incarnation != 1 || *s.LastExit.ExitCode != 3 || s.Process.PID != 2 || s.ReservedIncarnation != 3 {
+		t.Fatalf("one write does not tell all: %+v", s)
+	}
+	var reasons []string
+	for _, event := range step.Events {
+		reasons = append(reasons, event.Reason)
+	}
+	if len(reasons) != 3 || reasons[0] != v1alpha1.ReasonCrashed || reasons[1] != v1alpha1.ReasonStarting || reasons[2] != v1alpha1.ReasonRunning {
+		t.Fatalf("the events are %v", reasons)
+	}
+}
+
+func TestNothingElseIsStartedAhead(t *testing.T) {
+	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
+		"no reservations":        func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
+		"nothing reserved":       func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
+		"an old reservation":     func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },
+		"an edited spec":         func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Generation++ },
+		"a changed program":      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.SpecHash += "+" },
+		"a request to restart":   func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartToken += "+" },
+		"a reset":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.ResetToken += "+" },
+		"a stop":                 func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Stop },
+		"a deletion":             func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Gone },
+		"something that blocks":  func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Blocked = &Blocked{Reason: "Conflict"} },
+		"no restart":             func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartPolicy = v1alpha1.RestartNever },
+		"a failure before":       func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Failures = 1 },
+		"a breaker that opens":   func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Breaker.Threshold = 1 },
+		"a breaker that is open": func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Breaker.State = v1alpha1.BreakerHalfOpen },
+		"an end that is asked for": func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) {
+			r.Stopping = &v1alpha1.StopRequest{Incarnation: 1}
+		},
+		"an end that was asked for": func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations[0].StopSent = true },
+		"no process on record":      func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Process = nil },
+		"an end nobody knows":       func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations = nil },
+		"something newer": func(_ *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
+			o.Incarnations = append(o.Incarnations, Incarnation{Number: 2, Phase: Exited, Exit: &Exit{Known: true, Code: 3}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			desired, record, observed, now := crashed(t)
+			change(&desired, &record, &observed)
+			if step := Next(desired, record, observed, now); step.Ahead {
+				t.Fatalf("incarnation %d is started ahead", step.Incarnation)
+			}
+		})
+	}
+}

@@ -1,0 +1,43 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+var _ runtime.Chronicler = (*Host)(nil)
+
+// KeepsBefore implements runtime.Chronicler: the record of a start holds the end before it.
+func (h *Host) KeepsBefore() bool { return true }
+
+// before is how the incarnation before the one to start ended. A start that came to nothing has kept it.
+func before(f *found, p runtime.Process) *shim.Before {
+	switch {
+	case !f.recorded:
+		return nil
+	case f.record.Incarnation == p.Incarnation:
+		return f.record.Before
+	case f.end != nil && f.end.Exit != nil:
+		return &shim.Before{Incarnation: f.record.Incarnation, Exit: *f.end.Exit}
+	}
+	return nil
+}
+
+func endedOf(before *shim.Before) *runtime.Ended {
+	if before == nil {
+		return nil
+	}
+	return &runtime.Ended{Number: before.Incarnation, Exit: *exitOf(&before.Exit)}
+}
+
+// nothing is for an intent that led to nothing: what there is, is what was before.
+func (f *found) nothing() {
+	before := f.record.Before
+	if f.exists = before != nil; f.exists {
+		f.incarnation.Number, f.incarnation.Before = before.Incarnation, nil
+		f.incarnation.Phase, f.incarnation.Exit = runtime.Exited, exitOf(&before.Exit)
+	}
+}
