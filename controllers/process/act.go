@@ -29,7 +29,7 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
 	desired := v.desired()
 	// What could not be started ahead is recorded before the next try, so that the status does not say that all is well.
-	desired.Reserve = desired.Reserve && !r.memory.complains(v.object.GetUID())
+	desired.RecordFirst = r.memory.complains(v.object.GetUID())
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.LookAgain {
 		// Either our record is old, or it is the newest and was lost (a restored backup). A live read tells.
@@ -148,6 +148,7 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 	case lifecycle.StartProcess:
 		process := v.plan.Process
 		process.Incarnation = incarnation
+		process.Origin = runtime.Origin{SpecHash: v.hash, RestartToken: v.object.GetProcessSpec().RestartToken}
 		err := v.runtime.Start(ctx, process)
 		if err == nil {
 			countStart(r.Kind.Resource(), v)

@@ -9,19 +9,24 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// reserves says whether the next incarnation of an object may be started ahead: its kind has nothing else to record, and its backend still tells
-// afterwards how the one before ended.
+// reserves says whether the next incarnation of an object may be started ahead: its kind has nothing else to record, and its backend tells whoever
+// finds it with what it was started.
 func (r *Reconciler) reserves(v *visit) bool {
 	kind, may := r.Kind.(Reserving)
 	if !may || !kind.Reserves(v.object) {
 		return false
 	}
-	chronicler, keeps := v.runtime.(runtime.Chronicler)
+	originator, keeps := v.runtime.(runtime.Originator)
+	return keeps && originator.KeepsOrigin()
+}
+
+func keepsEnd(backend runtime.Runtime) bool {
+	chronicler, keeps := backend.(runtime.Chronicler)
 	return keeps && chronicler.KeepsBefore()
 }
 
-// startAhead makes a start whose intent is on record since the incarnation before runs. Nothing is written: what came of it is told in one write when
-// it runs, and a manager that is lost in between is followed by one that finds it. The object is as we have left it, or is confirmed to be the newest.
+// startAhead makes a start whose number is reserved. Nothing is written: what came of it is told in one write when it runs, and a manager that is
+// lost in between is followed by one that finds it. The object is as we have left it, or is confirmed to be the newest.
 func (r *Reconciler) startAhead(ctx context.Context, v *visit) error {
 	if !v.step.Ahead {
 		return nil
@@ -31,6 +36,7 @@ func (r *Reconciler) startAhead(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
+	r.measure(v)
 	v.ahead = true
 	return r.carryOut(ctx, v)
 }

@@ -124,10 +124,11 @@ func (v *visit) desired() lifecycle.Desired {
 			Window:    seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
 			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
-		Orphan:  v.orphan,
-		Reserve: v.reserves,
-		Blocked: v.plan.Blocked,
-		Probed:  v.plan.Probed,
+		Orphan:   v.orphan,
+		Reserve:  v.reserves,
+		KeepsEnd: keepsEnd(v.runtime),
+		Blocked:  v.plan.Blocked,
+		Probed:   v.plan.Probed,
 	}
 }
 

@@ -4,6 +4,7 @@
 package process
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -61,10 +62,8 @@ const (
 // countStart counts a start under the reason that the status gives for it.
 func countStart(kind string, v *visit) {
 	reason := reasonCreated
-	if v.step.Ahead {
-		reason = v1alpha1.ReasonCrashed
-	} else if v.step.Incarnation > 1 {
-		reason = reasonResumed
+	if v.step.Incarnation > 1 {
+		reason = cmp.Or(v.step.Why, reasonResumed)
 		restarting := meta.FindStatusCondition(v.object.GetProcessStatus().Conditions, v1alpha1.ConditionRestarting)
 		if restarting != nil && isTrue(v.object, v1alpha1.ConditionRestarting) {
 			reason = restarting.Reason

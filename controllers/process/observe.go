@@ -29,7 +29,7 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	}
 	v.found = found
 	for i := range found {
-		if lifecycle.IsCurrent(v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
+		if lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
 			v.current = &found[i]
 		}
 		if before := found[i].Before; before != nil && v.reserves {
@@ -77,6 +77,7 @@ func translate(found runtime.Incarnation) lifecycle.Incarnation {
 		Message:     truncate(found.Message),
 		Containment: found.Containment,
 		StopSent:    found.StopSent,
+		Origin:      lifecycle.Origin(found.Origin),
 		Process: v1alpha1.ProcessReference{
 			Incarnation: found.Number,
 			Node:        found.Node,

@@ -73,7 +73,7 @@ func (w *world) check() string {
 		return problem
 	}
 	for _, p := range w.processes {
-		if p.number > max(w.status.Incarnation, w.status.ReservedIncarnation) {
+		if p.number > max(w.status.Incarnation, w.desired.reserved(&w.status)) {
 			return fmt.Sprintf("incarnation %d was started and is not on record", p.number)
 		}
 		if end := w.status.LastExit; end != nil && end.Incarnation == p.number && p.exit.Signal == "SIGTERM" && end.Reason != v1alpha1.ReasonStopped {
@@ -155,6 +155,8 @@ func (w *world) restIsWanted() string {
 		return "a request to restart was not met by sleep"
 	case w.desired.Want == Sleep:
 		return ""
+	case w.live() == 1 && w.processes[len(w.processes)-1].origin != Origin{w.desired.SpecHash, w.desired.RestartToken}:
+		return fmt.Sprintf("what runs was started with %v", w.processes[len(w.processes)-1].origin)
 	case w.live() == 1 && (len(state) != 1 || state[0] != v1alpha1.ConditionReady):
 		return fmt.Sprintf("at rest with a ready process and the conditions %v", state)
 	case w.live() == 0 && (len(state) != 1 || state[0] != v1alpha1.ConditionStalled):
@@ -205,10 +207,10 @@ func TestEveryInterleaving(t *testing.T) {
 	}
 	t.Logf("a process that may sleep: %d states, all of them: %t", states, whole)
 	total += states
-	plain, deposed := newWorld(everyTrouble, v1alpha1.RestartAlways), everyTrouble
-	plain.desired.Reserve = false
+	plain, endless, deposed := newWorld(everyTrouble, v1alpha1.RestartAlways), newWorld(everyTrouble, v1alpha1.RestartAlways), everyTrouble
+	plain.desired.Reserve, endless.desired.KeepsEnd = false, false
 	deposed.leaders, deposed.toggles = 1, 1
-	for name, from := range map[string]world{"without reservations": plain, "two managers": newWorld(deposed, v1alpha1.RestartAlways)} {
+	for name, from := range map[string]world{"without reservations": plain, "without ends": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways)} {
 		states, whole, violation := explore(from, limit)
 		if violation != "" {
 			t.Fatalf("%s: %s", name, violation)

@@ -25,8 +25,9 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 	m.adopt()
 	m.decide()
 	if m.startsAhead(&record) {
-		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, Ahead: true, Requeue: aheadRetry}
+		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, Ahead: true, Why: m.why(), Requeue: aheadRetry}
 	}
+	m.reserve()
 	m.concludeConditions()
 	m.step.Status = m.status
 	m.step.Events = eventsBetween(&record, &m.status)
@@ -47,7 +48,7 @@ type machine struct {
 // recordIsNewest is false when there is an incarnation outside that the record has neither heard of nor reserved: somebody recorded and started it meanwhile. A record that was
 // confirmed to be the newest, yet knows less than what is there, was lost; then the truth is what is there.
 func (m *machine) recordIsNewest() bool {
-	known := max(m.status.Incarnation, m.status.ReservedIncarnation)
+	known := max(m.status.Incarnation, m.desired.reserved(&m.status))
 	newest := known
 	for _, incarnation := range m.observed.Incarnations {
 		newest = max(newest, incarnation.Number)

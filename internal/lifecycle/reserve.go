@@ -4,17 +4,34 @@
 package lifecycle
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// A start needs its intent on record, and a write takes longer than the start itself. So the record of a process that runs already holds the
-// number of the one after it. When it crashes, that one is started at once, and one write then tells what has happened.
+// A start needs its intent on record, and a write takes longer than the start itself. So the number of the next incarnation is on record beforehand:
+// the finalizer stands for the first, and every record names the one after its own. What is started ahead carries what it was started with, and one
+// write then tells what has happened.
 //
-// The reservation is never taken back: it only says which number may turn up outside. Whether it may be used is decided anew each time.
+// A reservation is never taken back: it only says which number may turn up outside. Whether it may be used is decided anew each time.
 
-// reserve records which incarnation may be started when the current one crashes, in the write that records the current one.
+// Origin is what of the spec an incarnation was started with, as a backend gives it back: from it follows what is still owed to the spec.
+type Origin struct {
+	SpecHash     string
+	RestartToken string
+}
+
+// reserved is the incarnation that may turn up outside although the record does not say that it was started; 0 for none.
+func (d *Desired) reserved(record *v1alpha1.ProcessStatus) int64 {
+	if d.Reserve && record.Incarnation == 0 {
+		return 1
+	}
+	return record.ReservedIncarnation
+}
+
+// reserve records which incarnation may be started next.
 func (m *machine) reserve() {
-	if m.desired.Reserve && m.status.Process != nil && m.desired.RestartPolicy != v1alpha1.RestartNever {
+	if m.desired.Reserve {
 		m.status.ReservedIncarnation = m.status.Incarnation + 1
 	}
 }
@@ -22,62 +39,82 @@ func (m *machine) reserve() {
 // startsAhead says whether what was decided is no more than the start that is reserved. Then it needs no write before: the record says already
 // that this incarnation may run, and whoever finds it adopts it.
 func (m *machine) startsAhead(record *v1alpha1.ProcessStatus) bool {
-	reserved := record.ReservedIncarnation == record.Incarnation+1 &&
-		m.step.Action == StartProcess && m.step.Incarnation == record.ReservedIncarnation
-	return reserved && m.desired.Reserve && m.asRecorded(record) && m.hasCrashed(record)
-}
-
-// asRecorded says whether the spec is the one that the record has answered, so that the next incarnation is like the one before.
-func (m *machine) asRecorded(record *v1alpha1.ProcessStatus) bool {
-	return record.ObservedGeneration == m.desired.Generation && record.SpecHash == m.desired.SpecHash &&
-		record.ObservedRestartToken == m.desired.RestartToken && record.ObservedResetToken == m.desired.ResetToken
-}
-
-// hasCrashed says whether the process of the record has ended by itself and nothing has happened since. That nobody asked it to end is known from
-// the record and from outside: a record can be old, and what a stop has left outside is not.
-func (m *machine) hasCrashed(record *v1alpha1.ProcessStatus) bool {
-	if record.Process == nil || record.Process.Incarnation != record.Incarnation || record.Stopping != nil {
+	number := record.Incarnation + 1
+	if !m.desired.Reserve || m.desired.RecordFirst || m.desired.reserved(record) != number {
 		return false
 	}
-	if record.Breaker == nil || record.Breaker.State != v1alpha1.BreakerClosed || m.status.Breaker.State != v1alpha1.BreakerClosed {
-		return false
-	}
-	crashed := false
-	for _, incarnation := range m.observed.Incarnations {
-		switch {
-		case incarnation.Number > record.Incarnation:
-			return false
-		case incarnation.Number == record.Incarnation:
-			crashed = incarnation.Phase == Exited && !incarnation.StopSent
-		}
-	}
-	return crashed
+	return m.step.Action == StartProcess && m.step.Incarnation == number &&
+		closed(record.Breaker) && closed(m.status.Breaker) && m.keepsEnd(record)
 }
 
-// IsCurrent says whether an incarnation that is there is the one of the record: by its number, or as the one that was started ahead.
-func IsCurrent(record *v1alpha1.ProcessStatus, number int64) bool {
-	return number == record.Incarnation || number == record.Incarnation+1 && number == record.ReservedIncarnation
+// closed says whether a breaker lets all through. A try after a cool-down is on record before it is made.
+func closed(breaker *v1alpha1.BreakerStatus) bool {
+	return breaker == nil || breaker.State == v1alpha1.BreakerClosed
 }
 
-// adopt takes over an incarnation that was started ahead: the end of the one before is recorded first, and so counted once, in the same write.
-func (m *machine) adopt() {
-	if !m.startedAhead() {
-		return
+// keepsEnd says whether the end of the incarnation on record is still known once the next one runs: from the record, or from the backend. One
+// that was asked to end by nobody's record is none to go on from: the record is old.
+func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
+	if end := record.LastExit; record.Incarnation == 0 || end != nil && end.Incarnation >= record.Incarnation {
+		return true
 	}
-	m.absorbEnd(m.current())
-	m.next(v1alpha1.ReasonCrashed)
-	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
-}
-
-// startedAhead says whether the incarnation that the record has reserved is there.
-func (m *machine) startedAhead() bool {
-	if m.status.ReservedIncarnation != m.status.Incarnation+1 {
+	if !m.desired.KeepsEnd || record.Process == nil || record.Process.Incarnation != record.Incarnation {
 		return false
 	}
 	for _, incarnation := range m.observed.Incarnations {
-		if incarnation.Number == m.status.ReservedIncarnation {
-			return true
+		if incarnation.Number == record.Incarnation {
+			return incarnation.Phase == Exited && (record.Stopping != nil || !incarnation.StopSent)
 		}
 	}
 	return false
+}
+
+// why is the reason of the restart that was decided; empty for a start that is none.
+func (m *machine) why() string {
+	if restarting := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionRestarting); meta.IsStatusConditionTrue(m.status.Conditions, restarting.Type) {
+		return restarting.Reason
+	}
+	return ""
+}
+
+// IsCurrent says whether an incarnation that is there is the one of the record: by its number, or as the one that was started ahead. reserves is
+// Desired.Reserve.
+func IsCurrent(reserves bool, record *v1alpha1.ProcessStatus, number int64) bool {
+	desired := Desired{Reserve: reserves}
+	return number == record.Incarnation || number == record.Incarnation+1 && number == desired.reserved(record)
+}
+
+// adopt takes over an incarnation that was started ahead, as if its intent had been recorded when it was started: after the end of the one before,
+// with what it was started with.
+func (m *machine) adopt() {
+	ahead := m.startedAhead()
+	if ahead == nil {
+		return
+	}
+	m.absorbEnd(m.current())
+	now := m.desired
+	if ahead.Origin.SpecHash != "" {
+		m.desired.SpecHash, m.desired.RestartToken = ahead.Origin.SpecHash, ahead.Origin.RestartToken
+	}
+	if m.askedToStart() {
+		m.forgetFailures()
+	}
+	m.next(m.restartReason())
+	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
+	m.desired = now
+	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
+}
+
+// startedAhead gives the incarnation that is reserved, if it is there.
+func (m *machine) startedAhead() *Incarnation {
+	reserved := m.desired.reserved(&m.status)
+	if reserved != m.status.Incarnation+1 {
+		return nil
+	}
+	for i := range m.observed.Incarnations {
+		if m.observed.Incarnations[i].Number == reserved {
+			return &m.observed.Incarnations[i]
+		}
+	}
+	return nil
 }

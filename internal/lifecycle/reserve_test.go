@@ -53,23 +53,18 @@ func TestCrashIsMendedAhead(t *testing.T) {
 
 func TestNothingElseIsStartedAhead(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
-		"no reservations":        func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
-		"nothing reserved":       func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
-		"an old reservation":     func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },
-		"an edited spec":         func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Generation++ },
-		"a changed program":      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.SpecHash += "+" },
-		"a request to restart":   func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartToken += "+" },
-		"a reset":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.ResetToken += "+" },
-		"a stop":                 func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Stop },
-		"a deletion":             func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Gone },
-		"something that blocks":  func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Blocked = &Blocked{Reason: "Conflict"} },
-		"no restart":             func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartPolicy = v1alpha1.RestartNever },
-		"a failure before":       func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Failures = 1 },
-		"a breaker that opens":   func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Breaker.Threshold = 1 },
-		"a breaker that is open": func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Breaker.State = v1alpha1.BreakerHalfOpen },
-		"an end that is asked for": func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) {
-			r.Stopping = &v1alpha1.StopRequest{Incarnation: 1}
-		},
+		"an end that gets lost":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
+		"a start that failed":       func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RecordFirst = true },
+		"no reservations":           func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
+		"nothing reserved":          func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
+		"an old reservation":        func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },
+		"a stop":                    func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Stop },
+		"a deletion":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Gone },
+		"something that blocks":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Blocked = &Blocked{Reason: "Conflict"} },
+		"no restart":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartPolicy = v1alpha1.RestartNever },
+		"a failure before":          func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Failures = 1 },
+		"a breaker that opens":      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Breaker.Threshold = 1 },
+		"a breaker that is open":    func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Breaker.State = v1alpha1.BreakerHalfOpen },
 		"an end that was asked for": func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations[0].StopSent = true },
 		"no process on record":      func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Process = nil },
 		"an end nobody knows":       func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations = nil },
@@ -82,6 +77,46 @@ func TestNothingElseIsStartedAhead(t *testing.T) {
 			change(&desired, &record, &observed)
 			if step := Next(desired, record, observed, now); step.Ahead {
 				t.Fatalf("incarnation %d is started ahead", step.Incarnation)
+			}
+		})
+	}
+}
+
+// TestStartsWithoutAWriteBefore holds every other start whose number is reserved. What it was started with decides what is owed to the spec.
+func TestStartsWithoutAWriteBefore(t *testing.T) {
+	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
+		"after an edit":              func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Generation++ },
+		"with a changed program":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.SpecHash += "+" },
+		"after a request to restart": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartToken += "+" },
+		"after a reset":              func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.ResetToken += "+" },
+		"after an end asked for": func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) {
+			r.Stopping = &v1alpha1.StopRequest{Incarnation: 1}
+		},
+		"of the first incarnation": func(_ *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
+			*r, *o = v1alpha1.ProcessStatus{}, Observed{}
+		},
+		"after a stop that is over": func(d *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
+			stop := *d
+			stop.Want = Stop
+			*r = Next(stop, Next(stop, *r, Observed{Incarnations: o.Incarnations}, start.Add(time.Minute)).Status, *o, start.Add(time.Minute)).Status
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			desired, record, observed, now := crashed(t)
+			change(&desired, &record, &observed)
+			step := Next(desired, record, observed, now)
+			if !step.Ahead || step.Incarnation != record.Incarnation+1 {
+				t.Fatalf("not started ahead: %+v", step)
+			}
+			observed.Incarnations = append(observed.Incarnations, Incarnation{
+				Number: step.Incarnation, Phase: Running, Origin: Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},
+			})
+			later := desired
+			later.SpecHash, later.RestartToken = "later", "later"
+			step = Next(later, record, observed, now)
+			s := step.Status
+			if s.Incarnation != record.Incarnation+1 || s.SpecHash != desired.SpecHash || s.ObservedRestartToken != desired.RestartToken || s.Stopping == nil {
+				t.Fatalf("what is owed to the spec is not seen: %+v", s)
 			}
 		})
 	}

@@ -22,7 +22,6 @@ func (m *machine) decideRunning(current Incarnation) {
 		return
 	}
 	m.drift()
-	m.reserve()
 	if current.Phase == Starting {
 		message := startingMessage(current.Number) // as before: there is nothing new to write
 		if current.Message != "" {

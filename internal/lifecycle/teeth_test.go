@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,13 @@ var broken = map[string]decider{
 		}
 		return step
 	},
+	"takes what was started ahead for what is wanted now": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		o.Incarnations = slices.Clone(o.Incarnations)
+		for i := range o.Incarnations {
+			o.Incarnations[i].Origin = Origin{SpecHash: d.SpecHash, RestartToken: d.RestartToken}
+		}
+		return Next(d, r, o, now)
+	},
 	"counts what was started ahead twice": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if step.Ahead {
@@ -139,7 +147,7 @@ var broken = map[string]decider{
 var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, edits: 1, deletes: 1, exits: 1}
 
 // crashTrouble is enough for those that concern starts ahead.
-var crashTrouble = budget{toggles: 1, exits: 1}
+var crashTrouble = budget{toggles: 1, exits: 1, specs: 1}
 
 func TestExplorerFindsEveryBrokenGuard(t *testing.T) {
 	defer func() { next = Next }()

@@ -51,9 +51,13 @@ type Desired struct {
 	Blocked *Blocked
 	// Orphan leaves what runs as it is when the object goes: it was there before, and is not Berth's to end.
 	Orphan bool
-	// Reserve says that the next incarnation may be started after a crash before that is recorded, as its number is recorded beforehand. It needs
-	// nothing else on record, and a runtime that still tells how an incarnation ended after the next was started.
+	// Reserve says that the next incarnation may be started before that is recorded, as its number is reserved. It needs nothing else on record, a
+	// finalizer, and a runtime that tells of each incarnation its Origin.
 	Reserve bool
+	// KeepsEnd says that the runtime still tells how an incarnation ended after the next was started.
+	KeepsEnd bool
+	// RecordFirst keeps the next start from being made ahead: the last one was, and failed.
+	RecordFirst bool
 	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
 	Probed bool
 }
@@ -116,6 +120,8 @@ type Incarnation struct {
 	Reason, Message string
 	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); the runtime ends those by itself.
 	LeaderExit *Exit
+	// Origin is what it was started with; empty when that is not known.
+	Origin Origin
 	// Containment is Cgroup or Subreaper.
 	Containment string
 	// StopSent says that it was asked to end already, so that it isn't asked twice.
@@ -159,7 +165,9 @@ type Step struct {
 	Action      Action
 	Incarnation int64
 	// Ahead says that the action is done without a write: the record holds the intent already, and what comes of it is recorded afterwards.
-	Ahead   bool
+	Ahead bool
+	// Why is the reason of a restart that is made ahead; empty when it is none.
+	Why     string
 	Requeue time.Duration
 	// Ended is the process that was found to have ended, as far as it is known; the status has it no more.
 	Ended *v1alpha1.ProcessReference

@@ -40,6 +40,7 @@ type process struct {
 	ready    bool
 	exit     Exit
 	started  time.Time
+	origin   Origin
 }
 
 // manager is between two calls: it has read (and observed), or it has written and is about to act. A crash makes it forget.
@@ -69,7 +70,7 @@ type budget struct {
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
 	return world{
 		desired: Desired{UID: "uid", Generation: 1, Want: Run, SpecHash: "0", RestartToken: "0", ResetToken: "0", RestartPolicy: policy,
-			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true, Reserve: true,
+			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true, Reserve: true, KeepsEnd: true,
 			Backoff: Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 			Breaker: Breaker{Threshold: 2, Window: 3 * time.Minute, CoolDown: 10 * time.Minute}},
 		now: start, budget: b,
@@ -245,7 +246,7 @@ func (w *world) read() bool {
 func (w *world) observe() Observed {
 	var o Observed
 	for _, p := range w.processes {
-		incarnation := Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent}
+		incarnation := Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent, Origin: p.origin}
 		switch p.phase {
 		case Running:
 			started := metav1.NewMicroTime(p.started)
@@ -274,7 +275,7 @@ func (w *world) write() bool {
 	}
 	step := next(m.desired, m.status, m.observed, w.now)
 	if step.Ahead { // whatever has happened to the object since it was read
-		w.manager = manager{at: hasWritten, version: m.version, step: step}
+		w.manager = manager{at: hasWritten, version: m.version, desired: m.desired, step: step}
 		return true
 	}
 	if m.version != w.version || step.Action == LookAgain {
@@ -289,7 +290,7 @@ func (w *world) write() bool {
 		w.manager = manager{}
 		return true
 	}
-	w.manager = manager{at: hasWritten, version: w.version, step: step}
+	w.manager = manager{at: hasWritten, version: w.version, desired: m.desired, step: step}
 	return true
 }
 
@@ -302,7 +303,8 @@ func (w *world) act() bool {
 	switch m.step.Action {
 	case StartProcess:
 		if w.find(m.step.Incarnation) == nil {
-			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: Starting})
+			origin := Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken}
+			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: Starting, origin: origin})
 		}
 	case StopProcess:
 		if p := w.find(m.step.Incarnation); p != nil && p.phase == Running {
@@ -354,7 +356,7 @@ func (w *world) key() uint64 {
 	fmt.Fprint(&b, w.desired.Want, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
 		w.desired.Generation == w.status.ObservedGeneration)
 	for _, p := range w.processes {
-		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.exit.Code, p.exit.Signal, w.ago(p.exit.FinishedAt), w.ago(p.started))
+		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.exit.Code, p.exit.Signal, w.ago(p.exit.FinishedAt), w.ago(p.started))
 	}
 	w.keyOfManager(&b, &w.manager)
 	w.keyOfManager(&b, &w.deposed)
@@ -367,7 +369,7 @@ func (w *world) keyOfManager(b *strings.Builder, m *manager) {
 	case hasRead:
 		fmt.Fprint(b, m.version == w.version)
 		if step := next(m.desired, m.status, m.observed, w.now); step.Ahead {
-			fmt.Fprint(b, "ahead", step.Incarnation)
+			fmt.Fprint(b, "ahead", step.Incarnation, m.desired.SpecHash, m.desired.RestartToken)
 		}
 		if m.version == w.version {
 			for _, i := range m.observed.Incarnations {
@@ -375,7 +377,7 @@ func (w *world) keyOfManager(b *strings.Builder, m *manager) {
 			}
 		}
 	case hasWritten:
-		fmt.Fprint(b, m.version == w.version, m.step.Action, m.step.Incarnation)
+		fmt.Fprint(b, m.version == w.version, m.step.Action, m.step.Incarnation, m.desired.SpecHash, m.desired.RestartToken)
 	}
 }
 

@@ -58,9 +58,17 @@ type Process struct {
 	// Config is what a backend that holds more than a process needs beyond it, as JSON: an lsp.Config for a language server, a docker.Config
 	// for a container. Others ignore it.
 	Config []byte
+	// Origin is kept and given back, for whoever finds the incarnation.
+	Origin Origin
 	// Results asks for a place for results, and Inputs are files that the program finds there, by name; both need a Keeper. No secrets belong there.
 	Results bool
 	Inputs  map[string][]byte
+}
+
+// Origin is what of the spec of its object an incarnation was started with, for whoever has no record of the start.
+type Origin struct {
+	SpecHash     string `json:"specHash,omitempty"`
+	RestartToken string `json:"restartToken,omitempty"`
 }
 
 // Terminal is the size of a terminal in characters.
@@ -108,6 +116,8 @@ type Incarnation struct {
 	StartError *StartError
 	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); a backend ends those by itself.
 	LeaderExit *Exit
+	// Origin is that of the start, as far as the backend keeps it.
+	Origin Origin
 	// Before is how the incarnation before it ended, as far as the backend keeps that; nil otherwise.
 	Before *Ended
 	// Containment says by which means the tree is ended: Cgroup, Subreaper or Container.
@@ -166,6 +176,12 @@ type Runtime interface {
 
 	// Events carries the UIDs that something happened to. Events may be merged or repeated, never lost.
 	Events() <-chan types.UID
+}
+
+// Originator is implemented by backends that tell of each incarnation with what it was started.
+type Originator interface {
+	// KeepsOrigin says whether Origin is set for every incarnation that was started with one, for as long as it is known.
+	KeepsOrigin() bool
 }
 
 // Chronicler is implemented by backends that still tell how an incarnation ended after the next one was started.

@@ -63,8 +63,16 @@ type Record struct {
 	StopSignal  string    `json:"stopSignal,omitempty"`
 	Terminal    bool      `json:"terminal,omitempty"`
 	CreatedAt   time.Time `json:"createdAt"`
+	// Origin is what of the spec of its object it was started with.
+	Origin Origin `json:"origin,omitzero"`
 	// Before is how the incarnation before it ended, for whoever has not heard of that yet.
 	Before *Before `json:"before,omitempty"`
+}
+
+// Origin is what a manager wants to be told again of a start.
+type Origin struct {
+	SpecHash     string `json:"specHash,omitempty"`
+	RestartToken string `json:"restartToken,omitempty"`
 }
 
 // Before is the end of an incarnation that was followed by another.

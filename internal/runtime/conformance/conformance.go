@@ -116,6 +116,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"ends what ignores the stop signal with a kill", nil, kill},
 		{"forgets only what is dead, and then everything", nil, forget},
 		{"tells how the one before ended", chronicles, endBefore},
+		{"tells with what it was started", remembers, origin},
 		{"lists everything", nil, list},
 		{"knows nothing of the unknown", nil, unknown},
 		{"goes on after a lost manager", canReopen, reopen},
@@ -154,6 +155,10 @@ func processes(h Harness) bool { return h.Processes }
 func chronicles(h Harness) bool {
 	chronicler, is := h.Runtime.(runtime.Chronicler)
 	return is && chronicler.KeepsBefore()
+}
+func remembers(h Harness) bool {
+	originator, is := h.Runtime.(runtime.Originator)
+	return is && originator.KeepsOrigin()
 }
 func logs(h Harness) bool      { return h.Processes && h.Logs }
 func flooded(h Harness) bool   { return h.Processes && h.Logs && h.LogLimit > 0 }

@@ -190,6 +190,22 @@ func endBefore(s *suite) {
 	s.awaitPhase(uid, runtime.Exited)
 }
 
+func origin(s *suite) {
+	process := s.process(newUID(), 1, "sleep")
+	process.Origin = runtime.Origin{SpecHash: "hash", RestartToken: "again \"and\" again"}
+	s.Expect(s.Runtime.Start(s.ctx, process)).To(Succeed())
+	s.Expect(s.awaitPhase(process.UID, runtime.Running).Origin).To(Equal(process.Origin))
+	other := process
+	other.Origin.SpecHash = "other"
+	s.Expect(s.Runtime.Start(s.ctx, other)).To(Succeed())
+	if s.Reopen != nil {
+		s.Runtime = s.Reopen(s.T)
+	}
+	s.Expect(s.observe(process.UID).Origin).To(Equal(process.Origin), "whoever asks, and whatever was asked for since")
+	s.Expect(s.Runtime.Kill(s.ctx, process.UID, 1)).To(Succeed())
+	s.Expect(s.awaitPhase(process.UID, runtime.Exited).Origin).To(Equal(process.Origin))
+}
+
 func list(s *suite) {
 	living, ended := s.start("sleep"), s.start("exit", "4")
 	s.awaitPhase(living, runtime.Running)

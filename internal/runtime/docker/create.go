@@ -5,6 +5,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -70,10 +71,12 @@ func (r *Runtime) ours(ctx context.Context, e *entry, l launch, name string, con
 // inside is what the container is.
 func (r *Runtime) inside(l launch) *container.Config {
 	p := l.process
+	from, _ := json.Marshal(p.Origin) // two strings: that cannot fail
 	config := &container.Config{
 		Image: l.config.Image, Env: l.env, WorkingDir: p.Dir, User: l.config.User, Tty: p.Terminal != nil, OpenStdin: true, StopSignal: p.StopSignal,
 		Labels: map[string]string{
 			LabelInstall: r.install, LabelUID: string(p.UID), LabelIncarnation: strconv.FormatInt(p.Incarnation, 10), LabelName: p.Name,
+			LabelOrigin: string(from),
 		},
 	}
 	if len(p.Command) > 0 { // the whole argv: the entry point of the image is not put before it

@@ -5,6 +5,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // Labels of the containers that are ours.
@@ -21,6 +24,8 @@ const (
 	LabelUID = "berth.dev/uid"
 	// LabelIncarnation counts the starts of that UID.
 	LabelIncarnation = "berth.dev/incarnation"
+	// LabelOrigin is what of the spec of its object it was made with.
+	LabelOrigin = "berth.dev/origin"
 	// LabelName is what people know the object by; nothing is found by it.
 	LabelName = "berth.dev/name"
 	// LabelInstall tells installs that share an engine apart.
@@ -59,6 +64,11 @@ func (r *Runtime) inspect(ctx context.Context, id string) (*container.InspectRes
 	return &found.Container, nil
 }
 
+func origin(labels map[string]string) (origin runtime.Origin) {
+	_ = json.Unmarshal([]byte(labels[LabelOrigin]), &origin) // without it, or with another's, nothing is known
+	return origin
+}
+
 func number(labels map[string]string) int64 {
 	n, _ := strconv.ParseInt(labels[LabelIncarnation], 10, 64)
 	return n
@@ -78,7 +88,7 @@ func (e *entry) merge(all []container.Summary) {
 	for _, c := range all {
 		n := number(c.Labels)
 		if n > e.record.Incarnation {
-			e.record = record{UID: e.uid, Name: c.Labels[LabelName], Incarnation: n}
+			e.record = record{UID: e.uid, Name: c.Labels[LabelName], Incarnation: n, Origin: origin(c.Labels)}
 		}
 		if n == e.record.Incarnation && e.record.Container == "" && e.record.Failed == nil {
 			e.record.Container, e.record.ContainerName = c.ID, nameOf(c.Names)

@@ -84,7 +84,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 			return nil, nil, fmt.Errorf("observe %s: %w", uid, err)
 		}
 		if older != nil && lives(older.State.Status) {
-			i := runtime.Incarnation{UID: uid, Number: number(c.Labels), Name: c.Labels[LabelName]}
+			i := runtime.Incarnation{UID: uid, Number: number(c.Labels), Name: c.Labels[LabelName], Origin: origin(c.Labels)}
 			r.describe(&i, older)
 			found = append(found, i)
 		}
@@ -100,7 +100,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 // newest describes the incarnation of the record. there is false when it was not started.
 func (r *Runtime) newest(ctx context.Context, e *entry) (i runtime.Incarnation, there bool, err error) {
 	d := &e.record
-	i = runtime.Incarnation{UID: e.uid, Number: d.Incarnation, Name: d.Name, Phase: runtime.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent}
+	i = runtime.Incarnation{UID: e.uid, Number: d.Incarnation, Name: d.Name, Phase: runtime.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent, Origin: d.Origin}
 	switch {
 	case e.pull != nil:
 		i.Message = fmt.Sprintf("the image %s is being pulled", e.pull.image)

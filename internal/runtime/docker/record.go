@@ -38,6 +38,8 @@ type record struct {
 	Started   bool      `json:"started,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
 
+	// Origin is what of the spec of its object it was made with.
+	Origin     runtime.Origin      `json:"origin,omitzero"`
 	StopSignal string              `json:"stopSignal,omitempty"`
 	StopSent   bool                `json:"stopSent,omitempty"`
 	KillSent   bool                `json:"killSent,omitempty"`
@@ -48,6 +50,9 @@ type record struct {
 
 // failed says that there was nothing to run.
 func (d *record) failed() bool { return d.Failed != nil }
+
+// KeepsOrigin implements runtime.Originator: it is in the record, and in a label of what was made.
+func (r *Runtime) KeepsOrigin() bool { return true }
 
 // save writes the record of an entry, and remembers whose the container is.
 func (r *Runtime) save(e *entry) error {

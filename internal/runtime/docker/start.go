@@ -56,7 +56,7 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 	r.stopCopier(e)
 	if e.record.Incarnation < p.Incarnation {
 		before := e.record
-		e.record = record{UID: p.UID, Name: p.Name, Incarnation: p.Incarnation}
+		e.record = record{UID: p.UID, Name: p.Name, Incarnation: p.Incarnation, Origin: p.Origin}
 		if before.Adopted { // it is started once more
 			e.record.Adopted, e.record.Container, e.record.ContainerName = true, before.Container, before.ContainerName
 		}

@@ -124,7 +124,7 @@ func (r *Runtime) start(p runtime.Process) error {
 	maps.DeleteFunc(w.incarnations, func(_ int64, i *incarnation) bool { return !i.Alive() })
 	w.newest, w.name = p.Incarnation, p.Name
 	i := &incarnation{process: p, program: r.behaviour(p.Command)}
-	i.Incarnation = runtime.Incarnation{UID: p.UID, Number: p.Incarnation, Name: p.Name, Phase: runtime.Starting, Containment: "Cgroup"}
+	i.Incarnation = runtime.Incarnation{UID: p.UID, Number: p.Incarnation, Name: p.Name, Phase: runtime.Starting, Containment: "Cgroup", Origin: p.Origin}
 	i.Before = before
 	w.incarnations[p.Incarnation] = i
 	r.effect(Call{Verb: Start, UID: p.UID, Incarnation: p.Incarnation})
@@ -143,6 +143,9 @@ func (w *workload) ended() *runtime.Ended {
 	}
 	return &runtime.Ended{Number: newest.Number, Exit: *newest.Exit}
 }
+
+// KeepsOrigin implements runtime.Originator.
+func (r *Runtime) KeepsOrigin() bool { return true }
 
 // KeepsBefore implements runtime.Chronicler.
 func (r *Runtime) KeepsBefore() bool { return true }

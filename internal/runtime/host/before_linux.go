@@ -8,10 +8,16 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-var _ runtime.Chronicler = (*Host)(nil)
+var (
+	_ runtime.Chronicler = (*Host)(nil)
+	_ runtime.Originator = (*Host)(nil)
+)
 
 // KeepsBefore implements runtime.Chronicler: the record of a start holds the end before it.
 func (h *Host) KeepsBefore() bool { return true }
+
+// KeepsOrigin implements runtime.Originator: the record of a start holds that too.
+func (h *Host) KeepsOrigin() bool { return true }
 
 // before is how the incarnation before the one to start ended. A start that came to nothing has kept it.
 func before(f *found, p runtime.Process) *shim.Before {
@@ -37,7 +43,7 @@ func endedOf(before *shim.Before) *runtime.Ended {
 func (f *found) nothing() {
 	before := f.record.Before
 	if f.exists = before != nil; f.exists {
-		f.incarnation.Number, f.incarnation.Before = before.Incarnation, nil
+		f.incarnation.Number, f.incarnation.Before, f.incarnation.Origin = before.Incarnation, nil, runtime.Origin{}
 		f.incarnation.Phase, f.incarnation.Exit = runtime.Exited, exitOf(&before.Exit)
 	}
 }

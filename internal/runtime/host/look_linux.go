@@ -123,7 +123,7 @@ func beforeBoot(path string) bool {
 func (h *Host) describe(f *found) {
 	i := &f.incarnation
 	i.Number, i.Name, i.BootID, i.Containment = f.record.Incarnation, f.record.Name, f.record.BootID, f.record.Containment
-	i.Before = endedOf(f.record.Before)
+	i.Before, i.Origin = endedOf(f.record.Before), runtime.Origin(f.record.Origin)
 	f.tree = shim.Tree{Cgroup: f.record.Cgroup, Mark: shim.Mark(f.record.Token)}
 	if f.identified {
 		i.PID, i.StartTicks, i.StartedAt = int64(f.identity.Child.PID), int64(f.identity.Child.Ticks), f.identity.StartedAt

@@ -105,7 +105,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 func (h *Host) record(p runtime.Process) shim.Record {
 	record := shim.Record{
 		Version: shim.Version, UID: string(p.UID), Name: p.Name, Incarnation: p.Incarnation, Token: shim.NewToken(), BootID: h.boot,
-		Containment: h.Containment(), StopSignal: p.StopSignal, Terminal: p.Terminal != nil, CreatedAt: time.Now(),
+		Containment: h.Containment(), StopSignal: p.StopSignal, Terminal: p.Terminal != nil, CreatedAt: time.Now(), Origin: shim.Origin(p.Origin),
 	}
 	if h.cgroup != "" {
 		record.Cgroup = filepath.Join(h.group(p.UID), "run")

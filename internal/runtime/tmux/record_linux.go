@@ -42,14 +42,18 @@ type record struct {
 	Pane       shim.Process `json:"pane,omitzero"`
 
 	// Adopted says that the program in the pane is the incarnation; the rest is about it.
-	Adopted    bool       `json:"adopted,omitempty"`
-	StopSignal string     `json:"stopSignal,omitempty"`
-	StartedAt  time.Time  `json:"startedAt,omitzero"`
-	StopSent   bool       `json:"stopSent,omitempty"`
-	KillSent   bool       `json:"killSent,omitempty"`
-	LeaderExit *shim.Exit `json:"leaderExit,omitempty"` // set while the rest of its tree is ended
-	Exit       *shim.Exit `json:"exit,omitempty"`
+	Adopted    bool           `json:"adopted,omitempty"`
+	Origin     runtime.Origin `json:"origin,omitzero"`
+	StopSignal string         `json:"stopSignal,omitempty"`
+	StartedAt  time.Time      `json:"startedAt,omitzero"`
+	StopSent   bool           `json:"stopSent,omitempty"`
+	KillSent   bool           `json:"killSent,omitempty"`
+	LeaderExit *shim.Exit     `json:"leaderExit,omitempty"` // set while the rest of its tree is ended
+	Exit       *shim.Exit     `json:"exit,omitempty"`
 }
+
+// KeepsOrigin implements runtime.Originator: it is in the record of what was adopted, and in the host's of all else.
+func (r *Runtime) KeepsOrigin() bool { return true }
 
 func (r *Runtime) path(uid types.UID) string {
 	return filepath.Join(r.options.Dir, string(uid)+recordSuffix)
@@ -108,6 +112,7 @@ func (rec *record) incarnation(phase runtime.Phase) runtime.Incarnation {
 	return runtime.Incarnation{
 		UID: rec.UID, Number: rec.Incarnation, Name: rec.Name, Phase: phase, Adopted: true, Node: node, PID: int64(rec.Pane.PID), StartTicks: int64(rec.Pane.Ticks),
 		BootID: rec.BootID, StartedAt: rec.StartedAt, StopSent: rec.StopSent, Exit: exitOf(rec.Exit), LeaderExit: exitOf(rec.LeaderExit),
+		Origin: rec.Origin,
 	}
 }
 

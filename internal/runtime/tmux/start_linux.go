@@ -102,7 +102,7 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 	}
 	next := &record{
 		UID: p.UID, Name: p.Name, Incarnation: p.Incarnation, Socket: config.Socket, Session: config.Session, Dir: p.Dir, Columns: config.Columns, Rows: config.Rows,
-		Made: rec != nil && rec.Made,
+		Made: rec != nil && rec.Made, Origin: p.Origin,
 	}
 	if rec == nil && config.Adopt == Never {
 		// Usually nobody has the name, and to make the session tells so.
