@@ -62,6 +62,9 @@ func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *pro
 	if !checks || plan.Blocked != nil || !claim.Live(instance) && !claim.Wants(instance) {
 		return nil
 	}
+	if instance.Status.ObservedGeneration == 0 && !plan.Refused {
+		return nil // usually the first start succeeds; if not, it is asked why
+	}
 	err := checker.Check(ctx, plan.Process)
 	var refused *runtime.StartError
 	if errors.As(err, &refused) {

@@ -160,6 +160,9 @@ func TestWhatARefusalMeans(t *testing.T) {
 		kind, plan := newKind(), &process.Plan{}
 		kind.backend = refuses{reason: reason}
 		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
+		g.Expect(plan.Blocked).To(BeNil(), "the first start is tried")
+		plan.Refused = true
+		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
 		g.Expect(plan.Blocked).To(HaveValue(And(
 			HaveField("Reason", reason), HaveField("Conflict", want.conflict), HaveField("Absent", want.absent))))
 	}

@@ -81,15 +81,17 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// tell records events, after what they say was acknowledged.
+// tell records what has happened as one event, after the write that says so was acknowledged: an event costs the API server nearly what a write does.
 func (r *Reconciler) tell(v *visit) {
-	for _, event := range v.step.Events {
-		eventType := corev1.EventTypeNormal
-		if event.Warning {
-			eventType = corev1.EventTypeWarning
-		}
-		r.Recorder.Eventf(v.object, nil, eventType, event.Reason, "Reconcile", "%s", truncate(event.Message))
+	if len(v.step.Events) == 0 {
+		return
 	}
+	told := lifecycle.Together(v.step.Events)
+	eventType := corev1.EventTypeNormal
+	if told.Warning {
+		eventType = corev1.EventTypeWarning
+	}
+	r.Recorder.Eventf(v.object, nil, eventType, told.Reason, "Reconcile", "%s", truncate(told.Message))
 }
 
 // act does the one thing to do outside. If nothing was written just now, the decision may rest on an old cache: it is confirmed first.
@@ -116,6 +118,10 @@ func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	err := r.do(ctx, v)
 	if errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
 		return errStale
+	}
+	var refused *runtime.StartError
+	if errors.As(err, &refused) && r.memory.complain(v.object.GetUID()) {
+		return errStale // the kind finds out why, and says so in a condition
 	}
 	if err != nil {
 		if r.memory.complain(v.object.GetUID()) {

@@ -43,7 +43,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
-	v.plan = Plan{Process: r.process(v), Blocked: blocked}
+	v.plan = Plan{Process: r.process(v), Blocked: blocked, Refused: r.memory.complains(v.object.GetUID())}
 	v.plan.Process.Env = expandEnvironment(variables, nil).list
 	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)

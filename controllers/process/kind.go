@@ -107,6 +107,8 @@ type Plan struct {
 	Fingerprint []string
 	// Blocked, when set, is why nothing can be started.
 	Blocked *lifecycle.Blocked
+	// Refused says that the last start was refused by the runtime as things were.
+	Refused bool
 	// Probed says that Ready waits for what Look says.
 	Probed bool
 }

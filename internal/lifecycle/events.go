@@ -5,6 +5,8 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +26,23 @@ func eventsBetween(before, after *v1alpha1.ProcessStatus) []Event {
 		}
 	}
 	return events
+}
+
+// Together makes one event of all that happened in one step: it is called what somebody may have to act on, else what happened last. There has to
+// be one.
+func Together(events []Event) Event {
+	together := events[len(events)-1]
+	messages := make([]string, 0, len(events))
+	for _, event := range slices.Backward(events) {
+		if event.Warning {
+			together.Warning, together.Reason = true, event.Reason
+		}
+	}
+	for _, event := range events {
+		messages = append(messages, event.Message)
+	}
+	together.Message = strings.Join(messages, " ")
+	return together
 }
 
 func ended(before, after *v1alpha1.ProcessStatus) *Event {
