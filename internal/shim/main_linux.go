@@ -97,10 +97,6 @@ func (s *shim) prepare() error {
 // run holds one incarnation from its start to its end. An error means that not even that could be written down.
 func (s *shim) run() error {
 	defer s.notices.Wait()
-	if err := s.listen(); err != nil {
-		return err
-	}
-	defer func() { _ = s.listener.Close() }()
 	// Before the fork, so that whoever finds a record without an identity knows that nothing was ever started.
 	if err := WriteFile(IdentityFile, &s.identity, false); err != nil {
 		return err
@@ -111,6 +107,12 @@ func (s *shim) run() error {
 	if failed := s.start(); failed != nil {
 		return s.end(End{Failure: failed})
 	}
+	if err := s.listen(); err != nil {
+		_ = s.tree.Kill()
+		s.reap()
+		return s.end(End{Failure: failure(ReasonStartFailed, "the socket to attach to the program could not be made: %v", err)})
+	}
+	defer func() { _ = s.listener.Close() }()
 	if err := s.record(nil); err != nil {
 		// Without a record nobody could find it again.
 		_ = s.tree.Kill()

@@ -7,20 +7,24 @@ import (
 	"bytes"
 	"io"
 	"regexp"
+	"sync"
 )
 
 // longestQuery bounds how much of an escape sequence is held back until it is complete, in bytes.
 const longestQuery = 256
 
-var (
-	// sequences that are complete: CSI, OSC and DCS.
-	csi = regexp.MustCompile(`^\x1b\[[0-?]*[ -/]*[@-~]`)
-	str = regexp.MustCompile(`^\x1b[\]P][^\x07\x1b]*(\x07|\x1b\\)`)
-	// query is a sequence that a terminal answers: who it is, where the cursor is, its modes, size, colours and settings.
-	query = regexp.MustCompile(`^\x1b(\[[0-?]*(c|n|x|\$p)|\[>[0-9]*q|\[\?u|\[(1[1345689]|2[01])t|\][0-9;]*;\?.*|P(\$|\+)q.*)`)
-	// begun is a sequence that may still become one of them.
-	begun = regexp.MustCompile(`^\x1b(\[[0-?]*[ -/]*|[\]P][^\x07\x1b]*\x1b?)?$`)
-)
+// sequences are compiled when somebody attaches: it takes a tenth of the start of a shim.
+var sequences = sync.OnceValue(func() *struct{ csi, str, query, begun *regexp.Regexp } {
+	return &struct{ csi, str, query, begun *regexp.Regexp }{
+		// Those that are complete: CSI, OSC and DCS.
+		csi: regexp.MustCompile(`^\x1b\[[0-?]*[ -/]*[@-~]`),
+		str: regexp.MustCompile(`^\x1b[\]P][^\x07\x1b]*(\x07|\x1b\\)`),
+		// One that a terminal answers: who it is, where the cursor is, its modes, size, colours and settings.
+		query: regexp.MustCompile(`^\x1b(\[[0-?]*(c|n|x|\$p)|\[>[0-9]*q|\[\?u|\[(1[1345689]|2[01])t|\][0-9;]*;\?.*|P(\$|\+)q.*)`),
+		// One that may still become one of them.
+		begun: regexp.MustCompile(`^\x1b(\[[0-?]*[ -/]*|[\]P][^\x07\x1b]*\x1b?)?$`),
+	}
+})
 
 // quiet passes output on without the questions that it asks the terminal, for its first bytes: they were asked and answered long ago, and the
 // program would take another answer for something that was typed.
@@ -69,14 +73,15 @@ func measure(text []byte) (length int, asks bool) {
 	if len(text) == 0 {
 		return 0, false
 	}
-	sequence := csi.Find(text)
+	known := sequences()
+	sequence := known.csi.Find(text)
 	if sequence == nil {
-		sequence = str.Find(text)
+		sequence = known.str.Find(text)
 	}
 	switch {
 	case sequence != nil:
-		return len(sequence), query.Match(sequence)
-	case len(text) < longestQuery && begun.Match(text):
+		return len(sequence), known.query.Match(sequence)
+	case len(text) < longestQuery && known.begun.Match(text):
 		return 0, false
 	}
 	return 1, false

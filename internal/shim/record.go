@@ -185,7 +185,7 @@ func WriteFile(path string, value any, sync bool) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = replace(f.Name(), path, sync)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
