@@ -30,8 +30,8 @@ type ProcessStatus struct {
 	// +optional
 	Incarnation int64 `json:"incarnation,omitempty"`
 
-	// The incarnation that may be started when the current one crashes, before that is recorded. It is the next one while this one runs; a
-	// reservation that was not used stays, and means nothing.
+	// The incarnation that may be started before that is recorded, which is the next one. One write then tells how this one ended, if it did, and
+	// that the next one runs. A reservation that was not used stays, and means nothing. Unset where a start is recorded first.
 	// +optional
 	ReservedIncarnation int64 `json:"reservedIncarnation,omitempty"`
 
