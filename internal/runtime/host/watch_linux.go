@@ -175,11 +175,11 @@ func (h *Host) ended(uid types.UID) {
 
 // changed looks at a UID, so that what it takes to follow it is open, and says that something happened.
 func (h *Host) changed(uid types.UID) {
+	h.events.Tell(uid) // those who want to know are on their way while it is looked at
 	e, err := h.acquire(uid)
 	if err != nil {
 		return
 	}
 	found := h.look(e)
 	h.release(e, found.exists)
-	h.events.Tell(uid)
 }
