@@ -10,6 +10,7 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+	"github.com/moby/moby/client/pkg/versions"
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -167,12 +168,16 @@ func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) err
 		return r.explain("start the container", err)
 	}
 	r.begin(e, c)
-	if size != nil {
-		// Engines before 23 do not take the size when they make the terminal.
+	if size != nil && !r.sized(e) {
 		_, _ = r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
 	}
 	e.record.Started = true
 	return r.save(e)
+}
+
+// sized says that the container was made with the size of its terminal: those of others were not, and engines before 23 do not take it.
+func (r *Runtime) sized(e *entry) bool {
+	return !e.record.Adopted && versions.GreaterThanOrEqualTo(r.client.ClientVersion(), "1.42")
 }
 
 // fail records why there is nothing to run, and removes what was made for it.
