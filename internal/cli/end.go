@@ -102,13 +102,25 @@ func (e *ender) end(ctx context.Context, incarnation runtime.Incarnation, object
 		grace = 0
 	}
 	if grace > 0 && e.gone(ctx, incarnation, grace) {
-		return nil
+		return e.tidy(ctx, incarnation)
 	}
 	if err := e.on.Kill(ctx, incarnation.UID, incarnation.Number); err != nil {
 		return fmt.Errorf("end %s: %w", incarnation.Name, err)
 	}
 	if !e.gone(ctx, incarnation, killPatience) {
 		return fmt.Errorf("end %s (process %d): it is still there; the next berth up goes on with it", incarnation.Name, incarnation.PID)
+	}
+	return e.tidy(ctx, incarnation)
+}
+
+// tidy ends what is kept for the next incarnation, as nobody is left to start it.
+func (e *ender) tidy(ctx context.Context, incarnation runtime.Incarnation) error {
+	tidier, keeps := e.on.(runtime.Tidier)
+	if !keeps {
+		return nil
+	}
+	if err := tidier.Tidy(ctx, incarnation.UID); err != nil {
+		return fmt.Errorf("tidy up after %s: %w", incarnation.Name, err)
 	}
 	return nil
 }

@@ -56,7 +56,9 @@ func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 	g.Expect(on.Live("uid-found")).NotTo(BeEmpty(), "what was there before Berth outlives it")
 	for _, uid := range []types.UID{"uid-web", "uid-shell", "uid-gone"} {
 		g.Expect(on.Live(uid)).To(BeEmpty())
+		g.Expect(sessions.Tidied(uid)).To(BeTrue(), "nothing is kept for people to look at")
 	}
+	g.Expect(sessions.Tidied("uid-found")).To(BeFalse())
 	g.Expect(on.Count("uid-web", fake.Kill)).To(BeZero(), "who ends when asked is not killed")
 	server := readWeb(g, f)
 	g.Expect(server.Status.Stopping).NotTo(BeNil())

@@ -102,6 +102,9 @@ func (m *machine) adopt() {
 	m.next(m.restartReason())
 	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
 	m.desired = now
+	if ahead.StopSent { // by whoever ended all that ran, when no manager was there to record it
+		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: ahead.Number, Reason: v1alpha1.ReasonStopped, Deadline: microTime(m.now.Add(m.desired.Grace))}
+	}
 	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
 }
 

@@ -121,3 +121,15 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 		})
 	}
 }
+
+// TestStopThatNobodyRecorded: what was started ahead was ended with all the rest when its manager ended, before it could be recorded.
+func TestStopThatNobodyRecorded(t *testing.T) {
+	desired, record, observed, now := crashed(t)
+	observed.Incarnations = append(observed.Incarnations, Incarnation{
+		Number: 2, Phase: Exited, StopSent: true, Exit: &Exit{Known: true, Signal: "SIGTERM", FinishedAt: now}, Origin: Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},
+	})
+	s := Next(desired, record, observed, now).Status
+	if s.LastExit.Incarnation != 2 || s.LastExit.Reason != v1alpha1.ReasonStopped || s.Failures != 0 {
+		t.Fatalf("an end that was asked for counts as a failure: %+v", s)
+	}
+}

@@ -249,6 +249,12 @@ type Releaser interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
+// Tidier is implemented by backends that keep something for people to look at between two incarnations.
+type Tidier interface {
+	// Tidy ends what is kept of a UID of which nothing runs; the next incarnation begins anew. Nothing there is success.
+	Tidy(ctx context.Context, uid types.UID) error
+}
+
 // Settler is implemented by backends that hold on to what was taken away until its end is on record.
 type Settler interface {
 	// Settle says that the end of that incarnation, and of all before it, is on record: what of them was taken away may go. It touches nothing that

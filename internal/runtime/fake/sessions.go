@@ -26,6 +26,7 @@ type Sessions struct {
 	away    error
 	// searched counts the looks for what is there.
 	searched int
+	tidied   map[types.UID]bool
 }
 
 var (
@@ -35,11 +36,28 @@ var (
 	_ runtime.SessionFinder   = (*Sessions)(nil)
 	_ runtime.ContainerFinder = (*Sessions)(nil)
 	_ runtime.Handle          = (*Sessions)(nil)
+	_ runtime.Tidier          = (*Sessions)(nil)
 )
 
 // WithSessions gives the runtime sessions.
 func WithSessions(r *Runtime) *Sessions {
-	return &Sessions{Runtime: r, there: map[string]bool{}, marked: map[types.UID]string{}, typed: map[types.UID][]byte{}, offered: map[string][]runtime.Found{}}
+	return &Sessions{Runtime: r, there: map[string]bool{}, marked: map[types.UID]string{}, typed: map[types.UID][]byte{}, offered: map[string][]runtime.Found{},
+		tidied: map[types.UID]bool{}}
+}
+
+// Tidy notes that it was called.
+func (s *Sessions) Tidy(_ context.Context, uid types.UID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tidied[uid] = true
+	return nil
+}
+
+// Tidied says whether what is kept of a UID was ended.
+func (s *Sessions) Tidied(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tidied[uid]
 }
 
 // Found makes a session be there that nobody of ours started.

@@ -46,6 +46,24 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 	}
 }
 
+// Tidy implements runtime.Tidier: it ends the session of a process that has ended.
+func (r *Runtime) Tidy(ctx context.Context, uid types.UID) error {
+	l := r.acquire(uid)
+	defer l.acting.Unlock()
+	rec, err := r.read(uid)
+	if err != nil || rec == nil || rec.Adopted {
+		return err
+	}
+	held, err := r.newest(ctx, uid)
+	if err != nil || held != nil && held.Alive() {
+		return err
+	}
+	l.mu.Lock()
+	l.keep = false
+	l.mu.Unlock()
+	return r.endSession(ctx, rec)
+}
+
 func (l *link) run() {
 	ctx := l.runtime.life
 	for ctx.Err() == nil {

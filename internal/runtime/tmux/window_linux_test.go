@@ -282,6 +282,21 @@ func TestKeep(t *testing.T) {
 	b.noSession(uid)
 }
 
+// Nobody is left to start the next incarnation when all is ended.
+func TestTidy(t *testing.T) {
+	b := newBench(t)
+	uid := b.start(Config{Session: "agent"}, "terminal")
+	b.Keep(uid, true)
+	b.windowOf(uid)
+	b.Expect(b.Tidy(b.ctx, uid)).To(Succeed())
+	b.windowOf(uid)
+	b.end(uid)
+	b.Expect(b.Tidy(b.ctx, uid)).To(Succeed())
+	b.Expect(b.sessionNames()).To(BeEmpty())
+	b.Expect(b.Tidy(b.ctx, uid)).To(Succeed(), "again")
+	b.Expect(b.observe(uid).Exit).NotTo(BeNil(), "what is known stays known")
+}
+
 // What is forgotten by others, for its object is gone, leaves no session behind.
 func TestForgottenByForce(t *testing.T) {
 	b := newBench(t)

@@ -104,6 +104,18 @@ func (u *Union) Release(ctx context.Context, uid types.UID) error {
 	return releaser.Release(ctx, uid)
 }
 
+// Tidy implements runtime.Tidier: a backend that keeps nothing has nothing to end.
+func (u *Union) Tidy(ctx context.Context, uid types.UID) error {
+	backend, _, err := u.find(ctx, uid)
+	if err != nil {
+		return err
+	}
+	if tidier, keeps := backend.(runtime.Tidier); keeps {
+		return tidier.Tidy(ctx, uid)
+	}
+	return nil
+}
+
 // ability gives the backend that has the UID as what it is asked to be, or the error for a backend that can't be that.
 func ability[T any](ctx context.Context, u *Union, uid types.UID, otherwise error) (T, error) {
 	var none T
