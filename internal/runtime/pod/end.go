@@ -35,13 +35,11 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 }
 
 func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64, grace func(*corev1.Pod) int64) error {
-	release, err := r.acquire(ctx, uid)
+	ctx, release, err := r.acquire(ctx, uid)
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
 	for _, p := range r.store.of(uid) {
 		if number(p) != incarnation || ended(p) {
 			continue
@@ -70,13 +68,11 @@ func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) 
 	if !slices.ContainsFunc(r.store.of(uid), settled) {
 		return nil
 	}
-	release, err := r.acquire(ctx, uid)
+	ctx, release, err := r.acquire(ctx, uid)
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
 	var left []error
 	for _, p := range r.store.of(uid) {
 		if settled(p) {
@@ -91,13 +87,11 @@ func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) 
 
 // Forget implements runtime.Runtime.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
-	release, err := r.acquire(ctx, uid)
+	ctx, release, err := r.acquire(ctx, uid)
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
 	for _, p := range r.store.of(uid) {
 		if !ended(p) {
 			return fmt.Errorf("forget %s: its Pod %s/%s is not seen to have ended", uid, p.Namespace, p.Name)

@@ -144,19 +144,23 @@ func (r *Runtime) Events() <-chan types.UID { return r.events.C() }
 
 var validUID = regexp.MustCompile(`^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
-// acquire makes calls for one UID come one after another, and waits until the Pods are known.
-func (r *Runtime) acquire(ctx context.Context, uid types.UID) (release func(), err error) {
+// acquire makes calls for one UID come one after another, waits until the Pods are known, and bounds how long what follows may take.
+func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Context, release func(), err error) {
 	if !validUID.MatchString(string(uid)) {
-		return nil, fmt.Errorf("%q cannot be the UID of a Pod: at most 63 letters, digits, dots, dashes and underscores", uid)
+		return nil, nil, fmt.Errorf("%q cannot be the UID of a Pod: at most 63 letters, digits, dots, dashes and underscores", uid)
 	}
 	if err := r.synced(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(uid))
 	lock := &r.locks[hash.Sum32()%uint32(len(r.locks))]
 	lock.Lock()
-	return lock.Unlock, nil
+	acting, cancel := context.WithTimeout(ctx, actTimeout)
+	return acting, func() {
+		cancel()
+		lock.Unlock()
+	}, nil
 }
 
 // synced waits until what is there is known: before that, nothing there would look like nothing.

@@ -21,13 +21,11 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if p.Incarnation <= 0 {
 		return fmt.Errorf("start %s: an incarnation above 0 is needed", p.Name)
 	}
-	release, err := r.acquire(ctx, p.UID)
+	ctx, release, err := r.acquire(ctx, p.UID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
 	if err := r.start(ctx, p); err != nil {
 		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
 	}
