@@ -237,7 +237,9 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		LeaderElection:          opts.LeaderElection,
 		LeaderElectionID:        "berth.dev",
 		LeaderElectionNamespace: opts.LeaderElectionNamespace,
-		GracefulShutdownTimeout: &opts.ShutdownTimeout,
+		// Its controllers have ended by then, so the next one need not wait until the lease is over.
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       &opts.ShutdownTimeout,
 		// One program may run several managers, one after the other.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	}
