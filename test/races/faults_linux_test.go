@@ -139,10 +139,12 @@ var teeth = []tooth{
 	{row: "R25", without: "the record of the request that was carried out", sees: "one swap for",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsToken{next} }},
 	{row: "R26", without: "one server per object: a restart and a start are two", sees: "a start beside the restart",
+		wrap: func(b backend) backend { return hidesAgain{b} },
 		speaks: func(b tongues) tongues {
 			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(p runtime.Process, again bool) bool { return !again && p.Incarnation > 1 }}
 		}},
 	{row: "R27", without: "idempotent starts: asked twice, started twice", sees: "one spawn for all who start",
+		wrap: func(b backend) backend { return hidesAgain{b} },
 		speaks: func(b tongues) tongues {
 			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(_ runtime.Process, again bool) bool { return again }}
 		}},
