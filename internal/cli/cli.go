@@ -95,7 +95,7 @@ func (a *app) command(name string) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
-		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.discoverCommand(),
+		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
 		a.restartCommand(), a.stopCommand(), a.startCommand(), a.lspCommand(),
 		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.versionCommand(),
 	)

@@ -1,0 +1,99 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+)
+
+// forward gives what serves a Service of the cluster, by its address, through the API server: nothing else of that is reached.
+func forward(config *rest.Config, namespace string, address *url.URL) (http.Handler, error) {
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+	}
+	config = rest.CopyConfig(config)
+	config.NextProtos = []string{"http/1.1"} // WebSockets need it
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+	}
+	service, _, _ := strings.Cut(address.Hostname(), ".")
+	prefix := strings.TrimSuffix(base.Path, "/") + "/api/v1/namespaces/" + namespace + "/services/" + address.Scheme + ":" + service + ":" + address.Port() + "/proxy"
+	f := &forwarding{base: base, prefix: prefix}
+	f.proxy = &httputil.ReverseProxy{
+		Rewrite: f.rewrite, Transport: transport, ModifyResponse: f.relocate, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "The API server cannot be reached: "+err.Error(), http.StatusBadGateway)
+		},
+	}
+	return f, nil
+}
+
+// forwarding is one Service behind an API server.
+type forwarding struct {
+	base   *url.URL
+	prefix string // of its path there
+	proxy  *httputil.ReverseProxy
+}
+
+// ServeHTTP lets through what is for the Service. Other pages that a browser shows must not use the rights of its user, so the name that they ask
+// for has to be this machine's.
+func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && !strings.HasSuffix(host, ".localhost") && (ip == nil || !ip.IsLoopback()) {
+		http.Error(w, "This address is for this machine alone: use 127.0.0.1 or localhost.", http.StatusForbidden)
+		return
+	}
+	if slices.Contains(strings.Split(r.URL.Path, "/"), "..") {
+		http.Error(w, "A path must not lead upwards.", http.StatusBadRequest)
+		return
+	}
+	f.proxy.ServeHTTP(w, r)
+}
+
+// rewrite makes a request one to the API server, with the credentials of the user and none of the browser's.
+func (f *forwarding) rewrite(r *httputil.ProxyRequest) {
+	for name := range r.Out.Header {
+		if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
+			r.Out.Header.Del(name)
+		}
+	}
+	path, raw := f.strip(r.In.URL.Path), f.strip(r.In.URL.EscapedPath())
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = f.base.Scheme, f.base.Host, ""
+	r.Out.URL.Path, r.Out.URL.RawPath = f.prefix+path, f.prefix+raw
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+}
+
+// relocate takes back what the API server has put before a path that an answer leads to.
+func (f *forwarding) relocate(response *http.Response) error {
+	location, err := url.Parse(response.Header.Get("Location"))
+	if err == nil && location.Path != f.strip(location.Path) {
+		location.Scheme, location.Host, location.User = "", "", nil
+		location.Path, location.RawPath = f.strip(location.Path), ""
+		response.Header.Set("Location", location.String())
+	}
+	return nil
+}
+
+// strip takes the prefix off a path: the API server writes it into the links of pages.
+func (f *forwarding) strip(path string) string {
+	if rest, found := strings.CutPrefix(path, f.prefix); found && (rest == "" || rest[0] == '/') {
+		return "/" + strings.TrimPrefix(rest, "/")
+	}
+	return path
+}

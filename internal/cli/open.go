@@ -1,0 +1,102 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+func (a *app) openCommand() *cobra.Command {
+	flags, port := &connectionFlags{}, int32(0)
+	command := &cobra.Command{
+		Use:   "open devserver/NAME",
+		Short: "Reach a dev server from this machine",
+		Long: "Open prints an address of this machine at which the dev server is reached. That of one in a Pod is forwarded through the API server until " +
+			"you leave with Ctrl-C, over its restarts; that takes rights on services/proxy, which the role edit has. The address is for this machine only, " +
+			"and whoever uses it does so with your rights, on this one server. The API server does not pass on the header Authorization.",
+		Args:              needs(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeReferences(flags),
+		RunE: func(command *cobra.Command, args []string) error {
+			return a.open(command.Context(), flags, args[0], port)
+		},
+	}
+	flags.add(command)
+	command.Flags().Int32Var(&port, "port", 0, "the port on this machine; 0 takes a free one")
+	return command
+}
+
+func (a *app) open(ctx context.Context, flags *connectionFlags, word string, port int32) error {
+	ref, err := parseReference(word)
+	if err != nil {
+		return err
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return err
+	}
+	object, err := to.get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	dev, is := object.(*v1alpha1.DevServer)
+	switch {
+	case !is:
+		return fmt.Errorf("%s is no dev server: berth attach takes a terminal, berth lsp connect a language server", ref)
+	case dev.Status.URL == "":
+		return fmt.Errorf("%s has no address yet: berth status %s says how it is", ref, ref)
+	case !inPod(dev):
+		_, _ = fmt.Fprintln(a.out, dev.Status.URL)
+		return nil
+	}
+	address, err := url.Parse(dev.Status.URL)
+	if err != nil {
+		return fmt.Errorf("read the address of %s: %w", ref, err)
+	}
+	handler, err := forward(to.config, dev.Namespace, address)
+	if err != nil {
+		return err
+	}
+	return a.serveOpen(ctx, ref, handler, port)
+}
+
+// closeTime is how long requests may go on when the user leaves.
+const closeTime = time.Second
+
+// serveOpen serves until the user leaves.
+func (a *app) serveOpen(ctx context.Context, ref reference, handler http.Handler, port int32) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		return fmt.Errorf("open %s: %w; choose another --port", ref, err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	_, _ = fmt.Fprintf(a.out, "http://%s/\n", listener.Addr())
+	a.say("%s is forwarded to this address; Ctrl-C ends it", ref)
+	select {
+	case <-ctx.Done():
+	case err := <-served:
+		return fmt.Errorf("open %s: %w", ref, err)
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	_ = server.Shutdown(ending)
+	_ = server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

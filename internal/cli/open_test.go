@@ -1,0 +1,105 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const servicePath = "/api/v1/namespaces/default/services/http:web:5173/proxy"
+
+// serviceProxy answers as an API server does for a Service: with what it was asked, and as whom.
+func serviceProxy(t *testing.T) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == servicePath+"/moved" {
+			http.Redirect(w, r, servicePath+"/there?x=1", http.StatusFound)
+			return
+		}
+		w.Header().Set("As", r.Header.Get("Authorization")+r.Header.Get("Impersonate-User"))
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI())
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// opened runs berth open and gives the address that it prints.
+func opened(t *testing.T, change func(*v1alpha1.DevServer)) (address string) {
+	g := NewWithT(t)
+	f, host := newFixture(web(webInPod, change)), serviceProxy(t)
+	f.app.connect = func(*connectionFlags) (*connection, error) {
+		return &connection{config: &rest.Config{Host: host, BearerToken: "mine"}, client: f.api, namespace: "default"}, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- f.run(ctx, "open", "devserver/web") }()
+	t.Cleanup(func() {
+		cancel()
+		g.Eventually(ended, timeout).Should(Receive(BeZero()), f.err.String)
+	})
+	g.Eventually(f.out.String, timeout).Should(HaveSuffix("/\n"), f.err.String)
+	return strings.TrimSuffix(f.out.String(), "/\n")
+}
+
+func inService(server *v1alpha1.DevServer) { server.Status.URL = "http://web.default.svc:5173/" }
+
+func TestOpenForwardsToTheService(t *testing.T) {
+	g := NewWithT(t)
+	address := opened(t, inService)
+	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ask := func(method, path string, change ...func(*http.Request)) (status int, body string, header http.Header) {
+		r, err := http.NewRequestWithContext(t.Context(), method, address+path, nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		r.Header.Set("Authorization", "Bearer of-the-page")
+		r.Header.Set("Impersonate-User", "admin")
+		for _, do := range change {
+			do(r)
+		}
+		response, err := browser.Do(r)
+		g.Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = response.Body.Close() }()
+		text, err := io.ReadAll(response.Body)
+		g.Expect(err).NotTo(HaveOccurred())
+		return response.StatusCode, string(text), response.Header
+	}
+	status, body, header := ask(http.MethodPost, "/a%2Fb/c?d=e")
+	g.Expect(status).To(Equal(http.StatusOK))
+	g.Expect(body).To(Equal("POST " + servicePath + "/a%2Fb/c?d=e"))
+	g.Expect(header.Get("As")).To(Equal("Bearer mine"), "the credentials of the user, and nothing that a page says")
+
+	_, body, _ = ask(http.MethodGet, servicePath+"/style.css")
+	g.Expect(body).To(Equal("GET "+servicePath+"/style.css"), "as the API server writes it into pages")
+	status, _, header = ask(http.MethodGet, "/moved")
+	g.Expect(status).To(Equal(http.StatusFound))
+	g.Expect(header.Get("Location")).To(Equal("/there?x=1"))
+
+	for _, path := range []string{"/../../../secrets", "/%2e%2e/%2e%2e/secrets", "/a/..%2f..%2fsecrets"} {
+		status, _, _ = ask(http.MethodGet, path)
+		g.Expect(status).To(Equal(http.StatusBadRequest), path)
+	}
+	status, _, _ = ask(http.MethodGet, "/", func(r *http.Request) { r.Host = "evil.example" })
+	g.Expect(status).To(Equal(http.StatusForbidden), "a name that leads here by somebody else's DNS")
+}
+
+func TestOpenPrintsTheAddressOnTheHost(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(web())
+	g.Expect(f.run(t.Context(), "open", "devserver/web")).To(BeZero(), f.err.String())
+	g.Expect(f.out.String()).To(Equal("http://127.0.0.1:5173/\n"))
+	f = newFixture(web(func(server *v1alpha1.DevServer) { server.Status.URL = "" }))
+	g.Expect(f.run(t.Context(), "open", "devserver/web")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring("has no address yet"))
+	f = newFixture(shell())
+	g.Expect(f.run(t.Context(), "open", "-n", "other", "instance/shell")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring("is no dev server"))
+}
