@@ -129,10 +129,10 @@ test-faults: ## Test the controllers with a crash, a lost answer or a stale read
 	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/faults/...
 
 # How many states of the state machine to walk for each restart policy: make explore STATES=2000000
-STATES ?= 400000
+STATES ?= 200000
 
 .PHONY: explore
-explore: ## Walk every interleaving of one object's life, far: STATES=400000 for each restart policy, minutes.
+explore: ## Walk every interleaving of one object's life, far: STATES=200000 for each of seven beginnings, minutes.
 	@EXPLORE_STATES=$(STATES) go test -count=1 -timeout 30m -v -run TestEveryInterleaving ./internal/lifecycle
 
 .PHONY: cover
@@ -157,6 +157,12 @@ chaos: controlplane ## Kill everything at random while clients do random things:
 .PHONY: bench
 bench: controlplane gopls ## Measure how fast it is and what it costs, against the floor, pm2 and the kernel: about seven minutes on an idle machine.
 	@go test -count=1 -timeout 60m -v ./test/performance
+
+SCALE ?= 5000
+
+.PHONY: scale
+scale: controlplane ## Measure ever more DevServers in Pods on played nodes, up to SCALE: about ten minutes for 5,000.
+	@SCALE=$(SCALE) go test -count=1 -timeout 90m -v -run '^TestScale$$' ./test/performance
 
 .PHONY: test-cluster
 test-cluster: node controlplane helm ## Test Pods and the installation on a real node: make the cluster, run, take it down. As root, with Debian's containerd.

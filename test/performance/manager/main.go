@@ -19,16 +19,23 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
+	"github.com/berth-dev/berth/internal/runtime/none"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/performance/manager/stats"
 )
 
@@ -39,16 +46,17 @@ func main() {
 	shim := flags.String("shim", "", "the berth-shim binary")
 	lsp := flags.String("lsp", "", "the berth-lsp binary; empty means that there are no multiplexers")
 	expect := flags.Int("expect", 0, "how many processes are there already")
+	pods := flags.Bool("pods", false, "run Pods, and nothing else")
 	_ = flags.Parse(os.Args[1:]) // it ends the program itself
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *state, *shim, *lsp, *expect); err != nil {
+	if err := run(ctx, *kubeconfig, *state, *shim, *lsp, *expect, *pods); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int) error {
+func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, pods bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ctrl.SetLogger(logr.Discard())
@@ -58,6 +66,9 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int) e
 	}
 	census := &census{expect: expect}
 	backend, closing, err := open(ctx, state, shim, census)
+	if pods {
+		backend, closing, err = openPods(config)
+	}
 	if err != nil {
 		return err
 	}
@@ -104,14 +115,55 @@ func open(ctx context.Context, state, shim string, census *census) (runtime.Runt
 	return &counting{Host: h, census: census}, func() { _ = h.Close() }, nil
 }
 
+// openPods makes the runtime of a manager in a cluster.
+func openPods(config *rest.Config) (runtime.Runtime, func(), error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reach the Pods: %w", err)
+	}
+	opened, err := pod.New(pod.Options{Client: api})
+	if err != nil {
+		return nil, nil, err
+	}
+	all := union.New(none.New(), logr.Discard(), union.Member{Type: v1alpha1.RuntimePod, Runtime: opened})
+	return all, func() {
+		all.Close()
+		_ = opened.Close()
+	}, nil
+}
+
 // answer says how the manager is, whenever it is asked.
 func answer(census *census) {
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		s := stats.Stats{CPU: cpu(), Goroutines: goruntime.NumGoroutine()}
 		census.fill(&s)
+		reconciles(&s)
 		if err := out.Encode(s); err != nil {
 			return
+		}
+	}
+}
+
+// reconciles fills in what controller-runtime has counted of DevServers.
+func reconciles(s *stats.Stats) {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		return
+	}
+	for _, family := range families {
+		if family.GetName() != "controller_runtime_reconcile_time_seconds" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "controller" && label.GetValue() == "devservers" {
+					s.Reconciles = int(metric.GetHistogram().GetSampleCount()) //nolint:gosec // far below
+					s.Reconciling = time.Duration(metric.GetHistogram().GetSampleSum() * float64(time.Second))
+				}
+			}
 		}
 	}
 }

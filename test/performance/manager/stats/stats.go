@@ -14,6 +14,9 @@ type Stats struct {
 	Goroutines int
 	// Opening is how long it took to open the runtime, which adopts what is there.
 	Opening time.Duration
+	// Reconciles is how many there were of DevServers, and Reconciling is how long they took in all.
+	Reconciles  int
+	Reconciling time.Duration
 	// Synced says that the cache has synced.
 	Synced bool
 	// Looked is how many objects were looked at since.

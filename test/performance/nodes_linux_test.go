@@ -1,0 +1,138 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package performance
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// nodeCount is how many nodes there are, and kubelets is how many Pods they see to at a time.
+const (
+	nodeCount = 10
+	kubelets  = 8
+)
+
+// nodes are played by the test: their Pods run as soon as they are there, and all answer at the same address.
+type nodes struct {
+	namespace string
+	port      int32
+	seen      chan *corev1.Pod
+}
+
+// playNodes has nodes be there until the test ends.
+func playNodes(t *testing.T) *nodes {
+	t.Helper()
+	g := NewWithT(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "nodes-"}}
+	g.Expect(k8s.Create(t.Context(), namespace)).To(Succeed())
+	n := &nodes{namespace: namespace.Name, port: answerOnce(t), seen: make(chan *corev1.Pod, 1<<16)}
+	for i := range nodeCount {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}
+		g.Expect(client.IgnoreAlreadyExists(k8s.Create(t.Context(), node))).To(Succeed())
+	}
+	var working sync.WaitGroup
+	for range kubelets {
+		working.Go(func() {
+			for pod := range n.seen {
+				if err := n.see(pod); err != nil {
+					t.Errorf("play the node of Pod %s: %v", pod.Name, err)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { // after the watch, whose cleanup comes first
+		close(n.seen)
+		working.Wait()
+	})
+	watchAll(t, n.namespace, &corev1.PodList{}, func(object client.Object) {
+		if pod, ok := object.(*corev1.Pod); ok {
+			n.seen <- pod
+		}
+	})
+	return n
+}
+
+func nodeName(i int) string { return fmt.Sprintf("played-%d", i) }
+
+// answerOnce answers HTTP in place of all Pods, and gives the port.
+func answerOnce(t *testing.T) int32 {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.NotFoundHandler()}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return int32(listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+}
+
+// server gives a DevServer in a Pod on one of the nodes.
+func (n *nodes) server(i int) *v1alpha1.DevServer {
+	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: fmt.Sprintf("dev-%05d", i)}}
+	dev.Spec.Process.Command = []string{"serve"}
+	dev.Spec.Port = ptr.To(n.port)
+	template := fmt.Appendf(nil, `{"spec":{"nodeName":%q}}`, nodeName(i%nodeCount))
+	dev.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{
+		Image: "localhost/played", Template: &apiruntime.RawExtension{Raw: template},
+	}}
+	return dev
+}
+
+// see does what a kubelet does with a Pod that is new, or that is to end.
+func (n *nodes) see(seen *corev1.Pod) error {
+	ending, running := seen.DeletionTimestamp != nil, seen.Status.Phase == corev1.PodRunning
+	var err error
+	switch {
+	case ending && (running || seen.Status.Phase == corev1.PodPending):
+		err = n.say(seen, corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 143, FinishedAt: metav1.Now()}})
+		if err == nil {
+			err = k8s.Delete(backgroundContext, seen, client.GracePeriodSeconds(0))
+		}
+	case !ending && seen.Status.Phase == corev1.PodPending:
+		err = n.say(seen, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it comes again as it is by then
+	}
+	return err
+}
+
+// say writes what a kubelet says of a Pod.
+func (n *nodes) say(seen *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
+	before := seen.DeepCopy()
+	seen.Status.Phase, seen.Status.PodIP = phase, "127.0.0.1"
+	seen.Status.PodIPs = []corev1.PodIP{{IP: "127.0.0.1"}}
+	seen.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Container, Image: "localhost/played", ImageID: "played", Ready: state.Running != nil, State: state}}
+	ready := corev1.ConditionFalse
+	if state.Running != nil {
+		ready = corev1.ConditionTrue
+	}
+	seen.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: ready}, {Type: corev1.PodReady, Status: ready},
+	}
+	return k8s.Status().Patch(backgroundContext, seen, client.MergeFrom(before))
+}
