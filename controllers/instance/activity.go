@@ -25,6 +25,8 @@ import (
 const (
 	// noteEvery is how often the time of the last activity is written while it moves and nothing else is written.
 	noteEvery = 30 * time.Second
+	// decideAgain is how soon to look again at what is idle and was not put to sleep.
+	decideAgain = 100 * time.Millisecond
 	// lookEvery is how often a terminal at rest is looked at where nobody tells when it moves.
 	lookEvery = 10 * time.Second
 )
@@ -132,6 +134,10 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 	switch {
 	case isPutToSleep(instance), idleness.Idle(now) && !idleness.Kept:
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, passed+", so it is ended until somebody asks for it.")
+		if isPutToSleep(instance) {
+			return 0
+		}
+		return decideAgain // this visit may be that of an edit, which is for a moment as good as somebody who asks
 	case idleness.Idle(now):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity,
 			passed+". It was adopted, so it goes on running; with deletionPolicy Terminate it would be ended.")

@@ -99,6 +99,19 @@ func TestActivityIsWrittenTwiceAMinute(t *testing.T) {
 	d.Expect(d.instance.Status.LastActivityTime.Time).To(Equal(d.clock.Now()), "what was typed is no activity")
 }
 
+// TestTimeoutThatIsOver: it is given to a session that nobody has used for longer.
+func TestTimeoutThatIsOver(t *testing.T) {
+	d := newDesk(t)
+	d.look()
+	d.pass(time.Hour)
+	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
+	d.instance.Generation++
+	d.Expect(d.asleep()).To(BeFalse(), "who edits the spec asks for it")
+	d.Expect(d.look()).To(Equal(decideAgain), "nobody looks again")
+	d.instance.Status.ObservedGeneration = d.instance.Generation
+	d.Expect(d.asleep()).To(BeTrue())
+}
+
 func TestWhatNobodyUsesSleeps(t *testing.T) {
 	d := newDesk(t)
 	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](0)
