@@ -37,7 +37,7 @@ func TestScale(t *testing.T) {
 	nodes := playNodes(t)
 	last := scale(t)
 	long := patience + time.Duration(last)*200*time.Millisecond
-	t.Cleanup(func() { emptyWithin(t, nodes.namespace, long) })
+	defer emptyWithin(t, nodes.namespace, long) // not a cleanup: the nodes are played until then
 
 	each := map[int]float64{}
 	sizes, there := []int{100}, 0
