@@ -130,11 +130,12 @@ func (k *Kind) resting(instance *v1alpha1.Instance) {
 
 // showIdle sets the condition Idle of what runs, and says when it will be another. That it slept until now says nothing any more.
 func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness, now time.Time) time.Duration {
+	falls := lifecycle.FallsAsleep(&instance.Status.ProcessStatus)
 	passed := fmt.Sprintf("Nothing has happened in the terminal for %s", idleness.Timeout)
 	switch {
-	case isPutToSleep(instance), idleness.Idle(now) && !idleness.Kept:
+	case falls, idleness.Idle(now) && !idleness.Kept:
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, passed+", so it is ended until somebody asks for it.")
-		if isPutToSleep(instance) {
+		if falls {
 			return 0
 		}
 		return decideAgain // this visit may be that of an edit, which is for a moment as good as somebody who asks
@@ -148,11 +149,6 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 		return idleness.Left(now)
 	}
 	return 0
-}
-
-func isPutToSleep(instance *v1alpha1.Instance) bool {
-	stopping := instance.Status.Stopping
-	return stopping != nil && stopping.Reason == v1alpha1.ReasonIdle
 }
 
 // note takes over when something last happened: at once if something else is written anyway, else if it was not lately. It says when to look again.

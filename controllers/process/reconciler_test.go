@@ -49,13 +49,14 @@ type testKind struct {
 	probed    bool
 	variables map[string]string
 	forgotten []types.UID
+	refused   bool // as Prepare was told last
 }
 
 func (k *testKind) Resource() string           { return "instances" }
 func (k *testKind) New() Object                { return &v1alpha1.Instance{} }
 func (k *testKind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 func (k *testKind) Prepare(_ context.Context, _ Object, _ *runtime.Incarnation, plan *Plan) error {
-	plan.Probed, plan.Variables = k.probed, k.variables
+	plan.Probed, plan.Variables, k.refused = k.probed, k.variables, plan.Refused
 	return nil
 }
 
@@ -242,6 +243,19 @@ func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
 		}
 	}
 	b.Expect(complaints).To(Equal(1), "told %v", b.told.events)
+}
+
+func TestRefusedStartIsAskedAbout(t *testing.T) {
+	b := newBench(t, nil)
+	b.rt.Fail(fake.Start, &runtime.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: "somebody else has it"})
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter))
+	b.Expect(b.kind.refused).To(BeFalse())
+	b.Expect(b.told.events).NotTo(ContainElement(HavePrefix("Warning")), "it is the kind's to say why")
+	b.reconcile()
+	b.Expect(b.kind.refused).To(BeTrue(), "the kind is not told to find out")
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
+	b.reconcile()
+	b.Expect(b.kind.refused).To(BeFalse())
 }
 
 func TestAnOldCacheStartsNothing(t *testing.T) {

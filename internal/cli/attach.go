@@ -38,11 +38,7 @@ func (a *app) attachCommand() *cobra.Command {
 }
 
 func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) error {
-	ref, err := parseReference(word)
-	if err != nil {
-		return err
-	}
-	to, err := a.connect(flags)
+	ref, to, err := a.reach(flags, word)
 	if err != nil {
 		return err
 	}

@@ -36,11 +36,7 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opts endpoint.LogOptions) error {
-	ref, err := parseReference(word)
-	if err != nil {
-		return err
-	}
-	to, err := a.connect(flags)
+	ref, to, err := a.reach(flags, word)
 	if err != nil {
 		return err
 	}

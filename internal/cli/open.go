@@ -38,11 +38,7 @@ func (a *app) openCommand() *cobra.Command {
 }
 
 func (a *app) open(ctx context.Context, flags *connectionFlags, word string, port int32) error {
-	ref, err := parseReference(word)
-	if err != nil {
-		return err
-	}
-	to, err := a.connect(flags)
+	ref, to, err := a.reach(flags, word)
 	if err != nil {
 		return err
 	}

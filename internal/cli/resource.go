@@ -117,6 +117,16 @@ func parseReferenceOf(word string, find func(string) (*kind, error)) (reference,
 	return reference{kind: kind, name: name}, err
 }
 
+// reach reads KIND/NAME, and connects to where that is.
+func (a *app) reach(flags *connectionFlags, word string) (reference, *connection, error) {
+	ref, err := parseReference(word)
+	if err != nil {
+		return ref, nil, err
+	}
+	to, err := a.connect(flags)
+	return ref, to, err
+}
+
 func parseReferences(words []string) ([]reference, error) {
 	references := make([]reference, 0, len(words))
 	for _, word := range words {

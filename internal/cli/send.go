@@ -61,11 +61,7 @@ func keys(words []string, interrupt, noEnter bool) (string, error) {
 }
 
 func (a *app) send(ctx context.Context, flags *connectionFlags, word, input string) error {
-	ref, err := parseReference(word)
-	if err != nil {
-		return err
-	}
-	to, err := a.connect(flags)
+	ref, to, err := a.reach(flags, word)
 	if err != nil {
 		return err
 	}

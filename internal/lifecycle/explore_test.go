@@ -73,7 +73,7 @@ func (w *world) check() string {
 		return problem
 	}
 	for _, p := range w.processes {
-		if p.number > max(w.status.Incarnation, w.desired.reserved(&w.status)) {
+		if p.number > max(w.status.Incarnation, reserved(w.desired.Reserve, &w.status)) {
 			return fmt.Sprintf("incarnation %d was started and is not on record", p.number)
 		}
 		if end := w.status.LastExit; end != nil && end.Incarnation == p.number && p.exit.Signal == "SIGTERM" && end.Reason != v1alpha1.ReasonStopped {

@@ -13,11 +13,16 @@ import (
 
 // Asleep says whether the record has the process put to sleep, or being so.
 func Asleep(status *v1alpha1.ProcessStatus) bool {
-	if stopping := status.Stopping; stopping != nil {
-		return stopping.Reason == v1alpha1.ReasonIdle
+	if status.Stopping != nil {
+		return FallsAsleep(status)
 	}
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
+}
+
+// FallsAsleep says whether the record has a process that runs being put to sleep.
+func FallsAsleep(status *v1alpha1.ProcessStatus) bool {
+	return status.Stopping != nil && status.Stopping.Reason == v1alpha1.ReasonIdle
 }
 
 // Idleness is what is known of the use of a process that sleeps when nobody uses it.

@@ -48,7 +48,7 @@ type machine struct {
 // recordIsNewest is false when there is an incarnation outside that the record has neither heard of nor reserved: somebody recorded and started it meanwhile. A record that was
 // confirmed to be the newest, yet knows less than what is there, was lost; then the truth is what is there.
 func (m *machine) recordIsNewest() bool {
-	known := max(m.status.Incarnation, m.desired.reserved(&m.status))
+	known := max(m.status.Incarnation, reserved(m.desired.Reserve, &m.status))
 	newest := known
 	for _, incarnation := range m.observed.Incarnations {
 		newest = max(newest, incarnation.Number)

@@ -22,8 +22,8 @@ type Origin struct {
 }
 
 // reserved is the incarnation that may turn up outside although the record does not say that it was started; 0 for none.
-func (d *Desired) reserved(record *v1alpha1.ProcessStatus) int64 {
-	if d.Reserve && record.Incarnation == 0 {
+func reserved(reserves bool, record *v1alpha1.ProcessStatus) int64 {
+	if reserves && record.Incarnation == 0 {
 		return 1
 	}
 	return record.ReservedIncarnation
@@ -40,7 +40,7 @@ func (m *machine) reserve() {
 // that this incarnation may run, and whoever finds it adopts it.
 func (m *machine) startsAhead(record *v1alpha1.ProcessStatus) bool {
 	number := record.Incarnation + 1
-	if !m.desired.Reserve || m.desired.RecordFirst || m.desired.reserved(record) != number {
+	if !m.desired.Reserve || m.desired.RecordFirst || reserved(m.desired.Reserve, record) != number {
 		return false
 	}
 	return m.step.Action == StartProcess && m.step.Incarnation == number &&
@@ -80,8 +80,7 @@ func (m *machine) why() string {
 // IsCurrent says whether an incarnation that is there is the one of the record: by its number, or as the one that was started ahead. reserves is
 // Desired.Reserve.
 func IsCurrent(reserves bool, record *v1alpha1.ProcessStatus, number int64) bool {
-	desired := Desired{Reserve: reserves}
-	return number == record.Incarnation || number == record.Incarnation+1 && number == desired.reserved(record)
+	return number == record.Incarnation || number == record.Incarnation+1 && number == reserved(reserves, record)
 }
 
 // adopt takes over an incarnation that was started ahead, as if its intent had been recorded when it was started: after the end of the one before,
@@ -110,12 +109,12 @@ func (m *machine) adopt() {
 
 // startedAhead gives the incarnation that is reserved, if it is there.
 func (m *machine) startedAhead() *Incarnation {
-	reserved := m.desired.reserved(&m.status)
-	if reserved != m.status.Incarnation+1 {
+	number := reserved(m.desired.Reserve, &m.status)
+	if number != m.status.Incarnation+1 {
 		return nil
 	}
 	for i := range m.observed.Incarnations {
-		if m.observed.Incarnations[i].Number == reserved {
+		if m.observed.Incarnations[i].Number == number {
 			return &m.observed.Incarnations[i]
 		}
 	}

@@ -62,6 +62,9 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 			e.record.Adopted, e.record.Container, e.record.ContainerName = true, before.Container, before.ContainerName
 		}
 	}
+	if e.record.Container == "" { // nothing is made yet, whatever was asked for before
+		e.record.Origin = p.Origin
+	}
 	e.record.StopSignal = p.StopSignal
 	err = r.carryOut(ctx, e, p)
 	var refused *runtime.StartError
