@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,19 +17,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
-
-	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/config/crd"
-	"github.com/berth-dev/berth/config/rbac"
-	"github.com/berth-dev/berth/internal/endpoint"
 )
 
 const (
@@ -39,77 +31,6 @@ const (
 
 	establishTimeout = time.Minute
 )
-
-// installCRDs applies the definitions of the kinds and waits until they are served.
-func installCRDs(ctx context.Context, config *rest.Config) error {
-	scheme := runtime.NewScheme()
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
-	}
-	api, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
-	}
-	files, err := fs.Glob(crd.Bases, "bases/*.yaml")
-	if err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
-	}
-	var installed []string
-	for _, file := range files {
-		data, err := crd.Bases.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("install the kinds: %w", err)
-		}
-		definition := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(data, &definition.Object); err != nil {
-			return fmt.Errorf("install the kinds: %s: %w", file, err)
-		}
-		if err := serverSideApply(ctx, api, definition); err != nil {
-			return fmt.Errorf("install the kinds: %s: %w", file, err)
-		}
-		installed = append(installed, definition.GetName())
-	}
-	return awaitEstablished(ctx, api, config, installed)
-}
-
-func awaitEstablished(ctx context.Context, api client.Client, config *rest.Config, installed []string) error {
-	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
-	defer cancel()
-	for _, name := range installed {
-		err := poll(ctx, func() error {
-			definition := &apiextensionsv1.CustomResourceDefinition{}
-			if err := api.Get(ctx, client.ObjectKey{Name: name}, definition); err != nil {
-				return err
-			}
-			for _, condition := range definition.Status.Conditions {
-				if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-					return nil
-				}
-			}
-			return fmt.Errorf("%s is not established", name)
-		})
-		if err != nil {
-			return fmt.Errorf("install the kinds: %w", err)
-		}
-	}
-	// Established is said a moment before every kind is served.
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
-	}
-	return poll(ctx, func() error {
-		fresh, err := client.New(config, client.Options{Scheme: scheme})
-		if err != nil {
-			return err
-		}
-		for _, kind := range shownKinds() {
-			if err := fresh.List(ctx, kind.list(), client.Limit(1)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
 
 // poll tries until it succeeds or the context ends; then the error is the last one.
 func poll(ctx context.Context, try func() error) error {
@@ -260,32 +181,6 @@ func awaitNamespace(ctx context.Context, api client.Reader, name string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("wait for namespace %s: %w", name, err)
-	}
-	return nil
-}
-
-// installRoles installs the roles of users, and lets everybody who is known to the API server find the endpoint for logs and terminals; what they may do there
-// is asked for each request.
-func installRoles(ctx context.Context, api client.Client) error {
-	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": endpoint.Namespace}}}
-	if err := serverSideApply(ctx, api, namespace); err != nil {
-		return fmt.Errorf("install the roles: %w", err)
-	}
-	for _, manifests := range [][]byte{rbac.UserRoles, rbac.EndpointFinder} {
-		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
-		for {
-			role := &unstructured.Unstructured{}
-			err := decoder.Decode(&role.Object)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err == nil {
-				err = serverSideApply(ctx, api, role)
-			}
-			if err != nil {
-				return fmt.Errorf("install the roles: %s: %w", role.GetName(), err)
-			}
-		}
 	}
 	return nil
 }

@@ -80,7 +80,11 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	config := plane.Config()
 	config.UserAgent = "berth"
 	config.QPS, config.Burst = -1, 0 // the API server is ours alone and has its own fairness
-	kubeconfig, err := a.prepare(ctx, f, plane, config, manifests)
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		return fmt.Errorf("reach the control plane: %w", err)
+	}
+	kubeconfig, err := a.prepare(ctx, f, plane, config, api, manifests)
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -93,6 +97,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	defer claimAtCreation(ctx, api, log)()
 	_, _ = fmt.Fprintf(a.out, "export KUBECONFIG=%s\n", quote(kubeconfig))
 	failure := a.supervise(ctx, mgr, plane)
 	switch {
@@ -118,7 +123,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 // prepare brings the kinds, the kubeconfig and the manifests to where they belong, before the controllers run.
-func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.ControlPlane, config *rest.Config, manifests []manifest) (string, error) {
+func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.ControlPlane, config *rest.Config, api client.Client, manifests []manifest) (string, error) {
 	if err := installCRDs(ctx, config); err != nil {
 		return "", err
 	}
@@ -133,11 +138,10 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig: %w", err)
 	}
-	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
-	if err != nil {
-		return "", fmt.Errorf("apply manifests: %w", err)
-	}
 	if err := installRoles(ctx, api); err != nil {
+		return "", err
+	}
+	if err := awaitUnclaimed(ctx, api); err != nil {
 		return "", err
 	}
 	if len(manifests) == 0 {

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,12 +59,22 @@ func Main(args []string) int {
 	// The holder of a process should cost next to nothing.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(40)
+	if strings.HasPrefix(args[0], SpareName) {
+		if ready, err := await(args[0]); !ready {
+			return complain(err)
+		}
+	}
 	s := &shim{status: make(chan unix.WaitStatus, 1), childs: make(chan struct{})}
 	if err := s.prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "berth-shim is started by berth, not by hand:", err)
 		return 1
 	}
-	if err := s.run(); err != nil {
+	return complain(s.run())
+}
+
+// complain gives the exit code that goes with an error, which it says.
+func complain(err error) int {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "berth-shim:", err)
 		return 1
 	}

@@ -70,10 +70,14 @@ func (b *berth) environment() []string {
 	)
 }
 
-// up starts `berth up` and waits until its API server answers with our kinds and its manager can be asked for logs.
+// saysWhere is how the line begins that users paste.
+const saysWhere = "export KUBECONFIG="
+
+// up starts `berth up` and waits until it says where its API server is, and that answers with our kinds.
 func (b *berth) up(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	Expect(b.running()).To(BeFalse(), "berth is up already")
+	said := strings.Count(b.output.String(), saysWhere)
 	b.cmd = exec.Command(b.program(), append([]string{"up", "--state-dir", b.state}, args...)...)
 	b.cmd.Env = b.environment()
 	b.cmd.Stdout, b.cmd.Stderr = b.output, b.output
@@ -88,6 +92,7 @@ func (b *berth) up(ctx context.Context, args ...string) {
 
 	Eventually(func(g Gomega) {
 		g.Expect(b.running()).To(BeTrue(), "berth up ended: %v\n%s", b.err, b.output)
+		g.Expect(strings.Count(b.output.String(), saysWhere)).To(BeNumerically(">", said))
 		g.Expect(b.connect()).To(Succeed())
 		var servers v1alpha1.DevServerList
 		g.Expect(b.client.List(ctx, &servers)).To(Succeed())

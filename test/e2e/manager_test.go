@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -75,6 +76,22 @@ var _ = Describe("berth up", Serial, func() {
 		web.incarnation(ctx, 2)
 		web.answers("Hello")
 		Expect(web.status().Failures).To(BeZero())
+	})
+
+	It("claims objects when they are created, after every start", NodeTimeout(storyTimeout), func(ctx context.Context) {
+		claims := func(g Gomega) {
+			trial := instance("trial", "true").object.(*v1alpha1.Instance)
+			g.Expect(house.client.Create(ctx, trial, client.DryRunAll)).To(Succeed())
+			g.Expect(trial.Finalizers).To(ConsistOf(v1alpha1.FinalizerProcess))
+		}
+		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())
+		web := instance("web", "sleep", "infinity").create(ctx).ready(ctx)
+		Expect(web.object.GetManagedFields()).NotTo(ContainElement(And(HaveField("Manager", "berth"), HaveField("Subresource", ""))), "a controller wrote more than the status")
+		house.kill(ctx)
+		killServers("kube-apiserver") // a new one knows no kinds at first, and the policy is still there
+		house.up(ctx)
+		instance("at-once", "sleep", "infinity").create(ctx).ready(ctx)
+		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())
 	})
 
 	It("leaves the processes alone with --keep", NodeTimeout(storyTimeout), func(ctx context.Context) {

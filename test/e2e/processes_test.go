@@ -71,6 +71,22 @@ func signalTo(pid int64, mark string, signal syscall.Signal) {
 	Expect(syscall.Kill(int(pid), signal)).To(Succeed())
 }
 
+// killServers ends all processes of the house with a program of that name, and waits until they are gone.
+func killServers(program string) {
+	GinkgoHelper()
+	isOne := ContainSubstring("/" + program + " ")
+	servers := marked(houseMark, house.mark)
+	Expect(servers).To(ContainElement(isOne))
+	for _, server := range servers {
+		if pid, line, _ := strings.Cut(server, " "); strings.HasPrefix(line, filepath.Join(house.assets, program)+" ") {
+			n, err := strconv.Atoi(pid)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(syscall.Kill(n, syscall.SIGKILL)).To(Succeed())
+		}
+	}
+	Eventually(func() []string { return marked(houseMark, house.mark) }).ShouldNot(ContainElement(isOne))
+}
+
 // listens says whether anybody accepts connections on the port.
 func listens(port int32) bool {
 	for _, host := range []string{"127.0.0.1", "::1"} {

@@ -109,6 +109,7 @@ func bareCreates(t *testing.T, n int) float64 {
 		return k8s.Create(t.Context(), object)
 	})
 	took := time.Since(begun).Seconds()
+	letGo(t, "default")
 	inParallel(t, n, 16, func(i int) error { return k8s.Delete(t.Context(), newInstance("default", name(i), "sleep")) })
 	return took
 }

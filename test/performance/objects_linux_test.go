@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,6 +49,17 @@ func empty(t *testing.T, namespace string) {
 			g.Expect(list.Items).To(BeEmpty())
 		}
 	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Succeed())
+}
+
+// letGo takes off the finalizers of Instances that no manager has ever seen: the API server puts them on.
+func letGo(t *testing.T, namespace string) {
+	t.Helper()
+	g := NewWithT(t)
+	var list v1alpha1.InstanceList
+	g.Expect(k8s.List(t.Context(), &list, client.InNamespace(namespace))).To(Succeed())
+	inParallel(t, len(list.Items), 16, func(i int) error {
+		return k8s.Patch(t.Context(), &list.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	})
 }
 
 // newInstance gives an Instance that is started again at once, however often it fails.

@@ -70,6 +70,8 @@ func operate(t *testing.T, state *string, objects int) float64 {
 	rate := operations / time.Since(began).Seconds()
 	if state != nil {
 		g.Eventually(func(g Gomega) { asSpecified(t, g, namespace) }).WithTimeout(patience).WithPolling(250 * time.Millisecond).Should(Succeed())
+	} else {
+		letGo(t, namespace)
 	}
 	empty(t, namespace)
 	g.Expect(processesOf(namespace)).To(BeEmpty(), "a process outlived its object")

@@ -67,6 +67,7 @@ func floorTimes(t *testing.T) (times []float64) {
 		g.Expect(err).NotTo(HaveOccurred())
 		times = append(times, milliseconds(at.Sub(began)))
 	}
+	letGo(t, namespace)
 	empty(t, namespace)
 	return times
 }

@@ -86,6 +86,9 @@ func connect(environment *envtest.Environment, scratch string) (err error) {
 	if k8s, err = client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()}); err != nil {
 		return err
 	}
+	if err := plane.Claim(backgroundContext, k8s); err != nil {
+		return err
+	}
 	user, err := environment.AddUser(envtest.User{Name: "berth", Groups: []string{"system:masters"}}, nil)
 	if err != nil {
 		return fmt.Errorf("add a user for the managers: %w", err)

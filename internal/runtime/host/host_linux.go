@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -50,6 +51,7 @@ type Host struct {
 	watcher *watcher
 	socket  *net.UnixConn
 	tender  *tender
+	spares  spares
 	notice  *logfile.Notice // nil where the system has no more of them
 	closed  chan struct{}
 	once    sync.Once
@@ -85,6 +87,7 @@ func New(options Options) (*Host, error) {
 	}
 	h := &Host{
 		options: options, log: options.Logger, events: notify.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
+		spares: spares{wanted: make(chan struct{}, 1)},
 		single: flock.New(filepath.Join(options.StateDir, "manager.lock"), flock.SetPermissions(0o600)),
 	}
 	// A manager that was killed while it forked leaves the lock to a child that has not executed yet: for a moment.
@@ -138,6 +141,7 @@ func (h *Host) open() error {
 	h.loops.Go(h.watcher.run)
 	h.loops.Go(h.receive)
 	h.loops.Go(h.tend)
+	h.loops.Go(h.keepSpare)
 	return nil
 }
 
@@ -178,11 +182,22 @@ func (h *Host) Close() error {
 			e.mu.Unlock()
 		}
 		if h.cgroup != "" {
-			_ = os.Remove(h.cgroup) // works when nothing is in it
+			h.removeCgroups()
 		}
 		err = errors.Join(err, h.single.Close())
 	})
 	return err
+}
+
+// removeCgroups removes those that no UID has, if nothing is in them. A shim that has ended takes a moment to be out of its own.
+func (h *Host) removeCgroups() {
+	for range 20 {
+		if err := os.Remove(h.sparesDir()); err == nil || errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = os.Remove(h.cgroup)
 }
 
 // Containment is the tier in force for new incarnations.

@@ -89,7 +89,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 		return fmt.Errorf("record the start: %w", err)
 	}
 	e.reset(record.Token)
-	pid, pidfd, err := h.fork(p, record.Token, lock, launch)
+	pid, pidfd, err := h.hold(p, record.Token, lock, launch)
 	if err != nil {
 		return fmt.Errorf("start berth-shim: %w", err)
 	}
@@ -123,8 +123,8 @@ func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
 	return launch
 }
 
-// prepareCgroup makes the cgroups of a UID: one for the workload, and one for the shim, which must outlive the kill of the other.
-// They are made anew for every incarnation: since 6.14 Linux kills whatever is cloned into a cgroup that was ever killed.
+// prepareCgroup makes the cgroup of the workload of a UID. The shim has another, as it must outlive the kill of that.
+// It is made anew for every incarnation: since 6.14 Linux kills whatever is cloned into a cgroup that was ever killed.
 func (h *Host) prepareCgroup(uid types.UID) error {
 	if h.cgroup == "" {
 		return nil
@@ -140,11 +140,8 @@ func (h *Host) prepareCgroup(uid types.UID) error {
 	if err := shim.RemoveCgroup(run); err != nil {
 		return fmt.Errorf("remove the cgroup of the incarnation before: %w", err)
 	}
-	_ = shim.RemoveCgroup(h.shimDir(uid)) // the shim before may be on its way out of it still; it is killed with leftovers only
-	for _, dir := range []string{run, h.shimDir(uid)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("make a cgroup: %w", err)
-		}
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		return fmt.Errorf("make a cgroup: %w", err)
 	}
 	return nil
 }
@@ -171,37 +168,67 @@ func launchMemory(launch shim.Launch) (*os.File, error) {
 	return file, nil
 }
 
-// fork starts the shim in a session of its own, and gives its PID and pidfd.
-func (h *Host) fork(p runtime.Process, token string, lock, launch *os.File) (pid, pidfd int, err error) {
-	dir := h.dir(p.UID)
+// hold has a shim hold what is to be started, and gives its PID and pidfd.
+func (h *Host) hold(p runtime.Process, token string, lock, launch *os.File) (pid, pidfd int, err error) {
+	dir, err := os.Open(h.dir(p.UID))
+	if err != nil {
+		return 0, -1, err
+	}
+	defer func() { _ = dir.Close() }()
+	said, err := os.OpenFile(filepath.Join(h.dir(p.UID), shim.DiagnosticsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, -1, err
+	}
+	defer func() { _ = said.Close() }()
+	if spare := h.spares.take(); spare != nil {
+		handover := &shim.Handover{Dir: int(dir.Fd()), Diagnostics: int(said.Fd()), Lock: int(lock.Fd()), Launch: int(launch.Fd())}
+		if pid, pidfd, err = spare.hand(handover, p.Name); err == nil {
+			return pid, pidfd, nil
+		}
+		h.log.Info("The shim that was kept ready was gone", "reason", err.Error())
+	}
+	return h.fork(p, token, said, lock, launch)
+}
+
+// fork starts a shim in a cgroup of its UID.
+func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File) (pid, pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, -1, err
 	}
 	defer func() { _ = null.Close() }()
-	said, err := os.OpenFile(filepath.Join(dir, shim.DiagnosticsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0o600)
-	if err != nil {
-		return 0, -1, err
-	}
-	defer func() { _ = said.Close() }()
-	pidfd = -1
-	attributes := &syscall.ProcAttr{
-		Dir: dir,
-		// The rest of the environment is for the workload. The mark is there for the moment between fork and exec.
-		Env:   []string{"GOMAXPROCS=1", "GOGC=40", "GOTRACEBACK=single", shim.MarkVariable + "=" + shim.Mark(token)},
-		Files: []uintptr{null.Fd(), null.Fd(), said.Fd(), lock.Fd(), launch.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
-	}
+	group := ""
 	if h.cgroup != "" {
-		fd, err := unix.Open(h.shimDir(p.UID), unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		group = h.shimDir(p.UID)
+		_ = shim.RemoveCgroup(group) // the shim before may be on its way out of it still; it is killed with leftovers only
+		if err := os.MkdirAll(group, 0o755); err != nil {
+			return 0, -1, fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	return h.execShim([]string{"berth-shim", p.Name}, group, &syscall.ProcAttr{
+		Dir: h.dir(p.UID),
+		// The mark is there for the moment between fork and exec.
+		Env:   append(shimEnv(), shim.MarkVariable+"="+shim.Mark(token)),
+		Files: []uintptr{null.Fd(), null.Fd(), said.Fd(), lock.Fd(), launch.Fd()},
+	})
+}
+
+// shimEnv is the environment of a shim; that of the manager is for the workload.
+func shimEnv() []string { return []string{"GOMAXPROCS=1", "GOGC=40", "GOTRACEBACK=single"} }
+
+// execShim starts berth-shim in a session of its own and in a cgroup, if one is named, and gives its PID and pidfd.
+func (h *Host) execShim(argv []string, group string, attributes *syscall.ProcAttr) (pid, pidfd int, err error) {
+	pidfd = -1
+	attributes.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	if group != "" {
+		fd, err := unix.Open(group, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return 0, -1, err
 		}
 		defer func() { _ = unix.Close(fd) }()
 		attributes.Sys.UseCgroupFD, attributes.Sys.CgroupFD = true, fd
 	}
-	pid, err = syscall.ForkExec(h.options.ShimPath, []string{"berth-shim", p.Name}, attributes)
-	if err != nil {
+	if pid, err = syscall.ForkExec(h.options.ShimPath, argv, attributes); err != nil {
 		return 0, -1, err
 	}
 	if pidfd < 0 {

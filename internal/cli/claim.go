@@ -1,0 +1,120 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/config/claim"
+	"github.com/berth-dev/berth/internal/endpoint"
+)
+
+// The API server of berth up claims objects at their creation: see config/claim. For some seconds after it has started, or a kind was defined, an API
+// server refuses every object that such a policy is about. So a policy of an earlier run is taken away before anybody creates something, and the next is
+// about nothing but a trial until that succeeds.
+
+// dropTimeout bounds how long the end of berth up may wait for an API server that does not answer.
+const dropTimeout = 5 * time.Second
+
+// awaitUnclaimed takes away the policy of a run that was killed, and waits until objects can be created.
+func awaitUnclaimed(ctx context.Context, api client.Client) error {
+	if found, err := dropClaim(ctx, api); err != nil || !found {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
+	defer cancel()
+	return poll(ctx, func() error { _, err := tryClaim(ctx, api, corev1.NamespaceDefault); return err })
+}
+
+// dropClaim takes the policy away, and says whether it was there.
+func dropClaim(ctx context.Context, api client.Client) (found bool, err error) {
+	objects, err := decodeAll(claim.Policy)
+	if err != nil {
+		return false, fmt.Errorf("remove the policy that claims objects: %w", err)
+	}
+	for _, object := range objects {
+		switch err := api.Delete(ctx, object); {
+		case err == nil:
+			found = true
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+			return found, fmt.Errorf("remove the policy that claims objects: %w", err)
+		}
+	}
+	return found, nil
+}
+
+// claimAtCreation installs the policy once the API server is ready for it, and takes it away again with the function that it gives. Where it cannot be
+// had, the controllers claim objects by themselves, and each first start waits for one write more.
+func claimAtCreation(ctx context.Context, api client.Client, log logr.Logger) (stop func()) {
+	installing, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := installClaim(installing, api); err != nil && installing.Err() == nil {
+			log.Info("Objects are claimed by their controllers, not at their creation", "cause", err.Error())
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+		defer cancel()
+		if _, err := dropClaim(dropping, api); err != nil {
+			log.Info("The next run has to remove the policy", "cause", err.Error())
+		}
+	}
+}
+
+func installClaim(ctx context.Context, api client.Client) error {
+	objects, err := decodeAll(claim.Policy)
+	if err != nil {
+		return err
+	}
+	var binding *unstructured.Unstructured
+	for _, object := range objects {
+		if object.GetKind() == claim.BindingKind {
+			binding = object
+			object = object.DeepCopy()
+			about := map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{corev1.LabelMetadataName: endpoint.Namespace}}}
+			if err := unstructured.SetNestedMap(object.Object, about, "spec", "matchResources"); err != nil {
+				return err
+			}
+		}
+		if err := serverSideApply(ctx, api, object); err != nil {
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	tried, cancel := context.WithTimeout(ctx, establishTimeout)
+	defer cancel()
+	err = poll(tried, func() error {
+		claimed, err := tryClaim(tried, api, endpoint.Namespace)
+		if err == nil && !claimed {
+			err = errors.New("the policy is not in force yet")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return serverSideApply(ctx, api, binding)
+}
+
+// tryClaim creates an object that is not kept, and says whether it was claimed.
+func tryClaim(ctx context.Context, api client.Client, namespace string) (bool, error) {
+	trial := &v1alpha1.Instance{}
+	trial.Namespace, trial.Name, trial.Spec.Process.Command = namespace, "trial", []string{"true"}
+	err := api.Create(ctx, trial, client.DryRunAll)
+	return len(trial.Finalizers) > 0, err
+}

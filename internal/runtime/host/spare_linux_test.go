@@ -1,0 +1,81 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// awaitSpare waits until a shim is kept ready, and gives its PID.
+func (b *bench) awaitSpare() (pid int) {
+	b.Helper()
+	b.Eventually(func() int {
+		b.spares.mu.Lock()
+		defer b.spares.mu.Unlock()
+		if b.spares.ready != nil {
+			pid = b.spares.ready.pid
+		}
+		return pid
+	}).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).ShouldNot(BeZero())
+	return pid
+}
+
+func words(pid int) []string {
+	data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return strings.Split(strings.TrimRight(string(data), "\x00 "), "\x00")
+}
+
+// What a spare holds is held as by any other shim, and the next one is soon ready.
+func TestSpareBecomesTheShim(t *testing.T) {
+	b := newBench(t, "")
+	if b.cgroup == "" {
+		t.Skip("there are no spares without cgroups")
+	}
+	spare := b.awaitSpare()
+	b.Expect(words(spare)).To(Equal([]string{shim.SpareName}))
+	b.start("held", "sleep")
+	b.await("held", runtime.Running)
+	held := b.identity("held").Shim
+	b.Expect(held.PID).To(Equal(spare))
+	b.Expect(words(spare)).To(Equal([]string{"berth-shim", "tests/default/held"}))
+	b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/cwd")).To(Equal(b.dir("held")))
+	b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/fd/2")).To(Equal(filepath.Join(b.dir("held"), shim.DiagnosticsFile)))
+	b.Expect(b.awaitSpare()).NotTo(Equal(spare))
+	b.Expect(b.group("held")).To(BeADirectory())
+	b.Expect(b.shimDir("held")).NotTo(BeADirectory(), "a spare has no cgroup of the UID")
+
+	b.killShim("held")
+	b.end("held")
+	b.Expect(lives(held)).To(BeFalse())
+}
+
+// A spare that was killed is no reason not to start.
+func TestSpareThatIsGone(t *testing.T) {
+	b := newBench(t, "")
+	if b.cgroup == "" {
+		t.Skip("there are no spares without cgroups")
+	}
+	spare := b.awaitSpare()
+	b.spares.mu.Lock()
+	b.Expect(unix.PidfdSendSignal(b.spares.ready.pidfd, unix.SIGKILL, nil, 0)).To(Succeed())
+	b.Eventually(func() bool { ended, _ := shim.Ended(b.spares.ready.pidfd); return ended }).WithTimeout(conformance.Timeout).Should(BeTrue())
+	b.spares.mu.Unlock()
+	b.start("other", "sleep")
+	b.await("other", runtime.Running)
+	b.Expect(b.identity("other").Shim.PID).NotTo(Equal(spare))
+	b.Expect(b.shimDir("other")).To(BeADirectory())
+	b.Expect(filepath.Join("/proc", strconv.Itoa(spare))).NotTo(BeADirectory(), "it was not reaped")
+}

@@ -1,0 +1,104 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/config/claim"
+)
+
+// claimCase is an object as a user writes it, and what is to be on it then besides.
+type claimCase struct {
+	what, kind, metadata, spec string
+	finalizers                 []string
+	labels                     map[string]string
+}
+
+var claimCases = []claimCase{
+	{"plain", "Instance", ``, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, nil},
+	{"with labels and finalizers of the user", "DevServer", `{labels: {a: b}, finalizers: [example.com/mine]}`, `process: {command: [gohello]}`,
+		[]string{"example.com/mine", v1alpha1.FinalizerProcess}, map[string]string{"a": "b"}},
+	{"with a session", "Instance", ``, `{session: s1, process: {command: [gohello]}}`, []string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1"}},
+	{"with a session and labels, one of them wrong", "LanguageServer", `{labels: {a: b, berth.dev/session: other}}`,
+		`{session: s1, language: go, workspace: {folders: [/srv/agents]}, process: {command: [gohello]}}`,
+		[]string{v1alpha1.FinalizerProcess}, map[string]string{"a": "b", v1alpha1.LabelSession: "s1"}},
+	{"with empty lists", "DevServer", `{labels: {}, finalizers: []}`, `{session: s1, process: {command: [gohello]}}`,
+		[]string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1"}},
+	{"claimed already", "Instance", `{finalizers: [berth.dev/process]}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, nil},
+	{"a run, whose controller claims it with a finalizer more", "StrategyRun", ``, `strategyRef: {name: lint}`, nil, nil},
+}
+
+func TestClaimedAtCreation(t *testing.T) {
+	namespaces(t)
+	parameters(t, strictly, policyCases[0])
+	claimPolicy(t)
+	for _, c := range claimCases {
+		t.Run(c.what, func(t *testing.T) {
+			g := NewWithT(t)
+			g.Eventually(func(g Gomega) {
+				o := c.object(g)
+				g.Expect(k8s.Create(t.Context(), o, client.DryRunAll)).To(Succeed())
+				g.Expect(o.GetFinalizers()).To(Equal(c.finalizers))
+				g.Expect(o.GetLabels()).To(Equal(c.labels))
+			}, patience, poll).Should(Succeed())
+		})
+	}
+}
+
+// Whoever applies a manifest again and again does not take off what the policy has put on.
+func TestClaimOutlivesApply(t *testing.T) {
+	g := NewWithT(t)
+	namespaces(t)
+	parameters(t, strictly, policyCases[0])
+	claimPolicy(t)
+	c := claimCase{kind: "Instance", spec: `{session: s1, process: {command: [gohello]}}`}
+	g.Eventually(func(g Gomega) {
+		o := c.object(g)
+		g.Expect(apply(t.Context(), o, client.DryRunAll)).To(Succeed())
+		g.Expect(o.GetFinalizers()).To(ConsistOf(v1alpha1.FinalizerProcess))
+	}, patience, poll).Should(Succeed())
+	t.Cleanup(func() {
+		o := c.object(g)
+		g.Expect(k8s.Patch(context.Background(), o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+		g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), o))).To(Succeed())
+	})
+	for _, command := range []string{"first", "second", "third"} {
+		o := c.object(g)
+		g.Expect(unstructured.SetNestedStringSlice(o.Object, []string{"gohello", command}, "spec", "process", "command")).To(Succeed())
+		g.Expect(apply(t.Context(), o)).To(Succeed())
+		g.Expect(o.GetFinalizers()).To(ConsistOf(v1alpha1.FinalizerProcess))
+		g.Expect(o.GetLabels()).To(HaveKeyWithValue(v1alpha1.LabelSession, "s1"))
+	}
+}
+
+func (c claimCase) object(g Gomega) *unstructured.Unstructured {
+	o := object(g, policyCase{namespace: "default", kind: c.kind, spec: c.spec})
+	metadata := map[string]any{}
+	g.Expect(yaml.Unmarshal([]byte(c.metadata), &metadata)).To(Succeed())
+	for name, value := range metadata {
+		g.Expect(unstructured.SetNestedField(o.Object, value, "metadata", name)).To(Succeed())
+	}
+	return o
+}
+
+// claimPolicy installs the policy for a test.
+func claimPolicy(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	objects, err := parse(claim.Policy)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(objects).To(HaveLen(2))
+	for _, o := range objects {
+		g.Expect(apply(t.Context(), o)).To(Succeed())
+		t.Cleanup(func() { g.Expect(k8s.Delete(context.Background(), o)).To(Succeed()) })
+	}
+}

@@ -1,0 +1,52 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/config/claim"
+)
+
+// claimTimeout is how long the API server may take to go by a policy, on a busy machine.
+const claimTimeout = time.Minute
+
+// Claim has objects claimed at their creation, as berth up does, and waits until they are.
+func Claim(ctx context.Context, api client.Client) error {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(claim.Policy), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("tests"))
+		}
+		if err != nil {
+			return fmt.Errorf("have objects claimed at their creation: %w", err)
+		}
+	}
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, claimTimeout, true, func(ctx context.Context) (bool, error) {
+		trial := &v1alpha1.Instance{}
+		trial.Namespace, trial.Name, trial.Spec.Process.Command = "default", "trial", []string{"true"}
+		err := api.Create(ctx, trial, client.DryRunAll)
+		if apierrors.IsServiceUnavailable(err) {
+			err = nil // it does not know the kinds yet
+		}
+		return len(trial.Finalizers) > 0, err
+	})
+}
