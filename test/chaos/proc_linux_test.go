@@ -35,6 +35,9 @@ func (p osProcess) String() string {
 
 func (p osProcess) leader() bool { return len(p.args) > 1 && p.args[1] == "lead" }
 
+// spare says that it is the shim that a manager keeps ready, which holds nothing.
+func (p osProcess) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
+
 // processesOf gives the processes that execute one of the programs. Those that have ended and wait for their parent are not among them.
 func processesOf(programs ...string) ([]osProcess, error) {
 	entries, err := os.ReadDir("/proc")

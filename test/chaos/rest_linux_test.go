@@ -95,6 +95,7 @@ func (w *world) compare(ctx context.Context) error {
 			return fmt.Errorf("%s (UID %s): %w\nits status:\n%s", object.GetName(), object.GetUID(), err, written(object))
 		}
 	}
+	running = slices.DeleteFunc(running, osProcess.spare)
 	for _, p := range running {
 		if !slices.ContainsFunc(owners(objects), p.belongs) {
 			return fmt.Errorf("process %s belongs to no object that should run", p)

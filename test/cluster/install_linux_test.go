@@ -35,6 +35,7 @@ func installedByHelm() {
 
 	works()
 	runsPods()
+	keepsPace()
 	survives()
 
 	It("goes on with its objects when it is upgraded", func(ctx context.Context) {

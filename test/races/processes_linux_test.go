@@ -30,6 +30,9 @@ type found struct {
 
 func (p found) shim() bool { return filepath.Base(p.args[0]) == "berth-shim" }
 
+// spare says that it is a shim that was started before it is needed.
+func (p found) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
+
 // arg gives the value of a flag of the command line.
 func (p found) arg(flag string) string {
 	if i := slices.Index(p.args, flag); i >= 0 && i+1 < len(p.args) {

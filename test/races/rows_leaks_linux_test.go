@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -59,6 +60,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx contex
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Size()).To(BeNumerically(">", 0))
 	}
+	Eventually(ctx, func() []found { return slices.DeleteFunc(ours(), func(p found) bool { return !p.spare() }) }).ShouldNot(BeEmpty())
 	before := count()
 	for round := range rounds(4, 1) {
 		cases := map[string][]string{
@@ -89,18 +91,27 @@ var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx contex
 	}
 	// Not even the shim can be started: what was prepared for it goes with the object.
 	Expect(os.Rename(y.shim, y.shim+".away")).To(Succeed())
-	shimless := instance("shimless")
-	var tries atomic.Int32
+	var first, tries atomic.Int32
 	y.world.will(func(w *world) {
-		w.starting = func(_ runtime.Process, start func() error) error {
-			tries.Add(1)
-			return start()
+		w.starting = func(p runtime.Process, start func() error) error {
+			err := start()
+			if strings.HasSuffix(p.Name, "/shimless") {
+				tries.Add(1)
+			} else {
+				first.Add(1)
+			}
+			return err
 		}
 	})
+	last, shimless := instance("last"), instance("shimless")
+	create(ctx, last) // of which the shim is that which was kept ready, if it was
+	Eventually(ctx, first.Load).Should(BeNumerically(">=", 1))
 	create(ctx, shimless)
 	Eventually(ctx, tries.Load).Should(BeNumerically(">=", 3))
-	Expect(k8s.Delete(ctx, shimless)).To(Succeed())
-	isGone(ctx, shimless)
+	for _, i := range []*v1alpha1.Instance{last, shimless} {
+		Expect(k8s.Delete(ctx, i)).To(Succeed())
+		isGone(ctx, i)
+	}
 	Expect(os.Rename(y.shim+".away", y.shim)).To(Succeed())
 	Expect(workloads("")).To(BeEmpty())
 	Eventually(ctx, func(g Gomega) {

@@ -182,22 +182,21 @@ func (h *Host) Close() error {
 			e.mu.Unlock()
 		}
 		if h.cgroup != "" {
-			h.removeCgroups()
+			h.removeCgroup()
 		}
 		err = errors.Join(err, h.single.Close())
 	})
 	return err
 }
 
-// removeCgroups removes those that no UID has, if nothing is in them. A shim that has ended takes a moment to be out of its own.
-func (h *Host) removeCgroups() {
+// removeCgroup removes our cgroup, if nothing is in it. A shim that has ended takes a moment to be out of it.
+func (h *Host) removeCgroup() {
 	for range 20 {
-		if err := os.Remove(h.sparesDir()); err == nil || errors.Is(err, fs.ErrNotExist) {
-			break
+		if err := os.Remove(h.cgroup); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	_ = os.Remove(h.cgroup)
 }
 
 // Containment is the tier in force for new incarnations.

@@ -4,15 +4,14 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -20,7 +19,7 @@ import (
 // spareDelay is how long nothing may have been started before the next spare is: what runs needs the processor more.
 const spareDelay = 20 * time.Millisecond
 
-// spare is a shim that waits for what to hold, at the other end of a socket.
+// spare is a shim that waits for what to hold, at the other end of a socket. The watcher has its pidfd.
 type spare struct{ pid, pidfd, socket int }
 
 // spares keeps one of them. There are none without cgroups: what a shim forks is then known by an environment that a spare cannot have yet.
@@ -33,24 +32,27 @@ type spares struct {
 // take gives the spare, if there is one, and asks for the next.
 func (s *spares) take() *spare {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	ready := s.ready
 	s.ready = nil
-	s.mu.Unlock()
-	s.want()
-	return ready
-}
-
-func (s *spares) want() {
 	select {
 	case s.wanted <- struct{}{}:
 	default:
 	}
+	return ready
 }
 
-// sparesDir is the cgroup of spares, also when they have become shims: to move them would take longer than to start one.
-func (h *Host) sparesDir() string { return filepath.Join(h.cgroup, ".spares") } // no UID begins with a dot
+// drop forgets a spare that has ended. The next start asks for another: one that ends by itself would do so again.
+func (s *spares) drop(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready != nil && s.ready.pid == pid {
+		_ = unix.Close(s.ready.socket)
+		s.ready = nil
+	}
+}
 
-// keepSpare starts the next spare when the last was taken, until the runtime is closed.
+// keepSpare starts a spare, and the next when that was taken, until the runtime is closed.
 func (h *Host) keepSpare() {
 	if h.cgroup == "" {
 		return
@@ -60,33 +62,40 @@ func (h *Host) keepSpare() {
 		case <-h.spares.wanted:
 			timer.Reset(spareDelay)
 		case <-timer.C:
-			h.spares.mu.Lock()
-			have := h.spares.ready != nil
-			h.spares.mu.Unlock()
-			if have {
-				continue
-			}
-			next, err := h.forkSpare()
-			if err != nil {
+			if err := h.readySpare(); err != nil {
 				h.log.V(1).Info("No shim is kept ready", "reason", err.Error()) // each start brings its own, and tells when that fails
-				continue
 			}
-			h.spares.mu.Lock()
-			h.spares.ready = next
-			h.spares.mu.Unlock()
 		case <-h.closed:
 			if last := h.spares.take(); last != nil {
-				last.end()
+				_ = unix.Close(last.socket)
+				h.watcher.kill(last.pidfd, last.pid)
+				_ = await(last.pid)
 			}
 			return
 		}
 	}
 }
 
-func (h *Host) forkSpare() (*spare, error) {
-	if err := os.Mkdir(h.sparesDir(), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("make a cgroup: %w", err)
+// readySpare starts a spare, unless there is one.
+func (h *Host) readySpare() error {
+	h.spares.mu.Lock()
+	defer h.spares.mu.Unlock()
+	if h.spares.ready != nil {
+		return nil
 	}
+	next, err := h.forkSpare()
+	if err != nil {
+		return err
+	}
+	if err := h.watcher.watch(next.pidfd, "", next.pid); err != nil { // which closes the pidfd
+		_ = unix.Close(next.socket) // and so it ends
+		return err
+	}
+	h.spares.ready = next
+	return nil
+}
+
+func (h *Host) forkSpare() (*spare, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make a socket: %w", err)
@@ -97,7 +106,8 @@ func (h *Host) forkSpare() (*spare, error) {
 		defer func() { _ = null.Close() }()
 		s := &spare{socket: ends[0]}
 		attributes := &syscall.ProcAttr{Dir: h.options.StateDir, Env: shimEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(ends[1])}}
-		if s.pid, s.pidfd, err = h.execShim(shim.SpareArgs(), h.sparesDir(), attributes); err == nil {
+		// It stays in our cgroup when it has become a shim: to move it takes the kernel longer than to start one.
+		if s.pid, s.pidfd, err = h.execShim(shim.SpareArgs(), h.cgroup, attributes); err == nil {
 			return s, nil
 		}
 	}
@@ -105,20 +115,12 @@ func (h *Host) forkSpare() (*spare, error) {
 	return nil, err
 }
 
-// hand makes the spare the shim of an incarnation. With an error it is gone, and was none.
-func (s *spare) hand(handover *shim.Handover, name string) (pid, pidfd int, err error) {
-	if err := handover.Hand(s.socket, name); err != nil {
-		s.end()
-		return 0, -1, err
+// giveToSpare has the spare hold an incarnation; false when there is none, or it has ended. From then on its end is that of the shim of the UID.
+func (h *Host) giveToSpare(uid types.UID, name string, handover *shim.Handover) bool {
+	s := h.spares.take()
+	if s == nil {
+		return false
 	}
-	_ = unix.Close(s.socket)
-	return s.pid, s.pidfd, nil
-}
-
-// end ends a spare that holds nothing, and waits for that.
-func (s *spare) end() {
-	_ = unix.Close(s.socket)
-	_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
-	_ = await(s.pid)
-	_ = unix.Close(s.pidfd)
+	defer func() { _ = unix.Close(s.socket) }() // without a word from here it ends
+	return h.watcher.assign(s.pidfd, s.pid, uid) && handover.Hand(s.socket, name) == nil
 }

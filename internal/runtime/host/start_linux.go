@@ -89,16 +89,13 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 		return fmt.Errorf("record the start: %w", err)
 	}
 	e.reset(record.Token)
-	pid, pidfd, err := h.hold(p, record.Token, lock, launch)
-	if err != nil {
+	if e.watched, err = h.hold(p, record.Token, lock, launch); err != nil {
 		return fmt.Errorf("start berth-shim: %w", err)
 	}
 	e.spawned = true
-	if err := h.watcher.watch(pidfd, p.UID, pid); err != nil {
+	if !e.watched {
 		h.tender.add(p.UID) // it runs; find another way to follow it
-		return nil
 	}
-	e.watched = true
 	return nil
 }
 
@@ -168,26 +165,27 @@ func launchMemory(launch shim.Launch) (*os.File, error) {
 	return file, nil
 }
 
-// hold has a shim hold what is to be started, and gives its PID and pidfd.
-func (h *Host) hold(p runtime.Process, token string, lock, launch *os.File) (pid, pidfd int, err error) {
+// hold has a shim hold what is to be started, and says whether its end will be told.
+func (h *Host) hold(p runtime.Process, token string, lock, launch *os.File) (watched bool, err error) {
 	dir, err := os.Open(h.dir(p.UID))
 	if err != nil {
-		return 0, -1, err
+		return false, err
 	}
 	defer func() { _ = dir.Close() }()
 	said, err := os.OpenFile(filepath.Join(h.dir(p.UID), shim.DiagnosticsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0o600)
 	if err != nil {
-		return 0, -1, err
+		return false, err
 	}
 	defer func() { _ = said.Close() }()
-	if spare := h.spares.take(); spare != nil {
-		handover := &shim.Handover{Dir: int(dir.Fd()), Diagnostics: int(said.Fd()), Lock: int(lock.Fd()), Launch: int(launch.Fd())}
-		if pid, pidfd, err = spare.hand(handover, p.Name); err == nil {
-			return pid, pidfd, nil
-		}
-		h.log.Info("The shim that was kept ready was gone", "reason", err.Error())
+	handover := &shim.Handover{Dir: int(dir.Fd()), Diagnostics: int(said.Fd()), Lock: int(lock.Fd()), Launch: int(launch.Fd())}
+	if h.giveToSpare(p.UID, p.Name, handover) {
+		return true, nil
 	}
-	return h.fork(p, token, said, lock, launch)
+	pid, pidfd, err := h.fork(p, token, said, lock, launch)
+	if err != nil {
+		return false, err
+	}
+	return h.watcher.watch(pidfd, p.UID, pid) == nil, nil
 }
 
 // fork starts a shim in a cgroup of its UID.

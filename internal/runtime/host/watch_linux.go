@@ -23,18 +23,18 @@ import (
 type watcher struct {
 	epoll int
 	wake  int // eventfd that ends the loop
-	ended func(types.UID)
+	ended func(watched)
 
 	mu    sync.Mutex
 	shims map[int32]watched
 }
 
 type watched struct {
-	uid types.UID
+	uid types.UID // none of a spare
 	pid int
 }
 
-func newWatcher(ended func(types.UID)) (*watcher, error) {
+func newWatcher(ended func(watched)) (*watcher, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("watch processes: %w", err)
@@ -79,7 +79,7 @@ func (w *watcher) run() {
 				return
 			}
 			if shim, ok := w.collect(event.Fd); ok {
-				w.ended(shim.uid)
+				w.ended(shim)
 			}
 		}
 	}
@@ -98,6 +98,26 @@ func (w *watcher) collect(fd int32) (watched, bool) {
 	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, int(fd), nil)
 	_ = unix.Close(int(fd))
 	return shim, true
+}
+
+// assign makes a spare the shim of a UID; false when it has ended.
+func (w *watcher) assign(pidfd, pid int, uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.shims[int32(pidfd)] != (watched{pid: pid}) {
+		return false
+	}
+	w.shims[int32(pidfd)] = watched{uid: uid, pid: pid}
+	return true
+}
+
+// kill ends a spare. Its pidfd is valid as long as it is watched.
+func (w *watcher) kill(pidfd, pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.shims[int32(pidfd)] == (watched{pid: pid}) {
+		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
+	}
 }
 
 func (w *watcher) stop() {
@@ -162,7 +182,15 @@ func (h *Host) receive() {
 }
 
 // ended is called by the watcher when a shim has ended.
-func (h *Host) ended(uid types.UID) {
+func (h *Host) ended(shim watched) {
+	if shim.uid == "" {
+		h.spares.drop(shim.pid)
+		return
+	}
+	h.shimEnded(shim.uid)
+}
+
+func (h *Host) shimEnded(uid types.UID) {
 	// A process that is being forked right now may hold a copy of the lock until it executes: a moment. The next events wait for it, 20 ms at most.
 	for range 20 {
 		if held, _ := lockHeld(filepath.Join(h.dir(uid), shim.LockFile)); !held {

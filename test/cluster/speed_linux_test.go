@@ -1,0 +1,138 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// pairs is how often one of each is made, in turns, and crowd how many are made at once.
+	pairs = 9
+	crowd = 20
+	// How much longer a DevServer may take than a bare Pod, and a crowd of them, as a factor; room is for a machine that does much else.
+	pairLimit  = 100 * time.Millisecond
+	crowdLimit = 1.15
+	room       = 5
+)
+
+// keepsPace compares a DevServer with a bare Pod that has the same image, program and probe, on the same node in the same minutes. The specs print what
+// they measure, and fail where it is far from the aim.
+func keepsPace() {
+	It("has a DevServer ready as soon as a bare Pod, one by one", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		var bare, ours []float64
+		for i := range pairs {
+			pod, server := barePod(namespace, fmt.Sprintf("bare-%d", i)), leanServer(namespace, fmt.Sprintf("server-%d", i))
+			bare = append(bare, untilReady(ctx, pod))
+			ours = append(ours, untilReady(ctx, server))
+			for _, object := range []client.Object{pod, server} { // what ends would slow the next
+				Expect(k8s.Delete(ctx, object)).To(Succeed())
+				gone(ctx, object)
+			}
+		}
+		slices.Sort(bare)
+		slices.Sort(ours)
+		added := ours[pairs/2] - bare[pairs/2]
+		GinkgoWriter.Printf("created to Ready: bare Pod %.0f ms, DevServer %.0f ms, %+.0f ms (aim at most +%d ms); slowest %.0f and %.0f ms\n",
+			bare[pairs/2], ours[pairs/2], added, pairLimit.Milliseconds(), bare[pairs-1], ours[pairs-1])
+		Expect(added).To(BeNumerically("<", room*pairLimit.Milliseconds()))
+	}, SpecTimeout(3*timeout))
+
+	It("has many DevServers ready as soon as as many bare Pods", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		bare := allAtOnce(ctx, func(i int) client.Object { return barePod(namespace, fmt.Sprintf("bare-%d", i)) })
+		ours := allAtOnce(ctx, func(i int) client.Object { return leanServer(namespace, fmt.Sprintf("server-%d", i)) })
+		GinkgoWriter.Printf("%d at once: bare Pods %.1f s, DevServers %.1f s, %.2f× (aim at most %.2f×)\n", crowd, bare, ours, ours/bare, crowdLimit)
+		Expect(ours / bare).To(BeNumerically("<", 2*crowdLimit))
+	}, SpecTimeout(3*timeout))
+}
+
+// allAtOnce makes a crowd and gives the seconds until the last of it is ready.
+func allAtOnce(ctx context.Context, object func(i int) client.Object) float64 {
+	begun := time.Now()
+	var all sync.WaitGroup
+	for i := range crowd {
+		all.Go(func() {
+			defer GinkgoRecover()
+			untilReady(ctx, object(i))
+		})
+	}
+	all.Wait()
+	return time.Since(begun).Seconds()
+}
+
+// untilReady creates an object and gives the milliseconds until it reads Ready.
+func untilReady(ctx context.Context, object client.Object) float64 {
+	GinkgoHelper()
+	begun := time.Now()
+	Expect(k8s.Create(ctx, object)).To(Succeed())
+	Eventually(ctx, func(ctx context.Context) (bool, error) {
+		err := k8s.Get(ctx, client.ObjectKeyFromObject(object), object)
+		return isReady(object), err
+	}).WithPolling(10 * time.Millisecond).Should(BeTrue())
+	return float64(time.Since(begun)) / float64(time.Millisecond)
+}
+
+func isReady(object client.Object) bool {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		return slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+	case *v1alpha1.DevServer:
+		return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionReady)
+	}
+	return false
+}
+
+var leanCommand = []string{"/resident", "-dir", "/work", "-serve", "-host", "0.0.0.0"}
+
+// leanServer is a DevServer that needs nothing that a bare Pod does not need too.
+func leanServer(namespace, name string) *v1alpha1.DevServer {
+	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	o.Spec.Process.Command = leanCommand
+	o.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](5)
+	o.Spec.Readiness = &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{}}
+	o.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{
+		Image: "localhost/berth/resident:test", ImagePullPolicy: v1alpha1.PullNever,
+		Volumes:      []runtime.RawExtension{{Raw: []byte(`{"name":"work","emptyDir":{}}`)}},
+		VolumeMounts: []runtime.RawExtension{{Raw: []byte(`{"name":"work","mountPath":"/work"}`)}},
+	}}
+	return o
+}
+
+// barePod is the Pod that somebody without Berth writes.
+func barePod(namespace, name string) *corev1.Pod {
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	o.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false), TerminationGracePeriodSeconds: ptr.To[int64](5),
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Volumes:         []corev1.Volume{{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		Containers: []corev1.Container{{
+			Name: "main", Image: "localhost/berth/resident:test", ImagePullPolicy: corev1.PullNever, Command: leanCommand,
+			Env:          []corev1.EnvVar{{Name: "PORT", Value: "8080"}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "work", MountPath: "/work"}},
+			ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8080)},
+			}},
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		}},
+	}
+	return o
+}
