@@ -51,7 +51,7 @@ func keepsPace() {
 		slices.Sort(bare)
 		slices.Sort(ours)
 		added := ours[pairs/2] - bare[pairs/2]
-		GinkgoWriter.Printf("created to Ready: bare Pod %.0f ms, DevServer %.0f ms, %+.0f ms (aim at most +%d ms); slowest %.0f and %.0f ms\n",
+		figure("created to Ready: bare Pod %.0f ms, DevServer %.0f ms, %+.0f ms (aim at most +%d ms); slowest %.0f and %.0f ms",
 			bare[pairs/2], ours[pairs/2], added, pairLimit.Milliseconds(), bare[pairs-1], ours[pairs-1])
 		Expect(added).To(BeNumerically("<", room*pairLimit.Milliseconds()))
 	}, SpecTimeout(3*timeout))
@@ -60,9 +60,14 @@ func keepsPace() {
 		namespace := namespaceOfSpec(ctx)
 		bare := allAtOnce(ctx, func(i int) client.Object { return barePod(namespace, fmt.Sprintf("bare-%d", i)) })
 		ours := allAtOnce(ctx, func(i int) client.Object { return leanServer(namespace, fmt.Sprintf("server-%d", i)) })
-		GinkgoWriter.Printf("%d at once: bare Pods %.1f s, DevServers %.1f s, %.2f× (aim at most %.2f×)\n", crowd, bare, ours, ours/bare, crowdLimit)
+		figure("%d at once: bare Pods %.1f s, DevServers %.1f s, %.2f× (aim at most %.2f×)", crowd, bare, ours, ours/bare, crowdLimit)
 		Expect(ours / bare).To(BeNumerically("<", 2*crowdLimit))
 	}, SpecTimeout(3*timeout))
+}
+
+// figure is shown even if all is well.
+func figure(format string, args ...any) {
+	AddReportEntry("measured", ReportEntryVisibilityAlways, fmt.Sprintf(format, args...))
 }
 
 // allAtOnce makes a crowd and gives the seconds until the last of it is ready.
