@@ -24,9 +24,10 @@ const detachKey = 0x1d
 func (a *app) attachCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	command := &cobra.Command{
-		Use:               "attach KIND/NAME",
-		Short:             "Take the terminal of a process; Ctrl-] leaves it",
-		Long:              "Attach connects this terminal to that of a process, which goes on when you leave with Ctrl-]. It needs a running manager.",
+		Use:   "attach KIND/NAME",
+		Short: "Take the terminal of a process; Ctrl-] leaves it",
+		Long: "Attach connects this terminal to that of a process, which goes on when you leave with Ctrl-]. It needs a running manager, or for a process in a Pod\n" +
+			"the right to attach to that (create pods/attach).",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -42,16 +43,8 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	if err != nil {
 		return err
 	}
-	if err := to.refuseTerminal(ctx, ref); err != nil {
-		return err
-	}
-	manager, err := endpoint.Find(ctx, to.config, to.client)
-	if err != nil {
-		return err
-	}
-	defer manager.Close()
 	window := findWindow(a.in, a.out)
-	conn, err := manager.Attach(ctx, to.endpointObject(ref), window.size())
+	conn, err := to.line(ctx, ref, window.size())
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", ref, err)
 	}
@@ -80,8 +73,34 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	}
 }
 
+// line is a terminal at a distance.
+type line interface {
+	io.Writer // types
+	Resize(size runtime.Terminal) error
+	// Receive copies what is shown until the process ends, which is no error, or the connection.
+	Receive(out io.Writer, resize func(runtime.Terminal)) error
+	io.Closer
+}
+
+// line connects to the terminal of a process: through the API server to one in a Pod, to all others through the manager.
+func (c *connection) line(ctx context.Context, ref reference, size *runtime.Terminal) (line, error) {
+	pod, err := c.terminalInPod(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if pod != nil {
+		return takePod(ctx, c.config, pod, size)
+	}
+	manager, err := endpoint.Find(ctx, c.config, c.client)
+	if err != nil {
+		return nil, err
+	}
+	defer manager.Close() // the connection is none of its own any more
+	return manager.Attach(ctx, c.endpointObject(ref), size)
+}
+
 // join copies until the process ends, the connection is lost, the user leaves or the context ends.
-func (a *app) join(ctx context.Context, conn *endpoint.Conn, window window) (detached bool, err error) {
+func (a *app) join(ctx context.Context, conn line, window window) (detached bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	window.onResize(ctx, func(size runtime.Terminal) { _ = conn.Resize(size) })

@@ -42,18 +42,6 @@ func inPod(object process.Object) bool {
 	return false
 }
 
-// refuseTerminal says how to take, or type into, the terminal of a Pod: kubectl can, and berth needs no second way.
-func (c *connection) refuseTerminal(ctx context.Context, ref reference) error {
-	object, err := c.get(ctx, ref)
-	if err != nil || !inPod(object) {
-		return nil //nolint:nilerr // whoever is asked next says it
-	}
-	if instance, is := object.(*v1alpha1.Instance); is && instance.Status.AttachCommand != "" {
-		return fmt.Errorf("%s runs in a Pod, whose terminal kubectl takes: %s", ref, instance.Status.AttachCommand)
-	}
-	return fmt.Errorf("%s has no terminal in a Pod now: berth status %s says how it is", ref, ref)
-}
-
 // podLogs prints the output of the newest Pod of an object, and of those that follow it.
 func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts endpoint.LogOptions) error {
 	api, err := kubernetes.NewForConfig(to.config)

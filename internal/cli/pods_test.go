@@ -78,15 +78,3 @@ func TestLogsOfAPodGoOnWithTheNext(t *testing.T) {
 	cancel()
 	g.Eventually(ended, timeout).Should(Receive())
 }
-
-func TestTheTerminalOfAPodIsKubectls(t *testing.T) {
-	g := NewWithT(t)
-	agent := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent"}}
-	agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "agent"}}
-	agent.Status.AttachCommand = "kubectl attach -it -n default pod/agent-1 -c main"
-	for _, words := range [][]string{{"attach", "instance/agent"}, {"send", "instance/agent", "hello"}} {
-		f := newFixture(agent.DeepCopy())
-		g.Expect(f.run(t.Context(), words...)).To(Equal(1))
-		g.Expect(f.err.String()).To(ContainSubstring("runs in a Pod, whose terminal kubectl takes: kubectl attach -it -n default pod/agent-1 -c main"))
-	}
-}

@@ -27,7 +27,7 @@ func (a *app) sendCommand() *cobra.Command {
 		Use:   "send KIND/NAME [TEXT]...",
 		Short: "Type a line into the terminal of a process",
 		Long: "Send types the text, and then Enter, into the terminal of a process, as if somebody had typed it there. With --interrupt it types Ctrl-C first.\n" +
-			"It needs a running manager, and the right to attach.",
+			"It needs a running manager, and the right to attach; for a process in a Pod the right to attach to that (create pods/attach).",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -65,8 +65,15 @@ func (a *app) send(ctx context.Context, flags *connectionFlags, word, input stri
 	if err != nil {
 		return err
 	}
-	if err := to.refuseTerminal(ctx, ref); err != nil {
-		return err
+	pod, err := to.terminalInPod(ctx, ref)
+	if err == nil && pod != nil {
+		err = a.typeIntoPod(ctx, to.config, pod, input)
+	}
+	if err != nil {
+		return fmt.Errorf("send to %s: %w", ref, err)
+	}
+	if pod != nil {
+		return nil
 	}
 	manager, err := endpoint.Find(ctx, to.config, to.client)
 	if err != nil {

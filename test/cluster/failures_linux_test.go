@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
+
+// unreleased is the least that a lease lasts that was not given back: 15 seconds from when it was renewed last, which is done every 2.
+const unreleased = 12 * time.Second
 
 // survives are the specs of what an installation bears. They end processes of the cluster of `make cluster`, so on another one they are left out.
 func survives() {
@@ -37,6 +41,18 @@ func survives() {
 			restarts += pod.Status.ContainerStatuses[0].RestartCount
 		}
 		Expect(restarts).To(BeNumerically(">=", 1))
+	}, SpecTimeout(2*timeout))
+
+	It("hands over at once when its leader is asked to end", func(ctx context.Context) {
+		tenant := devServer(ctx, "handover")
+		first, before := leader(ctx), holder(ctx)
+		begun := time.Now()
+		Expect(api.CoreV1().Pods(home).Delete(ctx, first.Name, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(ctx, holder).ShouldNot(Or(Equal(before), BeEmpty()))
+		Expect(time.Since(begun)).To(BeNumerically("<", unreleased), "nobody waited for the lease to run out")
+		tenant.stayed(ctx, 1)
+		tenant.restart(ctx)
+		rolledOut(ctx)
 	}, SpecTimeout(2*timeout))
 
 	It("goes on when the API server was away", func(ctx context.Context) {

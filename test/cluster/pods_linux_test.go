@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -51,6 +53,43 @@ func runsPods() {
 		tenant.restart(ctx)
 		Expect(claims()).To(ConsistOf(HaveField("UID", before[0].UID)))
 		tenant.end(ctx)
+	}, SpecTimeout(2*timeout))
+
+	It("has the terminal of an Instance typed into and taken", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		o := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "terminal"}}
+		o.Spec.Process.Command = []string{"/workload", "terminal"}
+		o.Spec.RestartPolicy = v1alpha1.RestartNever
+		o.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}
+		Expect(k8s.Create(ctx, o)).To(Succeed())
+		Eventually(ctx, func(ctx context.Context) (string, error) {
+			err := k8s.Get(ctx, client.ObjectKeyFromObject(o), o)
+			return o.Status.AttachCommand, err
+		}).ShouldNot(BeEmpty())
+		succeeds(ctx, "berth", "send", "-n", namespace, "instance/terminal", "from far")
+		Eventually(ctx, func(ctx context.Context) (string, error) {
+			return run(ctx, "berth", "logs", "-n", namespace, "instance/terminal")
+		}).Should(ContainSubstring("got <from far>"))
+
+		taken := exec.CommandContext(ctx, program("berth"), "attach", "-n", namespace, "instance/terminal")
+		taken.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
+		keys, err := taken.StdinPipe()
+		Expect(err).NotTo(HaveOccurred())
+		shown, err := taken.StdoutPipe()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(taken.Start()).To(Succeed())
+		_, err = io.WriteString(keys, "bye\r")
+		Expect(err).NotTo(HaveOccurred())
+		text, err := io.ReadAll(shown)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(text)).To(ContainSubstring("farewell"))
+		Expect(taken.Wait()).To(Succeed())
+		Eventually(ctx, func(g Gomega, ctx context.Context) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+			g.Expect(o.Status.LastExit).To(HaveValue(HaveField("ExitCode", HaveValue(BeEquivalentTo(5)))))
+		}).Should(Succeed())
+		Expect(k8s.Delete(ctx, o)).To(Succeed())
+		gone(ctx, o)
 	}, SpecTimeout(2*timeout))
 
 	It("runs a StrategyRun, and tells how it ended", func(ctx context.Context) {

@@ -1,0 +1,132 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// terminalServer plays the API server for the terminal of a Pod: it shows what is typed, and the program ends at a Ctrl-D. Some nodes say when all that
+// was typed has been passed on, by their end of the connection.
+func terminalServer(t *testing.T, f *fixture, says bool) (typed chan string) {
+	typed = make(chan string, 100)
+	upgrader := websocket.Upgrader{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		typed <- r.Method + " " + r.URL.Path + "?" + r.URL.RawQuery
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for {
+			_, message, err := conn.ReadMessage()
+			if err != nil || len(message) == 0 {
+				return
+			}
+			switch kind, rest := message[0], message[1:]; {
+			case kind == remotecommand.StreamStdIn && string(rest) == "\x04", kind == remotecommand.StreamClose && says:
+				success, _ := json.Marshal(metav1.Status{Status: metav1.StatusSuccess})
+				_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamErr}, success...))
+				_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+				return
+			case kind == remotecommand.StreamStdIn:
+				typed <- string(rest)
+				_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamStdOut}, fmt.Sprintf("shown: %s\n", rest)...))
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	f.app.connect = func(*connectionFlags) (*connection, error) {
+		return &connection{config: &rest.Config{Host: server.URL}, client: f.api, namespace: "default"}, nil
+	}
+	return typed
+}
+
+const attachQuery = "GET /api/v1/namespaces/default/pods/agent-2/attach?container=main&stdin=true&stdout=true&tty=true"
+
+func agentInPod() *v1alpha1.Instance {
+	agent := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent", UID: "uid-agent"}}
+	agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "agent"}}
+	agent.Status.AttachCommand = "kubectl attach -it -n default pod/agent-2 -c main"
+	return agent
+}
+
+func agentPod(incarnation string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent-" + incarnation,
+		Labels: map[string]string{pod.LabelUID: "uid-agent", pod.LabelIncarnation: incarnation}}}
+}
+
+func TestATerminalInAPodIsTaken(t *testing.T) {
+	for name, test := range map[string]struct{ last, says string }{
+		"the program ends": {last: "\x04", says: "the process has ended"},
+		"the user leaves":  {last: "\x1d", says: "left instance/agent; it goes on running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(agentInPod(), agentPod("1"), agentPod("2"))
+			typed := terminalServer(t, f, true)
+			in, keys := io.Pipe()
+			f.app.in = in
+			ended := make(chan int, 1)
+			go func() { ended <- f.run(t.Context(), "attach", "instance/agent") }()
+			g.Eventually(typed, timeout).Should(Receive(Equal(attachQuery)))
+			_, err := io.WriteString(keys, "hello")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Eventually(f.out.String, timeout).Should(ContainSubstring("shown: hello\n"))
+			_, err = io.WriteString(keys, test.last)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Eventually(ended, timeout).Should(Receive(BeZero()), f.err.String())
+			g.Expect(f.err.String()).To(ContainSubstring(test.says))
+			g.Expect(keys.Close()).To(Succeed())
+		})
+	}
+}
+
+func TestTypingIntoAPod(t *testing.T) {
+	for name, says := range map[string]bool{"whose node says when it was passed on": true, "whose node does not": false} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(agentInPod(), agentPod("2"))
+			typed := terminalServer(t, f, says)
+			g.Expect(f.run(t.Context(), "send", "instance/agent", "go", "on")).To(BeZero(), f.err.String())
+			g.Expect(typed).To(Receive(Equal(attachQuery)))
+			g.Expect(typed).To(Receive(Equal("go on\r")))
+		})
+	}
+}
+
+func TestATerminalInAPodThatIsNotThere(t *testing.T) {
+	stopped := agentInPod()
+	stopped.Status.AttachCommand = ""
+	for name, test := range map[string]struct {
+		f          *fixture
+		word, says string
+	}{
+		"stopped":     {newFixture(stopped), "instance/agent", "instance/agent has no terminal in a Pod now: berth status instance/agent says how it is"},
+		"a DevServer": {newFixture(web(webInPod), webPod("1")), "devserver/web", "in Pods only Instances have one; berth logs devserver/web shows what it says"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			for _, words := range [][]string{{"attach", test.word}, {"send", test.word, "hello"}} {
+				g.Expect(test.f.run(t.Context(), words...)).To(Equal(1))
+				g.Expect(test.f.err.String()).To(ContainSubstring(test.says))
+			}
+		})
+	}
+}

@@ -1,0 +1,70 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/creack/pty"
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+)
+
+// seen is what a terminal has shown, safe to read while it is.
+type seen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *seen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *seen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// What the status says how to attach works when it is pasted: what is typed reaches the program, and leaving ends nothing.
+func TestAttachCommandPasted(t *testing.T) {
+	if _, err := exec.LookPath("docker"); err != nil && os.Getenv("CI") == "" {
+		t.Skip("this needs the docker command: ", err)
+	}
+	b := newBench(t)
+	p := b.process("typed", 1, "terminal")
+	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
+	b.Expect(b.Start(b.ctx, p)).To(Succeed())
+	b.await("typed", runtime.Running)
+
+	command := exec.Command("/bin/sh", "-c", b.AttachCommand("typed"))
+	window, err := pty.Start(command)
+	b.Expect(err).NotTo(HaveOccurred())
+	screen, ended := &seen{}, make(chan error, 1)
+	go func() {
+		_, _ = io.Copy(screen, window)
+		ended <- command.Wait()
+	}()
+	// It shows nothing of what was said before, so it is asked until it answers.
+	b.Eventually(func() string {
+		_, err := io.WriteString(window, "hello\r")
+		b.Expect(err).NotTo(HaveOccurred())
+		return screen.String()
+	}).WithTimeout(conformance.Timeout).Should(ContainSubstring("got <hello>"))
+
+	_, err = io.WriteString(window, "\x10\x11") // Ctrl-P Ctrl-Q, which leaves
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Eventually(ended).WithTimeout(conformance.Timeout).Should(Receive())
+	b.Expect(window.Close()).To(Succeed())
+	b.Expect(b.observe("typed").Phase).To(Equal(runtime.Running))
+}
