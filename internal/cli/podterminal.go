@@ -143,8 +143,10 @@ func (a *app) typeIntoPod(ctx context.Context, config *rest.Config, p *corev1.Po
 		return err
 	case <-a.clock.After(typingTime):
 		end()
-		_ = <-sent
-		return nil
+		if err := <-sent; ctx.Err() == nil {
+			return err
+		}
+		return nil // what comes of that end is no failure
 	}
 }
 
