@@ -43,6 +43,8 @@ func run(args []string) error {
 		return serve()
 	case "relay":
 		return relay(args[1])
+	case "through":
+		return through(args[1:])
 	}
 	return fmt.Errorf("there is no mode %q", args[0])
 }
@@ -119,4 +121,28 @@ func relay(target string) error {
 		go func() { _, _ = io.Copy(server, client) }()
 		go func() { _, _ = io.Copy(client, server) }()
 	}
+}
+
+// through starts a program and copies between it and its own input and output, which is the least that something in between can do.
+func through(command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(in, os.Stdin)
+		_ = in.Close()
+	}()
+	if _, err := io.Copy(os.Stdout, out); err != nil {
+		return err
+	}
+	return cmd.Wait()
 }
