@@ -6,10 +6,10 @@ package claim
 
 import _ "embed"
 
-// BindingKind is the kind of the object that puts the policy into force.
-const BindingKind = "MutatingAdmissionPolicyBinding"
-
-// Policy is a MutatingAdmissionPolicy and its binding, as YAML. It needs Kubernetes 1.36; the controllers do without.
-//
-//go:embed policy.yaml
-var Policy []byte
+// Policy is a MutatingAdmissionPolicy, and Binding what puts it into force; both are YAML. They need Kubernetes 1.36; the controllers do without.
+var (
+	//go:embed policy.yaml
+	Policy []byte
+	//go:embed binding.yaml
+	Binding []byte
+)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/config/claim"
@@ -40,11 +41,11 @@ func awaitUnclaimed(ctx context.Context, api client.Client) error {
 
 // dropClaim takes the policy away, and says whether it was there.
 func dropClaim(ctx context.Context, api client.Client) (found bool, err error) {
-	objects, err := decodeAll(claim.Policy)
+	policy, binding, err := claimObjects()
 	if err != nil {
 		return false, fmt.Errorf("remove the policy that claims objects: %w", err)
 	}
-	for _, object := range objects {
+	for _, object := range []*unstructured.Unstructured{binding, policy} {
 		switch err := api.Delete(ctx, object); {
 		case err == nil:
 			found = true
@@ -78,20 +79,16 @@ func claimAtCreation(ctx context.Context, api client.Client, log logr.Logger) (s
 }
 
 func installClaim(ctx context.Context, api client.Client) error {
-	objects, err := decodeAll(claim.Policy)
+	policy, binding, err := claimObjects()
 	if err != nil {
 		return err
 	}
-	var binding *unstructured.Unstructured
-	for _, object := range objects {
-		if object.GetKind() == claim.BindingKind {
-			binding = object
-			object = object.DeepCopy()
-			about := map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{corev1.LabelMetadataName: endpoint.Namespace}}}
-			if err := unstructured.SetNestedMap(object.Object, about, "spec", "matchResources"); err != nil {
-				return err
-			}
-		}
+	trial := binding.DeepCopy()
+	about := map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{corev1.LabelMetadataName: endpoint.Namespace}}}
+	if err := unstructured.SetNestedMap(trial.Object, about, "spec", "matchResources"); err != nil {
+		return err
+	}
+	for _, object := range []*unstructured.Unstructured{policy, trial} {
 		if err := serverSideApply(ctx, api, object); err != nil {
 			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
@@ -117,4 +114,9 @@ func tryClaim(ctx context.Context, api client.Client, namespace string) (bool, e
 	trial.Namespace, trial.Name, trial.Spec.Process.Command = namespace, "trial", []string{"true"}
 	err := api.Create(ctx, trial, client.DryRunAll)
 	return len(trial.Finalizers) > 0, err
+}
+
+func claimObjects() (policy, binding *unstructured.Unstructured, err error) {
+	policy, binding = &unstructured.Unstructured{}, &unstructured.Unstructured{}
+	return policy, binding, errors.Join(yaml.Unmarshal(claim.Policy, &policy.Object), yaml.Unmarshal(claim.Binding, &binding.Object))
 }

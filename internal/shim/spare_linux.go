@@ -50,11 +50,11 @@ func await(title string) (bool, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:controlled])
 	if err != nil || len(messages) != 1 {
-		return false, fmt.Errorf("what to hold came in %d pieces: %w", len(messages), err)
+		return false, errors.Join(errors.New("what to hold did not come in one piece"), err)
 	}
 	given, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(given) != 4 {
-		return false, fmt.Errorf("of what to hold %d files of 4 came: %w", len(given), err)
+		return false, errors.Join(fmt.Errorf("of what to hold %d files of 4 came", len(given)), err)
 	}
 	handover := Handover{given[0], given[1], given[2], given[3]}
 	if err := handover.settle(); err != nil {

@@ -94,10 +94,9 @@ func (c claimCase) object(g Gomega) *unstructured.Unstructured {
 func claimPolicy(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
-	objects, err := parse(claim.Policy)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(objects).To(HaveLen(2))
-	for _, o := range objects {
+	for _, text := range [][]byte{claim.Policy, claim.Binding} {
+		o := &unstructured.Unstructured{}
+		g.Expect(yaml.UnmarshalStrict(text, &o.Object)).To(Succeed())
 		g.Expect(apply(t.Context(), o)).To(Succeed())
 		t.Cleanup(func() { g.Expect(k8s.Delete(context.Background(), o)).To(Succeed()) })
 	}

@@ -4,18 +4,15 @@
 package plane
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/config/claim"
@@ -26,13 +23,9 @@ const claimTimeout = time.Minute
 
 // Claim has objects claimed at their creation, as berth up does, and waits until they are.
 func Claim(ctx context.Context, api client.Client) error {
-	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(claim.Policy), 4096)
-	for {
+	for _, text := range [][]byte{claim.Policy, claim.Binding} {
 		object := &unstructured.Unstructured{}
-		err := decoder.Decode(&object.Object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
+		err := yaml.Unmarshal(text, &object.Object)
 		if err == nil {
 			err = api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("tests"))
 		}

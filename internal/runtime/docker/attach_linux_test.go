@@ -4,37 +4,18 @@
 package docker
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 
 	"github.com/creack/pty"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
-
-// seen is what a terminal has shown, safe to read while it is.
-type seen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *seen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *seen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 // What the status says how to attach works when it is pasted: what is typed reaches the program, and leaving ends nothing.
 func TestAttachCommandPasted(t *testing.T) {
@@ -50,7 +31,7 @@ func TestAttachCommandPasted(t *testing.T) {
 	command := exec.Command("/bin/sh", "-c", b.AttachCommand("typed"))
 	window, err := pty.Start(command)
 	b.Expect(err).NotTo(HaveOccurred())
-	screen, ended := &seen{}, make(chan error, 1)
+	screen, ended := gbytes.NewBuffer(), make(chan error, 1)
 	go func() {
 		_, _ = io.Copy(screen, window)
 		ended <- command.Wait()
@@ -59,7 +40,7 @@ func TestAttachCommandPasted(t *testing.T) {
 	b.Eventually(func() string {
 		_, err := io.WriteString(window, "hello\r")
 		b.Expect(err).NotTo(HaveOccurred())
-		return screen.String()
+		return string(screen.Contents())
 	}).WithTimeout(conformance.Timeout).Should(ContainSubstring("got <hello>"))
 
 	_, err = io.WriteString(window, "\x10\x11") // Ctrl-P Ctrl-Q, which leaves

@@ -22,7 +22,7 @@ const spareDelay = 20 * time.Millisecond
 // spare is a shim that waits for what to hold, at the other end of a socket. The watcher has its pidfd.
 type spare struct{ pid, pidfd, socket int }
 
-// spares keeps one of them. There are none without cgroups: what a shim forks is then known by an environment that a spare cannot have yet.
+// spares keeps one of them. One that has ended stays until it is taken, and then turns out to be none: if it ended by itself, so would another. There are none without cgroups: what a shim forks is then known by an environment that a spare cannot have yet.
 type spares struct {
 	wanted chan struct{}
 	mu     sync.Mutex
@@ -40,16 +40,6 @@ func (s *spares) take() *spare {
 	default:
 	}
 	return ready
-}
-
-// drop forgets a spare that has ended. The next start asks for another: one that ends by itself would do so again.
-func (s *spares) drop(pid int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ready != nil && s.ready.pid == pid {
-		_ = unix.Close(s.ready.socket)
-		s.ready = nil
-	}
 }
 
 // keepSpare starts a spare, and the next when that was taken, until the runtime is closed.
@@ -89,6 +79,7 @@ func (h *Host) readySpare() error {
 	}
 	if err := h.watcher.watch(next.pidfd, "", next.pid); err != nil { // which closes the pidfd
 		_ = unix.Close(next.socket) // and so it ends
+		_ = await(next.pid)
 		return err
 	}
 	h.spares.ready = next

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
@@ -37,44 +38,57 @@ func words(pid int) []string {
 	return strings.Split(strings.TrimRight(string(data), "\x00 "), "\x00")
 }
 
-// What a spare holds is held as by any other shim, and the next one is soon ready.
+// What a spare holds is held as by any other shim, and the next one is soon ready. Without cgroups there is none, and a start brings its own.
 func TestSpareBecomesTheShim(t *testing.T) {
-	b := newBench(t, "")
-	if b.cgroup == "" {
-		t.Skip("there are no spares without cgroups")
-	}
-	spare := b.awaitSpare()
-	b.Expect(words(spare)).To(Equal([]string{shim.SpareName}))
-	b.start("held", "sleep")
-	b.await("held", runtime.Running)
-	held := b.identity("held").Shim
-	b.Expect(held.PID).To(Equal(spare))
-	b.Expect(words(spare)).To(Equal([]string{"berth-shim", "tests/default/held"}))
-	b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/cwd")).To(Equal(b.dir("held")))
-	b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/fd/2")).To(Equal(filepath.Join(b.dir("held"), shim.DiagnosticsFile)))
-	b.Expect(b.awaitSpare()).NotTo(Equal(spare))
-	b.Expect(b.group("held")).To(BeADirectory())
-	b.Expect(b.shimDir("held")).NotTo(BeADirectory(), "a spare has no cgroup of the UID")
+	forTiers(t, func(b *bench) {
+		if b.cgroup == "" {
+			b.startWithout("held")
+			b.Expect(b.spares.take()).To(BeNil())
+			return
+		}
+		spare := b.awaitSpare()
+		b.Expect(words(spare)).To(Equal([]string{shim.SpareName}))
+		b.start("held", "sleep")
+		b.await("held", runtime.Running)
+		held := b.identity("held").Shim
+		b.Expect(held.PID).To(Equal(spare))
+		b.Expect(words(spare)).To(Equal([]string{"berth-shim", "tests/default/held"}))
+		b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/cwd")).To(Equal(b.dir("held")))
+		b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/fd/2")).To(Equal(filepath.Join(b.dir("held"), shim.DiagnosticsFile)))
+		b.Expect(b.awaitSpare()).NotTo(Equal(spare))
+		b.Expect(b.shimDir("held")).NotTo(BeADirectory(), "a spare has no cgroup of the UID")
 
-	b.killShim("held")
-	b.end("held")
-	b.Expect(lives(held)).To(BeFalse())
+		b.killShim("held")
+		b.end("held")
+		b.Expect(lives(held)).To(BeFalse())
+	})
 }
 
-// A spare that was killed is no reason not to start.
+// startWithout starts what a spare is not there for.
+func (b *bench) startWithout(uid types.UID) {
+	b.Helper()
+	b.start(uid, "sleep")
+	b.await(uid, runtime.Running)
+	b.Expect(words(b.identity(uid).Shim.PID)).To(Equal([]string{"berth-shim", "tests/default/" + string(uid)}))
+}
+
+// A spare that was killed is no reason not to start, and what has its descriptor afterwards is not taken for it.
 func TestSpareThatIsGone(t *testing.T) {
-	b := newBench(t, "")
-	if b.cgroup == "" {
-		t.Skip("there are no spares without cgroups")
-	}
-	spare := b.awaitSpare()
-	b.spares.mu.Lock()
-	b.watcher.kill(b.spares.ready.pidfd, spare)
-	b.spares.mu.Unlock()
-	b.Eventually(func() error { _, err := os.Stat("/proc/" + strconv.Itoa(spare)); return err }).WithTimeout(conformance.Timeout).
-		Should(MatchError(os.ErrNotExist), "it was not reaped")
-	b.start("other", "sleep")
-	b.await("other", runtime.Running)
-	b.Expect(b.identity("other").Shim.PID).NotTo(Equal(spare))
-	b.Expect(b.shimDir("other")).To(BeADirectory())
+	forTiers(t, func(b *bench) {
+		if b.cgroup == "" {
+			b.startWithout("other")
+			return
+		}
+		pid := b.awaitSpare()
+		b.spares.mu.Lock()
+		spare := *b.spares.ready
+		b.spares.mu.Unlock()
+		b.watcher.kill(spare.pidfd, pid)
+		b.Eventually(func() error { _, err := os.Stat("/proc/" + strconv.Itoa(pid)); return err }).WithTimeout(conformance.Timeout).
+			Should(MatchError(os.ErrNotExist), "it was not reaped")
+		b.Expect(b.watcher.assign(spare.pidfd, pid, "other")).To(BeFalse())
+		b.startWithout("other")
+		b.Expect(b.identity("other").Shim.PID).NotTo(Equal(pid))
+		b.Expect(b.shimDir("other")).To(BeADirectory())
+	})
 }

@@ -23,7 +23,7 @@ import (
 type watcher struct {
 	epoll int
 	wake  int // eventfd that ends the loop
-	ended func(watched)
+	ended func(types.UID)
 
 	mu    sync.Mutex
 	shims map[int32]watched
@@ -34,7 +34,7 @@ type watched struct {
 	pid int
 }
 
-func newWatcher(ended func(watched)) (*watcher, error) {
+func newWatcher(ended func(types.UID)) (*watcher, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("watch processes: %w", err)
@@ -78,8 +78,8 @@ func (w *watcher) run() {
 			if int(event.Fd) == w.wake {
 				return
 			}
-			if shim, ok := w.collect(event.Fd); ok {
-				w.ended(shim)
+			if shim, ok := w.collect(event.Fd); ok && shim.uid != "" {
+				w.ended(shim.uid)
 			}
 		}
 	}
@@ -182,15 +182,7 @@ func (h *Host) receive() {
 }
 
 // ended is called by the watcher when a shim has ended.
-func (h *Host) ended(shim watched) {
-	if shim.uid == "" {
-		h.spares.drop(shim.pid)
-		return
-	}
-	h.shimEnded(shim.uid)
-}
-
-func (h *Host) shimEnded(uid types.UID) {
+func (h *Host) ended(uid types.UID) {
 	// A process that is being forked right now may hold a copy of the lock until it executes: a moment. The next events wait for it, 20 ms at most.
 	for range 20 {
 		if held, _ := lockHeld(filepath.Join(h.dir(uid), shim.LockFile)); !held {
