@@ -10,7 +10,7 @@ COPY cmd cmd
 COPY config config
 COPY controllers controllers
 COPY internal internal
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/ ./cmd/berth ./cmd/berth-shim ./cmd/berth-lsp
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/ ./cmd/berth ./cmd/berth-shim ./cmd/berth-lsp ./cmd/berth-lsp-pod
 
 FROM scratch
 LABEL org.opencontainers.image.title="berth" \

@@ -32,14 +32,14 @@ run: build controlplane gopls ## Bring up a control plane, the manager and the s
 	@samples=$$(hack/samples.sh) && PATH="$(BIN):$$PATH" $(BIN)/berth up -f "$$samples" $(UP)
 
 .PHONY: install
-install: ## Install berth, kubectl-berth, berth-shim and berth-lsp to where go install puts them.
+install: ## Install berth, kubectl-berth, berth-shim, berth-lsp and berth-lsp-pod to where go install puts them.
 	@$(PLAIN) go install ./cmd/...
 	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; echo "installed into $$bin"
 
 ##@ Build
 .PHONY: build
-build: ## Build berth, kubectl-berth, berth-shim, berth-lsp and the programs of the samples into bin/.
-	@echo "building berth, berth-shim and berth-lsp" >&2
+build: ## Build berth, kubectl-berth, berth-shim, berth-lsp, berth-lsp-pod and the programs of the samples into bin/.
+	@echo "building berth and the programs that hold processes" >&2
 	@mkdir -p $(BIN)
 	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello ./samples/checkmodule
 	@ln -sf berth $(BIN)/kubectl-berth
@@ -67,6 +67,7 @@ node: build ## Build what a node needs besides the control plane (kubelet, kube-
 	@$(PLAIN) go build -o $(BIN)/ ./hack/cluster ./hack/cluster/pause
 	@$(PLAIN) go build -o $(BIN)/workload ./internal/runtime/conformance/workload
 	@$(PLAIN) go build -o $(BIN)/resident ./test/races/workload
+	@$(PLAIN) go build -o $(BIN)/lspfake ./test/lspfake
 
 .PHONY: helm
 helm: ## Build Helm into bin/, in the version that the chart is tested with (minutes, the first time).
@@ -77,7 +78,8 @@ cluster: node ## Make a cluster of one node on this machine, with Debian's conta
 	@KUBEBUILDER_ASSETS=$(BIN) $(BIN)/cluster up
 	@$(BIN)/cluster image localhost/berth/workload:test $(BIN)/workload
 	@$(BIN)/cluster image localhost/berth/resident:test $(BIN)/resident
-	@$(BIN)/cluster image localhost/berth/berth:test $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp
+	@$(BIN)/cluster image localhost/berth/lspfake:test $(BIN)/lspfake
+	@$(BIN)/cluster image localhost/berth/berth:test $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp $(BIN)/berth-lsp-pod
 
 .PHONY: cluster-down
 cluster-down: ## End the cluster of make cluster, and leave nothing of it.
@@ -108,7 +110,7 @@ image: ## Build the image of the manager for amd64 and arm64 with docker buildx,
 
 .PHONY: sbom
 sbom: build ## Write bin/sbom.cdx.json: which modules are in the programs, as CycloneDX, from what the compiler has noted in them.
-	@cd hack/install && $(PLAIN) go run ./sbom $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp > $(BIN)/sbom.cdx.json && echo "wrote $(BIN)/sbom.cdx.json"
+	@cd hack/install && $(PLAIN) go run ./sbom $(BIN)/berth $(BIN)/berth-shim $(BIN)/berth-lsp $(BIN)/berth-lsp-pod > $(BIN)/sbom.cdx.json && echo "wrote $(BIN)/sbom.cdx.json"
 
 .PHONY: clean
 clean: ## Remove what was built.

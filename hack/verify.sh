@@ -46,9 +46,12 @@ static_shim() {
   empty awk '/^k8s.io|^sigs.k8s.io/' <(go list -deps ./cmd/berth-shim)
 }
 static_lsp() {
-  CGO_ENABLED=0 go build -trimpath -o "$temp/berth-lsp" ./cmd/berth-lsp
+  local program
   # The data path is the standard library's, and that of x/sys; creack/pty comes with the shim's words for processes.
-  empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp$|internal\/(lsp|shim))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps ./cmd/berth-lsp)
+  for program in berth-lsp berth-lsp-pod; do
+    CGO_ENABLED=0 go build -trimpath -o "$temp/$program" "./cmd/$program"
+    empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
+  done
 }
 kustomized() {
   local kubectl=bin/kubectl
@@ -71,7 +74,7 @@ check "builds for darwin/arm64" "put what is special to Linux into _linux.go fil
 check "builds for linux/amd64" "mend what is said above" builds linux amd64
 check "builds for linux/arm64" "mend what is said above" builds linux arm64
 check "berth-shim has nothing of Kubernetes" "remove the imports above" static_shim
-check "berth-lsp has the standard library and x/sys only" "remove the imports above" static_lsp
+check "berth-lsp and berth-lsp-pod have the standard library and x/sys only" "remove the imports above" static_lsp
 check "kustomize" "mend config/" kustomized
 check "chart is fresh" "run make chart" chart
 check "chart and config/default are one installation" "mend charts/berth or config/, as is said above" installation

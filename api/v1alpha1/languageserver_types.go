@@ -10,13 +10,12 @@ import (
 
 // LanguageServerSpec says what language server is wanted.
 // +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime == oldSelf.runtime)",message="runtime is immutable: delete the object and create it anew"
+// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type)",message="runtime is immutable, but for what is in pod: delete the object and create it anew"
 // +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod'",message="a LanguageServer cannot run in a Pod in this version of Berth: its multiplexer is on the machine of the manager; use the type Host"
 type LanguageServerSpec struct {
 	ProcessSpec `json:",inline"`
 
-	// Where the process runs. Immutable. Defaults to the runtime that the manager was started with.
+	// Where the process runs. Immutable, but for what is in pod. Defaults to the runtime that the manager was started with.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 

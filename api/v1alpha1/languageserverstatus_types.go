@@ -11,8 +11,8 @@ import (
 type LanguageServerStatus struct {
 	ProcessStatus `json:",inline"`
 
-	// Where clients connect: unix:// and the path of a socket. It stays the same, and connections stay open, while the server restarts.
-	// berth lsp connect NAME gives an editor the other end.
+	// Where clients connect: unix:// and the path of a socket, or https:// and an address in the cluster, with the token of the Secret of the same name.
+	// It stays the same, and connections stay open, while the server restarts. berth lsp connect NAME gives an editor the other end.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Endpoint string `json:"endpoint,omitempty"`

@@ -27,7 +27,6 @@ import (
 // +kubebuilder:rbac:groups=berth.dev,resources=devservers/status,verbs=patch
 // +kubebuilder:rbac:groups=berth.dev,resources=devservers/finalizers,verbs=update
 // +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 
 // Options is what can be chosen of the controller of DevServers. The zero value is the default.
 type Options struct {

@@ -10,13 +10,16 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
+	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
@@ -31,13 +34,17 @@ type Reporter interface {
 	Endpoint(uid types.UID) string
 	// Keep says whether the multiplexer has to be there although no server runs. It may be said again at any time.
 	Keep(uid types.UID, keep bool)
+	// Gone says that there is no multiplexer and that none comes before the next server.
+	Gone(ctx context.Context, uid types.UID) bool
 }
 
 // Kind is the kind LanguageServer. What it keeps in memory only saves writes, or makes what is told of a restart more exact.
 type Kind struct {
+	client   client.Client
+	reader   client.Reader
 	owners   owner.Setter
 	clock    clock.PassiveClock
-	reporter Reporter // nil when the backend has no multiplexer: then a server that runs serves
+	runtimes runtime.Runtime
 
 	mu       sync.Mutex
 	memories map[types.UID]*memory
@@ -46,6 +53,7 @@ type Kind struct {
 var (
 	_ process.Kind    = (*Kind)(nil)
 	_ process.Sleeper = (*Kind)(nil)
+	_ process.Placed  = (*Kind)(nil)
 )
 
 // memory is what is kept of one object while this manager runs.
@@ -65,7 +73,11 @@ type memory struct {
 
 // Setup registers the controller of LanguageServers with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
-	return process.Setup(mgr, New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock), deps)
+	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock)
+	if !place.Runs(deps.Runtime, v1alpha1.RuntimePod) {
+		return process.Setup(mgr, kind, deps)
+	}
+	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder { return b.Owns(&corev1.Service{}) })
 }
 
 // New gives the kind. The client reads from a cache, the reader past it. A backend that is a Reporter is asked for its reports.
@@ -73,9 +85,23 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	kind := &Kind{owners: owner.Setter{Client: cache, Reader: reader}, clock: now, memories: map[types.UID]*memory{}}
-	kind.reporter, _ = backend.(Reporter)
-	return kind
+	return &Kind{
+		client: cache, reader: reader, owners: owner.Setter{Client: cache, Reader: reader}, clock: now, runtimes: backend, memories: map[types.UID]*memory{},
+	}
+}
+
+// Runtime gives the backend of an object.
+func (k *Kind) Runtime(object process.Object) runtime.Runtime {
+	return place.Backend(k.runtimes, place.Type(languageServer(object).Spec.Runtime))
+}
+
+// Orphans says that nothing outlives a LanguageServer.
+func (*Kind) Orphans(process.Object, runtime.Incarnation) bool { return false }
+
+// reporter gives that of an object: nil when its backend has no multiplexer, and then a server that runs serves.
+func (k *Kind) reporter(server *v1alpha1.LanguageServer) Reporter {
+	reporter, _ := k.Runtime(server).(Reporter)
+	return reporter
 }
 
 // Resource is the plural lower-case name.
@@ -89,29 +115,35 @@ func (k *Kind) NewList() client.ObjectList { return &v1alpha1.LanguageServerList
 
 // Forget drops what is kept of an object that is gone, and its multiplexer with it.
 func (k *Kind) Forget(uid types.UID) {
-	k.keep(uid, false)
+	for _, kind := range []v1alpha1.RuntimeType{"", v1alpha1.RuntimePod} {
+		if reporter, is := place.Backend(k.runtimes, kind).(Reporter); is {
+			reporter.Keep(uid, false)
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.memories, uid)
 }
 
 // Asleep says whether nobody has used the server for long enough. One that sleeps goes on doing so until a client comes: that its multiplexer
-// or the manager is new, and does not know since when it is idle, wakes nobody.
-func (k *Kind) Asleep(_ context.Context, object process.Object, now time.Time) bool {
+// or the manager is new, and does not know since when it is idle, wakes nobody. One whose Pod was lost wakes, for no client could come.
+func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time) bool {
 	server := languageServer(object)
 	if server.Spec.State != v1alpha1.StateOnDemand {
 		return false
 	}
-	report, known := k.report(server.UID)
+	report, known := k.report(server)
 	asleep := lifecycle.Asleep(&server.Status.ProcessStatus)
 	switch {
 	case known && report.Clients > 0:
+		asleep = false
+	case asleep && k.gone(ctx, server):
 		asleep = false
 	case known && !asleep:
 		asleep = !report.IdleSince.IsZero() && now.Sub(report.IdleSince) >= idleTimeout(server)
 	}
 	if asleep {
-		k.keep(server.UID, true) // nothing else of the kind says so while nothing is to be started
+		k.keep(server, true) // nothing else of the kind says so while nothing is to be started
 	}
 	return asleep
 }
@@ -121,17 +153,23 @@ func wanted(server *v1alpha1.LanguageServer) bool {
 	return server.Spec.State != v1alpha1.StateStopped && server.DeletionTimestamp.IsZero()
 }
 
-func (k *Kind) report(uid types.UID) (lsp.Report, bool) {
-	if k.reporter == nil {
+func (k *Kind) report(server *v1alpha1.LanguageServer) (lsp.Report, bool) {
+	reporter := k.reporter(server)
+	if reporter == nil {
 		return lsp.Report{}, false
 	}
-	return k.reporter.Report(uid)
+	return reporter.Report(server.UID)
 }
 
-func (k *Kind) keep(uid types.UID, keep bool) {
-	if k.reporter != nil {
-		k.reporter.Keep(uid, keep)
+func (k *Kind) keep(server *v1alpha1.LanguageServer, keep bool) {
+	if reporter := k.reporter(server); reporter != nil {
+		reporter.Keep(server.UID, keep)
 	}
+}
+
+func (k *Kind) gone(ctx context.Context, server *v1alpha1.LanguageServer) bool {
+	reporter := k.reporter(server)
+	return reporter != nil && reporter.Gone(ctx, server.UID)
 }
 
 // memory gives what is kept of an object. One reconcile at a time uses it.

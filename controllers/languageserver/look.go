@@ -31,11 +31,11 @@ func (k *Kind) Look(_ context.Context, object process.Object, current runtime.In
 	before := server.Status.DeepCopy()
 	k.noteAsked(server)
 	k.locate(server)
-	if k.reporter == nil {
+	if k.reporter(server) == nil {
 		k.lookWithout(server, current, observed)
 		return 0, nil
 	}
-	report, known := k.report(server.UID)
+	report, known := k.report(server)
 	if !known {
 		// What was said of this incarnation stands: a manager that has just come takes nothing away.
 		observed.NotReady = "its multiplexer has not reported yet"
@@ -130,9 +130,9 @@ func (k *Kind) Rest(_ context.Context, object process.Object) {
 	k.locate(server)
 	k.resting(server, v1alpha1.ReasonNotRunning, "")
 	k.restarting(server)
-	report, known := k.report(server.UID)
+	report, known := k.report(server)
 	switch {
-	case !wanted(server), k.reporter == nil:
+	case !wanted(server), k.reporter(server) == nil:
 		nobody := lsp.Report{}
 		k.take(server, counts(server, nobody, k.clock.Now()))
 	case known:
@@ -165,16 +165,18 @@ func (k *Kind) complete(server *v1alpha1.LanguageServer) {
 
 // locate says where clients connect, as long as the object is there to be used, and what becomes of the multiplexer when it is not.
 func (k *Kind) locate(server *v1alpha1.LanguageServer) {
-	if !wanted(server) {
-		k.keep(server.UID, false)
+	reporter := k.reporter(server)
+	switch {
+	case !wanted(server):
+		k.keep(server, false)
 		server.Status.Endpoint = ""
-		return
-	}
-	if k.reporter == nil {
-		return
-	}
-	if path := k.reporter.Endpoint(server.UID); path != "" {
-		server.Status.Endpoint = "unix://" + path
+	case reporter == nil:
+	case inPod(server):
+		server.Status.Endpoint = podEndpoint(server)
+	default:
+		if path := reporter.Endpoint(server.UID); path != "" {
+			server.Status.Endpoint = "unix://" + path
+		}
 	}
 }
 

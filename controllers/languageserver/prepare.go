@@ -22,7 +22,7 @@ import (
 // Prepare says what the multiplexer has to know, and gives the object its owner.
 func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
 	server := languageServer(object)
-	k.keep(server.UID, true)
+	k.keep(server, true)
 	plan.Probed = true
 	if plan.Blocked == nil {
 		blocked, err := k.owners.Set(ctx, server, server.Spec.InstanceRef)
@@ -38,8 +38,11 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *runtime.In
 	if err != nil {
 		return err
 	}
-	plan.Process.Config = config
 	plan.Fingerprint = []string{"lsp=" + string(config)}
+	if inPod(server) {
+		return k.preparePod(ctx, server, config, plan)
+	}
+	plan.Process.Config = config
 	return nil
 }
 

@@ -4,11 +4,14 @@
 package languageserver
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +42,7 @@ type backend struct {
 	report *lsp.Report
 	kept   map[types.UID]bool
 	socket string
+	gone   bool
 }
 
 func (b *backend) Report(types.UID) (lsp.Report, bool) {
@@ -47,9 +51,11 @@ func (b *backend) Report(types.UID) (lsp.Report, bool) {
 	}
 	return *b.report, true
 }
-func (b *backend) Endpoint(types.UID) string        { return b.socket }
-func (b *backend) Keep(uid types.UID, keep bool)    { b.kept[uid] = keep }
-func (b *backend) reports(change func(*lsp.Report)) { change(b.report) }
+func (b *backend) Endpoint(types.UID) string                { return b.socket }
+func (b *backend) Keep(uid types.UID, keep bool)            { b.kept[uid] = keep }
+func (b *backend) Gone(context.Context, types.UID) bool     { return b.gone }
+func (b *backend) reports(change func(*lsp.Report))         { change(b.report) }
+func (b *backend) For(v1alpha1.RuntimeType) runtime.Runtime { return b }
 
 // stage is the kind over a backend and a clock in the hands of the test. What a test changes of the object is what the loop would have written.
 type stage struct {
@@ -64,7 +70,7 @@ type stage struct {
 func newStage(t *testing.T, objects ...client.Object) *stage {
 	t.Helper()
 	scheme := apiruntime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	s := &stage{

@@ -25,6 +25,7 @@ if [ "$status" -ne 0 ]; then
 fi
 trap down EXIT
 "$bin/cluster" image localhost/berth/workload:test "$bin/workload"
-"$bin/cluster" image localhost/berth/berth:test "$bin/berth" "$bin/berth-shim" "$bin/berth-lsp"
+"$bin/cluster" image localhost/berth/berth:test "$bin/berth" "$bin/berth-shim" "$bin/berth-lsp" "$bin/berth-lsp-pod"
 "$bin/cluster" image localhost/berth/resident:test "$bin/resident"
+"$bin/cluster" image localhost/berth/lspfake:test "$bin/lspfake"
 BERTH_TEST_KUBECONFIG=$BERTH_CLUSTER/kubeconfig go test $(hack/race.sh) -p 1 -count=1 -timeout 20m -v -run 'TestConformance|TestOnANode|TestCluster' "${suites[@]}"

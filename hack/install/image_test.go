@@ -38,7 +38,7 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 	for _, match := range regexp.MustCompile(`\./cmd/[a-z-]+`).FindAllString(recipe, -1) {
 		programs = append(programs, match)
 	}
-	if len(programs) != 3 {
+	if len(programs) != 4 {
 		t.Errorf("builds %v", programs)
 	}
 	command := exec.Command("go", append([]string{"list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}"}, programs...)...)

@@ -29,8 +29,7 @@ func forward(config *rest.Config, namespace string, address *url.URL) (http.Hand
 	if err != nil {
 		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
 	}
-	service, _, _ := strings.Cut(address.Hostname(), ".")
-	prefix := strings.TrimSuffix(base.Path, "/") + "/api/v1/namespaces/" + namespace + "/services/" + address.Scheme + ":" + service + ":" + address.Port() + "/proxy"
+	prefix := proxyPath(base, namespace, address)
 	f := &forwarding{base: base, prefix: prefix}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite: f.rewrite, Transport: transport, ModifyResponse: f.relocate, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),

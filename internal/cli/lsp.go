@@ -32,7 +32,8 @@ func (a *app) lspConnectCommand() *cobra.Command {
 		Use:   "connect NAME",
 		Short: "Speak to a LanguageServer on standard input and output, as editors do",
 		Long: "Connect is what an editor runs in the place of a language server: it speaks the Language Server Protocol on standard input and output.\n" +
-			"The server behind it may be restarted, and the connection be lost: it connects again by itself. It runs on the machine of the manager.",
+			"The server behind it may be restarted, and the connection be lost: it connects again by itself. It runs on the machine of the manager; for a server\n" +
+			"in a Pod anywhere: it is reached through the API server, with your rights (services/proxy, and the Secret with its token).",
 		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.lspConnect(command.Context(), flags, args[0])
@@ -87,28 +88,31 @@ type languageServerDialer struct {
 	said string // what people were told last, so that it is told once
 }
 
-// dial waits until there is somebody to connect to. The place that is known already is tried first: neither a manager nor an API server is
-// needed for it.
+// dial waits until there is somebody to connect to. The place that is known already is tried first: neither a manager nor, on this machine, an API
+// server is needed for it.
 func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
 	if d.last != "" {
-		if conn, err := control.Connect(ctx, d.last); err == nil {
+		if conn, err := d.reach(ctx, d.last); err == nil {
 			return conn, nil
 		}
 	}
 	tick := d.app.clock.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		path, err := d.look(ctx)
+		place, err := d.look(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if path != "" {
-			conn, err := control.Connect(ctx, path)
+		if place != "" {
+			conn, err := d.reach(ctx, place)
 			if err == nil {
-				d.last, d.said = path, ""
+				d.last, d.said = place, ""
 				return conn, nil
 			}
-			d.tell(fmt.Sprintf("nobody answers at %s yet (%v); waiting", path, err))
+			if apierrors.IsForbidden(err) {
+				return nil, err
+			}
+			d.tell(fmt.Sprintf("nobody answers at %s yet (%v); waiting", place, err))
 		}
 		select {
 		case <-ctx.Done():
@@ -118,7 +122,15 @@ func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// look gives the path of the socket, or nothing while there is none, and tells people why.
+// reach connects to a place that look gave: the path of a socket, or an address in the cluster.
+func (d *languageServerDialer) reach(ctx context.Context, place string) (net.Conn, error) {
+	if strings.HasPrefix(place, "https://") {
+		return d.to.multiplexer(ctx, d.key.Namespace, place)
+	}
+	return control.Connect(ctx, place)
+}
+
+// look gives the place where clients connect, or nothing while there is none, and tells people why.
 func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	server := &v1alpha1.LanguageServer{}
 	err := d.to.client.Get(ctx, d.key, server)
@@ -135,7 +147,7 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read languageserver/%s: %w", d.key.Name, err)
 	}
-	path, ok := strings.CutPrefix(server.Status.Endpoint, "unix://")
+	place, ok := strings.CutPrefix(server.Status.Endpoint, "unix://")
 	switch {
 	case server.Spec.State == v1alpha1.StateStopped:
 		d.tell(fmt.Sprintf("languageserver/%s is stopped; waiting until somebody runs berth start languageserver/%s", d.key.Name, d.key.Name))
@@ -143,10 +155,12 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	case server.Status.Endpoint == "":
 		d.tell(fmt.Sprintf("languageserver/%s has no endpoint yet; waiting for the manager", d.key.Name))
 		return "", nil
+	case strings.HasPrefix(place, "https://"):
+		return place, nil
 	case !ok:
 		return "", errors.New("languageserver/" + d.key.Name + " has an endpoint that this version does not know: " + clean(server.Status.Endpoint))
 	}
-	return path, nil
+	return place, nil
 }
 
 func (d *languageServerDialer) tell(text string) {

@@ -30,6 +30,7 @@ import (
 type managerFlags struct {
 	connection                connectionFlags
 	stateDir, shim, lsp       string
+	image                     string
 	metrics, probes, endpoint string
 	endpointCert, endpointKey string
 	leaderElect               bool
@@ -66,6 +67,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several managers act")
 	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "where the lease is")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
+	flags.StringVar(&f.image, "multiplexer-image", "", "image that has berth-lsp-pod, for language servers in Pods; default: that of the Pod of this manager")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 	return command
 }
@@ -86,7 +88,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		level = slog.LevelDebug
 	}
 	log := useLogger(a.err, level)
-	opened, err := a.openRuntimes(f.runtimes, config, runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, log: log})
+	opened, err := a.openRuntimes(f.runtimes, config, runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, log: log})
 	if err != nil {
 		return err
 	}
@@ -129,6 +131,11 @@ func assemble(config *rest.Config, on hostRuntime, log logr.Logger, opts manager
 	opts.Runtime, opts.Logger = on, log
 	if with, ok := on.(interface{ LanguageServers() *langserver.Runtime }); ok {
 		opts.LanguageServers = with.LanguageServers()
+	}
+	if with, ok := on.(interface{ LanguageServersInPods() *langserver.Runtime }); ok {
+		if servers := with.LanguageServersInPods(); servers != nil {
+			opts.LanguageServersInPods = servers
+		}
 	}
 	opts.Presence = presence.New(opts.Clock)
 	mgr, err := manager.New(config, opts)

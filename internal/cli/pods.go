@@ -36,6 +36,8 @@ func inPod(object process.Object) bool {
 		return place.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
 	case *v1alpha1.Instance:
 		return o.Spec.Runtime != nil && o.Spec.Runtime.Type == v1alpha1.RuntimePod
+	case *v1alpha1.LanguageServer:
+		return place.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
 	case *v1alpha1.StrategyRun:
 		return o.Status.Pinned != nil && place.Type(o.Status.Pinned.Runtime) == v1alpha1.RuntimePod
 	}

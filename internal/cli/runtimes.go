@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -18,7 +17,6 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/none"
-	"github.com/berth-dev/berth/internal/runtime/pod"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 	"github.com/berth-dev/berth/internal/runtime/union"
 )
@@ -26,18 +24,19 @@ import (
 // runtimeOptions say where the processes of this machine are kept.
 type runtimeOptions struct {
 	stateDir, shim, lsp string
+	image               string // that has berth-lsp-pod; empty: that of the manager's own Pod
 	log                 logr.Logger
-	pods                *pod.Runtime // nil without Pods; who opens the runtime closes it
+	pods                *inCluster // nil without Pods; who opens the runtime closes it
 }
 
 // machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
 type machine struct {
 	*union.Union
-	host    *host.Host
-	tmux    *tmux.Runtime // nil without tmux
-	docker  *docker.Runtime
-	servers *langserver.Runtime
-	pods    *pod.Runtime // nil without Pods
+	host       *host.Host
+	tmux       *tmux.Runtime // nil without tmux
+	docker     *docker.Runtime
+	servers    *langserver.Runtime
+	*inCluster // nil without Pods
 }
 
 // Close lets go of all of them, and leaves what runs alone.
@@ -46,9 +45,7 @@ func (m *machine) Close() error {
 	if m.Union != nil {
 		m.Union.Close()
 	}
-	if m.pods != nil {
-		errs = append(errs, m.pods.Close())
-	}
+	errs = append(errs, m.inCluster.Close())
 	if m.docker != nil {
 		errs = append(errs, m.docker.Close())
 	}
@@ -68,13 +65,10 @@ func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	opened, err := host.New(host.Options{
 		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
 	})
-	if err != nil && opts.pods != nil {
-		err = errors.Join(err, opts.pods.Close())
-	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, opts.pods.Close())
 	}
-	m := &machine{host: opened, pods: opts.pods}
+	m := &machine{host: opened, inCluster: opts.pods}
 	if err := m.open(opts); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -99,7 +93,7 @@ func (m *machine) open(opts runtimeOptions) (err error) {
 		return err
 	}
 	members := []union.Member{sessions, {Type: v1alpha1.RuntimeDocker, Runtime: m.docker}}
-	if m.pods != nil {
+	if m.inCluster != nil {
 		members = append(members, union.Member{Type: v1alpha1.RuntimePod, Runtime: m.pods})
 	}
 	m.Union = union.New(m.host, opts.log.WithName("runtimes"), members...)
@@ -128,13 +122,13 @@ const podsOnly = "This manager was started with the runtime Pod alone (--runtime
 // podRuntime is Pods as the only runtime.
 type podRuntime struct {
 	*union.Union
-	pods *pod.Runtime
+	*inCluster
 }
 
 // Close lets go of them, and leaves what runs alone.
 func (c *podRuntime) Close() error {
 	c.Union.Close()
-	return c.pods.Close()
+	return c.inCluster.Close()
 }
 
 // openRuntimes opens those that were asked for by name; without any the manager runs nothing and says so at each object.
@@ -150,7 +144,7 @@ func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOpti
 	}
 	if asked[v1alpha1.RuntimePod] {
 		var err error
-		if opts.pods, err = openPods(config, opts.log); err != nil {
+		if opts.pods, err = openPods(config, opts); err != nil {
 			return nil, err
 		}
 	}
@@ -159,26 +153,9 @@ func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOpti
 		return a.newRuntime(opts)
 	case opts.pods != nil:
 		base := none.Without{Runtime: none.New(), Why: podsOnly}
-		pods := union.Member{Type: v1alpha1.RuntimePod, Runtime: opts.pods}
+		pods := union.Member{Type: v1alpha1.RuntimePod, Runtime: opts.pods.pods}
 		return &podRuntime{union.New(base, opts.log.WithName("runtimes"), pods), opts.pods}, nil
 	default:
 		return none.New(), nil
 	}
-}
-
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
-
-// openPods follows the Pods of Berth in the cluster of the manager.
-func openPods(config *rest.Config, log logr.Logger) (*pod.Runtime, error) {
-	config = rest.CopyConfig(config)
-	config.QPS = -1 // as for the manager: the API server itself says how much is too much
-	api, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("reach the Pods of the cluster: %w", err)
-	}
-	return pod.New(pod.Options{Client: api, Logger: log.WithName("pods")})
 }

@@ -15,7 +15,9 @@ type Launch struct {
 	// Command is argv, Env the whole environment as NAME=value, Dir absolute.
 	Command []string `json:"command"`
 	Env     []string `json:"env,omitempty"`
-	Dir     string   `json:"dir,omitempty"`
+	// Inherit puts the environment of the multiplexer before Env: that of a container, which nobody else knows.
+	Inherit bool   `json:"inherit,omitempty"`
+	Dir     string `json:"dir,omitempty"`
 	// StopSignal ends the server's tree when the protocol's own way did not, such as SIGTERM.
 	StopSignal string `json:"stopSignal,omitempty"`
 	// Grace is how long the whole ladder of a stop may take before the manager kills; its rungs are cut to fit.

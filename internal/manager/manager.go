@@ -33,8 +33,6 @@ import (
 	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/discovery"
 	"github.com/berth-dev/berth/controllers/instance"
-	"github.com/berth-dev/berth/controllers/languageserver"
-	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/plan"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
@@ -54,6 +52,8 @@ type Options struct {
 	// LanguageServers is where language servers run, behind multiplexers that are processes of Runtime; the manager sets its OnChange. nil means
 	// in Runtime, without a multiplexer. Who makes it closes it, after the manager has ended.
 	LanguageServers LanguageServers
+	// LanguageServersInPods is where those run that ask for a Pod; nil means nowhere.
+	LanguageServersInPods LanguageServers
 	// Clock gives the time; nil means the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager and its controllers log.
@@ -122,20 +122,6 @@ func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
 	return nil
 }
 
-// setupLanguageServers registers the controller of the kind that may have a runtime of its own.
-func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, servers LanguageServers) error {
-	deps.Runtime = place.Backend(deps.Runtime, "")
-	if servers != nil {
-		waker := newWaker(deps.Dispatcher)
-		if err := mgr.Add(waker); err != nil {
-			return fmt.Errorf("add the parts of the manager: %w", err)
-		}
-		deps.Runtime = servers
-		servers.OnChange(waker.tell)
-	}
-	return languageserver.Setup(mgr, deps)
-}
-
 // Scheme holds the kinds of Kubernetes and of Berth.
 func Scheme() *apiruntime.Scheme {
 	scheme := apiruntime.NewScheme()
@@ -171,7 +157,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 			return nil, err
 		}
 	}
-	if err := setupLanguageServers(mgr, deps, opts.LanguageServers); err != nil {
+	if err := setupLanguageServers(mgr, deps, opts); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), addChecks(mgr)); err != nil {

@@ -107,11 +107,6 @@ var refusals = []refusal{
 		words: "Duplicate value",
 	},
 	{
-		name: "a Pod, which language servers are not in yet", kinds: languageServerOnly,
-		fragment: `{spec: {runtime: {type: Pod, pod: {image: gopls}}}}`,
-		words:    "a LanguageServer cannot run in a Pod in this version of Berth",
-	},
-	{
 		name: "an interrupt for a Pod", kinds: instances,
 		fragment: `{spec: {interruptToken: "1", runtime: {type: Pod, pod: {image: agent}}}}`,
 		words:    "nothing is typed into the terminal of a Pod",

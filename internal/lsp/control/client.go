@@ -30,17 +30,23 @@ type Client struct {
 	waiting map[int64]chan lsp.Answer
 }
 
-// Dial connects to a multiplexer and gives the first report to onReport before it returns. onReport is called with one report after another,
-// those that follow from a goroutine of its own, and before the Do that caused it returns. onClose is called once, after the last report.
+// Dial connects to the multiplexer at a path and converses with it.
 func Dial(ctx context.Context, path string, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
 	conn, err := Connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the language-server multiplexer: %w", err)
 	}
+	return Converse(ctx, conn, onReport, onClose)
+}
+
+// Converse begins to talk to the multiplexer at the other end of a connection, which is its own from now on, and gives the first report to onReport
+// before it returns. onReport is called with one report after another, those that follow from a goroutine of its own, and before the Do that caused
+// it returns. onClose is called once, after the last report.
+func Converse(ctx context.Context, conn net.Conn, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	reader := bufio.NewReaderSize(conn, 64<<10)
 	var first lsp.Message
-	err = readLine(reader, &first)
+	err := readLine(reader, &first)
 	if err == nil && first.Report == nil {
 		err = errors.New("its first line is no report")
 	}

@@ -48,7 +48,7 @@ func Serve(ctx context.Context, l net.Listener, h Handler) error {
 			}
 			return fmt.Errorf("accept managers: %w", err)
 		}
-		if !Allowed(conn) || s.use(conn) != nil {
+		if s.use(conn) != nil {
 			_ = conn.Close()
 			continue
 		}

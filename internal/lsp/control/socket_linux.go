@@ -35,7 +35,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return listener, nil
+	return ownUser{listener}, nil
 }
 
 // Connect reaches a socket, however long its path.
@@ -59,8 +59,8 @@ func short(path string, do func(string) error) error {
 	return do("/proc/self/fd/" + strconv.Itoa(fd) + "/" + name)
 }
 
-// Allowed says whether the peer of a connection is our own user or root.
-func Allowed(conn net.Conn) bool {
+// allowed says whether the peer of a connection is our own user or root.
+func allowed(conn net.Conn) bool {
 	local, ok := conn.(*net.UnixConn)
 	return ok && shim.Allowed(local)
 }

@@ -25,7 +25,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return listener, nil
+	return ownUser{listener}, nil
 }
 
 // Connect reaches a socket.
@@ -34,8 +34,8 @@ func Connect(ctx context.Context, path string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "unix", path)
 }
 
-// Allowed leaves it to the permissions of the socket and its directory who may connect: on this system the peer is not asked.
-func Allowed(conn net.Conn) bool {
+// allowed leaves it to the permissions of the socket and its directory who may connect: on this system the peer is not asked.
+func allowed(conn net.Conn) bool {
 	_, local := conn.(*net.UnixConn)
 	return local
 }

@@ -6,13 +6,13 @@ package program
 import (
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/server"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
 // defaultGrace is for a launch that names none.
@@ -20,7 +20,7 @@ const defaultGrace = 10 * time.Second
 
 // program is the multiplexer and its server. It is the handler of the control socket.
 type program struct {
-	dir             string
+	store           func(lsp.Report) error
 	stderr          *os.File
 	mux             multiplexer
 	changes, urgent chan struct{}
@@ -114,9 +114,17 @@ func (p *program) start(launch *lsp.Launch) (code string, err error) {
 		return lsp.CodeUnavailable, fmt.Errorf("write down the start: %w", err)
 	}
 	p.mux.Configure(launch.Config)
+	if launch.Inherit {
+		launch.Env = append(own(os.Environ()), launch.Env...)
+	}
 	process, failed := server.Start(*launch, p.stderr)
 	p.begun(next, launch, process, failed)
 	return "", nil
+}
+
+// own is an environment without what Berth has set for itself.
+func own(env []string) []string {
+	return slices.DeleteFunc(env, func(variable string) bool { return strings.HasPrefix(variable, "BERTH_") })
 }
 
 // begun takes over what came of a start.
@@ -216,12 +224,4 @@ func (p *program) terminate() {
 		<-process.Done()
 	}
 	p.settled(process)
-}
-
-// statePath is where a manager reads what is known when we are gone.
-func (p *program) statePath() string { return filepath.Join(p.dir, lsp.StateFile) }
-
-// store writes a report down, so that a reader sees the old one or the new.
-func (p *program) store(report lsp.Report) error {
-	return shim.WriteFile(p.statePath(), report, false)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/lsp/mux"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // lockFile keeps a second multiplexer out of the directory.
@@ -40,9 +41,14 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "berth-lsp is started by berth, not by hand: it needs --dir and nothing else")
 		return 2
 	}
+	return Until(func(ctx context.Context) error { return Run(ctx, *dir, os.Stderr) })
+}
+
+// Until runs a program until it ends, or is asked to by a signal, and gives its exit code.
+func Until(run func(context.Context) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	if err := Run(ctx, *dir, os.Stderr); err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "berth-lsp:", err)
 		return 1
 	}
@@ -76,7 +82,6 @@ func Run(ctx context.Context, dir string, stderr *os.File) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	p := newProgram(dir, stderr)
 	clients, err := control.Listen(filepath.Join(dir, lsp.ClientSocket))
 	if err != nil {
 		return err
@@ -85,12 +90,23 @@ func Run(ctx context.Context, dir string, stderr *os.File) error {
 	if err != nil {
 		return errors.Join(err, clients.Close())
 	}
-	return p.run(ctx, clients, managers)
+	store := func(report lsp.Report) error { return shim.WriteFile(filepath.Join(dir, lsp.StateFile), report, false) }
+	err = Serve(ctx, clients, managers, store, stderr)
+	for _, socket := range []string{lsp.ClientSocket, lsp.ControlSocket} {
+		_ = os.Remove(filepath.Join(dir, socket))
+	}
+	return err
 }
 
-func newProgram(dir string, stderr *os.File) *program {
+// Serve serves managers and clients who come to listeners until a manager says Quit or the context ends, in which case the server is ended first.
+// store writes down what is known of the server, for who asks when this program is gone.
+func Serve(ctx context.Context, clients, managers net.Listener, store func(lsp.Report) error, stderr *os.File) error {
+	return newProgram(store, stderr).run(ctx, clients, managers)
+}
+
+func newProgram(store func(lsp.Report) error, stderr *os.File) *program {
 	p := &program{
-		dir: dir, stderr: stderr, report: lsp.Report{Protocol: lsp.Protocol, Phase: lsp.None},
+		store: store, stderr: stderr, report: lsp.Report{Protocol: lsp.Protocol, Phase: lsp.None},
 		changes: make(chan struct{}, 1), urgent: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
 	p.mux = mux.New(mux.Options{
@@ -129,9 +145,6 @@ func (p *program) run(ctx context.Context, clients, managers net.Listener) error
 	}
 	stop()
 	all.Wait()
-	for _, socket := range []string{lsp.ClientSocket, lsp.ControlSocket} {
-		_ = os.Remove(filepath.Join(p.dir, socket))
-	}
 	return err
 }
 
@@ -142,10 +155,8 @@ func (p *program) admit(ctx context.Context, l net.Listener) error {
 	for {
 		conn, err := l.Accept()
 		switch {
-		case err == nil && control.Allowed(conn):
-			go p.mux.Serve(conn)
 		case err == nil:
-			_ = conn.Close()
+			go p.mux.Serve(conn)
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default: // no descriptor is left, for now

@@ -7,12 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -54,12 +54,11 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	l.watch()
 	l.acting.Lock()
 	defer l.acting.Unlock()
-	if l.takeBack(incarnation) {
-		r.tell(uid)
-		return nil
+	if taken, err := l.takeBack(ctx, held, incarnation); taken || err != nil {
+		return err
 	}
 	l.mu.Lock()
-	client, report, leaving := l.client, l.report, l.quitting || !l.keep
+	client, report, leaving := l.client, l.report, l.quitting || l.replaced || !l.keep
 	l.mu.Unlock()
 	switch {
 	case held.LeaderExit != nil || client == nil || report == nil:
@@ -67,24 +66,34 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	case verb == lsp.Kill && leaving && !serverLives(*report):
 		return errors.New("it stays although no server lives") // what is left to kill is the multiplexer
 	}
+	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
+}
+
+// tell has a multiplexer do something.
+func tell(ctx context.Context, client *control.Client, command lsp.Command, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := client.Do(ctx, lsp.Command{Verb: verb, Incarnation: incarnation})
+	answer, err := client.Do(ctx, command)
 	if err == nil && answer.Code != "" {
 		err = errors.New(answer.Error)
 	}
 	return err
 }
 
-// takeBack cancels a start that the multiplexer has not been told of.
-func (l *link) takeBack(incarnation int64) bool {
+// takeBack cancels a start that the multiplexer has not been told of. A Pod that has not got as far as to be told goes with it.
+func (l *link) takeBack(ctx context.Context, held *runtime.Incarnation, incarnation int64) (taken bool, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.pending == nil || l.pending.Incarnation != incarnation || l.offered {
-		return false
+	if taken = l.pending != nil && l.pending.Incarnation == incarnation && !l.offered; taken {
+		l.pending, l.cancelled = nil, incarnation
 	}
-	l.pending, l.cancelled = nil, incarnation
-	return true
+	l.mu.Unlock()
+	if held.Phase == runtime.Starting && !l.runtime.site.revives() {
+		return true, l.runtime.host.Stop(ctx, l.uid, held.Number)
+	}
+	if taken {
+		l.runtime.tell(l.uid)
+	}
+	return taken, nil
 }
 
 // serverLives says whether something of a server does.
@@ -119,7 +128,7 @@ func (l *link) retire() {
 }
 
 func (l *link) mayRetire() bool {
-	return !l.keep && !l.quitting && l.client != nil && l.pending == nil && l.report != nil && !serverLives(*l.report)
+	return (!l.keep || l.replaced) && !l.quitting && l.client != nil && l.pending == nil && l.report != nil && !serverLives(*l.report)
 }
 
 func (l *link) quit() {
@@ -164,7 +173,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if err := r.host.Forget(ctx, uid); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(r.Directory(uid)); err != nil {
+	if err := r.site.forget(uid); err != nil {
 		return fmt.Errorf("forget language server %s: %w", uid, err)
 	}
 	l.mu.Lock()
@@ -176,6 +185,28 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	}
 	r.mu.Unlock()
 	return nil
+}
+
+// Settle implements runtime.Settler: of a multiplexer that has ended, and that somebody has taken away, nothing has to be kept any more.
+func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
+	settler, is := r.host.(runtime.Settler)
+	if !is {
+		return nil
+	}
+	held, err := r.multiplexer(ctx, uid)
+	if err != nil || held == nil || held.Alive() || r.site.noted(uid, held) > incarnation {
+		return err
+	}
+	return settler.Settle(ctx, uid, held.Number)
+}
+
+// Gone says that no multiplexer is there and that none comes by itself: who is asleep does not hear a client then.
+func (r *Runtime) Gone(ctx context.Context, uid types.UID) bool {
+	if r.site.revives() {
+		return false
+	}
+	held, err := r.multiplexer(ctx, uid)
+	return err == nil && (held == nil || !held.Alive())
 }
 
 // hasten refuses to forget what lives, and sees to it that a multiplexer without a server doesn't for long.

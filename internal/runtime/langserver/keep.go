@@ -18,11 +18,12 @@ const (
 )
 
 // Keep says whether the multiplexer has to be there although no server runs: so when clients may come to one that sleeps or is about to be started
-// again, not so when its object is stopped or deleted. One that was lost is started again; the first comes with the first start.
+// again, not so when its object is stopped or deleted. One that was lost is started again, where that can be (see Gone); the first comes with the first
+// start.
 func (r *Runtime) Keep(uid types.UID, keep bool) {
 	l := r.known(uid)
 	if l == nil {
-		if state, err := r.state(uid); !keep || err != nil || state.Incarnation == 0 {
+		if state, err := r.site.state(r.life, uid); !keep || err != nil || state.Incarnation == 0 {
 			return
 		}
 		l = r.link(uid)
@@ -55,7 +56,7 @@ func (l *link) revive() {
 }
 
 func (l *link) mayRevive() bool {
-	return l.keep && !l.watched && !l.forgotten
+	return l.keep && !l.watched && !l.forgotten && l.runtime.site.revives()
 }
 
 // bring starts a multiplexer after a pause, unless it isn't needed any more or is there.
@@ -82,12 +83,12 @@ func (l *link) bring(pause time.Duration) {
 	if err != nil || !needed || held == nil { // one that was never there comes with the first start
 		return
 	}
-	state, err := l.runtime.state(l.uid)
+	state, err := l.runtime.site.state(ctx, l.uid)
 	if err != nil || state.Incarnation == 0 {
 		return
 	}
 	if !held.Alive() {
-		if err := l.startMultiplexer(ctx, held.Name, held, nil); err != nil {
+		if err := l.startMultiplexer(ctx, held.Name, held, nil, nil); err != nil {
 			l.runtime.log.Error(err, "The multiplexer of a language server was lost and could not be started again", "uid", l.uid)
 			return
 		}

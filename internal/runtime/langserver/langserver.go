@@ -48,10 +48,9 @@ const adoptPatience = time.Second
 
 // Runtime holds language servers. Make one with New.
 type Runtime struct {
-	host    Host
-	dir     string
-	program string
-	log     logr.Logger
+	host Host
+	site site
+	log  logr.Logger
 
 	life  context.Context
 	end   context.CancelFunc
@@ -66,6 +65,7 @@ type Runtime struct {
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Logger  = (*Runtime)(nil)
+	_ runtime.Settler = (*Runtime)(nil)
 )
 
 // New finds the multiplexers that live and connects to them.
@@ -84,16 +84,22 @@ func New(host Host, options Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	if options.Logger.GetSink() == nil {
-		options.Logger = logr.Discard()
-	}
-	r := &Runtime{host: host, dir: dir, program: program, log: options.Logger, wake: options.Wake, links: map[types.UID]*link{}}
-	r.life, r.end = context.WithCancel(context.Background())
-	if err := r.adopt(); err != nil {
+	here := &onHost{dir: dir, program: program}
+	r := newRuntime(host, here, options.Logger, options.Wake)
+	if err := r.adopt(here); err != nil {
 		r.Close()
 		return nil, err
 	}
 	return r, nil
+}
+
+func newRuntime(host Host, where site, log logr.Logger, wake func(types.UID)) *Runtime {
+	if log.GetSink() == nil {
+		log = logr.Discard()
+	}
+	r := &Runtime{host: host, site: where, log: log, wake: wake, links: map[types.UID]*link{}}
+	r.life, r.end = context.WithCancel(context.Background())
+	return r
 }
 
 func findProgram(program string) (string, error) {
@@ -118,8 +124,8 @@ func findProgram(program string) (string, error) {
 }
 
 // adopt connects to what lives, all at once, and removes what nobody knows any more.
-func (r *Runtime) adopt() error {
-	entries, err := os.ReadDir(r.dir)
+func (r *Runtime) adopt(here *onHost) error {
+	entries, err := os.ReadDir(here.dir)
 	if err != nil {
 		return fmt.Errorf("list the language servers: %w", err)
 	}
@@ -136,7 +142,7 @@ func (r *Runtime) adopt() error {
 		case err != nil:
 			r.log.Error(err, "A language server could not be looked at", "uid", uid)
 		case held == nil: // forgotten by force, for its object is gone
-			_ = os.RemoveAll(r.Directory(uid))
+			_ = here.forget(uid)
 		case held.Alive():
 			l := r.link(uid)
 			l.watch()
@@ -188,12 +194,12 @@ func (r *Runtime) tell(uid types.UID) {
 	}
 }
 
-// Directory is where the multiplexer of a UID has its files.
-func (r *Runtime) Directory(uid types.UID) string { return filepath.Join(r.dir, string(uid)) }
-
-// Endpoint is the path of the socket that clients connect to.
+// Endpoint is the path of the socket that clients connect to; nothing where that is none.
 func (r *Runtime) Endpoint(uid types.UID) string {
-	return filepath.Join(r.Directory(uid), lsp.ClientSocket)
+	if here, is := r.site.(*onHost); is {
+		return filepath.Join(here.directory(uid), lsp.ClientSocket)
+	}
+	return ""
 }
 
 // Report is the newest that the multiplexer has said; false while none lives or is heard of.
@@ -218,7 +224,11 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 
 // multiplexer gives the newest multiplexer of a UID, or nil.
 func (r *Runtime) multiplexer(ctx context.Context, uid types.UID) (*runtime.Incarnation, error) {
-	found, err := r.host.Observe(ctx, uid)
+	return newestOn(ctx, r.host, uid)
+}
+
+func newestOn(ctx context.Context, host Host, uid types.UID) (*runtime.Incarnation, error) {
+	found, err := host.Observe(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -229,16 +239,6 @@ func (r *Runtime) multiplexer(ctx context.Context, uid types.UID) (*runtime.Inca
 		}
 	}
 	return newest, nil
-}
-
-// state reads what a multiplexer wrote down; its incarnation is 0 when there is nothing.
-func (r *Runtime) state(uid types.UID) (lsp.Report, error) {
-	var state lsp.Report
-	_, err := shim.ReadFile(filepath.Join(r.Directory(uid), lsp.StateFile), &state)
-	if err != nil {
-		return lsp.Report{}, fmt.Errorf("the state of the language server: %w", err)
-	}
-	return state, nil
 }
 
 // known gives the link of a UID, or nil; link makes one.

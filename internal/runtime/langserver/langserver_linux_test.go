@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -43,10 +44,10 @@ func TestAServerIsStartedWithWhatWasAskedFor(t *testing.T) {
 	info, err := os.Stat(b.Endpoint(uid))
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
-	info, err = os.Stat(b.Directory(uid))
+	info, err = os.Stat(filepath.Dir(b.Endpoint(uid)))
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o700)))
-	state, err := os.ReadFile(b.Directory(uid) + "/state.json")
+	state, err := os.ReadFile(filepath.Dir(b.Endpoint(uid)) + "/state.json")
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(string(state)).NotTo(ContainSubstring("ASKED_FOR"), "no environment is on disk")
 }
@@ -182,7 +183,7 @@ func TestAStoppedObjectKeepsNothing(t *testing.T) {
 	b.Expect(b.Kill(t.Context(), uid, 2)).To(Succeed())
 	b.await(uid, 2, runtime.Exited)
 	b.Expect(b.Forget(t.Context(), uid)).To(Succeed())
-	b.Expect(b.Directory(uid)).NotTo(BeADirectory())
+	b.Expect(filepath.Dir(b.Endpoint(uid))).NotTo(BeADirectory())
 	b.Expect(b.observe(uid)).To(BeZero())
 	b.Expect(b.Forget(t.Context(), uid)).To(Succeed(), "again")
 }
@@ -270,10 +271,10 @@ func TestNumbersOnlyRise(t *testing.T) {
 
 func TestAMultiplexerThatCannotRun(t *testing.T) {
 	b := newBench(t)
-	b.Runtime.program = "/etc/passwd"
+	b.use("/etc/passwd")
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
 	b.Expect(b.await(uid, 1, runtime.Failed).StartError.Reason).To(Equal(shim.ReasonPermissionDenied))
-	b.Runtime.program = "/bin/true" // it ends without a word
+	b.use("/bin/true") // it ends without a word
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
 	b.Expect(b.await(uid, 2, runtime.Exited).Exit.Known).To(BeFalse())
 }
@@ -281,7 +282,7 @@ func TestAMultiplexerThatCannotRun(t *testing.T) {
 func TestAnEndBeforeTheMultiplexerHeardOfTheStart(t *testing.T) {
 	b := newBench(t)
 	b.Expect(os.WriteFile(b.dir+"/silent", []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755)).To(Succeed())
-	b.Runtime.program = b.dir + "/silent"
+	b.use(b.dir + "/silent")
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
 	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", runtime.Starting)))
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed(), "it is under way")
@@ -301,7 +302,7 @@ func TestWhatWasForgottenByForceIsCleanedUp(t *testing.T) {
 	b.Eventually(func() error { return b.machine.Forget(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.close()
 	b.open()
-	b.Expect(b.Directory(uid)).NotTo(BeADirectory())
+	b.Expect(filepath.Dir(b.Endpoint(uid))).NotTo(BeADirectory())
 	b.Expect(b.observe(uid)).To(BeZero())
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,8 +20,6 @@ import (
 const (
 	// youth is how long a multiplexer that was just started may take to be heard of.
 	youth = 30 * time.Second
-	// silence is how long a lost connection is taken for a moment's; after that it cannot be told how the server is.
-	silence = 2 * time.Second
 
 	dialTimeout  = time.Second
 	startTimeout = 5 * time.Second
@@ -61,6 +58,7 @@ type link struct {
 	bare     bool // the multiplexer was started by us with nothing to start, and was not heard of yet
 	reviving bool // somebody is about to start a multiplexer with nothing to start
 	revived  int  // how often that was done since one lived for long
+	replaced bool // the multiplexer is not as the spec wants it: it goes as soon as no server lives
 	retiring bool // somebody is about to tell it to quit
 	quitting bool // it was told to
 }
@@ -122,11 +120,14 @@ func (l *link) lost(ctx context.Context) bool {
 func (l *link) connect(ctx context.Context) bool {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	path := filepath.Join(l.runtime.Directory(l.uid), lsp.ControlSocket)
 	l.mu.Lock()
 	generation := l.generation
 	l.mu.Unlock()
-	client, err := control.Dial(dialing, path, func(report lsp.Report) { l.took(generation, report) }, func(error) {})
+	conn, err := l.runtime.site.dial(dialing, l.uid)
+	if err != nil {
+		return false
+	}
+	client, err := control.Converse(dialing, conn, func(report lsp.Report) { l.took(generation, report) }, func(error) {})
 	if err != nil {
 		return false
 	}
@@ -175,7 +176,7 @@ func (l *link) took(generation int64, report lsp.Report) {
 func (l *link) newest() (lsp.Report, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.report == nil || (l.client == nil && time.Since(l.since) > silence) {
+	if l.report == nil || (l.client == nil && time.Since(l.since) > l.runtime.site.silence()) {
 		return lsp.Report{}, false
 	}
 	return *l.report, true

@@ -20,6 +20,7 @@ type view struct {
 	young     bool        // the multiplexer was started or heard of a moment ago
 	pending   int64
 	cancelled int64
+	noted     int64 // the newest that the multiplexer was to be told of, where that is kept besides
 	told      int64 // the newest that was observed as ended
 	leaving   bool  // the multiplexer is to end, or was told to
 	bare      bool  // the multiplexer was just started, with nothing to start
@@ -32,7 +33,7 @@ func (l *link) view() view {
 	report, fresh := l.newest()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := view{cancelled: l.cancelled, told: l.told, leaving: l.quitting || !l.keep, young: time.Since(l.since) < youth}
+	v := view{cancelled: l.cancelled, told: l.told, leaving: l.quitting || l.replaced || !l.keep, young: time.Since(l.since) < youth}
 	v.bare, v.starting, v.generation = l.bare && v.young, l.starting, l.generation
 	if fresh {
 		v.report = &report
@@ -51,28 +52,52 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 		return nil, err
 	}
 	if l == nil && held != nil && held.Alive() {
-		r.link(uid).watch()
+		l = r.link(uid)
+		l.watch()
+		if v.noted > 0 && held.Phase == runtime.Running {
+			l.await(ctx)
+			if v, held, state, err = r.look(ctx, uid, l); err != nil {
+				return nil, err
+			}
+		}
 	}
-	var found *runtime.Incarnation
-	switch {
-	case held == nil || !held.Alive() || v.starting:
-		found = gone(v, held, state)
-	case held.Phase == runtime.Unknown:
-		found = unknown(newestOf(v, state), held.Message)
-	case held.LeaderExit != nil:
-		found = dying(v, held, state)
-	default:
-		found = living(v, state)
-	}
+	found := judge(v, held, state)
 	if found == nil {
 		return nil, nil
 	}
 	found.UID = uid
 	if held != nil {
 		found.Name, found.Node, found.Containment = held.Name, held.Node, held.Containment
+		found.PodName, found.ContainerID, found.Address = held.PodName, held.ContainerID, held.Address
 	}
 	l.tells(*found)
 	return []runtime.Incarnation{*found}, nil
+}
+
+// judge says how the server is.
+func judge(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnation {
+	switch {
+	case held == nil || !held.Alive() || v.starting:
+		return gone(v, held, state)
+	case held.Phase == runtime.Unknown:
+		return unknown(newestOf(v, state), held.Message)
+	case held.LeaderExit != nil:
+		return dying(v, held, state)
+	case held.Phase == runtime.Starting && v.noted > 0:
+		return &runtime.Incarnation{Number: v.noted, Phase: runtime.Starting, Message: held.Message, StopSent: held.StopSent}
+	}
+	return living(v, state)
+}
+
+// await gives a multiplexer that was there before this manager the time to say how its server is: nothing else would be known of it.
+func (l *link) await(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	select {
+	case <-l.heard:
+	case <-ctx.Done():
+	case <-l.runtime.life.Done():
+	}
 }
 
 // tells remembers what was observed as ended.
@@ -93,7 +118,9 @@ func (r *Runtime) look(ctx context.Context, uid types.UID, l *link) (v view, hel
 			v = l.view()
 		}
 		if held, err = r.multiplexer(ctx, uid); err == nil {
-			state, err = r.state(uid)
+			state, err = r.site.state(ctx, uid)
+			v.noted = r.site.noted(uid, held)
+			v.young = v.young || held != nil && time.Since(held.StartedAt) < youth
 		}
 		if err != nil || l == nil {
 			return v, held, state, err
@@ -106,7 +133,7 @@ func (r *Runtime) look(ctx context.Context, uid types.UID, l *link) (v view, hel
 }
 
 func newestOf(v view, state lsp.Report) int64 {
-	newest := max(state.Incarnation, v.pending, v.cancelled)
+	newest := max(state.Incarnation, v.pending, v.cancelled, v.noted)
 	if v.report != nil {
 		newest = max(newest, v.report.Incarnation)
 	}
@@ -126,7 +153,7 @@ func gone(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnat
 	if newest == state.Incarnation {
 		found = translate(state)
 	}
-	if held != nil && held.Phase == runtime.Failed && newest == v.pending {
+	if held != nil && held.Phase == runtime.Failed && newest == max(v.pending, v.noted) {
 		found.Phase, found.StartError = runtime.Failed, held.StartError
 		return found
 	}
@@ -138,6 +165,9 @@ func gone(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnat
 	if held != nil && held.Exit != nil {
 		found.Exit.FinishedAt = held.Exit.FinishedAt
 		found.Exit.Message = "nobody saw how the server ended: its multiplexer " + describe(held.Exit) + " before"
+		if held.Exit.Message != "" {
+			found.Exit.Message += ": " + held.Exit.Message
+		}
 	}
 	return found
 }

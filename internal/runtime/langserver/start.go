@@ -7,9 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp"
@@ -35,7 +32,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 }
 
 func (l *link) start(ctx context.Context, p runtime.Process) error {
-	launch, err := launchOf(p)
+	launch, err := l.runtime.launchOf(p)
 	if err != nil {
 		return err
 	}
@@ -43,15 +40,18 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	if err != nil {
 		return err
 	}
-	newest, err := l.newestNumber()
+	newest, err := l.newestNumber(ctx)
 	if err != nil {
 		return err
 	}
+	noted := l.runtime.site.noted(l.uid, held)
 	switch {
-	case p.Incarnation < newest:
-		return fmt.Errorf("%w: %d", runtime.ErrStale, newest)
+	case p.Incarnation < max(newest, noted):
+		return fmt.Errorf("%w: %d", runtime.ErrStale, max(newest, noted))
 	case p.Incarnation == newest:
 		return nil
+	case held != nil && held.Alive() && !l.runtime.site.fits(l.uid, held, p):
+		return l.replace(ctx, held)
 	case held != nil && held.Alive():
 		return l.startIn(ctx, held, launch)
 	}
@@ -59,8 +59,8 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 }
 
 // newestNumber is the newest incarnation of the server that was ever asked for, as far as it is known.
-func (l *link) newestNumber() (int64, error) {
-	state, err := l.runtime.state(l.uid)
+func (l *link) newestNumber(ctx context.Context) (int64, error) {
+	state, err := l.runtime.site.state(ctx, l.uid)
 	if err != nil {
 		return 0, err
 	}
@@ -76,6 +76,21 @@ func (l *link) newestNumber() (int64, error) {
 	return newest, nil
 }
 
+// replace has the multiplexer go that is not as the spec wants it, so that another is started in its place.
+func (l *link) replace(ctx context.Context, held *runtime.Incarnation) error {
+	l.mu.Lock()
+	l.replaced = true
+	l.mu.Unlock()
+	if held.Phase == runtime.Starting { // it may never get as far as to be told
+		if err := l.runtime.host.Stop(ctx, l.uid, held.Number); err != nil {
+			return err
+		}
+	}
+	l.watch()
+	l.retire()
+	return fmt.Errorf("%w: its multiplexer is of an older spec and is about to end", runtime.ErrOldAlive)
+}
+
 // startIn starts a server in the multiplexer that lives, which may have to be reached first.
 func (l *link) startIn(ctx context.Context, held *runtime.Incarnation, launch *lsp.Launch) error {
 	l.mu.Lock()
@@ -84,23 +99,28 @@ func (l *link) startIn(ctx context.Context, held *runtime.Incarnation, launch *l
 	case held.Phase == runtime.Unknown:
 		l.mu.Unlock()
 		return fmt.Errorf("%w: %s", runtime.ErrOldAlive, held.Message)
-	case quitting || held.LeaderExit != nil:
+	case quitting || held.LeaderExit != nil || held.StopSent:
 		l.mu.Unlock()
 		return fmt.Errorf("%w: the multiplexer of the incarnation before is about to end", runtime.ErrOldAlive)
-	case client == nil:
-		l.pending, l.offered, l.keep = launch, false, true
+	}
+	l.keep = true
+	l.mu.Unlock()
+	if err := l.runtime.site.note(ctx, l.uid, held, launch.Incarnation); err != nil {
+		return err
+	}
+	if client == nil {
+		l.mu.Lock()
+		l.pending, l.offered = launch, false
 		l.mu.Unlock()
 		l.watch()
 		return nil
 	}
-	l.keep = true
-	l.mu.Unlock()
 	return l.send(ctx, client, launch)
 }
 
 // startBoth starts a multiplexer, which is told what to start as soon as it can be reached.
 func (l *link) startBoth(ctx context.Context, p runtime.Process, held *runtime.Incarnation, launch *lsp.Launch) error {
-	if err := l.startMultiplexer(ctx, p.Name, held, launch); err != nil {
+	if err := l.startMultiplexer(ctx, p.Name, held, &p, launch); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -110,25 +130,17 @@ func (l *link) startBoth(ctx context.Context, p runtime.Process, held *runtime.I
 	return nil
 }
 
-// startMultiplexer starts one in the place of the one before. A bare one, without a launch, has nothing to start for now.
-func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.Incarnation, launch *lsp.Launch) error {
-	dir := l.runtime.Directory(l.uid)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the directory of the multiplexer: %w", err)
-	}
-	if err := l.settle(held); err != nil {
+// startMultiplexer starts one in the place of the one before. A bare one, without a process and its launch, has nothing to start for now.
+func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.Incarnation, p *runtime.Process, launch *lsp.Launch) error {
+	started, err := l.runtime.site.begin(ctx, l.uid, held, p)
+	if err != nil {
 		return err
 	}
-	var number int64 = 1
-	if held != nil {
-		number = held.Number + 1
-	}
+	started.UID, started.Name = l.uid, name
 	l.mu.Lock()
 	l.starting = true
 	l.mu.Unlock()
-	err := l.runtime.host.Start(ctx, runtime.Process{
-		UID: l.uid, Incarnation: number, Name: name, Command: []string{l.runtime.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM",
-	})
+	err = l.runtime.host.Start(ctx, started)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.starting = false
@@ -139,48 +151,19 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.
 		l.cancelled = l.pending.Incarnation
 	}
 	l.generation++
-	l.client, l.report, l.quitting, l.since = nil, nil, false, time.Now()
+	l.client, l.report, l.quitting, l.replaced, l.since = nil, nil, false, false, time.Now()
 	l.pending, l.offered, l.bare = launch, false, launch == nil
 	return nil
 }
 
-// settle writes down what became of a server whose multiplexer could not, while that can still be told.
-func (l *link) settle(held *runtime.Incarnation) error {
-	state, err := l.runtime.state(l.uid)
-	if err != nil || state.Incarnation == 0 || state.Exit != nil || state.StartError != nil {
-		return err
-	}
-	end := gone(view{}, held, state)
-	state.Phase, state.LeaderExit = lsp.Exited, nil
-	state.Exit = &lsp.Exit{
-		Known: end.Exit.Known, Code: end.Exit.Code, Signal: end.Exit.Signal, FinishedAt: end.Exit.FinishedAt, Message: end.Exit.Message,
-	}
-	if err := shim.WriteFile(filepath.Join(l.runtime.Directory(l.uid), lsp.StateFile), state, false); err != nil {
-		return fmt.Errorf("write down how the server ended: %w", err)
-	}
-	return nil
-}
-
 // launchOf says to a multiplexer what the spec says of a process.
-func launchOf(p runtime.Process) (*lsp.Launch, error) {
-	launch := &lsp.Launch{
-		Incarnation: p.Incarnation, Command: p.Command, Dir: p.Dir, StopSignal: p.StopSignal, Grace: p.Grace, Env: environment(p.Env),
-	}
+func (r *Runtime) launchOf(p runtime.Process) (*lsp.Launch, error) {
+	launch := &lsp.Launch{Incarnation: p.Incarnation, Command: p.Command, Dir: p.Dir, StopSignal: p.StopSignal, Grace: p.Grace}
+	launch.Env, launch.Inherit = r.site.environment(p.Env)
 	if len(p.Config) > 0 {
 		if err := json.Unmarshal(p.Config, &launch.Config); err != nil {
 			return nil, fmt.Errorf("read the configuration of the language server: %w", err)
 		}
 	}
 	return launch, nil
-}
-
-// environment is what every process gets: the manager's own but for what is Berth's, and what the object asks for, which wins.
-func environment(asked []string) []string {
-	var env []string
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "BERTH_") {
-			env = append(env, entry)
-		}
-	}
-	return append(env, asked...)
 }

@@ -50,7 +50,8 @@ func testMain(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	programs = dir
-	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim", "github.com/berth-dev/berth/cmd/berth-lsp", "./testdata/server")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim", "github.com/berth-dev/berth/cmd/berth-lsp",
+		"github.com/berth-dev/berth/cmd/berth-lsp-pod", "./testdata/server")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
@@ -99,6 +100,11 @@ func (b *bench) open() {
 	b.Expect(err).NotTo(HaveOccurred())
 }
 
+// use has multiplexers be another program from now on.
+func (b *bench) use(program string) {
+	b.site.(*onHost).program = program
+}
+
 func (b *bench) close() {
 	b.Helper()
 	b.Runtime.Close()
@@ -115,9 +121,7 @@ func (b *bench) clean() {
 		b.Expect(b.machine.Kill(ctx, i.UID, i.Number)).To(Succeed())
 		b.Eventually(func() error { return b.Forget(ctx, i.UID) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	}
-	entries, err := os.ReadDir(filepath.Join(b.dir, "lsp"))
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(entries).To(BeEmpty())
+	b.Expect(filepath.Glob(filepath.Join(b.dir, "lsp", "*"))).To(BeEmpty())
 	b.close()
 	b.Eventually(b.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty())
 }
@@ -238,8 +242,14 @@ func (b *bench) connect(uid types.UID) *editor {
 	b.Helper()
 	conn, err := control.Connect(b.Context(), b.Endpoint(uid))
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Cleanup(func() { _ = conn.Close() })
 	b.Expect(conn.SetDeadline(time.Now().Add(2 * patience))).To(Succeed())
+	return b.edit(conn)
+}
+
+// edit begins to talk to the server at the other end of a connection.
+func (b *bench) edit(conn net.Conn) *editor {
+	b.Helper()
+	b.Cleanup(func() { _ = conn.Close() })
 	e := &editor{bench: b, conn: conn, reader: bufio.NewReader(conn)}
 	e.call("initialize", map[string]any{"processId": nil, "rootUri": nil, "capabilities": map[string]any{}})
 	e.send(map[string]any{"jsonrpc": "2.0", "method": "initialized", "params": map[string]any{}})

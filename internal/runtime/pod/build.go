@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"path"
 	"regexp"
 	"strconv"
@@ -60,6 +61,7 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 	pod := &corev1.Pod{ObjectMeta: metadata(p, c), Spec: corev1.PodSpec{
 		// The sandbox is process 1 and not the program, so that signals work on it as anywhere, and nothing of its tree outlives it.
 		ShareProcessNamespace:         ptr.To(true),
+		InitContainers:                c.Init,
 		Containers:                    []corev1.Container{container(p, c, searched, secret)},
 		Volumes:                       c.Volumes,
 		NodeSelector:                  c.NodeSelector,
@@ -86,6 +88,7 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 	for name, value := range metadata(p, c).Labels {
 		pod.Labels[name] = value
 	}
+	maps.Copy(pod.Annotations, c.Annotations)
 	pod.Annotations[AnnotationName] = p.Name
 	pod.Finalizers = []string{Finalizer}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever

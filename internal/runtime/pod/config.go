@@ -34,6 +34,9 @@ type Config struct {
 	NodeSelector       map[string]string           `json:"nodeSelector,omitempty"`
 	Tolerations        []corev1.Toleration         `json:"tolerations,omitempty"`
 	ServiceAccountName string                      `json:"serviceAccountName,omitempty"`
+	// Init run before the program, one after the other; Annotations are those of the Pod that nobody else may set.
+	Init        []corev1.Container `json:"init,omitempty"`
+	Annotations map[string]string  `json:"annotations,omitempty"`
 	// Template is merged over the Pod that was made of all this, strategically, as kubectl patch does: metadata (labels and annotations) and spec.
 	// The program's container is called main; its image and command are not for a template.
 	Template json.RawMessage `json:"template,omitempty"`

@@ -1,0 +1,55 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/runtime/langserver"
+)
+
+// inPod says that the server runs in a Pod, with its multiplexer.
+func inPod(server *v1alpha1.LanguageServer) bool {
+	return place.Type(server.Spec.Runtime) == v1alpha1.RuntimePod
+}
+
+// preparePod gives the server its Service, its Pod, and the name of the Secret that clients come with. A changed Pod is a changed spec.
+func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, config []byte, plan *process.Plan) error {
+	if err := place.Pod(plan, server, "LanguageServer", server.Spec.Runtime.Pod); err != nil || plan.Blocked != nil {
+		return err
+	}
+	both := langserver.PodConfig{Secret: AddressName(server)}
+	for _, part := range []struct {
+		text []byte
+		into any
+	}{{config, &both.Config}, {plan.Process.Config, &both.Pod}} {
+		if err := json.Unmarshal(part.text, part.into); err != nil {
+			return fmt.Errorf("read what was written for the Pod: %w", err)
+		}
+	}
+	var err error
+	if plan.Process.Config, err = json.Marshal(both); err != nil {
+		return fmt.Errorf("write down what the Pod is to be: %w", err)
+	}
+	service := place.Service(server, "LanguageServer", AddressName(server), "lsp", gate.Port)
+	service.Spec.PublishNotReadyAddresses = true // the multiplexer answers before, and holds who comes
+	plan.Blocked, err = place.Services{Client: k.client, Reader: k.reader}.Serve(ctx, server, "LanguageServer", service)
+	return err
+}
+
+// AddressName is the name of the Service of a server in a Pod, and of the Secret with its token and its certificate.
+func AddressName(server *v1alpha1.LanguageServer) string {
+	return place.ServiceName("lsp", "lsp-"+server.Name, server)
+}
+
+// podEndpoint is where clients in the cluster connect.
+func podEndpoint(server *v1alpha1.LanguageServer) string {
+	return fmt.Sprintf("https://%s.%s.svc:%d%s", AddressName(server), server.Namespace, gate.Port, gate.ClientPath)
+}

@@ -1,0 +1,114 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package place
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// takenRetry is how soon to look again whether somebody else's Service of that name is gone.
+const takenRetry = 2 * time.Second
+
+// Services makes Services of objects in Pods what they should be: addresses that stay over restarts. The client reads from a cache, the reader past it.
+type Services struct {
+	Client client.Client
+	Reader client.Reader
+}
+
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
+
+// Serve makes the Service of an object of that kind what is wanted. It says why there can be none.
+func (s Services) Serve(ctx context.Context, object process.Object, kind string, wanted *corev1.Service) (*lifecycle.Blocked, error) {
+	key := client.ObjectKeyFromObject(wanted)
+	there := &corev1.Service{}
+	err := s.Client.Get(ctx, key, there)
+	if apierrors.IsNotFound(err) {
+		if err = s.Client.Create(ctx, wanted); err == nil {
+			return nil, nil //nolint:nilnil // nothing blocks
+		}
+		if apierrors.IsAlreadyExists(err) { // the cache is behind, and knows only Services of ours
+			err = s.Reader.Get(ctx, key, there)
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("make the Service %s: %w", key, err)
+	case !metav1.IsControlledBy(there, object):
+		return &lifecycle.Blocked{
+			Conflict: true,
+			Reason:   v1alpha1.ReasonNameTaken,
+			Message:  fmt.Sprintf("there is a Service %s already that is not of this %s; delete that one, or give this one another name", key.Name, kind),
+			Retry:    takenRetry,
+		}, nil
+	}
+	return nil, s.correct(ctx, there, wanted)
+}
+
+// correct changes what somebody, or another port, has made different, and leaves the rest to the cluster.
+func (s Services) correct(ctx context.Context, there, wanted *corev1.Service) error {
+	before := there.DeepCopy()
+	for i := range there.Spec.Ports {
+		there.Spec.Ports[i].NodePort = 0
+	}
+	same := equality.Semantic.DeepEqual(there.Spec.Ports, wanted.Spec.Ports) && equality.Semantic.DeepEqual(there.Spec.Selector, wanted.Spec.Selector)
+	if same && there.Labels[pod.LabelManagedBy] == pod.ManagedBy {
+		return nil
+	}
+	there = before.DeepCopy()
+	there.Spec.Ports, there.Spec.Selector = wanted.Spec.Ports, wanted.Spec.Selector
+	if there.Labels == nil {
+		there.Labels = map[string]string{}
+	}
+	there.Labels[pod.LabelManagedBy] = pod.ManagedBy
+	if err := s.Client.Patch(ctx, there, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("correct the Service %s: %w", client.ObjectKeyFromObject(there), err)
+	}
+	return nil
+}
+
+// Service is one of that name for an object of a kind: its Pods, whatever incarnation they are, at a port.
+func Service(object process.Object, kind, name, port string, number int32) *corev1.Service {
+	labels := map[string]string{pod.LabelManagedBy: pod.ManagedBy, pod.LabelUID: string(object.GetUID())}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: object.GetNamespace(), Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{*Owner(object, kind)},
+		},
+		Spec: corev1.ServiceSpec{
+			Selector: labels,
+			Ports:    []corev1.ServicePort{{Name: port, Protocol: corev1.ProtocolTCP, Port: number, TargetPort: intstr.FromInt32(number)}},
+		},
+	}
+}
+
+var unfit = regexp.MustCompile(`[^a-z0-9]+`)
+
+// ServiceName is a name where a Service can have it: it must begin with a letter, and have no dots and at most 63 characters. Else it is one that says
+// enough of it and of its object, and begins with a word.
+func ServiceName(word, name string, object client.Object) string {
+	if len(validation.IsDNS1035Label(name)) == 0 {
+		return name
+	}
+	sum := sha256.Sum256([]byte(object.GetNamespace() + "/" + object.GetName()))
+	said := unfit.ReplaceAllString(object.GetName(), "-")
+	return word + "-" + strings.Trim(said[:min(len(said), 48)], "-") + "-" + hex.EncodeToString(sum[:4])
+}

@@ -1,0 +1,50 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/internal/lsp/gate"
+)
+
+// multiplexer connects to that of a language server in a Pod, by its address in the cluster, through the API server.
+func (c *connection) multiplexer(ctx context.Context, namespace, endpoint string) (net.Conn, error) {
+	at, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("read the endpoint of the language server: %w", err)
+	}
+	service, _, _ := strings.Cut(at.Hostname(), ".")
+	secret := &corev1.Secret{}
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: service}, secret); err != nil {
+		return nil, fmt.Errorf("read the token of the language server: %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(c.config)
+	if err != nil {
+		return nil, fmt.Errorf("use the API server %s: %w", c.config.Host, err)
+	}
+	config := rest.CopyConfig(c.config)
+	config.NextProtos = []string{"http/1.1"} // an upgrade needs it
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("use the API server %s: %w", c.config.Host, err)
+	}
+	through := *base
+	through.Path = proxyPath(base, namespace, at) + at.Path
+	return gate.Through(ctx, transport, &through, strings.TrimSpace(string(secret.Data[gate.ClientToken])))
+}
+
+// proxyPath is where the API server passes on what is for a Service, by its address.
+func proxyPath(base *url.URL, namespace string, address *url.URL) string {
+	service, _, _ := strings.Cut(address.Hostname(), ".")
+	return strings.TrimSuffix(base.Path, "/") + "/api/v1/namespaces/" + namespace + "/services/" + address.Scheme + ":" + service + ":" + address.Port() + "/proxy"
+}

@@ -1,0 +1,150 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// ErrRefused means: there is a multiplexer, and it does not let in who comes with this token.
+var ErrRefused = errors.New("the multiplexer refuses the token")
+
+// mostSaid is how much of the answer of somebody else is told, in bytes.
+const mostSaid = 512
+
+// Dial reaches the multiplexer at an address, which must have the certificate of its Secret, as a manager.
+func Dial(ctx context.Context, address string, keys map[string][]byte) (net.Conn, error) {
+	dialer := tls.Dialer{Config: Trust(keys[Certificate]), NetDialer: &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	passed, err := knock(ctx, conn, address, ManagerPath, string(keys[ManagerToken]))
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return passed, nil
+}
+
+// Trust trusts one certificate, in PEM, whoever has signed it and whatever name it has.
+func Trust(certificate []byte) *tls.Config {
+	block, _ := pem.Decode(certificate)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"},
+		InsecureSkipVerify: true, //nolint:gosec // it is compared instead: nobody has signed it
+		VerifyConnection: func(state tls.ConnectionState) error {
+			switch {
+			case block == nil:
+				return errors.New("the Secret of the multiplexer has no certificate in " + Certificate + "; delete the Secret, and it is made anew")
+			case !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes):
+				return errors.New("the multiplexer has another certificate than its Secret")
+			}
+			return nil
+		},
+	}
+}
+
+// knock asks to be let in.
+func knock(ctx context.Context, conn net.Conn, host, path, token string) (net.Conn, error) {
+	request, err := request(ctx, "https://"+host+path, token)
+	if err != nil {
+		return nil, err
+	}
+	if err := request.Write(conn); err != nil {
+		return nil, err
+	}
+	reader := bufio.NewReader(conn)
+	response, err := http.ReadResponse(reader, request)
+	if err != nil {
+		return nil, err
+	}
+	if err := refusal(response); err != nil {
+		return nil, err
+	}
+	return &stream{Conn: conn, read: reader}, nil
+}
+
+func request(ctx context.Context, address, token string) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", Protocol)
+	request.Header.Set(TokenHeader, token)
+	return request, nil
+}
+
+// refusal says why a request was not let in, and nil when it was.
+func refusal(response *http.Response) error {
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	said, _ := io.ReadAll(io.LimitReader(response.Body, mostSaid))
+	_ = response.Body.Close()
+	text := strings.TrimSpace(string(said))
+	if response.StatusCode == http.StatusUnauthorized {
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	}
+	return fmt.Errorf("the answer is %s: %s", response.Status, text)
+}
+
+// Through reaches a multiplexer as a client, through whatever passes requests on, such as an API server; the transport must speak HTTP/1.1. Deadlines of
+// the connection have no effect.
+func Through(ctx context.Context, transport http.RoundTripper, address *url.URL, token string) (net.Conn, error) {
+	request, err := request(ctx, address.String(), token)
+	if err != nil {
+		return nil, err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if err := refusal(response); err != nil {
+		return nil, err
+	}
+	both, is := response.Body.(io.ReadWriteCloser)
+	if !is {
+		return nil, errors.Join(errors.New("what passes the request on does not speak HTTP/1.1"), response.Body.Close())
+	}
+	return passage{both, address.Host}, nil
+}
+
+// passage is a stream through others.
+type passage struct {
+	io.ReadWriteCloser
+	host string
+}
+
+var _ net.Conn = passage{}
+
+func (p passage) LocalAddr() net.Addr  { return place("") }
+func (p passage) RemoteAddr() net.Addr { return place(p.host) }
+
+func (passage) SetDeadline(time.Time) error      { return nil }
+func (passage) SetReadDeadline(time.Time) error  { return nil }
+func (passage) SetWriteDeadline(time.Time) error { return nil }
+
+type place string
+
+func (place) Network() string  { return "tcp" }
+func (p place) String() string { return string(p) }

@@ -1,0 +1,110 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inpod is berth-lsp-pod: the multiplexer of a language server as the main process of a Pod, which is reached over the network. It is a program
+// of its own so that those on hosts, one for each server, need no memory for TLS and HTTP.
+package inpod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/program"
+)
+
+// Name is what the program is called where it was installed, and Source where an image of Berth has it.
+const (
+	Name   = "berth-lsp"
+	Source = "berth-lsp-pod"
+)
+
+// Main runs berth-lsp-pod and gives its exit code.
+func Main(args []string) int {
+	var p Place
+	flags := flag.NewFlagSet(Source, flag.ContinueOnError)
+	flags.StringVar(&p.Address, "listen", "", "where to listen for clients and the manager")
+	flags.StringVar(&p.Keys, "keys", "", "directory of the certificate and the tokens")
+	flags.StringVar(&p.State, "state", "", "file of the state")
+	install := flags.String("install", "", "copy this program into a directory, for another container, and end")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	switch {
+	case flags.NArg() == 0 && *install != "":
+		return program.Until(func(context.Context) error { return Install(*install) })
+	case flags.NArg() == 0 && p.Address != "" && p.Keys != "" && p.State != "":
+		return program.Until(func(ctx context.Context) error { return Run(ctx, p, os.Stderr) })
+	}
+	fmt.Fprintln(os.Stderr, "berth-lsp-pod is started by berth, not by hand: it needs --listen, --keys and --state, or --install")
+	return 2
+}
+
+// mostState is how much a node keeps of what a container has to say at its end, in bytes.
+const mostState = 4096
+
+// Place is where the multiplexer is.
+type Place struct {
+	// Address is where it listens, Keys the directory of its Secret.
+	Address, Keys string
+	// State is the file whose content the node tells when the container has ended, however it did.
+	State string
+}
+
+// Run serves managers and clients from the network until a manager says Quit or the context ends, in which case the server is ended first.
+func Run(ctx context.Context, p Place, stderr *os.File) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", p.Address)
+	if err != nil {
+		return fmt.Errorf("listen for clients and the manager: %w", err)
+	}
+	clients, managers := gate.Open(listener, p.Keys)
+	return program.Serve(ctx, clients, managers, func(report lsp.Report) error { return lastWords(p.State, report) }, stderr)
+}
+
+// lastWords writes a report over the one in a file, which is not ours to replace. It is shortened to what a node keeps.
+func lastWords(path string, report lsp.Report) error {
+	text, err := json.Marshal(report)
+	if err == nil && len(text) > mostState {
+		report.Message, report.ServerName, report.ServerVersion = "", "", ""
+		if report.StartError != nil {
+			report.StartError = &lsp.StartError{Reason: report.StartError.Reason, Message: "see the log of the Pod"}
+		}
+		text, err = json.Marshal(report)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+// Install copies the program that runs into a directory that another container has too.
+func Install(dir string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return fmt.Errorf("read this program: %w", err)
+	}
+	defer func() { _ = from.Close() }()
+	// Executed by whatever user the other container has.
+	to, err := os.OpenFile(filepath.Join(dir, Name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755) //nolint:gosec // see above
+	if err != nil {
+		return fmt.Errorf("install this program: %w", err)
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, to.Close()); err != nil {
+		return fmt.Errorf("install this program: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/inpod"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// What the Pod of a multiplexer has besides that of its spec.
+const (
+	programVolume, programDir = "berth-program", "/run/berth/program"
+	keysVolume, keysDir       = "berth-keys", "/run/berth/keys"
+	stateFile                 = corev1.TerminationMessagePathDefault
+	installer                 = "berth-install"
+)
+
+// command is the main process of the Pod.
+func command() []string {
+	return []string{programDir + "/" + inpod.Name, "--listen", ":" + strconv.Itoa(gate.Port), "--keys", keysDir, "--state", stateFile}
+}
+
+// equip puts the multiplexer and its Secret into the Pod. The program is copied there, as not every cluster has volumes of images.
+func equip(c *pod.Config, secret string, image Image) {
+	program := corev1.VolumeMount{Name: programVolume, MountPath: programDir}
+	c.Volumes = append(c.Volumes,
+		corev1.Volume{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Mi"))}}},
+		corev1.Volume{Name: keysVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
+	c.Init = append(c.Init, corev1.Container{
+		Name: installer, Image: image.Name, ImagePullPolicy: image.PullPolicy, Command: []string{inpod.Source}, Args: []string{"--install", programDir},
+		VolumeMounts: []corev1.VolumeMount{program},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+		},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	})
+	program.ReadOnly = true
+	c.Mounts = append(c.Mounts, program, corev1.VolumeMount{Name: keysVolume, MountPath: keysDir, ReadOnly: true})
+}
+
+// secret is what is known of the Secret of a multiplexer, to make it.
+type secret struct {
+	namespace, name string
+	uid             types.UID
+	owner           []metav1.OwnerReference
+}
+
+func secretOf(uid types.UID, config PodConfig) secret {
+	is := secret{namespace: config.Pod.Namespace, name: config.Secret, uid: uid}
+	if config.Pod.Owner != nil {
+		is.owner = []metav1.OwnerReference{*config.Pod.Owner}
+	}
+	return is
+}
+
+// secretOfPod is the one that a Pod was made with.
+func secretOfPod(p *corev1.Pod) secret {
+	is := secret{namespace: p.Namespace, uid: types.UID(p.Labels[pod.LabelUID]), owner: p.OwnerReferences}
+	for _, volume := range p.Spec.Volumes {
+		if volume.Name == keysVolume && volume.Secret != nil {
+			is.name = volume.Secret.SecretName
+		}
+	}
+	return is
+}
+
+// keys reads the Secret, and makes it when it is not there: somebody who deletes it gets another, which the node brings to the Pod.
+func (s *inPods) keys(ctx context.Context, is secret) (map[string][]byte, error) {
+	api := s.client.CoreV1().Secrets(is.namespace)
+	there, err := api.Get(ctx, is.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		var data map[string][]byte
+		if data, err = gate.NewKeys(); err != nil {
+			return nil, err
+		}
+		there, err = api.Create(ctx, &corev1.Secret{Data: data, ObjectMeta: metav1.ObjectMeta{
+			Name: is.name, OwnerReferences: is.owner,
+			Labels: map[string]string{pod.LabelManagedBy: pod.ManagedBy, pod.LabelUID: string(is.uid)},
+		}}, metav1.CreateOptions{})
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read or make the Secret %s/%s, which the language server is reached with: %w", is.namespace, is.name, err)
+	case there.Labels[pod.LabelUID] != string(is.uid):
+		return nil, fmt.Errorf("there is a Secret %s/%s already that is not of this object; delete or rename it", is.namespace, is.name)
+	}
+	return there.Data, nil
+}

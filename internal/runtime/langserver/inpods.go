@@ -1,0 +1,204 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+const (
+	// annotationSpec says of the Pod of a multiplexer what it was made of, and annotationServer which server it was last to be told to start.
+	annotationSpec   = "berth.dev/multiplexer"
+	annotationServer = "berth.dev/language-server"
+)
+
+// closing is how long a multiplexer may take beyond the grace of its server, when its Pod is deleted.
+const closing = 5 * time.Second
+
+// Pods is where multiplexers run that are Pods, such as pod.Runtime.
+type Pods interface {
+	Host
+	// Pod gives the Pod of an incarnation as it was last heard of.
+	Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool)
+	// Note sets an annotation of that Pod.
+	Note(ctx context.Context, uid types.UID, incarnation int64, annotation, value string) error
+}
+
+// PodOptions say how multiplexers are made in Pods.
+type PodOptions struct {
+	// Client is the way to the API server: for the Secrets that multiplexers are reached with.
+	Client kubernetes.Interface
+	// Image gives the image that has the multiplexer, and how it is pulled. It is asked at each start.
+	Image func(ctx context.Context) (Image, error)
+	// Logger is told what the manager should know; the zero value drops it.
+	Logger logr.Logger
+}
+
+// Image is an image that has berth-lsp-pod in its PATH.
+type Image struct {
+	Name       string
+	PullPolicy corev1.PullPolicy
+}
+
+// PodConfig is runtime.Process.Config of a language server in a Pod: that of its multiplexer, its Pod, and the name of the Secret to reach it with, which
+// is made if it is not there.
+type PodConfig struct {
+	lsp.Config
+	Secret string     `json:"secret"`
+	Pod    pod.Config `json:"pod"`
+}
+
+// NewInPods gives a runtime whose multiplexers are the main processes of Pods. It reaches for one only when its object is looked at: of several managers
+// only the one that leads may, for a multiplexer talks to one at a time.
+func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
+	if options.Client == nil || options.Image == nil {
+		return nil, errors.New("language servers in Pods: no client or no image was given")
+	}
+	return newRuntime(pods, &inPods{pods: pods, client: options.Client, image: options.Image}, options.Logger, nil), nil
+}
+
+// inPods is a cluster: each multiplexer is the main process of a Pod, and the node tells at the end what it has written down.
+type inPods struct {
+	pods   Pods
+	client kubernetes.Interface
+	image  func(context.Context) (Image, error)
+}
+
+func (s *inPods) begin(ctx context.Context, uid types.UID, _ *runtime.Incarnation, p *runtime.Process) (runtime.Process, error) {
+	if p == nil {
+		return runtime.Process{}, errors.New("a Pod without a server is not made")
+	}
+	config, err := podConfig(p)
+	if err != nil {
+		return runtime.Process{}, err
+	}
+	image, err := s.image(ctx)
+	if err != nil {
+		return runtime.Process{}, err
+	}
+	if _, err := s.keys(ctx, secretOf(uid, config)); err != nil {
+		return runtime.Process{}, err
+	}
+	config.Pod.Annotations = map[string]string{annotationSpec: fingerprint(config), annotationServer: strconv.FormatInt(p.Incarnation, 10)}
+	equip(&config.Pod, config.Secret, image)
+	text, err := json.Marshal(config.Pod)
+	if err != nil {
+		return runtime.Process{}, fmt.Errorf("write down what the Pod is to be: %w", err)
+	}
+	return runtime.Process{
+		Incarnation: p.Incarnation, Command: command(), StopSignal: "SIGTERM", Grace: p.Grace + closing, Config: text,
+	}, nil
+}
+
+func podConfig(p *runtime.Process) (PodConfig, error) {
+	var config PodConfig
+	if err := json.Unmarshal(p.Config, &config); err != nil {
+		return config, fmt.Errorf("read the configuration of the language server: %w", err)
+	}
+	if config.Secret == "" {
+		return config, errors.New("no Secret is named to reach the multiplexer with")
+	}
+	return config, nil
+}
+
+// fingerprint is the same for Pods that are made of the same.
+func fingerprint(config PodConfig) string {
+	text, _ := json.Marshal([]any{config.Secret, config.Pod}) // it was read as this before
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+func (s *inPods) fits(uid types.UID, held *runtime.Incarnation, p runtime.Process) bool {
+	config, err := podConfig(&p)
+	made, known := s.pods.Pod(uid, held.Number)
+	return err != nil || !known || made.Annotations[annotationSpec] == fingerprint(config)
+}
+
+// environment is that of the container, which the multiplexer knows.
+func (*inPods) environment(asked []string) (env []string, inherit bool) { return asked, true }
+
+func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
+	newest, err := newestOn(ctx, s.pods, uid)
+	if err != nil {
+		return nil, err
+	}
+	if newest == nil || newest.Address == "" {
+		return nil, errors.New("its Pod has no address yet")
+	}
+	made, known := s.pods.Pod(uid, newest.Number)
+	if !known {
+		return nil, errors.New("its Pod is not there any more")
+	}
+	keys, err := s.keys(ctx, secretOfPod(made))
+	if err != nil {
+		return nil, err
+	}
+	return gate.Dial(ctx, net.JoinHostPort(newest.Address, strconv.Itoa(gate.Port)), keys)
+}
+
+// state is what the node tells of a multiplexer that has ended. What it writes down before nobody can read.
+func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
+	newest, err := newestOn(ctx, s.pods, uid)
+	if err != nil || newest == nil {
+		return lsp.Report{}, err
+	}
+	made, known := s.pods.Pod(uid, newest.Number)
+	if !known {
+		return lsp.Report{}, nil
+	}
+	var state lsp.Report
+	if text, said := pod.Said(made); said {
+		if err := json.Unmarshal([]byte(text), &state); err != nil {
+			return lsp.Report{}, nil //nolint:nilerr // it was killed while it wrote: then nobody knows
+		}
+	}
+	return state, nil
+}
+
+func (s *inPods) note(ctx context.Context, uid types.UID, held *runtime.Incarnation, incarnation int64) error {
+	if s.noted(uid, held) >= incarnation {
+		return nil
+	}
+	return s.pods.Note(ctx, uid, held.Number, annotationServer, strconv.FormatInt(incarnation, 10))
+}
+
+func (s *inPods) noted(uid types.UID, held *runtime.Incarnation) int64 {
+	if held == nil {
+		return 0
+	}
+	made, known := s.pods.Pod(uid, held.Number)
+	if !known {
+		return 0
+	}
+	number, _ := strconv.ParseInt(made.Annotations[annotationServer], 10, 64)
+	return cmp.Or(number, held.Number) // it was started for one of that number
+}
+
+// revives: what a Pod is made of comes with a start only.
+func (*inPods) revives() bool { return false }
+
+// silence is longer than on a machine: there is a network between.
+func (*inPods) silence() time.Duration { return 10 * time.Second }
+
+// forget has nothing left to do: what is not in the Pod is owned by the object.
+func (*inPods) forget(types.UID) error { return nil }

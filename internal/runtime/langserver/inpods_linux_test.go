@@ -1,0 +1,163 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+func TestARestartKeepsThePodAndItsClients(t *testing.T) {
+	b := newPodBench(t)
+	b.Expect(b.observe(uid)).To(BeZero())
+	first := b.start(uid, 1)
+	b.Expect(first).To(And(HaveField("PodName", "first-1"), HaveField("Address", Not(BeEmpty()))))
+	b.ready(uid, 1)
+	client := b.connect(uid)
+	before := client.hover()
+	b.Expect(before).To(ContainElement("ASKED_FOR=this"))
+
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Known).To(BeTrue())
+	second := b.start(uid, 2)
+	b.Expect(second.PodName).To(Equal("first-1"))
+	b.Expect(client.hover()).NotTo(Equal(before), "another server, the same connection")
+	b.Expect(b.podNumber(uid)).To(Equal(int64(1)))
+	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(MatchError(runtime.ErrStale))
+	b.Expect(b.Start(t.Context(), b.process(uid, 3))).To(MatchError(runtime.ErrOldAlive))
+}
+
+func TestAnotherManagerKnowsAtOnce(t *testing.T) {
+	b := newPodBench(t)
+	b.start(uid, 3)
+	b.ready(uid, 3)
+	running := b.observe(uid)
+	b.Runtime.Close()
+	b.manage()
+	b.Expect(b.observe(uid)).To(Equal(running))
+	report, known := b.Report(uid)
+	b.Expect(known).To(BeTrue())
+	b.Expect(report.Initialized).To(BeTrue())
+	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(MatchError(runtime.ErrStale))
+
+	b.Runtime.Close()
+	b.signal(b.multiplexer(uid), unix.SIGSTOP)
+	b.manage()
+	found := b.observe(uid)
+	b.Expect(found).To(And(HaveField("Number", int64(3)), HaveField("Phase", runtime.Unknown)), "nothing may be started beside it")
+	b.signal(b.multiplexer(uid), unix.SIGCONT)
+	b.await(uid, 3, runtime.Running)
+}
+
+func TestAPodThatIsTakenAway(t *testing.T) {
+	b := newPodBench(t)
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	b.Expect(b.Gone(t.Context(), uid)).To(BeFalse())
+	b.Expect(b.machine.Stop(t.Context(), uid, b.podNumber(uid))).To(Succeed(), "as a node does it")
+	end := b.await(uid, 1, runtime.Exited).Exit
+	b.Expect(end.Known).To(BeTrue(), "the multiplexer has ended it and said so")
+	b.Eventually(func() bool { return b.Gone(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(BeTrue())
+
+	b.Runtime.Close()
+	b.manage() // which has only what the node tells
+	b.Expect(b.observe(uid).Exit).To(Equal(end))
+	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.pods.settled).To(Equal([]int64{1}))
+
+	b.start(uid, 2)
+	b.Expect(b.podNumber(uid)).To(Equal(int64(2)))
+	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.pods.settled).To(HaveLen(1), "it lives")
+	b.signal(b.multiplexer(uid), unix.SIGKILL)
+	b.Expect(b.await(uid, 2, runtime.Exited).Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("was ended by SIGKILL"))))
+}
+
+func TestAnotherSpecOfThePodMakesAnother(t *testing.T) {
+	b := newPodBench(t)
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 1))).To(Succeed(), "what runs is not touched")
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.await(uid, 1, runtime.Exited)
+	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 2))).To(MatchError(runtime.ErrOldAlive))
+	b.Keep(uid, true) // as every reconcile says it
+	b.Eventually(func() error { return b.Start(context.Background(), b.ofImage("gopls:2", uid, 2)) }).
+		WithTimeout(patience).WithPolling(often).Should(Succeed())
+	b.await(uid, 2, runtime.Running)
+	b.Expect(b.podNumber(uid)).To(Equal(int64(2)))
+	b.ready(uid, 2)
+	b.Expect(b.Stop(t.Context(), uid, 2)).To(Succeed())
+	b.await(uid, 2, runtime.Exited)
+	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(Succeed(), "it fits now")
+	b.await(uid, 3, runtime.Running)
+	b.Expect(b.podNumber(uid)).To(Equal(int64(2)))
+}
+
+func TestAPodThatWaits(t *testing.T) {
+	b := newPodBench(t)
+	b.pods.waiting[uid] = "no node has room"
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
+	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", runtime.Starting), HaveField("Message", "no node has room")))
+	b.Runtime.Close()
+	b.manage()
+	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", runtime.Starting)))
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "the Pod itself is ended")
+	b.await(uid, 1, runtime.Exited)
+
+	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
+	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(MatchError(runtime.ErrOldAlive))
+	b.await(uid, 2, runtime.Exited)
+	b.pods.mu.Lock()
+	delete(b.pods.waiting, uid)
+	b.pods.mu.Unlock()
+	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(Succeed())
+	b.await(uid, 3, runtime.Running)
+}
+
+func TestWhoIsNotWantedAnyMoreGoes(t *testing.T) {
+	b := newPodBench(t)
+	b.Keep(uid, false) // nothing is known of it
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	b.Keep(uid, false)
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
+	b.await(uid, 1, runtime.Exited)
+	b.Expect(b.Gone(t.Context(), uid)).To(BeTrue(), "it is not said to have ended before its Pod has")
+	b.Expect(b.Forget(t.Context(), uid)).To(Succeed())
+	b.Expect(b.observe(uid)).To(BeZero())
+}
+
+func TestTheSecretIsMadeAnewAndNotTakenFromOthers(t *testing.T) {
+	b := newPodBench(t)
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	old := b.secret(uid)
+	secrets := b.client.CoreV1().Secrets("team")
+	b.Expect(secrets.Delete(t.Context(), "lsp-first", metav1.DeleteOptions{})).To(Succeed())
+	b.signal(b.multiplexer(uid), unix.SIGKILL)
+	b.await(uid, 1, runtime.Exited)
+	b.start(uid, 2)
+	b.ready(uid, 2)
+	b.Expect(b.secret(uid)).NotTo(Equal(old))
+	b.Expect(b.connect(uid).hover()).NotTo(BeEmpty())
+
+	secret, err := secrets.Get(t.Context(), "lsp-first", metav1.GetOptions{})
+	b.Expect(err).NotTo(HaveOccurred())
+	secret.Name, secret.ResourceVersion = "lsp-other", ""
+	_, err = secrets.Create(t.Context(), secret, metav1.CreateOptions{})
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(b.Start(t.Context(), b.process("other", 1))).To(MatchError(ContainSubstring("Secret team/lsp-other already that is not of this object")))
+	b.Expect(secret.Data).To(HaveKey(gate.ManagerToken))
+	b.image = "none"
+	b.Expect(b.Start(t.Context(), b.process("third", 1))).To(MatchError(ContainSubstring("no image is known")))
+}

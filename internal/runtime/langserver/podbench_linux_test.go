@@ -1,0 +1,240 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// podsOnHost are Pods as far as a multiplexer sees them: processes of this machine, each listening at a loopback address of its own.
+type podsOnHost struct {
+	*host.Host
+	dir    string
+	client *fake.Clientset
+
+	mu      sync.Mutex
+	made    map[string]*corev1.Pod
+	address map[types.UID]string
+	waiting map[types.UID]string // what a Pod waits for that does not get as far as to run
+	settled []int64
+}
+
+// addresses counts the loopback addresses that were given out.
+var addresses struct {
+	sync.Mutex
+	last int
+}
+
+func key(uid types.UID, number int64) string { return fmt.Sprintf("%s-%d", uid, number) }
+
+func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
+	var config pod.Config
+	if err := json.Unmarshal(process.Config, &config); err != nil {
+		return err
+	}
+	made := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: key(process.UID, process.Incarnation), Annotations: config.Annotations,
+			Labels: map[string]string{pod.LabelUID: string(process.UID)}},
+		Spec: corev1.PodSpec{Volumes: config.Volumes, InitContainers: config.Init},
+	}
+	secret, err := p.client.CoreV1().Secrets(config.Namespace).Get(ctx, secretOfPod(made).name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	home := filepath.Join(p.dir, made.Name)
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return err
+	}
+	for name, content := range secret.Data {
+		if err := os.WriteFile(filepath.Join(home, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	p.made[made.Name] = made
+	address := p.addressOf(process.UID)
+	p.mu.Unlock()
+	process.Command = []string{filepath.Join(programs, "berth-lsp-pod"), "--listen", net.JoinHostPort(address, strconv.Itoa(gate.Port)), "--keys", home, "--state", filepath.Join(home, "state")}
+	process.Config, process.Dir = nil, "/"
+	return p.Host.Start(ctx, process)
+}
+
+// addressOf is called with the lock held.
+func (p *podsOnHost) addressOf(uid types.UID) string {
+	if p.address[uid] == "" {
+		addresses.Lock()
+		addresses.last++
+		p.address[uid] = fmt.Sprintf("127.77.%d.%d", addresses.last/250, addresses.last%250+1)
+		addresses.Unlock()
+	}
+	return p.address[uid]
+}
+
+func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	found, err := p.Host.Observe(ctx, uid)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range found {
+		found[i].PodName, found[i].Address = key(uid, found[i].Number), p.addressOf(uid)
+		if why, waits := p.waiting[uid]; waits && found[i].Alive() {
+			found[i].Phase, found[i].Message, found[i].Address = runtime.Starting, why, ""
+		}
+	}
+	return found, err
+}
+
+func (p *podsOnHost) Pod(uid types.UID, number int64) (*corev1.Pod, bool) {
+	found, err := p.Host.Observe(context.Background(), uid)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	made, known := p.made[key(uid, number)]
+	if err != nil || !known || !slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Number == number }) {
+		return nil, false
+	}
+	made = made.DeepCopy()
+	if exited := found[0].Exit; exited != nil && found[0].Number == number {
+		said, _ := os.ReadFile(filepath.Join(p.dir, made.Name, "state"))
+		made.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Container,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: string(said)}}}}
+	}
+	return made, true
+}
+
+func (p *podsOnHost) Note(_ context.Context, uid types.UID, number int64, annotation, value string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	made, known := p.made[key(uid, number)]
+	if !known {
+		return runtime.ErrNotFound
+	}
+	made.Annotations = maps.Clone(made.Annotations)
+	made.Annotations[annotation] = value
+	return nil
+}
+
+func (p *podsOnHost) Settle(_ context.Context, _ types.UID, number int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settled = append(p.settled, number)
+	return nil
+}
+
+// podBench is a bench whose multiplexers are in Pods.
+type podBench struct {
+	*bench
+	pods   *podsOnHost
+	client *fake.Clientset
+	image  string
+}
+
+func newPodBench(t *testing.T) *podBench {
+	t.Helper()
+	b := &podBench{bench: &bench{T: t, WithT: NewWithT(t), dir: t.TempDir(), woken: make(chan types.UID, 1000)}, client: fake.NewClientset()}
+	b.machineUp()
+	b.manage()
+	t.Cleanup(b.clean)
+	return b
+}
+
+func (b *podBench) machineUp() {
+	b.Helper()
+	var err error
+	b.machine, err = host.New(host.Options{StateDir: filepath.Join(b.dir, "host"), ShimPath: filepath.Join(programs, "berth-shim")})
+	b.Expect(err).NotTo(HaveOccurred())
+	b.pods = &podsOnHost{Host: b.machine, dir: filepath.Join(b.dir, "pods"), client: b.client,
+		made: map[string]*corev1.Pod{}, address: map[types.UID]string{}, waiting: map[types.UID]string{}}
+}
+
+// manage begins to lead; again after another manager did.
+func (b *podBench) manage() {
+	b.Helper()
+	image := func(context.Context) (Image, error) {
+		if b.image == "none" {
+			return Image{}, errors.New("no image is known")
+		}
+		return Image{Name: "berth:test", PullPolicy: corev1.PullNever}, nil
+	}
+	var err error
+	b.Runtime, err = NewInPods(b.pods, PodOptions{Client: b.client, Image: image})
+	b.Expect(err).NotTo(HaveOccurred())
+}
+
+func (b *podBench) process(uid types.UID, incarnation int64, args ...string) runtime.Process {
+	b.Helper()
+	p := b.bench.process(uid, incarnation, args...)
+	config, err := json.Marshal(PodConfig{
+		Config: lsp.Config{Language: "test", Folders: []string{b.dir}}, Secret: "lsp-" + string(uid), Pod: pod.Config{Namespace: "team", Image: "gopls:1"},
+	})
+	b.Expect(err).NotTo(HaveOccurred())
+	p.Config = config
+	return p
+}
+
+// ofImage is a process whose Pod is of another image.
+func (b *podBench) ofImage(image string, uid types.UID, incarnation int64) runtime.Process {
+	p := b.process(uid, incarnation)
+	p.Config = []byte(strings.Replace(string(p.Config), "gopls:1", image, 1))
+	return p
+}
+
+func (b *podBench) start(uid types.UID, incarnation int64, args ...string) runtime.Incarnation {
+	b.Helper()
+	b.Expect(b.Start(b.Context(), b.process(uid, incarnation, args...))).To(Succeed())
+	return b.await(uid, incarnation, runtime.Running)
+}
+
+func (b *podBench) secret(uid types.UID) map[string][]byte {
+	b.Helper()
+	secret, err := b.client.CoreV1().Secrets("team").Get(b.Context(), "lsp-"+string(uid), metav1.GetOptions{})
+	b.Expect(err).NotTo(HaveOccurred())
+	return secret.Data
+}
+
+// connect comes as a client does that knows the Secret.
+func (b *podBench) connect(uid types.UID) *editor {
+	b.Helper()
+	b.pods.mu.Lock()
+	at := url.URL{Scheme: "https", Host: net.JoinHostPort(b.pods.addressOf(uid), strconv.Itoa(gate.Port)), Path: gate.ClientPath}
+	b.pods.mu.Unlock()
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = gate.Trust(b.secret(uid)[gate.Certificate]), false
+	conn, err := gate.Through(b.Context(), transport, &at, string(b.secret(uid)[gate.ClientToken]))
+	b.Expect(err).NotTo(HaveOccurred())
+	return b.edit(conn)
+}
+
+// podNumber is the number of the Pod that runs.
+func (b *podBench) podNumber(uid types.UID) int64 {
+	b.Helper()
+	found, err := b.machine.Observe(context.Background(), uid)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(found).To(HaveLen(1))
+	return found[0].Number
+}

@@ -1,0 +1,119 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package langserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/control"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// site is where multiplexers run: how one is started there, reached, and known when it is gone.
+type site interface {
+	// begin makes what a multiplexer needs that takes the place of held, and says how it is started. p is the first server in it; nil when there is none yet.
+	begin(ctx context.Context, uid types.UID, held *runtime.Incarnation, p *runtime.Process) (runtime.Process, error)
+	// environment is what the server of a process is given, and whether the multiplexer adds its own.
+	environment(asked []string) (env []string, inherit bool)
+	// dial connects to the multiplexer that is held, as a manager.
+	dial(ctx context.Context, uid types.UID) (net.Conn, error)
+	// state is what the newest multiplexer wrote down; its incarnation is 0 when there is nothing.
+	state(ctx context.Context, uid types.UID) (lsp.Report, error)
+	// note keeps the number of the server that a multiplexer is about to be told to start, for whoever cannot reach it later, and noted gives it.
+	note(ctx context.Context, uid types.UID, held *runtime.Incarnation, incarnation int64) error
+	noted(uid types.UID, held *runtime.Incarnation) int64
+	// fits says whether a multiplexer is as the spec wants it.
+	fits(uid types.UID, held *runtime.Incarnation, p runtime.Process) bool
+	// revives says whether a multiplexer that was lost can be started without a server.
+	revives() bool
+	// silence is how long a lost connection is taken for a moment's; after that it cannot be told how the server is.
+	silence() time.Duration
+	// forget removes what is kept of a UID beyond its multiplexer.
+	forget(uid types.UID) error
+}
+
+// onHost is this machine: each multiplexer has a directory, with its sockets and what it has written down.
+type onHost struct {
+	dir, program string
+}
+
+func (h *onHost) directory(uid types.UID) string { return filepath.Join(h.dir, string(uid)) }
+
+func (h *onHost) begin(ctx context.Context, uid types.UID, held *runtime.Incarnation, _ *runtime.Process) (runtime.Process, error) {
+	dir := h.directory(uid)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return runtime.Process{}, fmt.Errorf("make the directory of the multiplexer: %w", err)
+	}
+	if err := h.settle(ctx, uid, held); err != nil {
+		return runtime.Process{}, err
+	}
+	var number int64 = 1
+	if held != nil {
+		number = held.Number + 1
+	}
+	return runtime.Process{Incarnation: number, Command: []string{h.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM"}, nil
+}
+
+// settle writes down what became of a server whose multiplexer could not, while that can still be told.
+func (h *onHost) settle(ctx context.Context, uid types.UID, held *runtime.Incarnation) error {
+	state, err := h.state(ctx, uid)
+	if err != nil || state.Incarnation == 0 || state.Exit != nil || state.StartError != nil {
+		return err
+	}
+	end := gone(view{}, held, state)
+	state.Phase, state.LeaderExit = lsp.Exited, nil
+	state.Exit = &lsp.Exit{
+		Known: end.Exit.Known, Code: end.Exit.Code, Signal: end.Exit.Signal, FinishedAt: end.Exit.FinishedAt, Message: end.Exit.Message,
+	}
+	if err := shim.WriteFile(filepath.Join(h.directory(uid), lsp.StateFile), state, false); err != nil {
+		return fmt.Errorf("write down how the server ended: %w", err)
+	}
+	return nil
+}
+
+// environment is what every process gets: the manager's own but for what is Berth's, and what the object asks for, which wins.
+func (*onHost) environment(asked []string) (env []string, inherit bool) {
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "BERTH_") {
+			env = append(env, entry)
+		}
+	}
+	return append(env, asked...), false
+}
+
+func (h *onHost) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
+	return control.Connect(ctx, filepath.Join(h.directory(uid), lsp.ControlSocket))
+}
+
+func (h *onHost) state(_ context.Context, uid types.UID) (lsp.Report, error) {
+	var state lsp.Report
+	_, err := shim.ReadFile(filepath.Join(h.directory(uid), lsp.StateFile), &state)
+	if err != nil {
+		return lsp.Report{}, fmt.Errorf("the state of the language server: %w", err)
+	}
+	return state, nil
+}
+
+// note has nothing to do: the multiplexer writes it down where it is read.
+func (*onHost) note(context.Context, types.UID, *runtime.Incarnation, int64) error { return nil }
+
+func (*onHost) noted(types.UID, *runtime.Incarnation) int64 { return 0 }
+
+func (*onHost) fits(types.UID, *runtime.Incarnation, runtime.Process) bool { return true }
+
+func (*onHost) revives() bool { return true }
+
+func (*onHost) silence() time.Duration { return 2 * time.Second }
+
+func (h *onHost) forget(uid types.UID) error { return os.RemoveAll(h.directory(uid)) }

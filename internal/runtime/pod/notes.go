@@ -1,0 +1,58 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// Pod gives the Pod of an incarnation as it was last heard of; it is not for changing. False when nothing is known of it.
+func (r *Runtime) Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool) {
+	for _, p := range r.store.of(uid) {
+		if number(p) == incarnation {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// Note sets an annotation of the Pod of an incarnation. runtime.ErrNotFound when there is none.
+func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, annotation, value string) error {
+	ctx, release, err := r.acquire(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer release()
+	p, known := r.Pod(uid, incarnation)
+	if !known {
+		return fmt.Errorf("note %s at incarnation %d of %s: %w", annotation, incarnation, uid, runtime.ErrNotFound)
+	}
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{annotation: value}}})
+	if err != nil {
+		return err
+	}
+	noted, err := r.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, change, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("note %s at Pod %s/%s: %w", annotation, p.Namespace, p.Name, err)
+	}
+	r.told(noted)
+	return nil
+}
+
+// Said is what the program's container said at its end in its termination message; false while it has not ended, or could not be started.
+func Said(p *corev1.Pod) (string, bool) {
+	main := mainStatus(p)
+	if main == nil || main.State.Terminated == nil || neverRan(main.State.Terminated) {
+		return "", false
+	}
+	return main.State.Terminated.Message, true
+}
