@@ -35,11 +35,14 @@ func installedByHelm() {
 
 	works()
 	runsPods()
+	runsLanguageServers()
 	keepsPace()
+	restartsFast()
 	survives()
 
 	It("goes on with its objects when it is upgraded", func(ctx context.Context) {
-		tenant := devServer(ctx, "upgraded")
+		tenant, server := devServer(ctx, "upgraded"), languageServer(ctx, "upgraded")
+		client := server.connect(ctx)
 		helm(ctx, "upgrade", "berth", chart(), "--reuse-values", "--set=podAnnotations.generation=second")
 		rolledOut(ctx)
 		for _, pod := range managers(ctx) {
@@ -48,6 +51,10 @@ func installedByHelm() {
 		Expect(leader(ctx).Annotations).To(HaveKeyWithValue("generation", "second"))
 		tenant.stayed(ctx, 1)
 		tenant.restart(ctx)
+		server.stayed(ctx, 1)
+		Expect(client.hover(ctx)).To(Equal(text))
+		server.restart(ctx)
+		Expect(client.hover(ctx)).To(Equal(text))
 	}, SpecTimeout(2*timeout))
 
 	It("leaves kinds and objects when it is uninstalled, and finds them again", func(ctx context.Context) {
@@ -82,6 +89,7 @@ func installedByKustomize() {
 	}, NodeTimeout(2*timeout))
 
 	works()
+	runsLanguageServers()
 
 	It("is what Helm installs", func(ctx context.Context) {
 		Expect(brought).NotTo(BeEmpty(), "what Helm has installed")

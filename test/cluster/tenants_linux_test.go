@@ -50,13 +50,20 @@ func newTenant(ctx context.Context, object process) *tenant {
 	volumeFor(ctx, t.namespace, t.dir)
 	object.SetNamespace(t.namespace)
 	spec := object.GetProcessSpec()
-	spec.Process.Command = append([]string{"/resident", "-dir", "/claim", "-name", object.GetName()}, spec.Process.Command...)
+	program := "/resident"
+	if _, is := object.(*v1alpha1.LanguageServer); is {
+		program = "/lspfake"
+	}
+	spec.Process.Command = append([]string{program, "-dir", "/claim", "-name", object.GetName()}, spec.Process.Command...)
 	spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](5)
 	switch o := object.(type) {
 	case *v1alpha1.DevServer:
 		o.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: podFor(t.namespace)}
 	case *v1alpha1.Instance:
 		o.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: podFor(t.namespace)}
+	case *v1alpha1.LanguageServer:
+		o.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: podFor(t.namespace)}
+		o.Spec.Runtime.Pod.Image = "localhost/berth/lspfake:test"
 	}
 	// For some seconds after an installation the API server has not read the parameters of its policies, and refuses everything.
 	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, object) }).Should(Succeed())

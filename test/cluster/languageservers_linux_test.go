@@ -1,0 +1,187 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/lspclient"
+)
+
+// runsLanguageServers are the specs of language servers in Pods, which editors elsewhere use.
+func runsLanguageServers() {
+	It("keeps the Pod of a LanguageServer, and its clients, over restarts", func(ctx context.Context) {
+		tenant := languageServer(ctx, "gopls")
+		server := tenant.object.(*v1alpha1.LanguageServer)
+		Expect(server.Status.Endpoint).To(Equal("https://lsp-gopls." + tenant.namespace + ".svc:7077/lsp"))
+		editor := tenant.connect(ctx)
+		Expect(editor.hover(ctx)).To(Equal(text))
+		before := tenant.pods(ctx)
+		Expect(before).To(HaveLen(1))
+
+		tenant.restart(ctx)
+		Expect(editor.hover(ctx)).To(Equal(text), "the document is there, on the same connection")
+		Expect(server.Status.Process.PodName).To(Equal(before[0].Name))
+		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("UID", before[0].UID)))
+		Eventually(ctx, func(ctx context.Context) (int32, error) {
+			err := k8s.Get(ctx, client.ObjectKeyFromObject(server), server)
+			return server.Status.Clients, err
+		}).Should(BeEquivalentTo(1))
+
+		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, before[0].Name, metav1.DeleteOptions{})).To(Succeed())
+		tenant.ready(ctx, 3)
+		Expect(editor.hover(ctx)).To(Equal(text), "it has connected again, and brought its document")
+		Expect(editor.said()).To(ContainSubstring("connection"))
+
+		tenant.change(ctx, `{"runtime":{"pod":{"template":{"metadata":{"labels":{"team":"a"}}}}}}`)
+		tenant.ready(ctx, 4)
+		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue("team", "a"))), "another Pod is wanted")
+		Expect(editor.hover(ctx)).To(Equal(text))
+		Expect(tenant.starts()).To(Equal(4))
+		editor.leave(ctx)
+		tenant.end(ctx)
+	}, SpecTimeout(3*timeout))
+
+	It("puts a LanguageServer to sleep that nobody uses, and wakes it for who comes", func(ctx context.Context) {
+		tenant := languageServer(ctx, "sleeper")
+		server := tenant.object.(*v1alpha1.LanguageServer)
+		tenant.change(ctx, `{"state":"OnDemand","idleTimeoutSeconds":1}`)
+		asleep := func(ctx context.Context) (bool, error) {
+			err := k8s.Get(ctx, client.ObjectKeyFromObject(server), server)
+			ready := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionReady)
+			return server.Status.Process == nil && ready != nil && ready.Status == metav1.ConditionTrue, err
+		}
+		Eventually(ctx, asleep).Should(BeTrue())
+		pods := tenant.pods(ctx)
+		Expect(pods).To(HaveLen(1), "who comes has to be heard")
+		editor := tenant.connect(ctx)
+		Expect(editor.hover(ctx)).To(Equal(text))
+		Expect(tenant.starts()).To(Equal(2))
+		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("UID", pods[0].UID)))
+		editor.leave(ctx)
+
+		Eventually(ctx, asleep).Should(BeTrue())
+		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(ctx, tenant.pods).Should(ConsistOf(HaveField("UID", Not(Equal(pods[0].UID)))), "it wakes, for nobody would hear a client")
+		editor = tenant.connect(ctx)
+		Expect(editor.hover(ctx)).To(Equal(text))
+		editor.leave(ctx)
+		tenant.alone()
+	}, SpecTimeout(3*timeout))
+}
+
+// restartsFast compares the restart of a language server in its Pod with one that takes another Pod.
+func restartsFast() {
+	It("restarts a language server in its Pod far faster than with its Pod", func(ctx context.Context) {
+		const times, factor = 5, 5.0
+		tenant := languageServer(ctx, "restarts")
+		editor := tenant.connect(ctx)
+		var inside, whole []float64
+		for i := range times {
+			begun := time.Now()
+			tenant.restart(ctx)
+			Expect(editor.hover(ctx)).To(Equal(text))
+			inside = append(inside, time.Since(begun).Seconds())
+
+			before := tenant.object.GetProcessStatus().Incarnation
+			begun = time.Now()
+			tenant.change(ctx, fmt.Sprintf(`{"runtime":{"pod":{"template":{"metadata":{"labels":{"pod":"%d"}}}}}}`, i)) // without the back-off of a loss
+			tenant.ready(ctx, before+1)
+			Expect(editor.hover(ctx)).To(Equal(text))
+			whole = append(whole, time.Since(begun).Seconds())
+		}
+		slices.Sort(inside)
+		slices.Sort(whole)
+		figure("restart until an editor is answered: in the Pod %.2f s, with the Pod %.2f s, %.1f× (aim at least %.0f×)",
+			inside[times/2], whole[times/2], whole[times/2]/inside[times/2], factor)
+		Expect(whole[times/2] / inside[times/2]).To(BeNumerically(">", factor/2))
+		editor.leave(ctx)
+	}, SpecTimeout(3*timeout))
+}
+
+// languageServer is one that answers about documents.
+func languageServer(ctx context.Context, name string) *tenant {
+	GinkgoHelper()
+	o := &v1alpha1.LanguageServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	o.Spec.Language, o.Spec.Workspace.Folders = "fake", []string{"/claim"}
+	o.Spec.Breaker.FailureThreshold = ptr.To[int32](20) // Pods are deleted on purpose
+	return newTenant(ctx, o)
+}
+
+const (
+	document = "file:///claim/main.fake"
+	text     = "word"
+)
+
+// editor is one that has a document open, elsewhere than in the cluster.
+type editor struct {
+	*lspclient.Client
+	program *lspclient.Program
+	errors  *os.File
+}
+
+// connect does what the configuration of an editor says.
+func (t *tenant) connect(ctx context.Context) *editor {
+	GinkgoHelper()
+	e := &editor{}
+	var err error
+	e.errors, err = os.CreateTemp(GinkgoT().TempDir(), "editor-")
+	Expect(err).NotTo(HaveOccurred())
+	command := exec.Command(program("berth"), "lsp", "connect", "-n", t.namespace, t.object.GetName()) //nolint:noctx // it ends with its input
+	command.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
+	command.Stderr = e.errors
+	e.program, err = lspclient.Start(command)
+	Expect(err).NotTo(HaveOccurred())
+	e.Client = lspclient.New(e.program, lspclient.Options{})
+	DeferCleanup(func() {
+		e.Close()
+		Expect(e.errors.Close()).To(Succeed())
+	})
+	_, err = e.Initialize(ctx, "/claim")
+	Expect(err).NotTo(HaveOccurred(), e.said())
+	Expect(e.Open(document, "fake", 1, text)).To(Succeed())
+	return e
+}
+
+// said is what people read in the log of the editor.
+func (e *editor) said() string {
+	said, err := os.ReadFile(e.errors.Name())
+	Expect(err).NotTo(HaveOccurred())
+	return string(said)
+}
+
+// hover asks for the word at the beginning of the document, again as long as the answer is to ask again.
+func (e *editor) hover(ctx context.Context) string {
+	GinkgoHelper()
+	var word string
+	Eventually(ctx, func(ctx context.Context) error {
+		var answer struct {
+			Contents struct{ Value string }
+		}
+		err := e.Call(ctx, "textDocument/hover", lspclient.At(document, lspclient.Position{}), &answer)
+		word, _, _ = strings.Cut(answer.Contents.Value, " ")
+		return err
+	}).WithPolling(10*time.Millisecond).Should(Succeed(), e.said())
+	return word
+}
+
+func (e *editor) leave(ctx context.Context) {
+	GinkgoHelper()
+	Expect(e.Leave(ctx)).To(Succeed())
+	Expect(e.program.Close()).To(Succeed(), e.said())
+}
