@@ -35,6 +35,7 @@ func installedByHelm() {
 
 	works()
 	runsPods()
+	runsPlans()
 	keepsPace()
 	survives()
 
