@@ -81,9 +81,12 @@ func resultOf(place runtime.Place, found runtime.Results) *v1alpha1.RunResult {
 	}
 	result := &v1alpha1.RunResult{Summary: summary(found.Head, found.Size), Problem: cut(oneLine(found.Problem), longestProblem)}
 	if found.File {
-		result.File, result.Size, result.SHA256 = place.File, min(found.Size, greatestSize), found.SHA256
+		result.Size, result.SHA256 = min(found.Size, greatestSize), found.SHA256
 	}
-	if found.Artifacts {
+	if found.File && !place.Private {
+		result.File = place.File
+	}
+	if found.Artifacts && !place.Private {
 		result.Artifacts = place.Artifacts
 	}
 	return result

@@ -55,6 +55,10 @@ func TestResultsByReference(t *testing.T) {
 		Equal(&v1alpha1.RunResult{Summary: "ok", File: "/r/result", Size: 2, SHA256: "abc"}))
 	g.Expect(resultOf(place, runtime.Results{File: true, Size: 1 << 60, Problem: "It is\ntoo large."})).To(
 		Equal(&v1alpha1.RunResult{Problem: "It is too large.", File: "/r/result", Size: 1 << 50}))
+
+	place.Private = true
+	g.Expect(resultOf(place, runtime.Results{File: true, Size: 2, SHA256: "abc", Head: []byte("ok"), Artifacts: true})).To(
+		Equal(&v1alpha1.RunResult{Summary: "ok", Size: 2, SHA256: "abc"}), "nobody else finds anything at such paths")
 }
 
 // A run is given what the earlier phases of its plan came to, by phase, and a place for its own results.

@@ -36,6 +36,7 @@ func installedByHelm() {
 	works()
 	runsPods()
 	runsLanguageServers()
+	runsPlans()
 	keepsPace()
 	restartsFast()
 	survives()
@@ -89,7 +90,9 @@ func installedByKustomize() {
 	}, NodeTimeout(2*timeout))
 
 	works()
+	runsPods()
 	runsLanguageServers()
+	runsPlans()
 
 	It("is what Helm installs", func(ctx context.Context) {
 		Expect(brought).NotTo(BeEmpty(), "what Helm has installed")

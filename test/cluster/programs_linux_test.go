@@ -103,7 +103,7 @@ func killAtOnce(pod *corev1.Pod, container string) {
 func explain(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "pods,persistentvolumeclaims,services,lease", "--all-namespaces", "--output=wide"},
-		{"get", "devservers,instances,languageservers,strategies,strategyruns", "--all-namespaces", "--output=yaml"},
+		{"get", "devservers,instances,languageservers,actions,plans,strategies,strategyruns", "--all-namespaces", "--output=yaml"},
 		{"get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"},
 		{"--namespace=" + home, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=100", "--prefix"},
 		{"--namespace=" + home, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=50", "--prefix", "--previous"},

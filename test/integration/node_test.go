@@ -19,6 +19,9 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
+// lastWords is the annotation of a Pod with what its program leaves as the termination message, however it ends.
+const lastWords = "test.berth.dev/last-words"
+
 // node says of Pods what a scheduler and a kubelet would: there is neither here.
 type node struct{}
 
@@ -116,7 +119,8 @@ func terminate(p *corev1.Pod, code int32) {
 	for i := range p.Status.ContainerStatuses {
 		status := &p.Status.ContainerStatuses[i]
 		status.Ready = false
-		status.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.Now(), StartedAt: status.State.Running.StartedAt}}
+		status.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.Now(),
+			StartedAt: status.State.Running.StartedAt, Message: p.Annotations[lastWords]}}
 	}
 }
 

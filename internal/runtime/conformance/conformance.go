@@ -41,6 +41,8 @@ type Features struct {
 	Container bool
 	// Results: runtime.Keeper is implemented.
 	Results bool
+	// MostResult is how large a result file may be to be taken, in bytes, where that is less than runtime.MostResultBytes; 0 when it is not.
+	MostResult int64
 	// PoliteKill: a kill sends the stop signal a moment before it.
 	PoliteKill bool
 	// LogPerIncarnation: the output of an incarnation is gone when the next one starts, which readers are told.
@@ -134,6 +136,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"lists the processes of a tree", counts, members},
 		{"finds the sockets of a tree", sockets, listeners},
 		{"keeps results over managers, until it forgets", keeps, results},
+		{"takes results up to a size, and says so of larger ones", keeps, largeResults},
 		{"attaches to terminals", terminals, attach},
 	} {
 		t.Run(test.name, func(t *testing.T) {

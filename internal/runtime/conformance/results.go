@@ -4,11 +4,15 @@
 package conformance
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -17,18 +21,15 @@ func results(s *suite) {
 	uid := newUID()
 	place := s.Runtime.(runtime.Keeper).Place(uid)
 	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(runtime.Results{}), "nothing was started")
-	p := s.process(uid, 1, "results", "three findings")
-	p.Results, p.Inputs = true, map[string][]byte{"earlier": []byte("what was before\n")}
-	p.Env = []string{"BERTH_RESULT_FILE=" + place.File, "BERTH_ARTIFACTS=" + place.Artifacts, "GIVEN=" + filepath.Join(place.Inputs, "earlier")}
-	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
-	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Code).To(BeZero())
+	s.leave(uid, "results", "three findings")
 	s.Expect(s.output(s.openLog(uid))).To(Equal("what was before\n"))
 
-	sum := sha256.Sum256([]byte("three findings"))
-	want := runtime.Results{File: true, Size: 14, SHA256: hex.EncodeToString(sum[:]), Head: []byte("three findings"), Artifacts: true}
+	// What is in the folder of artifacts is seen where others find it, too.
+	want := runtime.Results{File: true, Size: 14, SHA256: sumOf("three findings"), Head: []byte("three findings"), Artifacts: !place.Private}
 	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(want))
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.(runtime.Keeper).Place(uid)).To(Equal(place), "the same for ever")
+	s.Expect(s.observe(uid).Phase).To(Equal(runtime.Exited))
 	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(want))
 
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
@@ -36,4 +37,36 @@ func results(s *suite) {
 	for _, path := range []string{place.File, place.Artifacts, place.Inputs} {
 		s.Expect(path).NotTo(BeAnExistingFile())
 	}
+}
+
+func largeResults(s *suite) {
+	most := cmp.Or(s.MostResult, runtime.MostResultBytes)
+	uid, text := newUID(), strings.Repeat("x", int(most))
+	s.leave(uid, "bulk", strconv.FormatInt(most, 10))
+	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(runtime.Results{
+		File: true, Size: most, SHA256: sumOf(text), Head: []byte(text[:min(most, runtime.ResultHeadBytes)])}))
+
+	uid = newUID()
+	s.leave(uid, "bulk", strconv.FormatInt(most+1, 10))
+	found := s.Runtime.(runtime.Keeper).Results(uid)
+	s.Expect(found.File).To(BeTrue())
+	s.Expect(found.Problem).To(ContainSubstring(strconv.FormatInt(most+1, 10) + " bytes"))
+	s.Expect(found.SHA256).To(BeEmpty())
+	s.Expect(found.Head).To(BeEmpty())
+}
+
+// leave runs a program with a place for results, and an input, to its end.
+func (s *suite) leave(uid types.UID, mode ...string) {
+	s.Helper()
+	place := s.Runtime.(runtime.Keeper).Place(uid)
+	p := s.process(uid, 1, mode...)
+	p.Results, p.Inputs = true, map[string][]byte{"earlier": []byte("what was before\n")}
+	p.Env = []string{"BERTH_RESULT_FILE=" + place.File, "BERTH_ARTIFACTS=" + place.Artifacts, "GIVEN=" + filepath.Join(place.Inputs, "earlier")}
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit).To(HaveValue(And(HaveField("Known", true), HaveField("Code", BeZero()), HaveField("Signal", ""))))
+}
+
+func sumOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }

@@ -40,6 +40,8 @@ type Pods interface {
 	Host
 	// Pod gives the Pod of an incarnation as it was last heard of.
 	Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool)
+	// LastWords gives the termination message of an incarnation that has ended.
+	LastWords(uid types.UID, incarnation int64) (text string, known bool)
 	// Note sets an annotation of that Pod.
 	Note(ctx context.Context, uid types.UID, incarnation int64, annotation, value string) error
 }
@@ -162,12 +164,8 @@ func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
 	if err != nil || newest == nil {
 		return lsp.Report{}, err
 	}
-	made, known := s.pods.Pod(uid, newest.Number)
-	if !known {
-		return lsp.Report{}, nil
-	}
 	var state lsp.Report
-	if text, said := pod.Said(made); said {
+	if text, known := s.pods.LastWords(uid, newest.Number); known {
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
 			return lsp.Report{}, nil //nolint:nilerr // it was killed while it wrote: then nobody knows
 		}

@@ -118,13 +118,16 @@ func (p *podsOnHost) Pod(uid types.UID, number int64) (*corev1.Pod, bool) {
 	if err != nil || !known || !slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Number == number }) {
 		return nil, false
 	}
-	made = made.DeepCopy()
-	if exited := found[0].Exit; exited != nil && found[0].Number == number {
-		said, _ := os.ReadFile(filepath.Join(p.dir, made.Name, "state"))
-		made.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Container,
-			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: string(said)}}}}
+	return made.DeepCopy(), true
+}
+
+func (p *podsOnHost) LastWords(uid types.UID, number int64) (text string, known bool) {
+	found, err := p.Host.Observe(context.Background(), uid)
+	if err != nil || len(found) == 0 || found[0].Number != number || found[0].Exit == nil {
+		return "", false
 	}
-	return made, true
+	said, err := os.ReadFile(filepath.Join(p.dir, key(uid, number), "state"))
+	return string(said), err == nil
 }
 
 func (p *podsOnHost) Note(_ context.Context, uid types.UID, number int64, annotation, value string) error {

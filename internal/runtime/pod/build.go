@@ -84,6 +84,9 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 	if refused := mergeTemplate(pod, c.Template); refused != nil {
 		return nil, refused
 	}
+	if refused := furnish(pod, p); refused != nil {
+		return nil, refused
+	}
 	// What it is known by, what it runs, and that it runs once, is not for a template: policies and the status tell of what stands in the spec.
 	for name, value := range metadata(p, c).Labels {
 		pod.Labels[name] = value

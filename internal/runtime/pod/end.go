@@ -108,9 +108,9 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// discard removes a Pod that has ended, with its Secret.
+// discard removes a Pod that has ended, with its Secrets.
 func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
-	r.removeSecret(ctx, p)
+	r.removeSecrets(ctx, p)
 	// One that is being deleted with a grace would stay for the kubelet's last word, which nobody waits for any more.
 	if p.DeletionTimestamp == nil || ptr.Deref(p.DeletionGracePeriodSeconds, 0) > 0 {
 		if err := r.delete(ctx, p, 0); err != nil {
@@ -126,10 +126,16 @@ func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// removeSecret removes the environment. What stays goes with the owner.
-func (r *Runtime) removeSecret(ctx context.Context, p *corev1.Pod) {
-	if err := r.client.CoreV1().Secrets(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		r.log.V(1).Info("A Secret could not be removed", "secret", p.Namespace+"/"+p.Name, "err", err.Error())
+// removeSecrets removes the environment, and the inputs of a Pod that has some. What stays goes with the owner.
+func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) {
+	names := []string{p.Name}
+	if hasInputs(p) {
+		names = append(names, inputsName(p.Name))
+	}
+	for _, name := range names {
+		if err := r.client.CoreV1().Secrets(p.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			r.log.V(1).Info("A Secret could not be removed", "secret", p.Namespace+"/"+name, "err", err.Error())
+		}
 	}
 }
 

@@ -30,6 +30,10 @@ func TestOnANode(t *testing.T) {
 		"the environment is a Secret's":             environmentOnNode,
 		"an image that is nowhere is said to be so": imagesOnNode,
 		"a Pod that somebody deletes makes room":    deletedOnNode,
+		"a run finds what it is given":              runOnNode,
+		"last words outlive a deletion":             deletedWordsOnNode,
+		"last words outlive what a node ends":       evictedWordsOnNode,
+		"what is not UTF-8 is told":                 binaryOnNode,
 	} {
 		t.Run(name, func(t *testing.T) { test(&cluster{newBench(t, api, namespace), uuid.NewUUID()}) })
 	}

@@ -47,12 +47,3 @@ func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, an
 	r.told(noted)
 	return nil
 }
-
-// Said is what the program's container said at its end in its termination message; false while it has not ended, or could not be started.
-func Said(p *corev1.Pod) (string, bool) {
-	main := mainStatus(p)
-	if main == nil || main.State.Terminated == nil || neverRan(main.State.Terminated) {
-		return "", false
-	}
-	return main.State.Terminated.Message, true
-}

@@ -114,10 +114,9 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 	if refused, err := r.makeClaims(ctx, p, c); refused != nil || err != nil {
 		return refused, err
 	}
-	if len(env) > 0 {
-		if err := r.makeSecret(ctx, p, c, env); err != nil {
-			return nil, err
-		}
+	if err := r.makeSecrets(ctx, p, c, env); err != nil {
+		r.removeSecrets(ctx, pod)
+		return nil, err
 	}
 	made, err := r.client.CoreV1().Pods(c.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -125,8 +124,8 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 		return nil, fmt.Errorf("there is a Pod %s/%s already that is not of this object; delete or rename it", c.Namespace, pod.Name)
 	}
 	if err != nil {
-		// The Secret of a Pod that was not made is of no use; the next try makes it again.
-		r.removeSecret(ctx, pod)
+		// The Secrets of a Pod that was not made are of no use; the next try makes them again.
+		r.removeSecrets(ctx, pod)
 		if refused := refusedBy(err); refused != nil {
 			return refused, nil
 		}
@@ -136,21 +135,33 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 	return nil, nil
 }
 
-// makeSecret makes the environment of an incarnation. One of a start that was not finished is replaced.
-func (r *Runtime) makeSecret(ctx context.Context, p runtime.Process, c Config, env map[string]string) error {
-	secret := &corev1.Secret{ObjectMeta: metadata(p, c), StringData: env, Immutable: ptr.To(true)}
-	api := r.client.CoreV1().Secrets(c.Namespace)
+// makeSecrets makes those of an incarnation: its environment, and the files that it is given.
+func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, env map[string]string) error {
+	if len(env) > 0 {
+		if err := r.makeSecret(ctx, &corev1.Secret{ObjectMeta: metadata(p, c), StringData: env}); err != nil {
+			return fmt.Errorf("make the Secret of its environment: %w", err)
+		}
+	}
+	if inputs := inputsSecret(p, c); inputs != nil {
+		if err := r.makeSecret(ctx, inputs); err != nil {
+			return fmt.Errorf("make the Secret of its inputs: %w", err)
+		}
+	}
+	return nil
+}
+
+// makeSecret makes one Secret. That of a start that was not finished is replaced.
+func (r *Runtime) makeSecret(ctx context.Context, secret *corev1.Secret) error {
+	secret.Immutable = ptr.To(true)
+	api := r.client.CoreV1().Secrets(secret.Namespace)
 	_, err := api.Create(ctx, secret, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if err := api.Delete(ctx, secret.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("replace the Secret of its environment: %w", err)
+			return fmt.Errorf("replace the one that is there: %w", err)
 		}
 		_, err = api.Create(ctx, secret, metav1.CreateOptions{})
 	}
-	if err != nil {
-		return fmt.Errorf("make the Secret of its environment: %w", err)
-	}
-	return nil
+	return err
 }
 
 // sweep removes the Pods of incarnations before, which have ended. What can't be removed now is removed before the next start, or by Forget.

@@ -192,7 +192,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		b := newBench(t, api, namespace)
 		return conformance.Harness{
-			Features: conformance.Features{Processes: true, Logs: true, Container: true, PoliteKill: true, LogPerIncarnation: true},
+			Features: conformance.Features{Processes: true, Logs: true, Container: true, PoliteKill: true, LogPerIncarnation: true, Results: true, MostResult: mostWords - 1},
 			Runtime:  b.Runtime,
 			Program:  "/workload",
 			Prepare: func(p *runtime.Process) {

@@ -51,6 +51,10 @@ var modes = map[string]func(args []string){
 		fmt.Println(dir)
 	},
 	"results":  func(args []string) { results(args[0]) },
+	"bulk":     func(args []string) { leave(strings.Repeat("x", number(args[0]))) },
+	"relay":    func(args []string) { relay(args[0]) },
+	"binary":   func([]string) { leave("\xff\xfe") },
+	"say":      func(args []string) { say(args[0]) },
 	"listen":   func([]string) { listen() },
 	"terminal": func([]string) { terminal() },
 }
@@ -176,19 +180,4 @@ func listen() {
 	}
 	fmt.Println("listening on", listener.Addr())
 	time.Sleep(time.Hour)
-}
-
-// results leaves a text as the result and as an artifact, and repeats what it was given.
-func results(text string) {
-	artifact := filepath.Join(os.Getenv("BERTH_ARTIFACTS"), "more.txt")
-	for _, path := range []string{os.Getenv("BERTH_RESULT_FILE"), artifact} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			fail(err)
-		}
-	}
-	given, err := os.ReadFile(os.Getenv("GIVEN"))
-	if err != nil {
-		fail(err)
-	}
-	fmt.Print(string(given))
 }

@@ -1,0 +1,176 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+var _ runtime.Keeper = (*Runtime)(nil)
+
+// Where a program with a place for results finds it in its container. The result file is the termination message, which a kubelet puts into the
+// status of the Pod.
+const (
+	resultFile      = corev1.TerminationMessagePathDefault
+	artifactsFolder = "/berth/artifacts"
+	inputsFolder    = "/berth/inputs"
+	artifactsVolume = "berth-artifacts"
+	inputsVolume    = "berth-inputs"
+)
+
+// What a kubelet keeps of termination messages at most, in bytes: of a container, and of all containers of a Pod, which share it alike.
+const (
+	mostWords      = 4 << 10
+	mostWordsOfPod = 12 << 10
+)
+
+// Place implements runtime.Keeper.
+func (*Runtime) Place(types.UID) runtime.Place {
+	return runtime.Place{File: resultFile, Artifacts: artifactsFolder, Inputs: inputsFolder, Private: true}
+}
+
+// inputsName is the Secret with the inputs of a Pod. No Pod has such a name: theirs end with a number.
+func inputsName(pod string) string { return pod + "-inputs" }
+
+// furnish gives the program a place for results, after all that somebody wants of the Pod is in it: what they mount at the folder of artifacts is
+// used, and what would move the rest is refused.
+func furnish(pod *corev1.Pod, p runtime.Process) *runtime.StartError {
+	if !p.Results {
+		return nil
+	}
+	main := mainOf(pod)
+	if wordsMoved(main) {
+		return failed("spec.runtime.pod.template sets terminationMessagePath or terminationMessagePolicy of the container %s, in which a run leaves its result; leave them out", Container)
+	}
+	main.TerminationMessagePath, main.TerminationMessagePolicy = resultFile, corev1.TerminationMessageReadFile
+	taken := map[string]bool{}
+	for _, mount := range main.VolumeMounts {
+		taken[path.Clean(mount.MountPath)] = true
+	}
+	for _, ours := range []string{resultFile, inputsFolder} {
+		if taken[ours] {
+			return failed("spec.runtime.pod mounts a volume at %s, where a run finds what Berth has for it; mount it elsewhere", ours)
+		}
+	}
+	if !taken[artifactsFolder] {
+		mount(pod, main, artifactsVolume, artifactsFolder, false, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+	}
+	if len(p.Inputs) > 0 {
+		mount(pod, main, inputsVolume, inputsFolder, true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: inputsName(pod.Name)}})
+	}
+	return nil
+}
+
+func mount(pod *corev1.Pod, main *corev1.Container, name, at string, readOnly bool, what corev1.VolumeSource) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: what})
+	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
+}
+
+// mainOf is the program's container: nil when there is none, which no Pod of ours is made like.
+func mainOf(pod *corev1.Pod) *corev1.Container {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == Container {
+			return &pod.Spec.Containers[i]
+		}
+	}
+	return nil
+}
+
+// wordsMoved says whether something else than the result file becomes the termination message: another file, or the output of a program that fails.
+func wordsMoved(main *corev1.Container) bool {
+	at, policy := main.TerminationMessagePath, main.TerminationMessagePolicy
+	return at != "" && at != resultFile || policy != "" && policy != corev1.TerminationMessageReadFile
+}
+
+// inputsSecret holds the inputs of an incarnation: nil when it has none.
+func inputsSecret(p runtime.Process, c Config) *corev1.Secret {
+	if !p.Results || len(p.Inputs) == 0 {
+		return nil
+	}
+	secret := &corev1.Secret{ObjectMeta: metadata(p, c), Data: p.Inputs}
+	secret.Name = inputsName(secret.Name)
+	return secret
+}
+
+// hasInputs says whether a Pod was made with a Secret for its inputs.
+func hasInputs(p *corev1.Pod) bool {
+	for _, volume := range p.Spec.Volumes {
+		if volume.Secret != nil && volume.Secret.SecretName == inputsName(p.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// LastWords gives the termination message of the program of an incarnation, as far as a node keeps it. It is known when the program has ended and its
+// node says how; it is asked of memory alone.
+func (r *Runtime) LastWords(uid types.UID, incarnation int64) (text string, known bool) {
+	for _, p := range r.store.of(uid) {
+		if number(p) == incarnation {
+			return lastWords(p)
+		}
+	}
+	return "", false
+}
+
+func lastWords(p *corev1.Pod) (text string, known bool) {
+	main := mainStatus(p)
+	if main == nil || main.State.Terminated == nil {
+		return "", false
+	}
+	t := main.State.Terminated
+	if neverRan(t) || t.Reason == reasonStatusUnknown {
+		return "", false // the words are the node's
+	}
+	return t.Message, true
+}
+
+// Results implements runtime.Keeper: what the newest incarnation has said last. An empty file is like none, as a kubelet makes it; what is in the
+// folder of artifacts nobody sees from here.
+func (r *Runtime) Results(uid types.UID) runtime.Results {
+	pods := r.store.of(uid)
+	if len(pods) == 0 {
+		return runtime.Results{}
+	}
+	text, _ := lastWords(pods[0])
+	if text == "" {
+		return runtime.Results{}
+	}
+	found := runtime.Results{File: true, Problem: unfitWords(pods[0], text)}
+	if found.Problem != "" {
+		return found // what it was is not known, not even its size
+	}
+	sum := sha256.Sum256([]byte(text))
+	found.Size, found.SHA256 = int64(len(text)), hex.EncodeToString(sum[:])
+	found.Head = []byte(text)[:min(len(text), runtime.ResultHeadBytes)]
+	return found
+}
+
+// unfitWords says why a message is not what the program has written: empty when it is.
+func unfitWords(p *corev1.Pod, text string) string {
+	containers := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers)
+	most := min(mostWords, mostWordsOfPod/max(containers, 1))
+	main := mainOf(p)
+	switch {
+	case main != nil && wordsMoved(main):
+		return "Something in the cluster has changed terminationMessagePath or terminationMessagePolicy of the Pod after it was made, " +
+			"so that these may be other words than those of the result file: let it leave Pods of Berth alone."
+	case len(text) >= most:
+		return fmt.Sprintf("The result file has %d bytes or more, and a node keeps fewer than that: leave a shorter text there, and the rest in a volume that "+
+			"outlives the Pod, such as a claim that is mounted at %s.", most, artifactsFolder)
+	case strings.ContainsRune(text, utf8.RuneError):
+		return "The result file is not UTF-8, and a node changes what is not: leave a text there, and anything else in a volume that outlives the Pod."
+	}
+	return ""
+}

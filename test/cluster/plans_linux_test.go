@@ -1,0 +1,101 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// runsPlans are the specs of plans whose runs take place in Pods.
+func runsPlans() {
+	It("runs a Plan in Pods, whose phases find what the earlier ones have left", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		for name, said := range map[string]string{"look": "3 files", "search": "2 findings", "publish": "published"} {
+			strategyInPod(ctx, namespace, name, "relay", said)
+		}
+		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
+		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"look"}}
+		action.Spec.Execute = &v1alpha1.PhaseSpec{Strategies: []string{"search"}}
+		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"publish"}}
+		Expect(k8s.Create(ctx, action)).To(Succeed())
+		plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}}
+		plan.Spec.ActionRef.Name, plan.Spec.TargetPhase = action.Name, v1alpha1.PhaseApply
+		Expect(k8s.Create(ctx, plan)).To(Succeed())
+		Eventually(ctx, func(g Gomega, ctx context.Context) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
+			g.Expect(plan.Status.State).To(Equal(v1alpha1.PlanApplied), "%s: %s", plan.Status.CurrentPhase, plan.Status.Waiting)
+		}).Should(Succeed())
+
+		want := []string{"3 files", "2 findings [3 files]", "published [3 files] [2 findings [3 files]]"}
+		Expect(plan.Status.Results).To(HaveLen(len(want)))
+		for i, text := range want {
+			result := plan.Status.Results[i]
+			Expect(result.Outcome).To(Equal(v1alpha1.RunSucceeded))
+			Expect(result.Result).To(HaveValue(Equal(resultInPod(text))), result.Strategy)
+			run := &v1alpha1.StrategyRun{}
+			Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: result.Run}, run)).To(Succeed())
+			Expect(run.Status.Result).To(HaveValue(Equal(resultInPod(text))))
+		}
+
+		Expect(k8s.Delete(ctx, plan)).To(Succeed())
+		gone(ctx, plan)
+		for _, list := range []client.ObjectList{&v1alpha1.StrategyRunList{}, &corev1.PodList{}, &corev1.SecretList{}} {
+			Eventually(ctx, func(ctx context.Context) (int, error) {
+				err := k8s.List(ctx, list, client.InNamespace(namespace))
+				return meta.LenList(list), err
+			}).Should(BeZero(), "%T", list)
+		}
+	}, SpecTimeout(2*timeout))
+
+	It("keeps what a run has said when somebody deletes its Pod", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		strategyInPod(ctx, namespace, "long", "say", "so far")
+		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "long"}}
+		run.Spec.StrategyRef.Name = "long"
+		Expect(k8s.Create(ctx, run)).To(Succeed())
+		Eventually(ctx, func(ctx context.Context) (string, error) {
+			pods, err := api.CoreV1().Pods(namespace).List(ctx, everything)
+			if err != nil || len(pods.Items) != 1 {
+				return "", err
+			}
+			said, err := api.CoreV1().Pods(namespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+			return string(said), err
+		}).Should(Equal("ready\n"))
+		Expect(api.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, everything)).To(Succeed())
+		Eventually(ctx, func(g Gomega, ctx context.Context) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(run), run)).To(Succeed())
+			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.RunFailed))
+		}).Should(Succeed())
+		Expect(run.Status.Result).To(HaveValue(Equal(resultInPod("so far"))))
+		Expect(k8s.Delete(ctx, run)).To(Succeed())
+		gone(ctx, run)
+	}, SpecTimeout(2*timeout))
+}
+
+// strategyInPod makes a strategy that runs the workload.
+func strategyInPod(ctx context.Context, namespace, name string, mode ...string) {
+	GinkgoHelper()
+	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	strategy.Spec.Process.Command = append([]string{"/workload"}, mode...)
+	strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}
+	// For some seconds after an installation the API server has not read the parameters of its policies, and refuses everything.
+	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, strategy.DeepCopy()) }).Should(Succeed())
+}
+
+// resultInPod is what the status says of a text that was left in a Pod.
+func resultInPod(text string) v1alpha1.RunResult {
+	sum := sha256.Sum256([]byte(text))
+	return v1alpha1.RunResult{Summary: text, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}
+}

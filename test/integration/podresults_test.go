@@ -1,0 +1,144 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = Describe("the result of a StrategyRun in a Pod", func() {
+	var (
+		namespace string
+		moon      *node
+	)
+	BeforeEach(func(ctx context.Context) {
+		moon = newNode()
+		namespace = newNamespace(ctx)
+		DeferCleanup(func(ctx context.Context) { // before the runs, so that nothing creates new ones
+			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
+			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Action{}, client.InNamespace(namespace))).To(Succeed())
+		})
+		for _, name := range []string{"search", "publish"} {
+			strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+			strategy.Spec.Process.Command = []string{name}
+			strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: image()}
+			Expect(k8s.Create(ctx, strategy)).To(Succeed())
+		}
+	})
+	// says has the Pod of a run leave a text and run.
+	says := func(ctx context.Context, run *v1alpha1.StrategyRun, text string) *corev1.Pod {
+		GinkgoHelper()
+		p := hasPod(ctx, run, "1")
+		before := p.DeepCopy()
+		p.Annotations[lastWords] = text
+		Expect(k8s.Patch(ctx, p, client.MergeFrom(before))).To(Succeed())
+		moon.run(ctx, p, "127.0.0.1")
+		return p
+	}
+	sum := func(text string) string {
+		of := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(of[:])
+	}
+
+	DescribeTable("is in the write of the outcome, without paths that mean nothing elsewhere", func(ctx context.Context, end func(context.Context, *corev1.Pod), want v1alpha1.RunOutcome) {
+		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "of-search"}}
+		run.Spec.StrategyRef.Name = "search"
+		seen := follow(ctx, run, &v1alpha1.StrategyRunList{})
+		Expect(k8s.Create(ctx, run)).To(Succeed())
+		p := says(ctx, run, "3 hits.\n")
+		Eventually(func(g Gomega) {
+			get(ctx, g, run)
+			g.Expect(run.Status.Process).NotTo(BeNil())
+		}).Should(Succeed())
+		end(ctx, p)
+		Eventually(func(g Gomega) {
+			get(ctx, g, run)
+			g.Expect(run.Status.Outcome).To(Equal(want))
+		}).Should(Succeed())
+		Expect(run.Status.Result).To(Equal(&v1alpha1.RunResult{Summary: "3 hits.", Size: 8, SHA256: sum("3 hits.\n")}))
+		seen.stop()
+		for _, object := range seen.states {
+			state := object.(*v1alpha1.StrategyRun)
+			Expect(state.Status.Result != nil).To(Equal(state.Status.Outcome != ""), "no write of its own")
+		}
+		Expect(k8s.Delete(ctx, run)).To(Succeed())
+		isGone(ctx, run)
+		hasNoPod(ctx, run)
+	},
+		Entry("when it succeeds", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 0) }, v1alpha1.RunSucceeded),
+		Entry("when it fails", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 3) }, v1alpha1.RunFailed),
+		Entry("when somebody deletes the Pod", func(ctx context.Context, p *corev1.Pod) { Expect(k8s.Delete(ctx, p)).To(Succeed()) }, v1alpha1.RunFailed),
+		Entry("when somebody deletes it by force", func(ctx context.Context, p *corev1.Pod) {
+			Expect(k8s.Delete(ctx, p, client.GracePeriodSeconds(0))).To(Succeed())
+		}, v1alpha1.RunFailed),
+		Entry("when the node evicts it", func(ctx context.Context, p *corev1.Pod) {
+			report(ctx, p, func() {
+				terminate(p, 137)
+				p.Status.Reason, p.Status.Message = "Evicted", "low on memory"
+			})
+		}, v1alpha1.RunFailed),
+		Entry("when it is cancelled", func(ctx context.Context, p *corev1.Pod) {
+			run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "of-search"}}
+			Expect(k8s.Patch(ctx, run, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"state":"Cancelled"}}`)))).To(Succeed())
+		}, v1alpha1.RunWasCancelled),
+	)
+
+	It("reaches the Pods of later phases, and leaves no Secret", func(ctx context.Context) {
+		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
+		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search"}}
+		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"publish"}}
+		Expect(k8s.Create(ctx, action)).To(Succeed())
+		plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}}
+		plan.Spec.ActionRef.Name, plan.Spec.TargetPhase = "release", v1alpha1.PhaseApply
+		Expect(k8s.Create(ctx, plan)).To(Succeed())
+		named := func(phase string) *v1alpha1.StrategyRun {
+			GinkgoHelper()
+			run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%.8s-1-%s-0", plan.Name, plan.UID, phase)}}
+			Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(run), run) }).Should(Succeed())
+			return run
+		}
+		secret := func(name string) map[string][]byte {
+			GinkgoHelper()
+			found := &corev1.Secret{}
+			Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)).To(Succeed())
+			return found.Data
+		}
+		p := says(ctx, named("strategize"), "3 hits.")
+		Expect(secret(p.Name)).To(And(HaveKeyWithValue("BERTH_RESULT_FILE", []byte("/dev/termination-log")), Not(HaveKey("BERTH_RESULTS_STRATEGIZE"))))
+		moon.end(ctx, p, 0)
+
+		p = says(ctx, named("apply"), "published")
+		Expect(secret(p.Name)).To(HaveKeyWithValue("BERTH_RESULTS_STRATEGIZE", []byte("/berth/inputs/strategize.jsonl")))
+		Expect(string(secret(p.Name + "-inputs")["strategize.jsonl"])).To(ContainSubstring(`"result":{"summary":"3 hits.","size":7,"sha256":"` + sum("3 hits.") + `"}`))
+		moon.end(ctx, p, 0)
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
+			g.Expect(plan.Status.State).To(Equal(v1alpha1.PlanApplied))
+		}).Should(Succeed())
+		Expect(plan.Status.Results).To(HaveExactElements(
+			HaveField("Result", HaveValue(Equal(v1alpha1.RunResult{Summary: "3 hits.", Size: 7, SHA256: sum("3 hits.")}))),
+			HaveField("Result", HaveValue(Equal(v1alpha1.RunResult{Summary: "published", Size: 9, SHA256: sum("published")})))))
+
+		// No collector of garbage is here: the runs go, and with them what Berth has made for them.
+		Expect(k8s.Delete(ctx, plan)).To(Succeed())
+		Expect(k8s.DeleteAllOf(ctx, &v1alpha1.StrategyRun{}, client.InNamespace(namespace))).To(Succeed())
+		Eventually(func(g Gomega) {
+			left := &corev1.SecretList{}
+			g.Expect(k8s.List(ctx, left, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(left.Items).To(BeEmpty())
+		}).Should(Succeed())
+	})
+})
