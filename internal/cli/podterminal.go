@@ -7,17 +7,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
-	"strings"
-	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -53,35 +46,18 @@ type podLine struct {
 
 // takePod prepares to take the terminal of a Pod; Receive does it.
 func takePod(ctx context.Context, config *rest.Config, p *corev1.Pod, size *runtime.Terminal) (*podLine, error) {
-	executor, err := podExecutor(config, p)
+	executor, err := pod.Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
 	if err != nil {
 		return nil, err
 	}
 	l := &podLine{executor: executor, sizes: make(chan remotecommand.TerminalSize, 1)}
-	l.ctx, l.end = context.WithCancel(unlogged(ctx))
+	l.ctx, l.end = context.WithCancel(pod.Unlogged(ctx))
 	l.typed, l.keys = io.Pipe()
 	if size != nil {
 		_ = l.Resize(*size)
 	}
 	return l, nil
 }
-
-func podExecutor(config *rest.Config, p *corev1.Pod) (remotecommand.Executor, error) {
-	api, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
-	}
-	options := &corev1.PodAttachOptions{Container: pod.Container, Stdin: true, Stdout: true, TTY: true}
-	request := api.CoreV1().RESTClient().Get().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("attach").VersionedParams(options, scheme.ParameterCodec)
-	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, request.URL().String())
-	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
-	}
-	return executor, nil
-}
-
-// unlogged keeps client-go from telling on the terminal of the user that a connection was ended which they have left.
-func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Write types.
 func (l *podLine) Write(keys []byte) (int, error) { return l.keys.Write(keys) }
@@ -115,54 +91,4 @@ func (l *podLine) Receive(out io.Writer, _ func(runtime.Terminal)) error {
 func (l *podLine) Close() error {
 	l.end()
 	return l.keys.Close()
-}
-
-// typingTime is how long a node may take to pass on what was typed, where it does not say when it has.
-const typingTime = 2 * time.Second
-
-// typeIntoPod types into the terminal of a Pod.
-func (a *app) typeIntoPod(ctx context.Context, config *rest.Config, p *corev1.Pod, input string) error {
-	executor, err := podExecutor(config, p)
-	if err != nil {
-		return err
-	}
-	ctx, end := context.WithCancel(unlogged(ctx))
-	defer end()
-	all := &readOut{Reader: strings.NewReader(input), ended: make(chan struct{})}
-	sent := make(chan error, 1)
-	go func() {
-		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: io.Discard, Tty: true})
-	}()
-	select {
-	case err := <-sent: // containerd says when it has
-		return err
-	case <-all.ended:
-	}
-	select {
-	case err := <-sent:
-		return err
-	case <-a.clock.After(typingTime):
-		end()
-		if err := <-sent; ctx.Err() == nil {
-			return err
-		}
-		return nil // what comes of that end is no failure
-	}
-}
-
-// readOut says when all was read.
-type readOut struct {
-	io.Reader
-	ended chan struct{}
-	said  bool
-}
-
-// Read implements io.Reader.
-func (r *readOut) Read(to []byte) (int, error) {
-	n, err := r.Reader.Read(to)
-	if err != nil && !r.said {
-		r.said = true
-		close(r.ended)
-	}
-	return n, err
 }

@@ -168,6 +168,7 @@ func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOpti
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods/attach,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -180,5 +181,5 @@ func openPods(config *rest.Config, log logr.Logger) (*pod.Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the Pods of the cluster: %w", err)
 	}
-	return pod.New(pod.Options{Client: api, Logger: log.WithName("pods")})
+	return pod.New(pod.Options{Client: api, Config: config, Logger: log.WithName("pods")})
 }

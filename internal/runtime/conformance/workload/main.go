@@ -53,6 +53,7 @@ var modes = map[string]func(args []string){
 	"results":  func(args []string) { results(args[0]) },
 	"listen":   func([]string) { listen() },
 	"terminal": func([]string) { terminal() },
+	"ask":      func([]string) { ask() },
 }
 
 func main() {
