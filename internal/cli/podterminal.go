@@ -7,19 +7,22 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
 // terminalInPod gives the Pod that has the terminal of an object; nil when the object runs elsewhere, or cannot be read, which whoever is asked next says.
-func (c *connection) terminalInPod(ctx context.Context, ref reference) (*corev1.Pod, error) {
-	object, err := c.get(ctx, ref)
+// What sleeps is woken.
+func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) (*corev1.Pod, error) {
+	object, err := to.get(ctx, ref)
 	if err != nil || !inPod(object) {
 		return nil, nil //nolint:nilerr,nilnil // see above
 	}
@@ -27,11 +30,62 @@ func (c *connection) terminalInPod(ctx context.Context, ref reference) (*corev1.
 	if !is {
 		return nil, fmt.Errorf("%s has no terminal: in Pods only Instances have one; berth logs %s shows what it says", ref, ref)
 	}
-	newest, err := c.newestPod(ctx, object)
+	if lifecycle.Asleep(&instance.Status.ProcessStatus) {
+		a.say("%s sleeps; it is started again", ref)
+		if instance, err = a.wake(ctx, to, ref); err != nil {
+			return nil, err
+		}
+	}
+	newest, err := to.newestPod(ctx, object)
 	if err == nil && (newest == nil || instance.Status.AttachCommand == "") {
 		err = fmt.Errorf("%s has no terminal in a Pod now: berth status %s says how it is", ref, ref)
 	}
 	return newest, err
+}
+
+// wakeWithin is how long the Pod of what sleeps may take to run, for who asks for it.
+const wakeWithin = 2 * time.Minute
+
+// wake starts a session in a Pod that sleeps, as berth restart does: no manager sees who comes to it. It gives the session as it then is. What is being
+// put to sleep takes no notice of a request until it sleeps.
+func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha1.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
+	defer cancel()
+	tick := a.clock.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		object, err := to.get(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		status := object.GetProcessStatus()
+		switch {
+		case !lifecycle.Asleep(status):
+			return object.(*v1alpha1.Instance), nil // ref names nothing else
+		case !lifecycle.FallsAsleep(status):
+			if err := a.askAndAwait(ctx, to, ref); err != nil {
+				return nil, fmt.Errorf("wake it: %w", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s goes on sleeping: berth status %s says how it is", ref, ref)
+		case <-tick.C():
+		}
+	}
+}
+
+// askAndAwait asks for another incarnation, and waits until it is ready.
+func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) error {
+	token, err := newToken(a.clock.Now())
+	if err != nil {
+		return err
+	}
+	changed, err := to.change(ctx, ref, map[string]any{"restartToken": token})
+	if err != nil {
+		return err
+	}
+	return a.awaitReady(ctx, to, ref, changed.GetGeneration(), token, wakeWithin)
 }
 
 // podLine is a terminal in a Pod, taken as kubectl takes it: through the API server, with the rights of the caller.

@@ -66,7 +66,7 @@ func (a *app) send(ctx context.Context, flags *connectionFlags, word, input stri
 	if err != nil {
 		return err
 	}
-	there, err := to.terminalInPod(ctx, ref)
+	there, err := a.terminalInPod(ctx, to, ref)
 	if err == nil && there != nil {
 		err = pod.TypeInto(ctx, to.config, there, []byte(input), a.clock.After)
 	}
