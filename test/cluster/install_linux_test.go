@@ -35,6 +35,7 @@ func installedByHelm() {
 
 	works()
 	runsPods()
+	watchesTerminals()
 	keepsPace()
 	survives()
 
