@@ -22,6 +22,8 @@ import (
 const (
 	// mostListened is how many terminals are listened to at once, where Options say nothing else. Each costs a connection, here and at the API server.
 	mostListened = 512
+	// connectTimeout bounds how long a connection may take.
+	connectTimeout = 30 * time.Second
 	// joinAfter is how long after a connection was made the log is read: the API server answers before the node does.
 	joinAfter = 300 * time.Millisecond
 	// listenRetry and listenRetryMost are how long after a connection was lost another is tried: the first time, and at most.
@@ -175,6 +177,9 @@ func (r *Runtime) listen(ctx context.Context, v *view, resize bool) error {
 	select {
 	case err := <-ended:
 		return err
+	case <-time.After(connectTimeout):
+		cancel()
+		return <-ended
 	case <-connected:
 	}
 	select {
