@@ -15,8 +15,6 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Orphan' || has(self.adoption) && self.adoption != 'Never'",message="deletionPolicy Orphan is for what was adopted: set spec.adoption to IfExists or Required"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || has(self.runtime.docker.image) || has(self.adoption) && self.adoption == 'Required'",message="without an image there is nothing to start: set spec.runtime.docker.image, or spec.adoption to Required"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || !has(self.runtime.docker.container) || has(self.adoption) && self.adoption != 'Never'",message="spec.runtime.docker.container names a container to adopt: set spec.adoption to IfExists or Required"
-// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !has(self.idleTimeoutSeconds) || self.idleTimeoutSeconds == 0",message="it is not seen what happens in the terminal of a Pod, so nobody can tell whether it is idle: set idleTimeoutSeconds to 0"
-// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !has(self.interruptToken) || size(self.interruptToken) == 0",message="nothing is typed into the terminal of a Pod: use kubectl attach, and leave interruptToken empty"
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
 

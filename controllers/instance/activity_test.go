@@ -217,6 +217,39 @@ func TestAwaitingInput(t *testing.T) {
 	d.Expect(d.reason(v1alpha1.ConditionAwaitingInput)).To(Equal(v1alpha1.ReasonNotRunning))
 }
 
+// TestAQuestionOutlivesTheManager: what another manager has seen holds until something happens, though the runtime may have less to go by now.
+func TestAQuestionOutlivesTheManager(t *testing.T) {
+	d := newDesk(t)
+	d.pass(time.Second)
+	d.runtime.Show("claude", question)
+	d.pass(stillness)
+	d.look()
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
+	next := func() {
+		d.kind = New(nil, d.runtime, d.clock)
+		d.pass(time.Minute)
+	}
+	next()
+	d.Expect(d.look()).To(BeZero(), "it is told when it moves")
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
+	d.Expect(d.runtime.Captured("claude")).To(Equal(1), "its screen is looked at again")
+
+	next()
+	d.runtime.Show("claude", "done")
+	d.pass(stillness)
+	d.look()
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse), "it has moved since")
+
+	d.runtime.Show("claude", question)
+	d.pass(stillness)
+	d.look()
+	next()
+	d.instance.Spec.Terminal.AwaitingInput.Patterns = []string{"mine>$"}
+	d.instance.Generation++
+	d.look()
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse), "it is asked for something else")
+}
+
 func TestPatternsOfTheSpec(t *testing.T) {
 	d := newDesk(t)
 	d.pass(time.Second)

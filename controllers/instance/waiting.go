@@ -38,12 +38,12 @@ type sight struct {
 // showWaiting sets the condition AwaitingInput, and says when to look again. The screen is looked at once after each time that something happened:
 // when it stands still, or at once where a question may have been answered.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current runtime.Incarnation, s sight) time.Duration {
-	if typeOf(instance) == v1alpha1.RuntimePod {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It is not seen what the terminal of a Pod shows.")
-		return 0 // and nobody will tell
-	}
 	m, condition := k.memory(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
+	if m.judged.IsZero() && stands(instance, condition, current, s) {
+		m.judged, m.generation = s.active, instance.Generation
+		return k.quiet(ctx, instance, s)
+	}
 	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.active.Before(current.StartedAt.Truncate(time.Second)) {
 		k.waits(instance, "") // nothing was shown so far
 		return k.quiet(ctx, instance, s)
@@ -69,6 +69,16 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 	}
 	m.judged, m.generation = s.active, instance.Generation
 	return k.quiet(ctx, instance, s)
+}
+
+// stands says whether a question that another manager has seen is still there: nothing has happened since, as far as that can be told. What a runtime has
+// to go by after it was begun anew may lack just the line that asks, as it is not ended.
+func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current runtime.Incarnation, s sight) bool {
+	noted := instance.Status.LastActivityTime
+	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || noted.Time.Before(current.StartedAt.Truncate(time.Second)) || asks.ObservedGeneration != instance.Generation {
+		return false
+	}
+	return errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && !s.active.Truncate(time.Second).After(noted.Time)
 }
 
 // quiet has it told when the terminal moves again, and says when to look where nobody tells.

@@ -44,7 +44,7 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 		return err
 	}
 	window := findWindow(a.in, a.out)
-	conn, err := to.line(ctx, ref, window.size())
+	conn, err := a.line(ctx, to, ref, window.size())
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", ref, err)
 	}
@@ -83,20 +83,20 @@ type line interface {
 }
 
 // line connects to the terminal of a process: through the API server to one in a Pod, to all others through the manager.
-func (c *connection) line(ctx context.Context, ref reference, size *runtime.Terminal) (line, error) {
-	pod, err := c.terminalInPod(ctx, ref)
+func (a *app) line(ctx context.Context, to *connection, ref reference, size *runtime.Terminal) (line, error) {
+	pod, err := a.terminalInPod(ctx, to, ref)
 	if err != nil {
 		return nil, err
 	}
 	if pod != nil {
-		return takePod(ctx, c.config, pod, size)
+		return takePod(ctx, to.config, pod, size)
 	}
-	manager, err := endpoint.Find(ctx, c.config, c.client)
+	manager, err := endpoint.Find(ctx, to.config, to.client)
 	if err != nil {
 		return nil, err
 	}
 	defer manager.Close() // the connection is none of its own any more
-	return manager.Attach(ctx, c.endpointObject(ref), size)
+	return manager.Attach(ctx, to.endpointObject(ref), size)
 }
 
 // join copies until the process ends, the connection is lost, the user leaves or the context ends.

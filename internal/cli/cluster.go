@@ -51,6 +51,7 @@ func (c *inCluster) Close() error {
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods/attach,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -63,7 +64,7 @@ func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the Pods of the cluster: %w", err)
 	}
-	pods, err := pod.New(pod.Options{Client: api, Logger: opts.log.WithName("pods")})
+	pods, err := pod.New(pod.Options{Client: api, Config: config, Logger: opts.log.WithName("pods")})
 	if err != nil {
 		return nil, err
 	}

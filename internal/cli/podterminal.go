@@ -7,26 +7,22 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
-	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
 // terminalInPod gives the Pod that has the terminal of an object; nil when the object runs elsewhere, or cannot be read, which whoever is asked next says.
-func (c *connection) terminalInPod(ctx context.Context, ref reference) (*corev1.Pod, error) {
-	object, err := c.get(ctx, ref)
+// What sleeps is woken.
+func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) (*corev1.Pod, error) {
+	object, err := to.get(ctx, ref)
 	if err != nil || !inPod(object) {
 		return nil, nil //nolint:nilerr,nilnil // see above
 	}
@@ -34,11 +30,62 @@ func (c *connection) terminalInPod(ctx context.Context, ref reference) (*corev1.
 	if !is {
 		return nil, fmt.Errorf("%s has no terminal: in Pods only Instances have one; berth logs %s shows what it says", ref, ref)
 	}
-	newest, err := c.newestPod(ctx, object)
+	if lifecycle.Asleep(&instance.Status.ProcessStatus) {
+		a.say("%s sleeps; it is started again", ref)
+		if instance, err = a.wake(ctx, to, ref); err != nil {
+			return nil, err
+		}
+	}
+	newest, err := to.newestPod(ctx, object)
 	if err == nil && (newest == nil || instance.Status.AttachCommand == "") {
 		err = fmt.Errorf("%s has no terminal in a Pod now: berth status %s says how it is", ref, ref)
 	}
 	return newest, err
+}
+
+// wakeWithin is how long the Pod of what sleeps may take to run, for who asks for it.
+const wakeWithin = 2 * time.Minute
+
+// wake starts a session in a Pod that sleeps, as berth restart does: no manager sees who comes to it. It gives the session as it then is. What is being
+// put to sleep takes no notice of a request until it sleeps.
+func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha1.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
+	defer cancel()
+	tick := a.clock.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		object, err := to.get(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		status := object.GetProcessStatus()
+		switch {
+		case !lifecycle.Asleep(status):
+			return object.(*v1alpha1.Instance), nil // ref names nothing else
+		case !lifecycle.FallsAsleep(status):
+			if err := a.askAndAwait(ctx, to, ref); err != nil {
+				return nil, fmt.Errorf("wake it: %w", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s goes on sleeping: berth status %s says how it is", ref, ref)
+		case <-tick.C():
+		}
+	}
+}
+
+// askAndAwait asks for another incarnation, and waits until it is ready.
+func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) error {
+	token, err := newToken(a.clock.Now())
+	if err != nil {
+		return err
+	}
+	changed, err := to.change(ctx, ref, map[string]any{"restartToken": token})
+	if err != nil {
+		return err
+	}
+	return a.awaitReady(ctx, to, ref, changed.GetGeneration(), token, wakeWithin)
 }
 
 // podLine is a terminal in a Pod, taken as kubectl takes it: through the API server, with the rights of the caller.
@@ -53,35 +100,18 @@ type podLine struct {
 
 // takePod prepares to take the terminal of a Pod; Receive does it.
 func takePod(ctx context.Context, config *rest.Config, p *corev1.Pod, size *runtime.Terminal) (*podLine, error) {
-	executor, err := podExecutor(config, p)
+	executor, err := pod.Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
 	if err != nil {
 		return nil, err
 	}
 	l := &podLine{executor: executor, sizes: make(chan remotecommand.TerminalSize, 1)}
-	l.ctx, l.end = context.WithCancel(unlogged(ctx))
+	l.ctx, l.end = context.WithCancel(pod.Unlogged(ctx))
 	l.typed, l.keys = io.Pipe()
 	if size != nil {
 		_ = l.Resize(*size)
 	}
 	return l, nil
 }
-
-func podExecutor(config *rest.Config, p *corev1.Pod) (remotecommand.Executor, error) {
-	api, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
-	}
-	options := &corev1.PodAttachOptions{Container: pod.Container, Stdin: true, Stdout: true, TTY: true}
-	request := api.CoreV1().RESTClient().Get().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("attach").VersionedParams(options, scheme.ParameterCodec)
-	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, request.URL().String())
-	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
-	}
-	return executor, nil
-}
-
-// unlogged keeps client-go from telling on the terminal of the user that a connection was ended which they have left.
-func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Write types.
 func (l *podLine) Write(keys []byte) (int, error) { return l.keys.Write(keys) }
@@ -115,54 +145,4 @@ func (l *podLine) Receive(out io.Writer, _ func(runtime.Terminal)) error {
 func (l *podLine) Close() error {
 	l.end()
 	return l.keys.Close()
-}
-
-// typingTime is how long a node may take to pass on what was typed, where it does not say when it has.
-const typingTime = 2 * time.Second
-
-// typeIntoPod types into the terminal of a Pod.
-func (a *app) typeIntoPod(ctx context.Context, config *rest.Config, p *corev1.Pod, input string) error {
-	executor, err := podExecutor(config, p)
-	if err != nil {
-		return err
-	}
-	ctx, end := context.WithCancel(unlogged(ctx))
-	defer end()
-	all := &readOut{Reader: strings.NewReader(input), ended: make(chan struct{})}
-	sent := make(chan error, 1)
-	go func() {
-		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: io.Discard, Tty: true})
-	}()
-	select {
-	case err := <-sent: // containerd says when it has
-		return err
-	case <-all.ended:
-	}
-	select {
-	case err := <-sent:
-		return err
-	case <-a.clock.After(typingTime):
-		end()
-		if err := <-sent; ctx.Err() == nil {
-			return err
-		}
-		return nil // what comes of that end is no failure
-	}
-}
-
-// readOut says when all was read.
-type readOut struct {
-	io.Reader
-	ended chan struct{}
-	said  bool
-}
-
-// Read implements io.Reader.
-func (r *readOut) Read(to []byte) (int, error) {
-	n, err := r.Reader.Read(to)
-	if err != nil && !r.said {
-		r.said = true
-		close(r.ended)
-	}
-	return n, err
 }

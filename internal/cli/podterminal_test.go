@@ -10,13 +10,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime/pod"
@@ -107,6 +110,53 @@ func TestTypingIntoAPod(t *testing.T) {
 			g.Expect(f.run(t.Context(), "send", "instance/agent", "go", "on")).To(BeZero(), f.err.String())
 			g.Expect(typed).To(Receive(Equal(attachQuery)))
 			g.Expect(typed).To(Receive(Equal("go on\r")))
+		})
+	}
+}
+
+func TestWhatSleepsInAPodIsWoken(t *testing.T) {
+	asleep := func() *v1alpha1.Instance {
+		agent := agentInPod()
+		agent.Status.AttachCommand = ""
+		agent.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonIdle}}
+		return agent
+	}
+	for name, test := range map[string]struct {
+		becomes metav1.Condition
+		code    int
+		says    string
+	}{
+		"and typed into": {becomes: metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning}},
+		"or cannot be": {code: 1, says: "StartFailed: no such image",
+			becomes: metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonStartFailed, Message: "no such image"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			falls := asleep()
+			falls.Status.Stopping = &v1alpha1.StopRequest{Incarnation: 2, Reason: v1alpha1.ReasonIdle}
+			f := newFixture(falls, agentPod("2"))
+			typed := terminalServer(t, f, true)
+			code := make(chan int, 1)
+			go func() { code <- f.run(t.Context(), "send", "instance/agent", "go", "on") }()
+			agent := &v1alpha1.Instance{}
+			read := func() string {
+				g.Expect(f.api.Get(t.Context(), client.ObjectKeyFromObject(asleep()), agent)).To(Succeed())
+				return agent.Spec.RestartToken
+			}
+			g.Consistently(read, 300*time.Millisecond).Should(BeEmpty(), "what falls asleep is not asked yet")
+			agent.Status.Stopping = nil
+			g.Expect(f.api.Status().Update(t.Context(), agent)).To(Succeed())
+			g.Eventually(read, timeout).ShouldNot(BeEmpty())
+			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "what sleeps is ready, which is no answer")
+			agent.Status.ObservedRestartToken, agent.Status.AttachCommand = agent.Spec.RestartToken, agentInPod().Status.AttachCommand
+			meta.SetStatusCondition(&agent.Status.Conditions, test.becomes)
+			g.Expect(f.api.Status().Update(t.Context(), agent)).To(Succeed())
+			g.Eventually(code, timeout).Should(Receive(Equal(test.code)), f.err.String())
+			g.Expect(f.err.String()).To(And(ContainSubstring("instance/agent sleeps; it is started again"), ContainSubstring(test.says)))
+			if test.code == 0 {
+				g.Expect(typed).To(Receive(Equal(attachQuery)))
+				g.Expect(typed).To(Receive(Equal("go on\r")))
+			}
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
 // The bytes of the keys that end a line and interrupt.
@@ -65,14 +66,14 @@ func (a *app) send(ctx context.Context, flags *connectionFlags, word, input stri
 	if err != nil {
 		return err
 	}
-	pod, err := to.terminalInPod(ctx, ref)
-	if err == nil && pod != nil {
-		err = a.typeIntoPod(ctx, to.config, pod, input)
+	there, err := a.terminalInPod(ctx, to, ref)
+	if err == nil && there != nil {
+		err = pod.TypeInto(ctx, to.config, there, []byte(input), a.clock.After)
 	}
 	if err != nil {
 		return fmt.Errorf("send to %s: %w", ref, err)
 	}
-	if pod != nil {
+	if there != nil {
 		return nil
 	}
 	manager, err := endpoint.Find(ctx, to.config, to.client)

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -20,6 +21,11 @@ const maxInput = 64 << 10
 
 // serveInput types the body of the request into the terminal of the process. Who may attach may do so.
 func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
+	if instance, is := t.object.(*v1alpha1.Instance); is && instance.Spec.Runtime != nil && instance.Spec.Runtime.Type == v1alpha1.RuntimePod {
+		// The manager may type into all Pods, and is no way around those who decide who else may.
+		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s is in a Pod, which is typed into through the API server: use berth send of the same version", t))
+		return
+	}
 	keyboard, ok := s.runtimeOf(t).(runtime.Keyboard)
 	if !ok {
 		refuse(w, http.StatusNotImplemented, errors.New("this runtime has no terminals"))

@@ -56,6 +56,15 @@ func TestWhoTypesWakesWhatSleeps(t *testing.T) {
 	g.Eventually(typed, timeout).Should(Receive(BeNil()))
 }
 
+func TestAPodIsNotTypedIntoThroughTheManager(t *testing.T) {
+	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+	shell := &v1alpha1.Instance{}
+	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, shell)).To(Succeed())
+	shell.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "shell"}}
+	g.Expect(f.api.Update(ctx, shell)).To(Succeed())
+	g.Expect(f.client(t, good).Type(ctx, Object{"default", "instances", "shell"}, "hello")).To(MatchError(ContainSubstring("is in a Pod")))
+}
+
 func TestTheScreenStandsForOutputThatIsNotKept(t *testing.T) {
 	f, g := newFixture(t), NewWithT(t)
 	f.stub.screen = "Go on? [y/N]"

@@ -107,16 +107,6 @@ var refusals = []refusal{
 		words: "Duplicate value",
 	},
 	{
-		name: "an interrupt for a Pod", kinds: instances,
-		fragment: `{spec: {interruptToken: "1", runtime: {type: Pod, pod: {image: agent}}}}`,
-		words:    "nothing is typed into the terminal of a Pod",
-	},
-	{
-		name: "a Pod that is to sleep", kinds: instances,
-		fragment: `{spec: {idleTimeoutSeconds: 60, runtime: {type: Pod, pod: {image: agent}}}}`,
-		words:    "it is not seen what happens in the terminal of a Pod",
-	},
-	{
 		name: "a proxy before a Pod", kinds: devServerOnly,
 		fragment: `{spec: {proxy: Enabled, runtime: {type: Pod, pod: {image: web}}}}`,
 		words:    "there is no proxy for a Pod",

@@ -37,6 +37,7 @@ func installedByHelm() {
 	runsPods()
 	runsLanguageServers()
 	runsPlans()
+	watchesTerminals()
 	keepsPace()
 	restartsFast()
 	survives()
@@ -93,6 +94,7 @@ func installedByKustomize() {
 	runsPods()
 	runsLanguageServers()
 	runsPlans()
+	watchesTerminals()
 
 	It("is what Helm installs", func(ctx context.Context) {
 		Expect(brought).NotTo(BeEmpty(), "what Helm has installed")

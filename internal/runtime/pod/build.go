@@ -93,6 +93,9 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 	}
 	maps.Copy(pod.Annotations, c.Annotations)
 	pod.Annotations[AnnotationName] = p.Name
+	if t := p.Terminal; t != nil {
+		pod.Annotations[AnnotationTerminal] = strconv.Itoa(int(t.Columns)) + "x" + strconv.Itoa(int(t.Rows))
+	}
 	pod.Finalizers = []string{Finalizer}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	return pod, nil

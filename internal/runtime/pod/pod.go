@@ -9,6 +9,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/berth-dev/berth/internal/runtime"
@@ -65,6 +67,10 @@ const (
 type Options struct {
 	// Client is the way to the API server.
 	Client kubernetes.Interface
+	// Config reaches the terminals of Pods, with the rights of Client. Nil: nobody types into them, and of what they show the log is all that is known.
+	Config *rest.Config
+	// Terminals is how many terminals are listened to at once. 0: 512.
+	Terminals int
 	// Namespace limits it to the Pods of one namespace. Empty: all.
 	Namespace string
 	// Logger is told what the manager should know; the zero value drops it.
@@ -74,6 +80,9 @@ type Options struct {
 // Runtime holds Pods. Make one with New.
 type Runtime struct {
 	client    kubernetes.Interface
+	config    *rest.Config // nil: terminals are not reached
+	views     views
+	deaf      sync.Map // nodes that did not answer, and since when
 	namespace string
 	log       logr.Logger
 	events    *notify.Notifier
@@ -104,11 +113,12 @@ func New(options Options) (*Runtime, error) {
 	if options.Client == nil {
 		return nil, errors.New("pod runtime: no client was given")
 	}
-	r := &Runtime{client: options.Client, namespace: options.Namespace, log: options.Logger, events: notify.New(), store: newStore(),
+	r := &Runtime{client: options.Client, config: options.Config, namespace: options.Namespace, log: options.Logger, events: notify.New(), store: newStore(),
 		refused: map[types.UID]refusal{}, doubts: notify.New()}
 	if r.log.GetSink() == nil {
 		r.log = logr.Discard()
 	}
+	r.views.of, r.views.most = map[types.UID]*view{}, cmp.Or(options.Terminals, mostListened)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if err := r.watch(); err != nil {
 		r.cancel()
@@ -134,6 +144,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 func (r *Runtime) Close() error {
 	r.once.Do(func() {
 		r.cancel()
+		r.views.close()
 		r.loops.Wait()
 	})
 	return nil

@@ -35,7 +35,7 @@ const testImage = "localhost/berth/workload:test"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(onCluster) == "" {
-		fmt.Fprintf(os.Stderr, "left out, as %s names no cluster (see `make test-cluster`): TestConformance, TestOnANode\n", onCluster)
+		fmt.Fprintf(os.Stderr, "left out, as %s names no cluster (see `make test-cluster`): TestConformance, TestOnANode, TestTerminalsOnANode\n", onCluster)
 	}
 	code := m.Run()
 	if err := testServer.Stop(); err != nil {
@@ -43,12 +43,27 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := leaks(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}
 	os.Exit(code)
+}
+
+// leaks says what goes on though all was ended. What client-go has going for a connection ends with its next heartbeat, after 5 seconds at most.
+func leaks() error {
+	for late := time.After(20 * time.Second); ; {
+		err := goleak.Find()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-late:
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // bench is a Runtime with a namespace of its own, which leaves nothing behind.
@@ -90,6 +105,12 @@ func clusterHere(t testing.TB) kubernetes.Interface {
 	return clientFor(t, config)
 }
 
+// access is the way to an API server, and to the terminals of its Pods.
+type access struct {
+	kubernetes.Interface
+	config *rest.Config
+}
+
 // clientFor leaves no connection open.
 func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	t.Helper()
@@ -98,7 +119,7 @@ func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(http.Transport) })
 	api, err := kubernetes.NewForConfigAndClient(config, http)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	return api
+	return access{api, config}
 }
 
 func newBench(t testing.TB, api kubernetes.Interface, namespace string) *bench {
@@ -111,7 +132,11 @@ func newBench(t testing.TB, api kubernetes.Interface, namespace string) *bench {
 
 func (b *bench) open() {
 	b.Helper()
-	r, err := New(Options{Client: b.api, Namespace: b.namespace})
+	options := Options{Client: b.api, Namespace: b.namespace}
+	if way, reaches := b.api.(access); reaches {
+		options.Config = way.config
+	}
+	r, err := New(options)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Runtime = r
 }

@@ -57,6 +57,7 @@ var modes = map[string]func(args []string){
 	"say":      func(args []string) { say(args[0]) },
 	"listen":   func([]string) { listen() },
 	"terminal": func([]string) { terminal() },
+	"ask":      func([]string) { ask() },
 }
 
 func main() {

@@ -1,0 +1,140 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// typingTime is how long a node may take to pass on what was typed, where it does not say when it has.
+	typingTime = 2 * time.Second
+	// typeTimeout bounds how long somebody waits who has something typed.
+	typeTimeout = 15 * time.Second
+)
+
+// Attach prepares to take what the program of a Pod shows and reads, through the API server, as kubectl does.
+func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions) (remotecommand.Executor, error) {
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+	}
+	options.Container = Container
+	request := api.CoreV1().RESTClient().Get().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("attach").VersionedParams(&options, scheme.ParameterCodec)
+	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, request.URL().String())
+	if err != nil {
+		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+	}
+	return executor, nil
+}
+
+// Unlogged keeps client-go from telling that a connection was ended which somebody has left.
+func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
+
+// Type implements runtime.Keyboard, through the API server.
+func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
+	if err := r.synced(ctx); err != nil {
+		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
+	}
+	pods := r.store.of(uid)
+	switch {
+	case len(pods) == 0 || !runs(pods[0]):
+		return fmt.Errorf("type into the terminal of %s: %w", uid, runtime.ErrNotFound)
+	case !hasTerminal(pods[0]):
+		return fmt.Errorf("type into the terminal of %s: %w", uid, runtime.ErrNoTerminal)
+	case r.config == nil:
+		return fmt.Errorf("type into the terminal of %s: this manager was given no way to terminals in Pods", uid)
+	case len(input) == 0:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, typeTimeout)
+	defer cancel()
+	if err := TypeInto(ctx, r.config, pods[0], input, time.After); err != nil {
+		return fmt.Errorf("type into the terminal of Pod %s/%s: %w", pods[0].Namespace, pods[0].Name, err)
+	}
+	return nil
+}
+
+// TypeInto types into the terminal of a Pod. after is the clock's.
+func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []byte, after func(time.Duration) <-chan time.Time) error {
+	executor, err := Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancel(Unlogged(ctx))
+	defer end()
+	all := &readOut{Reader: bytes.NewReader(input), ended: make(chan struct{})}
+	sent := make(chan error, 1)
+	go func() {
+		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: io.Discard, Tty: true})
+	}()
+	select {
+	case err := <-sent: // containerd says when it has
+		return err
+	case <-all.ended:
+	}
+	select {
+	case err := <-sent:
+		return err
+	case <-after(typingTime):
+		if ctx.Err() != nil { // who asked did not wait
+			return <-sent
+		}
+		end()
+		if err := <-sent; !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil // what comes of that end is no failure
+	}
+}
+
+// readOut says when all was read.
+type readOut struct {
+	io.Reader
+	ended chan struct{}
+	said  bool
+}
+
+// Read implements io.Reader.
+func (r *readOut) Read(to []byte) (int, error) {
+	n, err := r.Reader.Read(to)
+	if err != nil && !r.said {
+		r.said = true
+		close(r.ended)
+	}
+	return n, err
+}
+
+// runs says whether the program of a Pod runs, as far as its node has said.
+func runs(p *corev1.Pod) bool {
+	main := mainStatus(p)
+	return main != nil && main.State.Running != nil && !ended(p)
+}
+
+// hasTerminal says whether the program was started in one.
+func hasTerminal(p *corev1.Pod) bool {
+	for i := range p.Spec.Containers {
+		if p.Spec.Containers[i].Name == Container {
+			return p.Spec.Containers[i].TTY
+		}
+	}
+	return false
+}

@@ -1,0 +1,234 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// mostListened is how many terminals are listened to at once, where Options say nothing else. Each costs a connection, here and at the API server.
+	mostListened = 512
+	// connectTimeout bounds how long a connection may take.
+	connectTimeout = 30 * time.Second
+	// joinAfter is how long after a connection was made the log is read: the API server answers before the node does.
+	joinAfter = 300 * time.Millisecond
+	// listenRetry and listenRetryMost are how long after a connection was lost another is tried: the first time, and at most.
+	listenRetry, listenRetryMost = time.Second, 30 * time.Second
+	// justStarted is how old a program is at most whose terminal is given its size: later it may be that of somebody's window.
+	justStarted = time.Minute
+)
+
+// views are the terminals that are listened to.
+type views struct {
+	mu      sync.Mutex
+	of      map[types.UID]*view // by the UID of the object
+	busy    int                 // how many of them have a program
+	most    int
+	closed  bool
+	running sync.WaitGroup
+}
+
+// close ends the listening. The context of the Runtime has ended before.
+func (s *views) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// look gives what is seen of the terminal of the newest Pod of an object, and begins to listen to it where nobody does. Nil when it can't be.
+func (r *Runtime) look(uid types.UID, newest *corev1.Pod) *view {
+	s := &r.views
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.of[uid]; v != nil && v.pod.UID == newest.UID {
+		return v
+	}
+	if r.config == nil || s.closed || s.busy >= s.most || !runs(newest) {
+		return nil
+	}
+	v := &view{pod: newest, tell: func() { r.events.Tell(uid) }}
+	s.of[uid] = v
+	s.busy++
+	s.running.Go(func() {
+		r.follow(uid, v)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.of[uid] == v {
+			delete(s.of, uid)
+		}
+	})
+	return v
+}
+
+// free makes room for another terminal.
+func (s *views) free() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+}
+
+// listener listens to the terminal of one Pod.
+type listener struct {
+	r     *Runtime
+	v     *view
+	ctx   context.Context //nolint:containedctx // it is the life of the listener
+	ended chan error      // of the connection; nil when there is none
+	again <-chan time.Time
+	wait  time.Duration
+	tried bool
+}
+
+// follow listens as long as the program of a Pod runs, again and again where that is broken off, and keeps what was seen until there is another Pod,
+// or none.
+func (r *Runtime) follow(uid types.UID, v *view) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	free := sync.OnceFunc(r.views.free)
+	defer free()
+	l := &listener{r: r, v: v, ctx: ctx, wait: listenRetry}
+	defer l.end(cancel)
+	for {
+		change := r.store.change(uid)
+		pods := r.store.of(uid)
+		switch {
+		case len(pods) == 0 || pods[0].UID != v.pod.UID:
+			return
+		case l.ended != nil: // it listens
+		case !runs(pods[0]):
+			free()
+		case l.again == nil:
+			l.begin(mainStatus(pods[0]).State.Running.StartedAt.Time)
+		}
+		select {
+		case <-change:
+		case <-l.again:
+			l.again = nil
+		case err := <-l.ended:
+			l.lost(err)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin makes a connection to a program that was started at a time.
+func (l *listener) begin(started time.Time) {
+	resize := !l.tried && time.Since(started) < justStarted
+	ended := make(chan error, 1)
+	l.ended, l.tried = ended, true
+	go func() { ended <- l.r.listen(l.ctx, l.v, resize) }()
+}
+
+// lost sets when another connection is tried.
+func (l *listener) lost(err error) {
+	l.ended = nil
+	if l.v.lost() {
+		l.wait = listenRetry
+	}
+	if err != nil && l.ctx.Err() == nil {
+		l.r.log.V(1).Info("A terminal is not listened to; it is tried again", "pod", l.v.pod.Namespace+"/"+l.v.pod.Name, "in", l.wait, "err", err.Error())
+	}
+	l.again = time.After(l.wait)
+	l.wait = min(2*l.wait, listenRetryMost)
+}
+
+// end ends what was begun.
+func (l *listener) end(cancel context.CancelFunc) {
+	cancel()
+	if l.ended != nil {
+		l.lost(<-l.ended)
+	}
+}
+
+// listen takes over what a program puts out until the connection ends. A program that was just started gets the size of its terminal with it, which
+// also has it draw again what it may have drawn before.
+func (r *Runtime) listen(ctx context.Context, v *view, resize bool) error {
+	ctx, cancel := context.WithCancel(Unlogged(ctx))
+	defer cancel()
+	tty := hasTerminal(v.pod)
+	connected := make(chan struct{})
+	executor, err := Attach(telling(r.config, connected), v.pod, corev1.PodAttachOptions{Stdout: true, Stderr: !tty, TTY: tty})
+	if err != nil {
+		return err
+	}
+	options := remotecommand.StreamOptions{Stdout: v, Tty: tty}
+	if size := sizeOf(v.pod); tty && resize && size.Columns > 0 {
+		options.TerminalSizeQueue = &once{ctx: ctx, size: size}
+	}
+	if !tty {
+		options.Stderr = struct{ io.Writer }{v}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- executor.StreamWithContext(ctx, options) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(connectTimeout):
+		cancel()
+		return <-ended
+	case <-connected:
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(joinAfter):
+	}
+	logged, last, err := r.logged(ctx, v.pod, lastLines)
+	if err != nil {
+		cancel()
+		return errors.Join(err, <-ended)
+	}
+	v.join(logged, last)
+	return <-ended
+}
+
+// telling closes the channel when a connection was made with the configuration, which is done once.
+func telling(config *rest.Config, connected chan struct{}) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			answer, err := next.RoundTrip(request)
+			if err == nil {
+				close(connected)
+			}
+			return answer, err
+		})
+	})
+	return config
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// once tells a size one time.
+type once struct {
+	ctx  context.Context //nolint:containedctx // it is the life of the connection
+	size runtime.Terminal
+	said bool
+}
+
+// Next implements remotecommand.TerminalSizeQueue.
+func (o *once) Next() *remotecommand.TerminalSize {
+	if !o.said {
+		o.said = true
+		return &remotecommand.TerminalSize{Width: uint16(o.size.Columns), Height: uint16(o.size.Rows)} //nolint:gosec // at most 1000
+	}
+	<-o.ctx.Done()
+	return nil
+}

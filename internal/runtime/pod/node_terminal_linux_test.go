@@ -1,0 +1,155 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+)
+
+// TestTerminalsOnANode is what a real node has to show of terminals.
+func TestTerminalsOnANode(t *testing.T) {
+	if os.Getenv(onCluster) == "" {
+		return // TestMain has said so
+	}
+	api := clusterHere(t)
+	namespace := namespaceFor(t, api, nil)
+	t.Cleanup(conformance.RemoveWorkload)
+	for name, test := range map[string]func(*cluster){
+		"what it asks is seen, and answered":       asksOnNode,
+		"who has no terminal is told so":           typedWithoutTerminalOnNode,
+		"more terminals than are listened to":      manyOnNode,
+		"what is listened to does not outlive all": lostOnNode,
+	} {
+		t.Run(name, func(t *testing.T) { test(&cluster{newBench(t, api, namespace), uuid.NewUUID()}) })
+	}
+}
+
+// ask starts a program that asks in a line that it does not end.
+func (c *cluster) ask() {
+	c.Helper()
+	c.Expect(c.Start(c.ctx, c.asks(c.uid))).To(Succeed())
+	c.await(runtime.Running)
+}
+
+func (c *cluster) asks(uid types.UID) runtime.Process {
+	c.Helper()
+	p := c.process(1, fmt.Sprintf(asRoot, os.TempDir(), os.TempDir()))
+	p.UID, p.Command, p.Terminal = uid, []string{conformance.Workload(c.TB), "ask"}, &runtime.Terminal{Columns: 100, Rows: 30}
+	p.Grace = 10 * time.Second
+	return p
+}
+
+func (c *cluster) shows(text string) {
+	c.Helper()
+	c.Eventually(func() (string, error) {
+		_, err := c.LastActivity(c.ctx, c.uid) // as the kind asks, which begins the listening
+		if err != nil {
+			return "", err
+		}
+		return c.Capture(c.ctx, c.uid)
+	}).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(HaveSuffix(text))
+}
+
+// told waits until the UID is told on Events.
+func (c *cluster) told() {
+	c.Helper()
+	c.Eventually(c.Events()).WithTimeout(conformance.Timeout).Should(Receive(Equal(c.uid)))
+}
+
+func asksOnNode(c *cluster) {
+	c.ask()
+	c.shows("begun\nContinue? [y/N]")
+	c.Eventually(func() bool { return c.live() }).WithTimeout(conformance.Timeout).Should(BeTrue())
+	before, err := c.LastActivity(c.ctx, c.uid)
+	c.Expect(err).NotTo(HaveOccurred())
+	c.quiet()
+	c.Expect(c.Watch(c.ctx, c.uid)).To(Succeed())
+	c.Expect(c.Type(c.ctx, c.uid, []byte("maybe\r"))).To(Succeed())
+	c.told()
+	c.shows("answered <maybe>\nContinue? [y/N]")
+	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
+	c.Expect(c.Type(c.ctx, c.uid, []byte{3})).To(Succeed())
+	c.shows("interrupted\nContinue? [y/N]")
+
+	// The next manager knows what was logged, and when, but not the line that is not ended.
+	c.reopen()
+	c.Eventually(func() (string, error) { return c.Capture(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(HaveSuffix("interrupted"))
+	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
+	c.Expect(c.Type(c.ctx, c.uid, []byte("y\r"))).To(Succeed())
+	c.shows("goes on\nready")
+}
+
+// quiet takes what was told so far.
+func (c *cluster) quiet() {
+	c.Helper()
+	c.Eventually(func() bool {
+		select {
+		case <-c.Events():
+			return false
+		default:
+			return true
+		}
+	}).WithTimeout(conformance.Timeout).Should(BeTrue())
+}
+
+func typedWithoutTerminalOnNode(c *cluster) {
+	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNotFound))
+	c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
+	c.await(runtime.Running)
+	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
+}
+
+func manyOnNode(c *cluster) {
+	c.views.most = 1
+	first := uuid.NewUUID()
+	c.Expect(c.Start(c.ctx, c.asks(first))).To(Succeed())
+	c.Eventually(func() error { return c.Watch(c.ctx, first) }).WithTimeout(conformance.Timeout).Should(Succeed())
+	c.ask()
+	c.Eventually(func() error {
+		_, err := c.LastActivity(c.ctx, c.uid)
+		return err
+	}).WithTimeout(conformance.Timeout).Should(Succeed(), "by the log")
+	c.Expect(c.Capture(c.ctx, c.uid)).To(Equal("begun"), "the log alone is known")
+	c.Expect(c.Watch(c.ctx, c.uid)).NotTo(Succeed(), "nobody will tell")
+	c.Expect(c.Kill(c.ctx, first, 1)).To(Succeed())
+	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed(), "there is room now")
+}
+
+func lostOnNode(c *cluster) {
+	c.ask()
+	c.shows("Continue? [y/N]")
+	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed())
+	c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
+	c.await(runtime.Exited)
+	_, err := c.LastActivity(c.ctx, c.uid)
+	c.Expect(err).NotTo(HaveOccurred(), "it is known after the end")
+	c.Expect(c.Watch(c.ctx, c.uid)).To(MatchError(runtime.ErrNotFound))
+	_, err = c.Capture(c.ctx, c.uid)
+	c.Expect(err).To(MatchError(runtime.ErrNotFound))
+	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, c.pod(1).Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
+	c.Expect(c.Settle(c.ctx, c.uid, 1)).To(Succeed())
+	c.Eventually(func() int {
+		c.views.mu.Lock()
+		defer c.views.mu.Unlock()
+		return len(c.views.of) + c.views.busy
+	}).WithTimeout(conformance.Timeout).Should(BeZero())
+}
+
+// live says whether the terminal is listened to.
+func (c *cluster) live() bool {
+	_, is := c.look(c.uid, c.pod(1)).activity()
+	return is
+}

@@ -1,0 +1,168 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
+)
+
+var (
+	_ runtime.Keyboard = (*Runtime)(nil)
+	_ runtime.Watcher  = (*Runtime)(nil)
+	_ runtime.Screen   = (*Runtime)(nil)
+)
+
+const (
+	// AnnotationTerminal is the size that a terminal is given at its start, as 120x40.
+	AnnotationTerminal = "berth.dev/terminal"
+	// mostShown is how much of the end of an output is kept to know what a terminal shows, in bytes.
+	mostShown = 64 << 10
+	// lastLines is how many of the last lines a node is asked for. It counts a piece of 16 KiB as one.
+	lastLines = 200
+	// logTimeout bounds how long a node may take to give the end of a log, and glanceTimeout the same where somebody waits for it, who must not for long.
+	logTimeout, glanceTimeout = 10 * time.Second, 2 * time.Second
+	// deafFor is how long a node that has not answered in that time is not asked again for somebody who waits.
+	deafFor = 10 * time.Second
+)
+
+// LastActivity implements runtime.Watcher: from memory while the terminal is listened to, else by the time of the last line that the node has logged.
+func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
+	if err := r.synced(ctx); err != nil {
+		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
+	}
+	pods := r.store.of(uid)
+	if len(pods) == 0 {
+		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, runtime.ErrNotFound)
+	}
+	last, live := r.look(uid, pods[0]).activity()
+	if !live && hasOutput(pods[0]) && (runs(pods[0]) || last.IsZero()) {
+		_, stamp, err := r.glance(ctx, pods[0], 1)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
+		}
+		if stamp.After(last) {
+			last = stamp
+		}
+	}
+	if last.IsZero() {
+		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, runtime.ErrNotFound)
+	}
+	return last, nil
+}
+
+// Watch implements runtime.Watcher.
+func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
+	if err := r.synced(ctx); err != nil {
+		return fmt.Errorf("watch the terminal of %s: %w", uid, err)
+	}
+	pods := r.store.of(uid)
+	if len(pods) == 0 || !runs(pods[0]) {
+		return fmt.Errorf("watch the terminal of %s: %w", uid, runtime.ErrNotFound)
+	}
+	if !r.look(uid, pods[0]).watch() {
+		return fmt.Errorf("watch the terminal of %s: it cannot be listened to now", uid)
+	}
+	return nil
+}
+
+// Capture implements runtime.Screen with what the end of the output draws.
+func (r *Runtime) Capture(ctx context.Context, uid types.UID) (string, error) {
+	if err := r.synced(ctx); err != nil {
+		return "", fmt.Errorf("the screen of %s: %w", uid, err)
+	}
+	pods := r.store.of(uid)
+	if len(pods) == 0 || !runs(pods[0]) {
+		return "", fmt.Errorf("the screen of %s: %w", uid, runtime.ErrNotFound)
+	}
+	text, live := r.look(uid, pods[0]).output()
+	if !live {
+		var err error
+		if text, _, err = r.glance(ctx, pods[0], lastLines); err != nil {
+			return "", fmt.Errorf("the screen of %s: %w", uid, err)
+		}
+	}
+	size := sizeOf(pods[0])
+	drawn := screen.New(int(size.Columns), int(size.Rows))
+	_, _ = drawn.Write(text)
+	return drawn.Text(), nil
+}
+
+// sizeOf is the size that the terminal of a Pod was given; zero when that is not known.
+func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
+	_, _ = fmt.Sscanf(p.Annotations[AnnotationTerminal], "%dx%d", &size.Columns, &size.Rows)
+	return size
+}
+
+// glance is logged for somebody who waits: a node that does not answer holds up one of all that ask, once in a while.
+func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
+	if since, deaf := r.deaf.Load(p.Spec.NodeName); deaf && time.Since(since.(time.Time)) < deafFor { // which alone is put there
+		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not answer", p.Namespace, p.Name, p.Spec.NodeName)
+	}
+	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	defer cancel()
+	text, last, err = r.logged(ctx, p, lines)
+	if errors.Is(err, context.DeadlineExceeded) {
+		r.deaf.Store(p.Spec.NodeName, time.Now())
+	} else {
+		r.deaf.Delete(p.Spec.NodeName)
+	}
+	return text, last, err
+}
+
+// logged gives the end of what the node has logged, and when the last line of it was put out. A line that is not ended is not logged by every node.
+func (r *Runtime) logged(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	options := &corev1.PodLogOptions{Container: Container, Timestamps: true, TailLines: ptr.To(lines)}
+	stream, err := r.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
+	if apierrors.IsNotFound(err) {
+		err = errors.Join(err, runtime.ErrNotFound)
+	}
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	stamped, err := io.ReadAll(io.LimitReader(stream, lastLines*32<<10))
+	if err := errors.Join(err, stream.Close()); err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	text, last = unstamp(stamped)
+	return text, last, nil
+}
+
+// unstamp takes the times off the lines of a log, and gives the last one. A node drops the carriage returns at the ends of lines; what a terminal
+// would draw has them.
+func unstamp(stamped []byte) (text []byte, last time.Time) {
+	for line := range bytes.Lines(stamped) {
+		stamp, rest, _ := bytes.Cut(line, []byte(" "))
+		at, err := time.Parse(time.RFC3339Nano, string(stamp))
+		if err != nil {
+			rest = line // it goes on with the one before
+		} else if at.After(last) {
+			last = at
+		}
+		text = append(text, returned(rest)...)
+	}
+	return end(text), last
+}
+
+// returned has all lines end with a carriage return and a newline.
+func returned(text []byte) []byte {
+	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
+}
+
+// end gives as much of the end of a text as is kept.
+func end(text []byte) []byte { return text[max(0, len(text)-mostShown):] }

@@ -1,0 +1,252 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/gorilla/websocket"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/runtime/notify"
+)
+
+// far is a node behind an API server, as far as terminals go, and a Runtime that knows one Pod there, with a program that runs.
+type far struct {
+	testing.TB
+	*WithT
+	*Runtime
+	pod *corev1.Pod
+
+	mu      sync.Mutex
+	logged  string
+	deaf    bool // it answers no question for a log
+	refuses bool // it takes no connection
+	asked   int  // for its log
+	conns   []*websocket.Conn
+	typed   chan string
+}
+
+func newFar(t *testing.T) *far {
+	f := &far{TB: t, WithT: NewWithT(t), typed: make(chan string, 10)}
+	server := httptest.NewServer(http.HandlerFunc(f.serve))
+	f.pod = version("pod", 1, 1)
+	f.pod.Namespace, f.pod.Name, f.pod.Spec.NodeName = "default", "agent-1", "node"
+	f.pod.Annotations = map[string]string{AnnotationTerminal: "100x30"}
+	f.pod.Spec.Containers = []corev1.Container{{Name: Container, TTY: true}}
+	main := mainStatus(f.pod)
+	main.ContainerID, main.State.Running = "containerd://x", &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
+	config := &rest.Config{Host: server.URL}
+	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: notify.New(), store: newStore(), listed: func() bool { return true }}
+	r.views.of, r.views.most = map[types.UID]*view{}, 1
+	r.ctx, r.cancel = context.WithCancel(t.Context())
+	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
+	r.store.put(f.pod, true)
+	f.Runtime = r
+	t.Cleanup(func() {
+		f.Expect(r.Close()).To(Succeed())
+		f.drop()
+		server.Close()
+	})
+	return f
+}
+
+func (f *far) serve(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	logged, deaf, refuses := f.logged, f.deaf, f.refuses
+	f.mu.Unlock()
+	if strings.HasSuffix(r.URL.Path, "/log") {
+		f.mu.Lock()
+		f.asked++
+		f.mu.Unlock()
+		if deaf {
+			<-r.Context().Done()
+		}
+		_, _ = w.Write([]byte(logged))
+		return
+	}
+	if refuses {
+		http.Error(w, "no", http.StatusServiceUnavailable)
+		return
+	}
+	upgrader := websocket.Upgrader{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	if r.URL.Query().Get("stdin") == "" {
+		f.mu.Lock()
+		f.conns = append(f.conns, conn)
+		f.mu.Unlock()
+	}
+	f.read(conn)
+}
+
+// read takes what is typed and the sizes of windows until the connection ends, or the end of the input.
+func (f *far) read(conn *websocket.Conn) {
+	defer func() { _ = conn.Close() }()
+	for {
+		_, message, err := conn.ReadMessage()
+		if err != nil || len(message) == 0 {
+			return
+		}
+		switch kind, rest := message[0], message[1:]; kind {
+		case remotecommand.StreamStdIn, remotecommand.StreamResize:
+			f.typed <- string(rest)
+		case remotecommand.StreamClose:
+			success, _ := json.Marshal(metav1.Status{Status: metav1.StatusSuccess})
+			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamErr}, success...))
+			_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+			return
+		}
+	}
+}
+
+// puts has the program put something out.
+func (f *far) puts(text string) {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conn := range f.conns {
+		f.Expect(conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamStdOut}, text...))).To(Succeed())
+	}
+}
+
+// drop ends all connections.
+func (f *far) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conn := range f.conns {
+		_ = conn.Close()
+	}
+	f.conns = nil
+}
+
+func (f *far) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// questions is how often the log was asked for.
+func (f *far) questions() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+// listened waits until the terminal is listened to.
+func (f *far) listened() {
+	f.Helper()
+	f.Eventually(func() bool {
+		_, live := f.look("object", f.pod).activity()
+		return live
+	}).WithTimeout(conformance.Timeout).Should(BeTrue())
+}
+
+func (f *far) told() {
+	f.Helper()
+	f.Eventually(f.Events()).WithTimeout(conformance.Timeout).Should(Receive(BeEquivalentTo("object")))
+}
+
+func TestATerminalIsListenedTo(t *testing.T) {
+	f := newFar(t)
+	f.logged = "2026-01-02T03:04:05Z begun\n"
+	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("==", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), "by the log")
+	f.Eventually(f.typed).WithTimeout(conformance.Timeout).Should(Receive(MatchJSON(`{"Width": 100, "Height": 30}`)), "its size, as it was just started")
+	f.listened()
+	f.Expect(f.Watch(t.Context(), "object")).To(Succeed())
+	f.puts("Continue? [y/N] ")
+	f.told()
+	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun\nContinue? [y/N]"))
+	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("~", time.Now(), conformance.Timeout))
+	asked := f.questions()
+	f.Expect(f.LastActivity(t.Context(), "object")).NotTo(BeZero())
+	f.Expect(f.questions()).To(Equal(asked), "nobody is asked for what is known")
+
+	// The connection is lost, and nothing moves meanwhile.
+	f.Expect(f.Watch(t.Context(), "object")).To(Succeed())
+	f.set(func() { f.refuses = true })
+	f.drop()
+	f.told()
+	f.Expect(f.Watch(t.Context(), "object")).NotTo(Succeed(), "nobody will tell")
+	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun"), "the log alone is known")
+	f.set(func() { f.refuses = false })
+	f.listened()
+	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun\nContinue? [y/N]"), "what was seen before is not forgotten")
+	f.Expect(f.typed).NotTo(Receive(), "the size may be that of somebody's window by now")
+
+	// It is lost again, and something does.
+	f.drop()
+	f.set(func() {
+		f.logged += "2026-01-02T03:04:06Z Continue? [y/N] y\n2026-01-02T03:04:07Z done\n"
+	})
+	f.Eventually(func() (string, error) { return f.Capture(t.Context(), "object") }).WithTimeout(conformance.Timeout).Should(HaveSuffix("y\ndone"))
+	f.listened()
+	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun\nContinue? [y/N] y\ndone"))
+}
+
+func TestTypingIntoATerminal(t *testing.T) {
+	f := newFar(t)
+	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(Succeed())
+	f.Expect(f.typed).To(Receive(Equal("\x03")))
+	f.Expect(f.Type(t.Context(), "nobody", []byte{3})).To(MatchError(runtime.ErrNotFound))
+	f.set(func() { f.refuses = true })
+	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("Pod default/agent-1")))
+	f.config = nil
+	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("no way to terminals")))
+}
+
+func TestANodeThatDoesNotAnswerHoldsUpOne(t *testing.T) {
+	f := newFar(t)
+	f.deaf, f.refuses = true, true
+	_, err := f.LastActivity(t.Context(), "object")
+	f.Expect(err).To(MatchError(context.DeadlineExceeded))
+	f.Expect(err).NotTo(MatchError(runtime.ErrNotFound), "what is not known is not nothing")
+	asked := f.questions()
+	_, err = f.LastActivity(t.Context(), "object")
+	f.Expect(err).To(MatchError(ContainSubstring("node node does not answer")))
+	_, err = f.Capture(t.Context(), "object")
+	f.Expect(err).To(MatchError(ContainSubstring("node node does not answer")))
+	f.Expect(f.questions()).To(Equal(asked))
+}
+
+func TestWhatIsOverIsNotListenedTo(t *testing.T) {
+	f := newFar(t)
+	f.listened()
+	other := version("other", 1, 1)
+	f.Expect(f.look("another object", other)).To(BeNil(), "no more than so many")
+	over := f.pod.DeepCopy()
+	over.ResourceVersion, over.Status.Phase = "2", corev1.PodFailed
+	f.store.put(over, true)
+	f.drop()
+	free := func() int {
+		f.views.mu.Lock()
+		defer f.views.mu.Unlock()
+		return f.views.busy
+	}
+	f.Eventually(free).WithTimeout(conformance.Timeout).Should(BeZero(), "there is room for another")
+	f.Expect(f.Watch(t.Context(), "object")).To(MatchError(runtime.ErrNotFound))
+	f.store.remove(over, true)
+	f.Eventually(func() int {
+		f.views.mu.Lock()
+		defer f.views.mu.Unlock()
+		return len(f.views.of)
+	}).WithTimeout(conformance.Timeout).Should(BeZero(), "nothing is kept of what is gone")
+}

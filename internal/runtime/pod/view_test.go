@@ -1,0 +1,88 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestWhatIsHeardFollowsWhatWasLogged(t *testing.T) {
+	for name, test := range map[string]struct{ text, logged, heard, want string }{
+		"nothing so far":                        {},
+		"the log alone":                         {logged: "a\r\n", want: "a\r\n"},
+		"what is not logged yet":                {heard: "a\r\nask? ", want: "a\r\nask? "},
+		"all of it was logged meanwhile":        {logged: "a\r\nb\r\n", heard: "b\r\n", want: "a\r\nb\r\n"},
+		"a part of it":                          {logged: "a\r\nb\r\n", heard: "b\r\nc\r\nask? ", want: "a\r\nb\r\nc\r\nask? "},
+		"a line that had begun before":          {logged: "a\r\nask? yes\r\n", heard: "yes\r\nask? ", want: "a\r\nask? yes\r\nask? "},
+		"lines that were not heard yet":         {logged: "a\r\nb\r\nc\r\n", heard: "b\r\n", want: "a\r\nb\r\n"},
+		"a line that is not ended":              {logged: "a\r\n", heard: "ask? ", want: "a\r\nask? "},
+		"newlines alone":                        {logged: "a\r\nb\r\n", heard: "b\nask? ", want: "a\r\nb\r\nask? "},
+		"again, and nothing was missed":         {text: "a\r\nask? ", logged: "a\r\n", want: "a\r\nask? "},
+		"again, and something was":              {text: "a\r\nask? ", logged: "a\r\nask? y\r\nb\r\n", heard: "more? ", want: "a\r\nask? y\r\nb\r\nmore? "},
+		"again, with nothing logged so far":     {text: "ask? ", want: "ask? "},
+		"again, where the log begins elsewhere": {text: "a\r\n", logged: "x\r\n", want: "x\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			v := &view{text: []byte(test.text), heard: []byte(test.heard)}
+			v.join([]byte(test.logged), time.Time{})
+			text, live := v.output()
+			g.Expect(string(text)).To(Equal(test.want))
+			g.Expect(live).To(BeTrue())
+		})
+	}
+}
+
+func TestWhoWatchesATerminalIsToldOnce(t *testing.T) {
+	g, told := NewWithT(t), 0
+	v := &view{tell: func() { told++ }}
+	g.Expect(v.watch()).To(BeTrue(), "it turns out soon")
+	v.join(nil, time.Unix(9, 0))
+	g.Expect(told).To(Equal(1))
+	last, live := v.activity()
+	g.Expect(live).To(BeTrue())
+	g.Expect(last).To(Equal(time.Unix(9, 0)))
+	_, _ = v.Write([]byte("a"))
+	g.Expect(told).To(Equal(1), "nobody watches")
+	g.Expect(v.watch()).To(BeTrue())
+	g.Expect(v.watch()).To(BeTrue())
+	_, _ = v.Write([]byte("b"))
+	_, _ = v.Write([]byte("c"))
+	g.Expect(told).To(Equal(2))
+	g.Expect(v.watch()).To(BeTrue())
+	g.Expect(v.lost()).To(BeTrue())
+	g.Expect(told).To(Equal(3), "nobody else will tell")
+	g.Expect(v.watch()).To(BeFalse())
+	g.Expect(v.lost()).To(BeFalse())
+	var none *view
+	g.Expect(none.watch()).To(BeFalse())
+}
+
+func TestOfALongOutputTheEndIsKept(t *testing.T) {
+	g := NewWithT(t)
+	v := &view{tell: func() {}}
+	v.join(nil, time.Time{})
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	for range 1000 {
+		_, _ = v.Write(line)
+	}
+	_, _ = v.Write([]byte("last"))
+	text, _ := v.output()
+	g.Expect(len(text)).To(And(BeNumerically(">=", mostShown), BeNumerically("<=", 2*mostShown)))
+	g.Expect(string(text)).To(HaveSuffix("x\nlast"))
+}
+
+func TestTimesAreTakenOffALog(t *testing.T) {
+	g := NewWithT(t)
+	text, last := unstamp([]byte("2026-01-02T03:04:05.678Z one\n2026-01-02T03:04:06Z two words\n2026-01-02T03:04:07Z \n"))
+	g.Expect(string(text)).To(Equal("one\r\ntwo words\r\n\r\n"))
+	g.Expect(last).To(BeTemporally("==", time.Date(2026, 1, 2, 3, 4, 7, 0, time.UTC)))
+	text, last = unstamp(nil)
+	g.Expect(text).To(BeEmpty())
+	g.Expect(last).To(BeZero())
+}

@@ -1,0 +1,137 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// watchesTerminals are the specs of what a manager knows of terminals in Pods.
+func watchesTerminals() {
+	It("sees what an Instance in a Pod asks, and interrupts it", func(ctx context.Context) {
+		s := newSession(ctx, "asks", nil, "ask")
+		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		before := s.object.Status.LastActivityTime
+		Expect(before).NotTo(BeNil())
+
+		s.change(ctx, `{"interruptToken":"1"}`)
+		Eventually(ctx, s.logs).Should(ContainSubstring("interrupted"))
+		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		Expect(s.object.Status.ObservedInterruptToken).To(Equal("1"))
+		Expect(s.object.Status.Incarnation).To(BeEquivalentTo(1), "it goes on")
+
+		succeeds(ctx, "berth", "send", "-n", s.object.Namespace, "instance/asks", "y")
+		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput)
+		Eventually(ctx, func(g Gomega, ctx context.Context) {
+			g.Expect(s.get(ctx)).To(Succeed())
+			g.Expect(s.object.Status.LastActivityTime.Time).To(BeTemporally(">", before.Time))
+		}).Should(Succeed())
+		s.end(ctx)
+	}, SpecTimeout(2*timeout))
+
+	knowsAcrossLeaders()
+
+	It("puts an Instance in a Pod to sleep that nobody uses, and berth send wakes it", func(ctx context.Context) {
+		s := newSession(ctx, "sleeps", ptr.To[int32](15), "terminal")
+		s.becomes(ctx, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonIdle)
+		s.becomes(ctx, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity)
+		Eventually(ctx, func(ctx context.Context) (int, error) {
+			pods, err := api.CoreV1().Pods(s.object.Namespace).List(ctx, metav1.ListOptions{LabelSelector: pod.LabelUID + "=" + string(s.object.UID)})
+			return len(pods.Items), err
+		}).Should(BeZero(), "Pods of what sleeps")
+		succeeds(ctx, "berth", "send", "-n", s.object.Namespace, "instance/sleeps", "good morning")
+		Eventually(ctx, s.logs).Should(ContainSubstring("got <good morning>"))
+		Expect(s.get(ctx)).To(Succeed())
+		Expect(s.object.Status.Incarnation).To(BeEquivalentTo(2))
+		s.end(ctx)
+	}, SpecTimeout(2*timeout))
+}
+
+// knowsAcrossLeaders kills a process of the cluster of `make cluster`, so on another one it is left out.
+func knowsAcrossLeaders() {
+	if !ours() {
+		GinkgoWriter.Println("left out, as BERTH_CLUSTER names no cluster of `make cluster`: what is known of terminals when a leader is killed")
+		return
+	}
+	It("goes on knowing what is asked when its leader is killed", func(ctx context.Context) {
+		s := newSession(ctx, "stays", nil, "ask")
+		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		was := meta.FindStatusCondition(s.object.Status.Conditions, v1alpha1.ConditionAwaitingInput).LastTransitionTime
+		before := holder(ctx)
+		killAtOnce(leader(ctx), "manager")
+		Eventually(ctx, holder).ShouldNot(Equal(before))
+		// The next leader looks at everything first, and has of this one the log alone.
+		Consistently(ctx, func(g Gomega, ctx context.Context) {
+			g.Expect(s.get(ctx)).To(Succeed())
+			now := meta.FindStatusCondition(s.object.Status.Conditions, v1alpha1.ConditionAwaitingInput)
+			g.Expect(now.Status).To(Equal(metav1.ConditionTrue))
+			g.Expect(now.LastTransitionTime.Equal(&was)).To(BeTrue(), "it was not asked anew")
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+		rolledOut(ctx)
+		s.change(ctx, `{"interruptToken":"1"}`)
+		Eventually(ctx, s.logs).Should(ContainSubstring("interrupted"))
+		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		s.end(ctx)
+	}, SpecTimeout(3*timeout))
+}
+
+// session is an Instance in a Pod, in a namespace of its own.
+type session struct{ object *v1alpha1.Instance }
+
+// newSession makes one with a mode of the workload.
+func newSession(ctx context.Context, name string, idle *int32, mode string) session {
+	GinkgoHelper()
+	o := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOfSpec(ctx), Name: name}}
+	o.Spec.Process.Command = []string{"/workload", mode}
+	o.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](2)
+	o.Spec.IdleTimeoutSeconds = idle
+	o.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}
+	Expect(k8s.Create(ctx, o)).To(Succeed())
+	return session{o}
+}
+
+func (s session) get(ctx context.Context) error {
+	return k8s.Get(ctx, client.ObjectKeyFromObject(s.object), s.object)
+}
+
+// logs reads what the node has logged of it.
+func (s session) logs(ctx context.Context) (string, error) {
+	return run(ctx, "berth", "logs", "-n", s.object.Namespace, "instance/"+s.object.Name)
+}
+
+// becomes waits for a condition of the spec as it is.
+func (s session) becomes(ctx context.Context, condition string, status metav1.ConditionStatus, reason string) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		g.Expect(s.get(ctx)).To(Succeed())
+		g.Expect(s.object.Status.ObservedGeneration).To(Equal(s.object.Generation))
+		found := meta.FindStatusCondition(s.object.Status.Conditions, condition)
+		g.Expect(found).To(HaveValue(And(HaveField("Status", status), HaveField("Reason", reason))), "%+v", s.object.Status.Conditions)
+	}).Should(Succeed())
+}
+
+// change changes the spec.
+func (s session) change(ctx context.Context, spec string) {
+	GinkgoHelper()
+	Expect(k8s.Patch(ctx, s.object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`)))).To(Succeed())
+}
+
+// end deletes it.
+func (s session) end(ctx context.Context) {
+	GinkgoHelper()
+	Expect(k8s.Delete(ctx, s.object)).To(Succeed())
+	gone(ctx, s.object)
+}
