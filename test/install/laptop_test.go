@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -117,6 +118,12 @@ func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
 		}
 	}
 	g.Expect(routes).To(Equal(1))
+}
+
+// The project is a module of its own, which no other build looks at.
+func TestLaptopProjectBuilds(t *testing.T) {
+	said, err := exec.CommandContext(t.Context(), "go", "vet", "-C", filepath.Join(root, laptop, "web"), "./...").CombinedOutput()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(said))
 }
 
 func TestLaptopPageNamesFilesThatAreThere(t *testing.T) {
