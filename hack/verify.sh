@@ -56,7 +56,10 @@ static_lsp() {
 kustomized() {
   local kubectl=bin/kubectl
   [ -x "$kubectl" ] || kubectl=kubectl
-  "$kubectl" kustomize config/default && "$kubectl" kustomize config/outside && "$kubectl" kustomize config/prometheus
+  local folder
+  for folder in config/{default,outside,prometheus} samples/laptop-to-cluster/{base,cluster,ingress}; do
+    "$kubectl" kustomize "$folder" || return 1
+  done
 }
 chart() { (cd hack/install && go run ./chart -check); }
 installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...); }
@@ -75,7 +78,7 @@ check "builds for linux/amd64" "mend what is said above" builds linux amd64
 check "builds for linux/arm64" "mend what is said above" builds linux arm64
 check "berth-shim has nothing of Kubernetes" "remove the imports above" static_shim
 check "berth-lsp and berth-lsp-pod have the standard library and x/sys only" "remove the imports above" static_lsp
-check "kustomize" "mend config/" kustomized
+check "kustomize" "mend config/ or samples/laptop-to-cluster/" kustomized
 check "chart is fresh" "run make chart" chart
 check "chart and config/default are one installation" "mend charts/berth or config/, as is said above" installation
 check "README shows make run and make test" "put both commands back" readme

@@ -106,16 +106,7 @@ func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
 // With the parameters that an installation begins with, the samples are admitted, and Host is not.
 func TestSamplesAreAdmitted(t *testing.T) {
 	g := NewWithT(t)
-	namespaces(t)
-	objects, err := render(t.Context(), filepath.Join("config", "policy"))
-	g.Expect(err).NotTo(HaveOccurred())
-	for _, o := range objects {
-		if o.GetKind() == "ConfigMap" {
-			data, _, err := unstructured.NestedStringMap(o.Object, "data")
-			g.Expect(err).NotTo(HaveOccurred())
-			parameters(t, data, policyCase{"default", "Instance", `{process: {command: [sh]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"})
-		}
-	}
+	initially(t)
 	files, err := filepath.Glob(filepath.Join(root, "config", "samples", "*", "*.yaml"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(files).NotTo(BeEmpty())
@@ -130,6 +121,22 @@ func TestSamplesAreAdmitted(t *testing.T) {
 				admitted = MatchError(ContainSubstring("the runtime Tmux is not allowed in namespace default"))
 			}
 			g.Eventually(func() error { return apply(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(admitted, file)
+		}
+	}
+}
+
+// initially sets the parameters that an installation begins with.
+func initially(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	namespaces(t)
+	objects, err := render(t.Context(), filepath.Join("config", "policy"))
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, o := range objects {
+		if o.GetKind() == "ConfigMap" {
+			data, _, err := unstructured.NestedStringMap(o.Object, "data")
+			g.Expect(err).NotTo(HaveOccurred())
+			parameters(t, data, policyCase{"default", "Instance", `{process: {command: [sh]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"})
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/plane"
@@ -107,9 +108,16 @@ var _ = AfterSuite(func() {
 func startManager() (stop func()) {
 	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
 	Expect(err).NotTo(HaveOccurred())
+	servers, err := langserver.NewInPods(pods, langserver.PodOptions{
+		Client: kubernetes.NewForConfigOrDie(config),
+		Image: func(context.Context) (langserver.Image, error) {
+			return langserver.Image{Name: "localhost/berth:1"}, nil
+		},
+	})
+	Expect(err).NotTo(HaveOccurred())
 	all := union.New(rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, union.Member{Type: v1alpha1.RuntimePod, Runtime: pods})
 	mgr, err := manager.New(config, manager.Options{
-		Runtime: all, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtime: all, LanguageServersInPods: servers, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -122,6 +130,7 @@ func startManager() (stop func()) {
 		cancel()
 		Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
 		all.Close()
+		servers.Close()
 		Expect(pods.Close()).To(Succeed())
 	}
 }

@@ -1,0 +1,3 @@
+module example.test/web
+
+go 1.24

@@ -1,0 +1,173 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// laptop is the folder of docs/laptop-to-cluster.md, which says what a user does with it.
+var laptop = filepath.Join("samples", "laptop-to-cluster")
+
+// The page promises that the files of the laptop are those of the cluster, so every object of both has to be one that an API server takes as it is.
+func TestLaptopToCluster(t *testing.T) {
+	initially(t)
+	t.Run("the laptop", func(t *testing.T) {
+		g := NewWithT(t)
+		base := rendered(t, "base")
+		files, err := filepath.Glob(filepath.Join(root, laptop, "base", "objects", "*"))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(base).To(HaveLen(len(files)), "berth up -f takes the folder, kustomize what is listed")
+		for _, o := range base {
+			g.Expect(runtimeOf(o)).To(BeEmpty(), "%s: what names no runtime goes anywhere", o.GetName())
+			o.SetNamespace("default")
+			g.Eventually(func() error { return createStrictly(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed())
+		}
+	})
+	for folder, others := range map[string][]string{
+		"cluster": {"Namespace", "PersistentVolumeClaim"},
+		"ingress": {"Namespace", "PersistentVolumeClaim", "Ingress"},
+	} {
+		t.Run("the "+folder, func(t *testing.T) {
+			g := NewWithT(t)
+			var processes int
+			var kinds []string
+			for _, o := range rendered(t, folder) {
+				if o.GetKind() == "Namespace" {
+					g.Expect(o.GetLabels()).To(HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
+					g.Expect(client.IgnoreAlreadyExists(createStrictly(t.Context(), o.DeepCopy()))).To(Succeed())
+				} else {
+					g.Eventually(func() error { return createStrictly(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed(), o.GetName())
+				}
+				if o.GroupVersionKind().GroupVersion() == v1alpha1.GroupVersion {
+					processes++
+					g.Expect(runtimeOf(o)).To(Equal("Pod"), "%s: a manager in a cluster runs nothing else", o.GetName())
+				} else {
+					kinds = append(kinds, o.GetKind())
+				}
+			}
+			g.Expect(processes).To(Equal(len(rendered(t, "base"))))
+			g.Expect(kinds).To(ConsistOf(others))
+		})
+	}
+}
+
+// One API server is for one of both, as the page says.
+func TestLaptopIsNotItsCluster(t *testing.T) {
+	initially(t)
+	g := NewWithT(t)
+	here := map[string]*unstructured.Unstructured{}
+	for _, o := range rendered(t, "base") {
+		o.SetNamespace("default")
+		g.Eventually(func() error { return client.IgnoreAlreadyExists(createStrictly(t.Context(), o)) }, patience, poll).Should(Succeed())
+		t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), o))).To(Succeed()) })
+		here[o.GetKind()] = o
+	}
+	for _, kind := range []string{"DevServer", "Instance", "LanguageServer"} {
+		o := only(t, rendered(t, "cluster"), kind)
+		o.SetNamespace("default")
+		g.Expect(o.GetName()).To(Equal(here[kind].GetName()))
+		g.Expect(apply(t.Context(), o, client.DryRunAll)).To(MatchError(ContainSubstring("runtime is immutable")))
+	}
+}
+
+// The ways from outside lead to the Service that Berth makes of the DevServer; the HTTPRoute is on the page, for its kind is not one of Kubernetes itself.
+func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
+	g := NewWithT(t)
+	objects := rendered(t, "ingress")
+	var dev v1alpha1.DevServer
+	var ingress networkingv1.Ingress
+	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
+	g.Expect(convert(only(t, objects, "DevServer").Object, &dev)).To(Succeed())
+	g.Expect(convert(only(t, objects, "Ingress").Object, &ingress)).To(Succeed())
+	g.Expect(ingress.Namespace).To(Equal(dev.Namespace))
+	g.Expect(ingress.Spec.Rules).To(HaveLen(1))
+	for _, path := range ingress.Spec.Rules[0].HTTP.Paths {
+		g.Expect(path.Backend.Service.Name).To(Equal(dev.Name))
+		g.Expect(path.Backend.Service.Port.Number).To(Equal(*dev.Spec.Port))
+	}
+
+	var routes int
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page(t), -1) {
+		of, err := parse(block[1])
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, o := range of {
+			if o.GetKind() != "HTTPRoute" {
+				continue
+			}
+			routes++
+			rules, _, err := unstructured.NestedSlice(o.Object, "spec", "rules")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(o.GetNamespace()).To(Equal(dev.Namespace))
+			g.Expect(fmt.Sprint(rules)).To(Equal(fmt.Sprintf("[map[backendRefs:[map[name:%s port:%d]]]]", dev.Name, *dev.Spec.Port)))
+		}
+	}
+	g.Expect(routes).To(Equal(1))
+}
+
+// The project is a module of its own, which no other build looks at.
+func TestLaptopProjectBuilds(t *testing.T) {
+	said, err := exec.CommandContext(t.Context(), "go", "vet", "-C", filepath.Join(root, laptop, "web"), "./...").CombinedOutput()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(said))
+}
+
+func TestLaptopPageNamesFilesThatAreThere(t *testing.T) {
+	g := NewWithT(t)
+	named := regexp.MustCompile(`samples/laptop-to-cluster[-\w./]*`).FindAllString(string(page(t)), -1)
+	g.Expect(named).NotTo(BeEmpty())
+	for _, name := range named {
+		g.Expect(filepath.Join(root, name)).To(BeAnExistingFile())
+	}
+}
+
+func page(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "laptop-to-cluster.md"))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return text
+}
+
+func rendered(t *testing.T, folder string) []*unstructured.Unstructured {
+	t.Helper()
+	g := NewWithT(t)
+	objects, err := render(t.Context(), filepath.Join(laptop, folder))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(objects).NotTo(BeEmpty())
+	return objects
+}
+
+func only(t *testing.T, objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
+	t.Helper()
+	var found []*unstructured.Unstructured
+	for _, o := range objects {
+		if o.GetKind() == kind {
+			found = append(found, o)
+		}
+	}
+	NewWithT(t).Expect(found).To(HaveLen(1))
+	return found[0]
+}
+
+func runtimeOf(o *unstructured.Unstructured) string {
+	is, _, _ := unstructured.NestedString(o.Object, "spec", "runtime", "type") // what is no text the API server refuses
+	return is
+}
+
+func createStrictly(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+	return k8s.Create(ctx, o, append(options, client.FieldValidation("Strict"))...)
+}
