@@ -105,7 +105,10 @@ var _ = AfterSuite(func() {
 })
 
 // startManager runs a manager until the function that it gives is called.
-func startManager() (stop func()) {
+func startManager() (stop func()) { return startManagerWith(config) }
+
+// startManagerWith runs one that reaches the API server in a way of its own.
+func startManagerWith(config *rest.Config) (stop func()) {
 	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
 	Expect(err).NotTo(HaveOccurred())
 	servers, err := langserver.NewInPods(pods, langserver.PodOptions{
