@@ -170,6 +170,11 @@ scale: controlplane ## Measure ever more DevServers in Pods on played nodes, up 
 test-cluster: node controlplane helm ## Test Pods and the installation on a real node: make the cluster, run, take it down. As root, with Debian's containerd.
 	@KUBEBUILDER_ASSETS=$(BIN) hack/cluster/test.sh
 
+.PHONY: e2e
+e2e: build controlplane helm ## Test the installation and all kinds on the cluster that KUBECONFIG names, a node of which is this machine, as root. BERTH_TEST_IMAGE names the manager's image there.
+	@test -n "$$KUBECONFIG" || { echo "e2e: set KUBECONFIG to the cluster to test" >&2; exit 2; }
+	@BERTH_CLUSTER= BERTH_TEST_KUBECONFIG="$$KUBECONFIG" KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout 60m -v -run TestCluster ./test/cluster
+
 .PHONY: test-e2e
 test-e2e: build controlplane gopls ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
 	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v

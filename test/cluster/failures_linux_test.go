@@ -29,12 +29,18 @@ func survives() {
 	}
 
 	It("goes on when its leader is killed", func(ctx context.Context) {
-		tenant := devServer(ctx, "leader")
+		tenant, server := devServer(ctx, "leader"), languageServer(ctx, "leader")
+		editor := server.connect(ctx)
 		before := holder(ctx)
 		killAtOnce(leader(ctx), "manager")
 		Eventually(ctx, holder).ShouldNot(Equal(before))
 		tenant.stayed(ctx, 1)
 		tenant.restart(ctx)
+		server.stayed(ctx, 1)
+		Expect(editor.hover(ctx)).To(Equal(text))
+		server.restart(ctx)
+		Expect(editor.hover(ctx)).To(Equal(text))
+		Expect(editor.said()).NotTo(ContainSubstring("trying again"), "its connection is none of the manager's")
 		rolledOut(ctx)
 		var restarts int32
 		for _, pod := range managers(ctx) {
@@ -56,7 +62,7 @@ func survives() {
 	}, SpecTimeout(2*timeout))
 
 	It("goes on when the API server was away", func(ctx context.Context) {
-		tenant := devServer(ctx, "apiserver")
+		tenant, server := devServer(ctx, "apiserver"), languageServer(ctx, "apiserver")
 		DeferCleanup(part, "start", "kube-apiserver", NodeTimeout(timeout))
 		part(ctx, "kill", "kube-apiserver")
 		Expect(apiAnswers(ctx)).NotTo(Succeed(), "it is away")
@@ -65,6 +71,9 @@ func survives() {
 		leader(ctx)
 		tenant.stayed(ctx, 1)
 		tenant.restart(ctx)
+		server.stayed(ctx, 1)
+		editor := server.connect(ctx)
+		Expect(editor.hover(ctx)).To(Equal(text))
 		rolledOut(ctx)
 	}, SpecTimeout(3*timeout))
 

@@ -59,6 +59,11 @@ func installedByHelm() {
 		Expect(client.hover(ctx)).To(Equal(text))
 	}, SpecTimeout(2*timeout))
 
+	Context("once it was upgraded", func() {
+		runsPods()
+		runsPlans()
+	})
+
 	It("leaves kinds and objects when it is uninstalled, and finds them again", func(ctx context.Context) {
 		tenant := devServer(ctx, "uninstalled")
 		brought = ofBerth(ctx)

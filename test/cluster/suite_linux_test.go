@@ -6,6 +6,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,6 +41,8 @@ var (
 	k8s    client.Client
 	api    kubernetes.Interface
 	config *rest.Config
+	// httpClient has the connections of both.
+	httpClient *http.Client
 )
 
 func TestMain(m *testing.M) {
@@ -64,14 +67,14 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	config, err = clientcmd.BuildConfigFromFlags("", os.Getenv(onCluster))
 	Expect(err).NotTo(HaveOccurred())
 	config.QPS, config.Burst = 200, 400
-	http, err := rest.HTTPClientFor(config)
+	httpClient, err = rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { utilnet.CloseIdleConnectionsFor(http.Transport) })
+	DeferCleanup(func() { utilnet.CloseIdleConnectionsFor(httpClient.Transport) })
 	scheme := manager.Scheme()
 	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-	k8s, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: http})
+	k8s, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: httpClient})
 	Expect(err).NotTo(HaveOccurred())
-	api, err = kubernetes.NewForConfigAndClient(config, http)
+	api, err = kubernetes.NewForConfigAndClient(config, httpClient)
 	Expect(err).NotTo(HaveOccurred())
 
 	nodes, err := api.CoreV1().Nodes().List(ctx, everything)
