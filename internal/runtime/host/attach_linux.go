@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"syscall"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,19 +63,38 @@ func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	case !f.held:
 		return nil, fmt.Errorf("the shim that held the terminal was killed: %w", runtime.ErrNotFound)
 	}
-	client, err := h.dial(uid, f.record.Token)
+	client, err := h.terminal(uid, f.record.Token)
+	switch {
+	case errors.Is(err, shim.ErrNoTerminal):
+		return nil, runtime.ErrNoTerminal
+	case hungUp(err):
+		return nil, fmt.Errorf("it ended meanwhile (%w): %w", err, runtime.ErrNotFound)
+	}
+	return client, err
+}
+
+// terminal has the shim of a UID make a connection one to its terminal.
+func (h *Host) terminal(uid types.UID, token string) (*shim.Client, error) {
+	client, err := h.dial(uid, token)
 	if err != nil {
 		return nil, err
 	}
 	// The size is told by the first resize; until then it stays as it is.
 	if err := client.Attach(0, 0); err != nil {
 		_ = client.Conn.Close()
-		if errors.Is(err, shim.ErrNoTerminal) {
-			err = runtime.ErrNoTerminal
-		}
 		return nil, err
 	}
 	return client, nil
+}
+
+// hungUp says that a shim has ended before it answered: while it holds something it does not hang up.
+func hungUp(err error) bool {
+	for _, hint := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED, fs.ErrNotExist} {
+		if errors.Is(err, hint) {
+			return true
+		}
+	}
+	return false
 }
 
 // feed reads the input. Writes go through one goroutine, so that input and sizes don't mix.

@@ -114,26 +114,46 @@ func usable(root, shimPath string) (err error) {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	pid, err := syscall.ForkExec(shimPath, []string{"berth-shim", shim.Probe}, &syscall.ProcAttr{
-		Env: []string{}, Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd},
+	return tryOut(func() (int, error) {
+		pid, err := syscall.ForkExec(shimPath, []string{"berth-shim", shim.Probe}, &syscall.ProcAttr{
+			Env: []string{}, Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd},
+		})
+		if err != nil {
+			err = fmt.Errorf("start a process in cgroup %s: %w", trial, err)
+		}
+		return pid, err
 	})
-	if err != nil {
-		return fmt.Errorf("start a process in cgroup %s: %w", trial, err)
-	}
-	return await(pid)
 }
 
-// await waits for a child that ends by itself at once.
-func await(pid int) error {
+// trials is how often it is tried to start what somebody else kills.
+const trials = 3
+
+// tryOut starts a process that ends by itself at once. That it was killed says nothing of what can be done: without this, a manager whose first process
+// is killed would hold nothing in cgroups, and leave those of the manager before.
+func tryOut(start func() (pid int, err error)) error {
 	var status unix.WaitStatus
+	for range trials {
+		pid, err := start()
+		if err != nil {
+			return err
+		}
+		if status, err = await(pid); err != nil {
+			return err
+		}
+		if !status.Signaled() {
+			break
+		}
+	}
+	if status != 0 {
+		return fmt.Errorf("berth-shim could not be tried out: wait status %#x", uint32(status))
+	}
+	return nil
+}
+
+func await(pid int) (status unix.WaitStatus, err error) {
 	for {
-		_, err := unix.Wait4(pid, &status, 0, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
+		if _, err = unix.Wait4(pid, &status, 0, nil); !errors.Is(err, unix.EINTR) {
+			return status, err
 		}
-		if err == nil && status != 0 {
-			err = fmt.Errorf("berth-shim could not be tried out: wait status %#x", uint32(status))
-		}
-		return err
 	}
 }

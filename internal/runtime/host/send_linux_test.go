@@ -5,6 +5,9 @@ package host
 
 import (
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -45,4 +48,37 @@ func TestSend(t *testing.T) {
 	b.await("plain", runtime.Running)
 	b.Expect(b.Type(b.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
 	b.Expect(b.Type(b.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
+}
+
+// A shim that ends while somebody asks it hangs up: then nothing is there to type into any more, and that is what is said.
+func TestSendToWhatEndsMeanwhile(t *testing.T) {
+	b := newBench(t, shim.Subreaper)
+	p := b.process("agent", 1, "terminal")
+	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
+	b.Expect(b.Start(b.ctx, p)).To(Succeed())
+	b.await("agent", runtime.Running)
+	socket := filepath.Join(b.dir("agent"), shim.SocketFile)
+	b.Expect(os.Rename(socket, socket+".kept")).To(Succeed())
+	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "its socket is gone")
+
+	var ending *net.UnixListener
+	b.Expect(inDirectory(b.dir("agent"), shim.SocketFile, func(address *net.UnixAddr) (err error) {
+		ending, err = net.ListenUnix("unix", address)
+		return err
+	})).To(Succeed())
+	ending.SetUnlinkOnClose(false)
+	hungUp := make(chan error, 1)
+	go func() {
+		conn, err := ending.Accept()
+		if err == nil {
+			err = conn.Close()
+		}
+		hungUp <- err
+	}()
+	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "it has hung up")
+	b.Expect(<-hungUp).To(Succeed())
+	b.Expect(ending.Close()).To(Succeed())
+	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "nobody listens")
+	b.Expect(os.Rename(socket+".kept", socket)).To(Succeed())
+	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(Succeed())
 }

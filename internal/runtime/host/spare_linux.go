@@ -59,7 +59,7 @@ func (h *Host) keepSpare() {
 			if last := h.spares.take(); last != nil {
 				_ = unix.Close(last.socket)
 				h.watcher.kill(last.pidfd, last.pid)
-				_ = await(last.pid)
+				_, _ = await(last.pid)
 			}
 			return
 		}
@@ -79,7 +79,7 @@ func (h *Host) readySpare() error {
 	}
 	if err := h.watcher.watch(next.pidfd, "", next.pid); err != nil { // which closes the pidfd
 		_ = unix.Close(next.socket) // and so it ends
-		_ = await(next.pid)
+		_, _ = await(next.pid)
 		return err
 	}
 	h.spares.ready = next
