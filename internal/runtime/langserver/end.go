@@ -58,7 +58,7 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 		return err
 	}
 	l.mu.Lock()
-	client, report, leaving := l.client, l.report, l.quitting || l.replaced || !l.keep
+	client, report, leaving := l.client, l.report, l.quitting || !l.keep
 	l.mu.Unlock()
 	switch {
 	case held.LeaderExit != nil || client == nil || report == nil:
@@ -128,7 +128,7 @@ func (l *link) retire() {
 }
 
 func (l *link) mayRetire() bool {
-	return (!l.keep || l.replaced) && !l.quitting && l.client != nil && l.pending == nil && l.report != nil && !serverLives(*l.report)
+	return !l.keep && !l.quitting && l.client != nil && l.pending == nil && l.report != nil && !serverLives(*l.report)
 }
 
 func (l *link) quit() {

@@ -58,7 +58,6 @@ type link struct {
 	bare     bool // the multiplexer was started by us with nothing to start, and was not heard of yet
 	reviving bool // somebody is about to start a multiplexer with nothing to start
 	revived  int  // how often that was done since one lived for long
-	replaced bool // the multiplexer is not as the spec wants it: it goes as soon as no server lives
 	retiring bool // somebody is about to tell it to quit
 	quitting bool // it was told to
 }

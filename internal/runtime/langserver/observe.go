@@ -33,7 +33,7 @@ func (l *link) view() view {
 	report, fresh := l.newest()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := view{cancelled: l.cancelled, told: l.told, leaving: l.quitting || l.replaced || !l.keep, young: time.Since(l.since) < youth}
+	v := view{cancelled: l.cancelled, told: l.told, leaving: l.quitting || !l.keep, young: time.Since(l.since) < youth}
 	v.bare, v.starting, v.generation = l.bare && v.young, l.starting, l.generation
 	if fresh {
 		v.report = &report

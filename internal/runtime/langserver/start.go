@@ -76,18 +76,13 @@ func (l *link) newestNumber(ctx context.Context) (int64, error) {
 	return newest, nil
 }
 
-// replace has the multiplexer go that is not as the spec wants it, so that another is started in its place.
+// replace has the multiplexer go that is not as the spec wants it, whether it can be reached or not, so that another is started in its place.
 func (l *link) replace(ctx context.Context, held *runtime.Incarnation) error {
-	l.mu.Lock()
-	l.replaced = true
-	l.mu.Unlock()
-	if held.Phase == runtime.Starting { // it may never get as far as to be told
+	if !held.StopSent {
 		if err := l.runtime.host.Stop(ctx, l.uid, held.Number); err != nil {
 			return err
 		}
 	}
-	l.watch()
-	l.retire()
 	return fmt.Errorf("%w: its multiplexer is of an older spec and is about to end", runtime.ErrOldAlive)
 }
 
@@ -151,7 +146,7 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.
 		l.cancelled = l.pending.Incarnation
 	}
 	l.generation++
-	l.client, l.report, l.quitting, l.replaced, l.since = nil, nil, false, false, time.Now()
+	l.client, l.report, l.quitting, l.since = nil, nil, false, time.Now()
 	l.pending, l.offered, l.bare = launch, false, launch == nil
 	return nil
 }
