@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -76,16 +77,10 @@ func figure(format string, args ...any) {
 	AddReportEntry("measured", ReportEntryVisibilityAlways, fmt.Sprintf(format, args...))
 }
 
-// allAtOnce makes a crowd and gives the seconds until the last of it is ready. It is told so by a watch: to ask for each again and again would be most
-// of what the API server does.
+// allAtOnce makes a crowd and gives the seconds until the last of it is ready.
 func allAtOnce(ctx context.Context, list client.ObjectList, object func(i int) client.Object) float64 {
 	GinkgoHelper()
-	watching, err := client.NewWithWatch(config, client.Options{Scheme: k8s.Scheme(), HTTPClient: httpClient})
-	Expect(err).NotTo(HaveOccurred())
 	begun := time.Now()
-	seen, err := watching.Watch(ctx, list, client.InNamespace(object(0).GetNamespace()))
-	Expect(err).NotTo(HaveOccurred())
-	defer seen.Stop()
 	var all sync.WaitGroup
 	for i := range crowd {
 		all.Go(func() {
@@ -93,17 +88,39 @@ func allAtOnce(ctx context.Context, list client.ObjectList, object func(i int) c
 			Expect(k8s.Create(ctx, object(i))).To(Succeed())
 		})
 	}
-	ready := map[string]bool{}
-	for len(ready) < crowd {
-		event, open := <-seen.ResultChan()
-		Expect(open).To(BeTrue(), "the watch has ended, with %d of %d ready", len(ready), crowd)
-		if one, is := event.Object.(client.Object); is && isReady(one) {
-			ready[one.GetName()] = true
-		}
-	}
+	allReady(ctx, list, object(0).GetNamespace())
 	taken := time.Since(begun).Seconds()
 	all.Wait()
 	return taken
+}
+
+// allReady waits until a crowd is ready in a namespace. It is told so by a watch: to ask for each again and again would be most of what the API server
+// does. A watch may end at any time, and is begun anew then.
+func allReady(ctx context.Context, list client.ObjectList, namespace string) {
+	GinkgoHelper()
+	watching, err := client.NewWithWatch(config, client.Options{Scheme: k8s.Scheme(), HTTPClient: httpClient})
+	Expect(err).NotTo(HaveOccurred())
+	ready := map[string]bool{}
+	note := func(object runtime.Object) error {
+		if one, is := object.(client.Object); is && isReady(one) {
+			ready[one.GetName()] = true
+		}
+		return nil
+	}
+	for len(ready) < crowd {
+		Expect(ctx.Err()).NotTo(HaveOccurred(), "%d of %d are ready", len(ready), crowd)
+		seen, err := watching.Watch(ctx, list, client.InNamespace(namespace))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(k8s.List(ctx, list, client.InNamespace(namespace))).To(Succeed())
+		Expect(meta.EachListItem(list, note)).To(Succeed())
+		for open := true; open && len(ready) < crowd; {
+			var event watch.Event
+			if event, open = <-seen.ResultChan(); open {
+				Expect(note(event.Object)).To(Succeed())
+			}
+		}
+		seen.Stop()
+	}
 }
 
 // untilReady creates an object and gives the milliseconds until it reads Ready.
