@@ -82,7 +82,10 @@ func TestScale(t *testing.T) {
 func emptyWithin(t *testing.T, namespace string, long time.Duration) {
 	g := NewWithT(t)
 	began := time.Now()
-	g.Expect(k8s.DeleteAllOf(backgroundContext, &v1alpha1.DevServer{}, client.InNamespace(namespace))).To(Succeed())
+	// An API server gives up after a minute, and with thousands has not got to all of them then.
+	g.Eventually(func() error {
+		return k8s.DeleteAllOf(backgroundContext, &v1alpha1.DevServer{}, client.InNamespace(namespace))
+	}).WithTimeout(long).WithPolling(time.Second).Should(Succeed())
 	g.Eventually(func() (int, error) {
 		var list v1alpha1.DevServerList
 		err := k8s.List(backgroundContext, &list, client.InNamespace(namespace))

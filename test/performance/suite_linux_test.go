@@ -59,6 +59,8 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	environment := plane.New(filepath.Join("..", ".."))
+	// A Service for each of thousands: the range that a control plane for tests has by itself is over at 254.
+	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
 	if config, err = environment.Start(); err != nil {
 		return 1, fmt.Errorf("start a control plane (make controlplane builds it): %w", err)
 	}
