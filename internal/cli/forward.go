@@ -19,15 +19,9 @@ import (
 
 // forward gives what serves a Service of the cluster, by its address, through the API server: nothing else of that is reached.
 func forward(config *rest.Config, namespace string, address *url.URL) (http.Handler, error) {
-	base, _, err := rest.DefaultServerUrlFor(config)
+	base, transport, err := upgradable(config)
 	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
-	}
-	config = rest.CopyConfig(config)
-	config.NextProtos = []string{"http/1.1"} // WebSockets need it
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+		return nil, err
 	}
 	prefix := proxyPath(base, namespace, address)
 	f := &forwarding{base: base, prefix: prefix}
@@ -38,6 +32,21 @@ func forward(config *rest.Config, namespace string, address *url.URL) (http.Hand
 		},
 	}
 	return f, nil
+}
+
+// upgradable is the way to an API server on which a request can be upgraded: to a WebSocket, or to the stream of a language server.
+func upgradable(config *rest.Config) (*url.URL, http.RoundTripper, error) {
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+	}
+	config = rest.CopyConfig(config)
+	config.NextProtos = []string{"http/1.1"}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+	}
+	return base, transport, nil
 }
 
 // forwarding is one Service behind an API server.

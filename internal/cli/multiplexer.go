@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/internal/lsp/gate"
@@ -28,15 +27,9 @@ func (c *connection) multiplexer(ctx context.Context, namespace, endpoint string
 	if err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: service}, secret); err != nil {
 		return nil, fmt.Errorf("read the token of the language server: %w", err)
 	}
-	base, _, err := rest.DefaultServerUrlFor(c.config)
+	base, transport, err := upgradable(c.config)
 	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", c.config.Host, err)
-	}
-	config := rest.CopyConfig(c.config)
-	config.NextProtos = []string{"http/1.1"} // an upgrade needs it
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", c.config.Host, err)
+		return nil, err
 	}
 	through := *base
 	through.Path = proxyPath(base, namespace, at) + at.Path

@@ -49,13 +49,16 @@ func TestAnotherManagerKnowsAtOnce(t *testing.T) {
 	b.Expect(report.Initialized).To(BeTrue())
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(MatchError(runtime.ErrStale))
 
+	b.Expect(b.Stop(t.Context(), uid, 3)).To(Succeed())
+	b.await(uid, 3, runtime.Exited)
+	b.start(uid, 4) // in the Pod of the one before
 	b.Runtime.Close()
 	b.signal(b.multiplexer(uid), unix.SIGSTOP)
 	b.manage()
 	found := b.observe(uid)
-	b.Expect(found).To(And(HaveField("Number", int64(3)), HaveField("Phase", runtime.Unknown)), "nothing may be started beside it")
+	b.Expect(found).To(And(HaveField("Number", int64(4)), HaveField("Phase", runtime.Unknown)), "which one it is was noted, and nothing may be started beside it")
 	b.signal(b.multiplexer(uid), unix.SIGCONT)
-	b.await(uid, 3, runtime.Running)
+	b.await(uid, 4, runtime.Running)
 }
 
 func TestAPodThatIsTakenAway(t *testing.T) {
@@ -90,7 +93,6 @@ func TestAnotherSpecOfThePodMakesAnother(t *testing.T) {
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
 	b.await(uid, 1, runtime.Exited)
 	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 2))).To(MatchError(runtime.ErrOldAlive))
-	b.Keep(uid, true) // as every reconcile says it
 	b.Eventually(func() error { return b.Start(context.Background(), b.ofImage("gopls:2", uid, 2)) }).
 		WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.await(uid, 2, runtime.Running)

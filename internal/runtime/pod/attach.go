@@ -131,10 +131,6 @@ func runs(p *corev1.Pod) bool {
 
 // hasTerminal says whether the program was started in one.
 func hasTerminal(p *corev1.Pod) bool {
-	for i := range p.Spec.Containers {
-		if p.Spec.Containers[i].Name == Container {
-			return p.Spec.Containers[i].TTY
-		}
-	}
-	return false
+	main := mainOf(p)
+	return main != nil && main.TTY
 }

@@ -36,14 +36,22 @@ func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, an
 	if !known {
 		return fmt.Errorf("note %s at incarnation %d of %s: %w", annotation, incarnation, uid, runtime.ErrNotFound)
 	}
+	if _, err := r.annotate(ctx, p, annotation, value); err != nil {
+		return fmt.Errorf("note %s at Pod %s/%s: %w", annotation, p.Namespace, p.Name, err)
+	}
+	return nil
+}
+
+// annotate sets an annotation of exactly that Pod, and gives what has become of it.
+func (r *Runtime) annotate(ctx context.Context, p *corev1.Pod, annotation, value string) (*corev1.Pod, error) {
 	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{annotation: value}}})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	noted, err := r.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, change, metav1.PatchOptions{})
 	if err != nil {
-		return fmt.Errorf("note %s at Pod %s/%s: %w", annotation, p.Namespace, p.Name, err)
+		return nil, err
 	}
 	r.told(noted)
-	return nil
+	return noted, nil
 }

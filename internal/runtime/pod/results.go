@@ -116,10 +116,8 @@ func hasInputs(p *corev1.Pod) bool {
 // LastWords gives the termination message of the program of an incarnation, as far as a node keeps it. It is known when the program has ended and its
 // node says how; it is asked of memory alone.
 func (r *Runtime) LastWords(uid types.UID, incarnation int64) (text string, known bool) {
-	for _, p := range r.store.of(uid) {
-		if number(p) == incarnation {
-			return lastWords(p)
-		}
+	if p, known := r.Pod(uid, incarnation); known {
+		return lastWords(p)
 	}
 	return "", false
 }

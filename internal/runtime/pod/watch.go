@@ -134,18 +134,13 @@ func leftBehind(p *corev1.Pod) bool {
 }
 
 func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, value string, grace int64) error {
-	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{annotation: value}}})
-	if err != nil {
-		return err
-	}
-	marked, err := r.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, change, metav1.PatchOptions{})
+	marked, err := r.annotate(ctx, p, annotation, value)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("write down why Pod %s/%s is ended: %w", p.Namespace, p.Name, err)
 	}
-	r.told(marked)
 	return r.delete(ctx, marked, grace)
 }
 
