@@ -40,7 +40,8 @@ headers() {
     -exec grep -L -m1 'SPDX-License-Identifier: Apache-2.0' {} +
 }
 no_replace() { empty awk '$1 == "replace" || /=>/' go.mod; }
-builds() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -o /dev/null ./... ; }
+builds() { CGO_ENABLED=0 go build -trimpath -o /dev/null ./...; }
+typechecks() { go run ./hack/typecheck "$@"; }
 static_shim() {
   CGO_ENABLED=0 go build -trimpath -o "$temp/berth-shim" ./cmd/berth-shim
   empty awk '/^k8s.io|^sigs.k8s.io/' <(go list -deps ./cmd/berth-shim)
@@ -73,9 +74,10 @@ check "licence headers" "add the two header lines to the files above" headers
 check "go vet" "mend what is said above" go vet ./...
 check "go.mod is tidy" "run go mod tidy" go mod tidy -diff
 check "no replace in go.mod" "go install ...@latest cannot follow a replace; remove it" no_replace
-check "builds for darwin/arm64" "put what is special to Linux into _linux.go files" builds darwin arm64
-check "builds for linux/amd64" "mend what is said above" builds linux amd64
-check "builds for linux/arm64" "mend what is said above" builds linux arm64
+check "builds" "mend what is said above" builds
+check "compiles on linux/amd64" "put what is special to arm64 into _arm64.go files" typechecks linux/amd64
+check "compiles on darwin/arm64" "put what is special to Linux into _linux.go files" typechecks darwin/arm64
+check "compiles on linux/arm64" "put what is special to amd64 into _amd64.go files" typechecks linux/arm64
 check "berth-shim has nothing of Kubernetes" "remove the imports above" static_shim
 check "berth-lsp and berth-lsp-pod have the standard library and x/sys only" "remove the imports above" static_lsp
 check "kustomize" "mend config/ or samples/laptop-to-cluster/" kustomized

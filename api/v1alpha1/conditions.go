@@ -82,6 +82,8 @@ const (
 	ReasonRequested = "Requested"
 	// ReasonSpecChanged: the spec that the process was started from has changed.
 	ReasonSpecChanged = "SpecChanged"
+	// ReasonLost: the cluster, or somebody, took the Pod away. It is started again however it ended, unless restartPolicy is Never; no breaker counts it.
+	ReasonLost = "Lost"
 	// ReasonCrashed: the process ended although nobody asked it to.
 	ReasonCrashed = "Crashed"
 	// ReasonUnhealthy: the liveness probe failed too often.

@@ -160,12 +160,13 @@ type ProcessExit struct {
 	// +kubebuilder:validation:MaxLength=32
 	Signal string `json:"signal,omitempty"`
 
-	// Completed, Failed, Stopped (it was asked to end), Unknown (nobody could observe the end), Unhealthy and its kin, or why it could not be started.
+	// Completed, Failed, Stopped (it was asked to end), Lost (somebody took its Pod away), Unknown (nobody could observe the end), Unhealthy and its kin, or why it
+	// could not be started.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 
-	// What there is to say about it.
+	// What there is to say about it, such as that a container held more memory than it may.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -11,7 +11,7 @@ import (
 const (
 	// FinalizerCount keeps a StrategyRun until its Strategy has counted it.
 	FinalizerCount = "berth.dev/count"
-	// LabelStrategy is the label of a StrategyRun that mirrors spec.strategyRef.name.
+	// LabelStrategy is the label of the StrategyRuns of Plans that mirrors spec.strategyRef.name.
 	LabelStrategy = "berth.dev/strategy"
 )
 

@@ -90,6 +90,8 @@ func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
 	switch {
 	case m.incarnation == previous && m.trouble != "":
 		return bounded(m.trouble)
+	case end != nil && end.Incarnation == previous && reason == v1alpha1.ReasonLost:
+		return bounded(end.Message)
 	case end == nil || end.Incarnation != previous || reason != v1alpha1.ReasonCrashed:
 		return ""
 	case end.Signal != "":

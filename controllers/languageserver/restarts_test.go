@@ -59,6 +59,12 @@ func TestRestartAfterACrash(t *testing.T) {
 	s.Expect(server.Status.RecentRestarts).To(Equal([]v1alpha1.Restart{{
 		Incarnation: 2, Time: ended, Reason: v1alpha1.ReasonCrashed, TookMilliseconds: ptr.To[int64](3500), Message: "ended by SIGKILL",
 	}}), "by a manager that did not see it")
+
+	lost := gopls()
+	restartingTo(lost, epoch, v1alpha1.ReasonLost, &v1alpha1.ProcessExit{
+		Incarnation: 1, Reason: v1alpha1.ReasonLost, ExitCode: ptr.To[int32](0), FinishedAt: &ended, Message: "its Pod was taken away"})
+	s.look(lost)
+	s.Expect(lost.Status.RecentRestarts).To(ConsistOf(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", "its Pod was taken away"))))
 }
 
 func TestRestartOfAServerThatWasNoGood(t *testing.T) {

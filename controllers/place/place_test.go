@@ -55,6 +55,7 @@ func TestWordsThatKubernetesDoesNotKnow(t *testing.T) {
 	for said, spec := range map[string]*v1alpha1.PodRuntime{
 		`spec.runtime.pod.volumes[0]: unknown field "empty"; correct it`: {Volumes: []apiruntime.RawExtension{raw(`{"name": "a", "empty": {}}`)}},
 		`spec.runtime.pod.template: unknown field "specc"; correct it`:   {Template: &template},
+		`spec.runtime.pod.volumes[0]: unknown field "Image"; correct it`: {Volumes: []apiruntime.RawExtension{raw(`{"name": "a", "Image": {"reference": "evil"}}`)}},
 		`spec.runtime.pod.volumeClaimTemplates[0].spec: unknown field "size"; correct it`: {
 			VolumeClaimTemplates: []v1alpha1.PodClaim{{Name: "a", Spec: raw(`{"size": "1Gi"}`)}}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/yaml"
+	strictjson "sigs.k8s.io/json"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
@@ -79,7 +80,10 @@ func podConfig(spec *v1alpha1.PodRuntime) (pod.Config, error) {
 	}
 	if spec.Template != nil {
 		// A patch may have words that a Pod has not: only its outermost ones are known.
-		var known struct{ Metadata, Spec map[string]any }
+		var known struct {
+			Metadata map[string]any `json:"metadata"`
+			Spec     map[string]any `json:"spec"`
+		}
 		if err := readStrictly("template", *spec.Template, &known); err != nil {
 			return config, err
 		}
@@ -109,14 +113,11 @@ func readAll[T any](name string, parts []apiruntime.RawExtension) ([]T, error) {
 	return all, nil
 }
 
-// readStrictly refuses fields that are not there: the API server has let them through.
+// readStrictly refuses fields that are not there: the API server has let them through. It takes no letter for another, as policies do not.
 func readStrictly(name string, part apiruntime.RawExtension, into any) error {
-	if err := yaml.UnmarshalStrict(part.Raw, into); err != nil {
-		said := err.Error()
-		for _, opening := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "json: "} {
-			said = strings.TrimPrefix(said, opening)
-		}
-		return fmt.Errorf("spec.runtime.pod.%s: %s", name, said)
+	unknown, err := strictjson.UnmarshalStrict(part.Raw, into)
+	if err = errors.Join(append(unknown, err)...); err != nil {
+		return fmt.Errorf("spec.runtime.pod.%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
 }

@@ -26,8 +26,11 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// takenRetry is how soon to look again whether somebody else's Service of that name is gone.
-const takenRetry = 2 * time.Second
+// takenRetry is how soon to look again whether somebody else's Service of that name is gone, and refusedRetry whether one may be made by now.
+const (
+	takenRetry   = 2 * time.Second
+	refusedRetry = 10 * time.Second
+)
 
 // Services makes Services of objects in Pods what they should be: addresses that stay over restarts. The client reads from a cache, the reader past it.
 type Services struct {
@@ -51,6 +54,8 @@ func (s Services) Serve(ctx context.Context, object process.Object, kind string,
 		}
 	}
 	switch {
+	case refuses(err):
+		return refused(kind, err), nil
 	case err != nil:
 		return nil, fmt.Errorf("make the Service %s: %w", key, err)
 	case !metav1.IsControlledBy(there, object):
@@ -61,7 +66,24 @@ func (s Services) Serve(ctx context.Context, object process.Object, kind string,
 			Retry:    takenRetry,
 		}, nil
 	}
-	return nil, s.correct(ctx, there, wanted)
+	if err = s.correct(ctx, there, wanted); refuses(err) {
+		return refused(kind, err), nil
+	}
+	return nil, err
+}
+
+func refused(kind string, err error) *lifecycle.Blocked {
+	return &lifecycle.Blocked{
+		Reason:  v1alpha1.ReasonStartFailed,
+		Message: fmt.Sprintf("the cluster does not let this %s have its Service, and it is asked again: %v", kind, err),
+		Retry:   refusedRetry,
+	}
+}
+
+// refuses says of an answer to a Service that was to be made whether somebody has to change something: a quota, a policy, or the range of addresses,
+// which is full.
+func refuses(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed to allocate")
 }
 
 // correct changes what somebody, or another port, has made different, and leaves the rest to the cluster.

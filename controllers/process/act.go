@@ -28,8 +28,7 @@ import (
 func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
 	desired := v.desired()
-	// What could not be started ahead is recorded before the next try, so that the status does not say that all is well.
-	desired.RecordFirst = r.memory.complains(v.object.GetUID())
+	v.observed.Trouble = r.memory.trouble(v.object.GetUID())
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.LookAgain {
 		// Either our record is old, or it is the newest and was lost (a restored backup). A live read tells.
@@ -119,17 +118,22 @@ func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	if errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
 		return errStale
 	}
+	if err == nil {
+		return nil
+	}
+	var trouble string
+	if v.step.Action == lifecycle.StartProcess {
+		trouble = truncate(err.Error())
+	}
+	first := r.memory.complain(v.object.GetUID(), trouble)
 	var refused *runtime.StartError
-	if errors.As(err, &refused) && r.memory.complain(v.object.GetUID()) {
+	if errors.As(err, &refused) && first {
 		return errStale // the kind finds out why, and says so in a condition
 	}
-	if err != nil {
-		if r.memory.complain(v.object.GetUID()) {
-			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, string(v.step.Action), "%s", truncate(err.Error()))
-		}
-		return fmt.Errorf("%s incarnation %d: %w", v.step.Action, v.step.Incarnation, err)
+	if first {
+		r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, string(v.step.Action), "%s", truncate(err.Error()))
 	}
-	return nil
+	return fmt.Errorf("%s incarnation %d: %w", v.step.Action, v.step.Incarnation, err)
 }
 
 // settleRetry is how soon to try again to let go of what has ended.

@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -43,7 +45,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
-	v.plan = Plan{Process: r.process(v), Blocked: blocked, Refused: r.memory.complains(v.object.GetUID())}
+	v.plan = Plan{Process: r.process(v), Blocked: blocked, Refused: r.memory.trouble(v.object.GetUID()) != ""}
 	v.plan.Process.Env = expandEnvironment(variables, nil).list
 	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)
@@ -53,7 +55,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 		return err
 	}
 	env := expandEnvironment(variables, v.plan.Variables)
-	v.plan.Process.Env = env.list
+	v.plan.Process.Env, v.plan.Process.Open = env.list, slices.Sorted(maps.Keys(v.plan.Variables))
 	v.plan.Process.Command, v.plan.Blocked = env.command(v.plan.Process.Command)
 	return nil
 }

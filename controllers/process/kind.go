@@ -100,7 +100,7 @@ type Plan struct {
 	// Process is complete but for variables of the kind.
 	Process runtime.Process
 	// Variables come before the environment of the spec and win over it, such as PORT. Environment and argv are expanded anew with them
-	// after Prepare: what it sets in Process.Env and Process.Command beyond that is lost for Env, and expanded for Command.
+	// after Prepare: what it sets in Process.Env and Process.Command beyond that is lost for Env, and expanded for Command. No secrets belong there.
 	Variables map[string]string
 	// Fingerprint are words of the kind's spec that a running process depends on, beyond command, directory and environment of the spec.
 	// A change of one of them is a changed spec.

@@ -19,8 +19,8 @@ type memory struct {
 	uids map[types.NamespacedName]types.UID
 	// versions are the resource versions of our own last writes. A cache that is behind them would show us a past that we changed ourselves.
 	versions map[types.UID]string
-	// complained holds what was told already about a runtime that cannot be asked.
-	complained map[types.UID]bool
+	// complained holds whose runtime something was told about already, and why the last start failed, if it did.
+	complained map[types.UID]string
 	// began is when the first object was seen, and sighted are those that were since. For metrics only.
 	began   time.Time
 	sighted map[types.UID]bool
@@ -100,20 +100,24 @@ func (m *memory) ours(object client.Object) bool {
 	return known && written == object.GetResourceVersion()
 }
 
-// complain says whether this is the first complaint about the runtime of that UID since it last could be asked.
-func (m *memory) complain(uid types.UID) bool {
+// complain says whether this is new since all could be done for that UID for the last time. trouble is why a start failed; the first one is kept, as
+// others may differ in no more than a number, and each would be a write.
+func (m *memory) complain(uid types.UID, trouble string) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.complained == nil {
-		m.complained = map[types.UID]bool{}
+		m.complained = map[types.UID]string{}
 	}
-	first := !m.complained[uid]
-	m.complained[uid] = true
+	before, complained := m.complained[uid]
+	first = !complained || before == "" && trouble != ""
+	if first {
+		m.complained[uid] = trouble
+	}
 	return first
 }
 
-// complains says whether something could not be done for that UID since all could be done for the last time.
-func (m *memory) complains(uid types.UID) bool {
+// trouble is why the last start for that UID failed; nothing when it did not.
+func (m *memory) trouble(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.complained[uid]

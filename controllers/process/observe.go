@@ -22,7 +22,7 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
 	found, err := v.runtime.Observe(ctx, uid)
 	if err != nil {
-		if r.memory.complain(uid) {
+		if r.memory.complain(uid, "") {
 			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, "Observe", "%s", truncate(err.Error()))
 		}
 		return fmt.Errorf("ask the runtime: %w", err)
@@ -92,7 +92,6 @@ func translate(found runtime.Incarnation) lifecycle.Incarnation {
 	incarnation.LeaderExit = exitOf(found.LeaderExit)
 	if found.Exit != nil {
 		incarnation.Exit = exitOf(found.Exit)
-		incarnation.Message = truncate(found.Exit.Message)
 	}
 	if found.StartError != nil {
 		incarnation.Reason, incarnation.Message = found.StartError.Reason, truncate(found.StartError.Message)
@@ -104,7 +103,9 @@ func exitOf(exit *runtime.Exit) *lifecycle.Exit {
 	if exit == nil {
 		return nil
 	}
-	return &lifecycle.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt.Truncate(time.Microsecond)}
+	return &lifecycle.Exit{
+		Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt.Truncate(time.Microsecond), Lost: exit.Lost, Message: exit.Message,
+	}
 }
 
 func microTime(t time.Time) *metav1.MicroTime {

@@ -232,6 +232,8 @@ func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
 		_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
 		b.Expect(err).To(MatchError(ContainSubstring("no more processes")))
 	}
+	b.Expect(b.condition(v1alpha1.ConditionReconciling)).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring("no more processes"))),
+		"whoever looks is told why it takes long")
 	b.reconcile()
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
 	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(1), "the recorded incarnation is the one that is started")
@@ -375,6 +377,7 @@ func TestVariablesOfTheKindReachTheCommand(t *testing.T) {
 	process, _ := b.rt.Process(testUID)
 	b.Expect(process.Command).To(Equal([]string{"serve", "--port=8080"}))
 	b.Expect(process.Env).To(Equal([]string{"PORT=8080", "URL=http://localhost:8080"}))
+	b.Expect(process.Open).To(Equal([]string{"PORT"}), "and not what the spec says, which may be a secret")
 	b.Expect(process.StopSignal).To(Equal("SIGTERM"))
 	b.Expect(process.Name).To(Equal("instances/default/one"))
 }

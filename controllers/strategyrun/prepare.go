@@ -232,15 +232,22 @@ func describe(run *v1alpha1.StrategyRun) string {
 		return "was cancelled"
 	case run.Status.Outcome == v1alpha1.RunTimedOut:
 		return "took too long and was ended"
-	case end != nil && end.ExitCode != nil:
-		return fmt.Sprintf("ended with exit code %d", *end.ExitCode)
-	case end != nil && end.Signal != "":
-		return "was ended by " + end.Signal
-	case end != nil && end.Message != "":
-		return "failed: " + strings.TrimSuffix(end.Message, ".")
-	default:
+	case end == nil:
 		return "failed"
 	}
+	how, more := "failed", strings.TrimSuffix(end.Message, ".")
+	switch {
+	case end.Reason == v1alpha1.ReasonLost:
+		how = "was lost"
+	case end.ExitCode != nil:
+		how = fmt.Sprintf("ended with exit code %d", *end.ExitCode)
+	case end.Signal != "":
+		how = "was ended by " + end.Signal
+	}
+	if more != "" {
+		how += ": " + more
+	}
+	return how
 }
 
 func condition(run *v1alpha1.StrategyRun, conditionType string) *metav1.Condition {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/lifecycle"
@@ -20,6 +21,21 @@ func TestRunsTellOnlyWhatWentWrong(t *testing.T) {
 	step := &lifecycle.Step{Events: []lifecycle.Event{{Reason: v1alpha1.ReasonStarting, Message: "Starting incarnation 1."}, wrong}}
 	New(nil, nil, nil, nil).Conclude(&v1alpha1.StrategyRun{}, &v1alpha1.StrategyRun{}, step, now)
 	g.Expect(step.Events).To(ConsistOf(wrong))
+}
+
+func TestHowARunEnded(t *testing.T) {
+	g := NewWithT(t)
+	for says, end := range map[string]*v1alpha1.ProcessExit{
+		"failed":                                   nil,
+		"was lost: evicted":                        {Reason: v1alpha1.ReasonLost, ExitCode: ptr.To[int32](0), Message: "evicted."},
+		"ended with exit code 137: too much":       {Reason: v1alpha1.ReasonFailed, ExitCode: ptr.To[int32](137), Message: "too much"},
+		"was ended by SIGKILL":                     {Reason: v1alpha1.ReasonFailed, Signal: "SIGKILL"},
+		"failed: the program vet is in none of it": {Reason: v1alpha1.ReasonCommandNotFound, Message: "the program vet is in none of it."},
+	} {
+		run := &v1alpha1.StrategyRun{}
+		run.Status.LastExit = end
+		g.Expect(describe(run)).To(Equal(says))
+	}
 }
 
 func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorilla/websocket"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
 
@@ -24,6 +25,10 @@ func serviceProxy(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == servicePath+"/moved" {
 			http.Redirect(w, r, servicePath+"/there?x=1", http.StatusFound)
+			return
+		}
+		if websocket.IsWebSocketUpgrade(r) {
+			answerOnce(t, w, r)
 			return
 		}
 		w.Header().Set("As", r.Header.Get("Authorization")+r.Header.Get("Impersonate-User"))
@@ -89,6 +94,32 @@ func TestOpenForwardsToTheService(t *testing.T) {
 	}
 	status, _, _ = ask(http.MethodGet, "/", func(r *http.Request) { r.Host = "evil.example" })
 	g.Expect(status).To(Equal(http.StatusForbidden), "a name that leads here by somebody else's DNS")
+}
+
+// What reloads a page in the browser is a WebSocket.
+func answerOnce(t *testing.T, w http.ResponseWriter, r *http.Request) {
+	conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	kind, text, err := conn.ReadMessage()
+	if err != nil || conn.WriteMessage(kind, append([]byte(r.URL.RequestURI()+" "+r.Header.Get("Authorization")+" "), text...)) != nil {
+		t.Error("nothing was said, or heard", err)
+	}
+}
+
+func TestOpenForwardsWebSockets(t *testing.T) {
+	g := NewWithT(t)
+	conn, response, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(opened(t, inService), "http")+"/?token=a", nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(response.Body.Close()).To(Succeed())
+	defer func() { _ = conn.Close() }()
+	g.Expect(conn.WriteMessage(websocket.TextMessage, []byte("hello"))).To(Succeed())
+	_, text, err := conn.ReadMessage()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(text)).To(Equal(servicePath + "/?token=a Bearer mine hello"))
 }
 
 func TestOpenPrintsTheAddressOnTheHost(t *testing.T) {

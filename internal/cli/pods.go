@@ -90,7 +90,7 @@ type podOutput struct {
 
 // print copies the output of a Pod; started is false when it has none yet.
 func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err error) {
-	options := &corev1.PodLogOptions{Container: pod.Container, Follow: o.follow, TailLines: o.tail}
+	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail}
 	stream, err := o.api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
 	if apierrors.IsBadRequest(err) && o.follow || apierrors.IsNotFound(err) {
 		return false, nil // it waits to start, or is gone already

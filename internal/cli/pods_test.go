@@ -59,6 +59,13 @@ func TestLogsOfAPodComeFromTheAPIServer(t *testing.T) {
 	g.Expect(f.out.String()).To(Equal("said by web-10\n"), "of the newest")
 	g.Expect(asked()).To(ConsistOf("/api/v1/namespaces/default/pods/web-10/log?container=main&tailLines=5"))
 
+	broken := webPod("11")
+	broken.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "clone", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 128}}}}
+	f = newFixture(web(webInPod), broken)
+	asked = podServer(t, f)
+	g.Expect(f.run(t.Context(), "logs", "devserver/web")).To(BeZero(), f.err.String())
+	g.Expect(asked()).To(ConsistOf("/api/v1/namespaces/default/pods/web-11/log?container=clone"), "which has kept the program from running")
+
 	none := newFixture(web(webInPod))
 	podServer(t, none)
 	g.Expect(none.run(t.Context(), "logs", "devserver/web")).To(Equal(1))

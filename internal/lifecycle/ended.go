@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -70,9 +71,10 @@ func (m *machine) absorbExit(exit Exit, asked bool) {
 	case asked:
 		end.Reason = v1alpha1.ReasonStopped
 	default:
-		if end.Reason = exit.reason(); !exit.Known {
-			end.Message = "It is gone, and nobody could observe how it ended."
-		}
+		end.Reason = exit.reason()
+	}
+	if !unhealthy {
+		end.Message = exit.message(asked)
 	}
 	uptime := m.uptime(finished)
 	m.recordEnd(end)
@@ -81,9 +83,22 @@ func (m *machine) absorbExit(exit Exit, asked bool) {
 	}
 }
 
+// message is what there is to say of an exit beyond its code. Of one that was asked for that is how it could not be seen.
+func (e Exit) message(asked bool) string {
+	switch {
+	case asked && (e.Known || e.Lost): // by what was asked for
+		return ""
+	case e.Message == "" && !asked && !e.Known:
+		return "It is gone, and nobody could observe how it ended."
+	}
+	return truncate(e.Message, maxExitMessage)
+}
+
 // reason is what an exit that nobody asked for is called.
 func (e Exit) reason() string {
 	switch {
+	case e.Lost:
+		return v1alpha1.ReasonLost
 	case !e.Known:
 		return v1alpha1.ReasonUnknown
 	case e.Signal == "" && e.Code == 0:
@@ -91,6 +106,14 @@ func (e Exit) reason() string {
 	default:
 		return v1alpha1.ReasonFailed
 	}
+}
+
+// mishap is what the restart after an end is called that came by itself, and its event.
+func mishap(reason string) string {
+	if reason == v1alpha1.ReasonLost {
+		return reason
+	}
+	return v1alpha1.ReasonCrashed
 }
 
 // absorbFailedStart records a program that could not be executed. Most causes are there again at the next try, so none is made until somebody acts.
@@ -146,23 +169,30 @@ func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
 	}
 	next := microTime(finished.Add(delay))
 	m.status.NextRestartTime = &next
-	m.countFailure(finished)
+	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // which says nothing of the program; the wait keeps it from going round at once
+		m.countFailure(finished)
+	}
 }
 
 // describe says in words how an incarnation ended.
 func describe(end *v1alpha1.ProcessExit) string {
+	var how string
 	switch {
 	case end == nil:
 		return ""
+	case end.Reason == v1alpha1.ReasonLost:
+		how = " was lost"
 	case end.Signal != "":
-		return fmt.Sprintf("Incarnation %d was ended by %s", end.Incarnation, end.Signal)
+		how = " was ended by " + end.Signal
 	case end.ExitCode != nil:
-		return fmt.Sprintf("Incarnation %d ended with exit code %d", end.Incarnation, *end.ExitCode)
-	case end.Message != "":
-		return fmt.Sprintf("Incarnation %d: %s", end.Incarnation, end.Message)
-	default:
-		return fmt.Sprintf("Incarnation %d ended", end.Incarnation)
+		how = fmt.Sprintf(" ended with exit code %d", *end.ExitCode)
+	case end.Message == "":
+		how = " ended"
 	}
+	if end.Message != "" && !isUnhealthy(end.Reason) { // why it was ended was told when it was
+		how += ": " + strings.TrimSuffix(end.Message, ".")
+	}
+	return fmt.Sprintf("Incarnation %d%s", end.Incarnation, how)
 }
 
 // maxExitMessage is the bound of lastExit.message.

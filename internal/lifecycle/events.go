@@ -55,8 +55,8 @@ func ended(before, after *v1alpha1.ProcessStatus) *Event {
 		return &Event{Reason: end.Reason, Message: describe(end) + ", as asked."}
 	case end.Reason == v1alpha1.ReasonCompleted:
 		return &Event{Reason: end.Reason, Message: describe(end) + "."}
-	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, isUnhealthy(end.Reason):
-		return &Event{Warning: true, Reason: v1alpha1.ReasonCrashed, Message: describe(end) + "." + whenAgain(after)}
+	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, end.Reason == v1alpha1.ReasonLost, isUnhealthy(end.Reason):
+		return &Event{Warning: true, Reason: mishap(end.Reason), Message: describe(end) + "." + whenAgain(after)}
 	default: // it could not be started, which the condition Stalled tells
 		return nil
 	}

@@ -232,6 +232,12 @@ func TestItRestartsAsSoonAsItsProgramHasEnded(t *testing.T) {
 		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonNotReady)
 		s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(Equal(want), string(policy))
 	}
+	s := newStory(t).up()
+	notReady := false
+	s.desired.Probed, s.observed.Ready = true, &notReady
+	s.observed.Incarnations[0].LeaderExit = &Exit{Known: true, Lost: true}
+	s.tick()
+	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonLost)
 }
 
 func TestSleepAndWake(t *testing.T) {
@@ -309,6 +315,56 @@ func TestWhatWasAdoptedOutlivesItsObject(t *testing.T) {
 	s.g.Expect(step.Action).To(Equal(Forget), "nothing is asked to end")
 	s.g.Expect(step.Released).To(BeTrue())
 	s.g.Expect(step.Status.Stopping).To(BeNil())
+}
+
+// What somebody takes away was no failure of the program, nor was it the end that the restart policy is about.
+func TestWhatIsLostComesBack(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.RestartPolicy = v1alpha1.RestartOnFailure
+	for range s.desired.Breaker.Threshold + 1 {
+		s.exits(Exit{Known: true, Lost: true, Message: "the cluster took the Pod away: EvictionByEvictionAPI: evicting."})
+		s.tick()
+		s.g.Expect(s.status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("ExitCode", HaveValue(BeZero())),
+			HaveField("Message", ContainSubstring("EvictionAPI")))))
+		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+		s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonLost)
+		s.g.Expect(s.last.Events[0]).To(Equal(Event{Warning: true, Reason: v1alpha1.ReasonLost,
+			Message: fmt.Sprintf("Incarnation %d was lost: the cluster took the Pod away: EvictionByEvictionAPI: evicting. Started again at %s.",
+				s.status.Incarnation, s.status.NextRestartTime.UTC().Format(time.RFC3339))}))
+		s.now = s.status.NextRestartTime.Time
+		s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+		s.runs()
+		s.tick()
+		s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	}
+	s.g.Expect(s.status.Breaker.Failures).To(BeEmpty())
+
+	s.desired.RestartPolicy = v1alpha1.RestartNever
+	s.exits(Exit{Lost: true, Message: "the node ended the Pod: NodeLost"})
+	s.tick()
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonLost)
+	s.rest()
+}
+
+// A backend cannot tell who asked for an end, and whoever did is not told that somebody has.
+func TestWhatWasAskedForIsNotLost(t *testing.T) {
+	for _, exit := range []Exit{{Known: true, Lost: true, Message: "somebody deleted the Pod"}, {Lost: true, Message: "somebody deleted the Pod"}} {
+		s := newStory(t).up()
+		s.desired.Want = Stop
+		s.tick()
+		s.exits(exit)
+		s.tick()
+		s.g.Expect(s.status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonStopped), HaveField("Message", BeEmpty()))))
+	}
+}
+
+func TestMoreThanACodeIsKnownOfAnEnd(t *testing.T) {
+	s := newStory(t).up()
+	s.exits(Exit{Known: true, Code: 137, Message: "the container held more memory than it may"})
+	s.tick()
+	s.g.Expect(s.status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonFailed), HaveField("Message", "the container held more memory than it may"))))
+	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Message).To(
+		HavePrefix("Incarnation 1 ended with exit code 137: the container held more memory than it may; started again at"))
 }
 
 func TestCrashBackOffAndBreaker(t *testing.T) {

@@ -54,7 +54,7 @@ func TestCrashIsMendedAhead(t *testing.T) {
 func TestNothingElseIsStartedAhead(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
 		"an end that gets lost":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
-		"a start that failed":       func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RecordFirst = true },
+		"a start that failed":       func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Trouble = "no more processes" },
 		"no reservations":           func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
 		"nothing reserved":          func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
 		"an old reservation":        func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },

@@ -89,8 +89,8 @@ func (m *machine) readiness(current Incarnation) {
 			message = "The process runs and is not ready yet."
 		}
 		m.reconciling(v1alpha1.ReasonNotReady, message)
-		if current.LeaderExit != nil && m.restartsAfter(current.LeaderExit.reason()) {
-			m.restarting(v1alpha1.ReasonCrashed, message) // it is as good as gone
+		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exit.reason()) {
+			m.restarting(mishap(exit.reason()), message) // it is as good as gone
 		}
 		return
 	}

@@ -86,7 +86,11 @@ func startingMessage(incarnation int64) string {
 func (m *machine) startIntended() {
 	m.status.SpecHash = m.desired.SpecHash
 	m.status.ObservedRestartToken = m.desired.RestartToken
-	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
+	message := startingMessage(m.status.Incarnation)
+	if m.observed.Trouble != "" {
+		message += " A try has failed, and it is tried again: " + m.observed.Trouble
+	}
+	m.reconciling(v1alpha1.ReasonStarting, message)
 	m.act(StartProcess, m.status.Incarnation)
 }
 
@@ -100,7 +104,7 @@ func (m *machine) restartReason() string {
 		return v1alpha1.ReasonRequested
 	case m.drifted():
 		return v1alpha1.ReasonSpecChanged
-	case end != nil && isUnhealthy(end.Reason):
+	case end != nil && (isUnhealthy(end.Reason) || end.Reason == v1alpha1.ReasonLost):
 		return end.Reason
 	case end != nil && end.Reason == v1alpha1.ReasonStopped:
 		return v1alpha1.ReasonRequested
@@ -128,7 +132,7 @@ func (m *machine) blocked() {
 func (m *machine) finished() {
 	end := m.status.LastExit
 	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
-		end.Reason != v1alpha1.ReasonUnknown && !isUnhealthy(end.Reason) {
+		end.Reason != v1alpha1.ReasonUnknown && end.Reason != v1alpha1.ReasonLost && !isUnhealthy(end.Reason) {
 		m.stalled(end.Reason, end.Message+" Correct the spec, or change spec.resetToken to try again.")
 		m.expires()
 		return

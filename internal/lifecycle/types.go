@@ -56,8 +56,6 @@ type Desired struct {
 	Reserve bool
 	// KeepsEnd says that the runtime still tells how an incarnation ended after the next was started.
 	KeepsEnd bool
-	// RecordFirst keeps the next start from being made ahead: the last one was, and failed.
-	RecordFirst bool
 	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
 	Probed bool
 }
@@ -92,6 +90,8 @@ type Observed struct {
 	Unhealthy string
 	// UnhealthyReason is Unhealthy (or empty), Hung, ProtocolError, MemoryLimit or CanaryFailed.
 	UnhealthyReason string
+	// Trouble, when not empty, is why the last try to start the next incarnation failed, though another may not. That is on record before the next try.
+	Trouble string
 }
 
 // Phase is where an incarnation stands; the same words as those of the runtime.
@@ -138,6 +138,10 @@ type Exit struct {
 	Code       int32
 	Signal     string
 	FinishedAt time.Time
+	// Lost says that it was taken away by somebody who is neither the program nor Berth, so that how it ended says nothing of it.
+	Lost bool
+	// Message is what else is known, for people.
+	Message string
 }
 
 // Action is the one thing to do outside, after the status was written.

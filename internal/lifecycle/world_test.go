@@ -130,6 +130,7 @@ var moves = []move{
 	}},
 	{"process exits 0", func(w *world) bool { return w.ends(Exit{Known: true}) && spend(&w.budget.exits) }},
 	{"process exits 1", func(w *world) bool { return w.ends(Exit{Known: true, Code: 1}) && spend(&w.budget.exits) }},
+	{"process is lost", func(w *world) bool { return w.ends(Exit{Known: true, Lost: true}) && spend(&w.budget.exits) }},
 	{"process obeys its stop", func(w *world) bool {
 		return w.alive(Running, func(p *process) {
 			if p.stopSent {

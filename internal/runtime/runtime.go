@@ -49,6 +49,8 @@ type Process struct {
 	Dir string
 	// Env is added to the environment of the manager, as NAME=value; later entries win. It may hold secrets.
 	Env []string
+	// Open are the names of variables in Env that many may read, as nobody's secret can be in them. A backend need not hide these.
+	Open []string
 	// Terminal asks for a PTY; nil means that the output goes straight to the log and stdin stays open and silent.
 	Terminal *Terminal
 	// StopSignal is the signal that Stop sends to every process of the tree, such as SIGTERM.
@@ -147,7 +149,11 @@ type Exit struct {
 	Code       int32
 	Signal     string
 	FinishedAt time.Time
-	Message    string
+	// Lost says that somebody else than the program took it away: a cluster that drains a node, a person who deletes a Pod. A backend cannot always tell
+	// that from a Stop, and whoever asked for one knows.
+	Lost bool
+	// Message is what else is known of it, for people.
+	Message string
 }
 
 // Runtime starts, ends and observes incarnations. All methods are safe for concurrent use and none waits for a process.

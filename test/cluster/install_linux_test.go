@@ -61,7 +61,9 @@ func installedByHelm() {
 
 	Context("once it was upgraded", func() {
 		runsPods()
+		runsLanguageServers()
 		runsPlans()
+		watchesTerminals()
 	})
 
 	It("leaves kinds and objects when it is uninstalled, and finds them again", func(ctx context.Context) {

@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -28,14 +26,19 @@ func runsPods() {
 	It("keeps a DevServer at its address through restarts and the loss of its Pod", func(ctx context.Context) {
 		tenant := devServer(ctx, "server")
 		Expect(fetch(ctx, tenant)).To(Succeed())
+		elsewhere := tenant.open(ctx)
+		Expect(get(ctx, elsewhere)).To(Succeed())
+		Expect(echo(ctx, elsewhere, "changed")).To(Equal("changed"))
 		tenant.restart(ctx)
 		Expect(fetch(ctx, tenant)).To(Succeed())
+		Eventually(ctx, get).WithArguments(elsewhere).Should(Succeed(), "it is the same one")
 
 		live := tenant.pods(ctx)
 		Expect(live).To(HaveLen(1))
 		before := tenant.object.GetProcessStatus().Incarnation
 		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, live[0].Name, metav1.DeleteOptions{})).To(Succeed())
 		tenant.ready(ctx, before+1)
+		tenant.lost(before)
 		Expect(fetch(ctx, tenant)).To(Succeed())
 		Expect(tenant.starts()).To(BeEquivalentTo(before + 1))
 		tenant.end(ctx)
@@ -71,8 +74,7 @@ func runsPods() {
 			return run(ctx, "berth", "logs", "-n", namespace, "instance/terminal")
 		}).Should(ContainSubstring("got <from far>"))
 
-		taken := exec.CommandContext(ctx, program("berth"), "attach", "-n", namespace, "instance/terminal")
-		taken.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
+		taken := onTheCluster(ctx, "berth", "attach", "-n", namespace, "instance/terminal")
 		keys, err := taken.StdinPipe()
 		Expect(err).NotTo(HaveOccurred())
 		shown, err := taken.StdoutPipe()

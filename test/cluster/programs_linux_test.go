@@ -29,12 +29,18 @@ func program(name string) string {
 	return filepath.Join(dir, name)
 }
 
+// onTheCluster is a program with the cluster of the test as its own.
+func onTheCluster(ctx context.Context, name string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, program(name), args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
+	return command
+}
+
 // run runs a program as somebody at a terminal does, and gives what it prints.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	var out, said bytes.Buffer
-	command := exec.CommandContext(ctx, program(name), args...)
+	command := onTheCluster(ctx, name, args...)
 	command.Stdout, command.Stderr = &out, &said
-	command.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
 	if err := command.Run(); err != nil {
 		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said.String())
 	}

@@ -144,6 +144,14 @@ func (t *tenant) alone() {
 	}
 }
 
+// lost says that an incarnation is known to have been taken away, which is no failure of its program.
+func (t *tenant) lost(incarnation int64) {
+	GinkgoHelper()
+	status := t.object.GetProcessStatus()
+	Expect(status.LastExit).To(HaveValue(And(HaveField("Incarnation", incarnation), HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", Not(BeEmpty())))))
+	Expect(status.Breaker.Failures).To(BeEmpty())
+}
+
 // starts counts the programs that have begun.
 func (t *tenant) starts() int {
 	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // it is there with the first

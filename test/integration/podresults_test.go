@@ -81,6 +81,12 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 		Entry("when it succeeds", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 0) }, v1alpha1.RunSucceeded),
 		Entry("when it fails", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 3) }, v1alpha1.RunFailed),
 		Entry("when somebody deletes the Pod", func(ctx context.Context, p *corev1.Pod) { Expect(k8s.Delete(ctx, p)).To(Succeed()) }, v1alpha1.RunFailed),
+		Entry("when it ends well as its Pod is taken away", func(ctx context.Context, p *corev1.Pod) {
+			report(ctx, p, func() {
+				terminate(p, 0)
+				p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"})
+			})
+		}, v1alpha1.RunFailed),
 		Entry("when somebody deletes it by force", func(ctx context.Context, p *corev1.Pod) {
 			Expect(k8s.Delete(ctx, p, client.GracePeriodSeconds(0))).To(Succeed())
 		}, v1alpha1.RunFailed),
@@ -110,19 +116,19 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 			Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(run), run) }).Should(Succeed())
 			return run
 		}
-		secret := func(name string) map[string][]byte {
-			GinkgoHelper()
-			found := &corev1.Secret{}
-			Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)).To(Succeed())
-			return found.Data
+		finds := func(name, value string) OmegaMatcher {
+			return WithTransform(func(p *corev1.Pod) []corev1.EnvVar { return p.Spec.Containers[0].Env }, ContainElement(corev1.EnvVar{Name: name, Value: value}))
 		}
+		results := finds("BERTH_RESULTS_STRATEGIZE", "/berth/inputs/strategize.jsonl")
 		p := says(ctx, named("strategize"), "3 hits.")
-		Expect(secret(p.Name)).To(And(HaveKeyWithValue("BERTH_RESULT_FILE", []byte("/dev/termination-log")), Not(HaveKey("BERTH_RESULTS_STRATEGIZE"))))
+		Expect(p).To(And(finds("BERTH_RESULT_FILE", "/dev/termination-log"), Not(results)))
 		moon.end(ctx, p, 0)
 
 		p = says(ctx, named("apply"), "published")
-		Expect(secret(p.Name)).To(HaveKeyWithValue("BERTH_RESULTS_STRATEGIZE", []byte("/berth/inputs/strategize.jsonl")))
-		Expect(string(secret(p.Name + "-inputs")["strategize.jsonl"])).To(ContainSubstring(`"result":{"summary":"3 hits.","size":7,"sha256":"` + sum("3 hits.") + `"}`))
+		Expect(p).To(results)
+		inputs := &corev1.Secret{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: p.Name + "-inputs"}, inputs)).To(Succeed())
+		Expect(string(inputs.Data["strategize.jsonl"])).To(ContainSubstring(`"result":{"summary":"3 hits.","size":7,"sha256":"` + sum("3 hits.") + `"}`))
 		moon.end(ctx, p, 0)
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())

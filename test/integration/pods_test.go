@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -59,7 +60,8 @@ var _ = Describe("an object in a Pod", func() {
 		Expect(rt.Known()).NotTo(ContainElement(dev.UID), "nothing runs on the host")
 		secret := &corev1.Secret{ObjectMeta: p.ObjectMeta}
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(p), secret)).To(Succeed())
-		Expect(secret.Data).To(And(HaveKeyWithValue("TOKEN", []byte("hidden")), HaveKeyWithValue("PORT", []byte("8080"))))
+		Expect(secret.Data).To(Equal(map[string][]byte{"TOKEN": []byte("hidden")}))
+		Expect(main.Env).To(ContainElement(corev1.EnvVar{Name: "PORT", Value: "8080"}), "which is no secret")
 
 		reads(ctx, dev, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting)
 		report(ctx, p, func() {
@@ -137,6 +139,75 @@ var _ = Describe("an object in a Pod", func() {
 		hasNoPod(ctx, dev)
 		Expect(k8s.Delete(ctx, theirs)).To(Succeed())
 		hasPod(ctx, dev, "1")
+	})
+
+	It("says what the cluster does not allow, and goes on once it does", func(ctx context.Context) {
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"}}
+		limit := func(resources ...corev1.ResourceName) { // as its controller would, which is not here
+			none := corev1.ResourceList{}
+			for _, name := range resources {
+				none[name] = resource.MustParse("0")
+			}
+			quota.Spec.Hard = none
+			Expect(k8s.Update(ctx, quota)).To(Succeed())
+			quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
+			Expect(k8s.Status().Update(ctx, quota)).To(Succeed())
+		}
+		Expect(k8s.Create(ctx, quota)).To(Succeed())
+		limit(corev1.ResourceServices, corev1.ResourcePods)
+		dev := devServerInPod(namespace, "web")
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		Expect(stalls(ctx, dev, v1alpha1.ReasonStartFailed)).To(ContainSubstring("exceeded quota"))
+		hasNoPod(ctx, dev)
+
+		limit(corev1.ResourcePods)
+		change(ctx, dev, func() { dev.Spec.RestartToken = "now" })
+		Eventually(func(g Gomega) {
+			get(ctx, g, dev)
+			condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReconciling)
+			g.Expect(condition.Status).To(Equal(metav1.ConditionTrue))
+			g.Expect(condition.Message).To(And(HavePrefix("Starting incarnation 1."), ContainSubstring("exceeded quota")))
+		}).Should(Succeed())
+		Expect(k8s.Delete(ctx, quota)).To(Succeed())
+		hasPod(ctx, dev, "1")
+		Eventually(func(g Gomega) {
+			get(ctx, g, dev)
+			g.Expect(meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReconciling).Message).NotTo(ContainSubstring("quota"))
+		}).Should(Succeed())
+		Expect(k8s.Delete(ctx, dev)).To(Succeed())
+		isGone(ctx, dev)
+		hasNoPod(ctx, dev)
+	})
+
+	It("comes back when somebody takes its Pod away, however the program ends", func(ctx context.Context) {
+		dev := onPort(devServerInPod(namespace, "web"), serve(0))
+		dev.Spec.RestartPolicy = v1alpha1.RestartOnFailure
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		first := hasPod(ctx, dev, "1")
+		moon.run(ctx, first, "127.0.0.1")
+		becomesReady(ctx, dev)
+		report(ctx, first, func() {
+			terminate(first, 0)
+			first.Status.Conditions = append(first.Status.Conditions, corev1.PodCondition{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"})
+		})
+		second := hasPod(ctx, dev, "2")
+		get(ctx, Default, dev)
+		Expect(dev.Status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", ContainSubstring("Eviction API: evicting")))))
+		Expect(dev.Status.Breaker.Failures).To(BeEmpty(), "it is nobody's failure")
+
+		moon.run(ctx, second, "127.0.0.1")
+		becomesReady(ctx, dev)
+		report(ctx, second, func() {
+			terminate(second, 137)
+			second.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
+		})
+		hasPod(ctx, dev, "3")
+		get(ctx, Default, dev)
+		Expect(dev.Status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonFailed), HaveField("ExitCode", HaveValue(BeEquivalentTo(137))),
+			HaveField("Message", "the container held more memory than it may"))))
+		Expect(k8s.Delete(ctx, dev)).To(Succeed())
+		isGone(ctx, dev)
 	})
 
 	It("is an Instance whose volume outlives another image", func(ctx context.Context) {

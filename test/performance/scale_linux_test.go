@@ -59,8 +59,10 @@ func TestScale(t *testing.T) {
 		each[size] = milliseconds(after.Reconciling-before.Reconciling) / float64(reconciles)
 		what := fmt.Sprintf("%d DevServers in Pods: ", size)
 		note(what+"until the last ones were ready", "%.1f s for %d", took.Seconds(), more)
-		note(what+"writes, and reconciles of each", "%.1f, %.1f", float64(writes(t)-written)/float64(more), float64(reconciles)/float64(more))
-		note(what+"CPU of the manager for each", "%.1f ms", milliseconds(after.CPU-before.CPU)/float64(more))
+		atMost(t, what+"until ready, for each", milliseconds(took)/float64(more), 60, 4, " ms")
+		atMost(t, what+"writes of each, and its events", float64(writes(t)-written)/float64(more), 6.5, 1.5, "")
+		atMost(t, what+"reconciles of each", float64(reconciles)/float64(more), 5, 2, "")
+		atMost(t, what+"CPU of the manager for each", milliseconds(after.CPU-before.CPU)/float64(more), 10, 3, " ms")
 		note(what+"a reconcile, mean", "%.2f ms", each[size])
 		there = size
 	}

@@ -244,7 +244,8 @@ func listeners(s *suite) {
 	s.Expect(owner.PID).To(BeEquivalentTo(os.Getpid()))
 	s.Expect(owner.UID).To(BeEmpty())
 	s.Expect(foreign.Close()).To(Succeed())
-	s.Expect(inspector.PortOwner(s.ctx, number)).To(BeNil())
+	// A program that is started at this moment has all that is open here until it is executed.
+	s.Eventually(func() (*runtime.PortOwner, error) { return inspector.PortOwner(s.ctx, number) }).WithTimeout(Timeout).Should(BeNil())
 }
 
 // screen is what somebody who is attached sees.

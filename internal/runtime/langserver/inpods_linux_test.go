@@ -69,10 +69,12 @@ func TestAPodThatIsTakenAway(t *testing.T) {
 	b.Expect(b.machine.Stop(t.Context(), uid, b.podNumber(uid))).To(Succeed(), "as a node does it")
 	end := b.await(uid, 1, runtime.Exited).Exit
 	b.Expect(end.Known).To(BeTrue(), "the multiplexer has ended it and said so")
+	b.Expect(end.Lost).To(BeTrue(), "which nobody had asked Berth for")
 	b.Eventually(func() bool { return b.Gone(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 
 	b.Runtime.Close()
-	b.manage() // which has only what the node tells
+	b.manage()                               // which has only what the node tells
+	end.Message = "somebody deleted the Pod" // which is known by now
 	b.Expect(b.observe(uid).Exit).To(Equal(end))
 	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
 	b.Expect(b.pods.settled).To(Equal([]int64{1}))

@@ -65,6 +65,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	if found == nil {
 		return nil, nil
 	}
+	lostWith(held, found)
 	found.UID = uid
 	if held != nil {
 		found.Name, found.Node, found.Containment = held.Name, held.Node, held.Containment
@@ -72,6 +73,23 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	}
 	l.tells(*found)
 	return []runtime.Incarnation{*found}, nil
+}
+
+// lostWith says that a server was lost that has ended with its Pod, however it did. One that ended well before its multiplexer had an end of its own.
+func lostWith(held, found *runtime.Incarnation) {
+	if held == nil || found.Exit == nil {
+		return
+	}
+	if held.Exit == nil { // it lives, and has ended its server as it is to end itself
+		if held.PodName != "" && held.StopSent {
+			found.Exit.Lost, found.Exit.Message = true, "its Pod was taken away"
+		}
+		return
+	}
+	at := found.Exit.FinishedAt
+	if held.Exit.Lost && (at.IsZero() || held.Exit.FinishedAt.IsZero() || !at.Add(2*closing).Before(held.Exit.FinishedAt)) {
+		found.Exit.Lost, found.Exit.Message = true, held.Exit.Message
+	}
 }
 
 // judge says how the server is.

@@ -119,3 +119,33 @@ func check(g Gomega, got *runtime.Incarnation, want runtime.Incarnation) {
 	}
 	g.Expect(said).To(Equal(want))
 }
+
+// A server goes with its Pod, unless it had gone before.
+func TestWhatIsLostWithItsPod(t *testing.T) {
+	g := NewWithT(t)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	held := &runtime.Incarnation{Phase: runtime.Exited, Exit: &runtime.Exit{Lost: true, Message: "evicted", FinishedAt: at}}
+	for name, test := range map[string]struct {
+		exit *runtime.Exit
+		lost bool
+		says string
+	}{
+		"with it":   {&runtime.Exit{Known: true, Signal: "SIGTERM", FinishedAt: at.Add(-time.Second)}, true, "evicted"},
+		"unseen":    {&runtime.Exit{Message: "nobody saw it"}, true, "evicted"},
+		"before it": {&runtime.Exit{Known: true, Code: 3, FinishedAt: at.Add(-time.Minute), Message: "its own"}, false, "its own"},
+	} {
+		found := &runtime.Incarnation{Phase: runtime.Exited, Exit: test.exit}
+		lostWith(held, found)
+		g.Expect(found.Exit.Lost).To(Equal(test.lost), name)
+		g.Expect(found.Exit.Message).To(Equal(test.says), name)
+	}
+	deleted := &runtime.Incarnation{Phase: runtime.Running, PodName: "lsp", StopSent: true}
+	found := &runtime.Incarnation{Phase: runtime.Exited, Exit: &runtime.Exit{Known: true}}
+	lostWith(deleted, found)
+	g.Expect(found.Exit.Lost).To(BeTrue(), "its multiplexer is on its way out")
+	own := &runtime.Incarnation{Exit: &runtime.Exit{Known: true}}
+	lostWith(&runtime.Incarnation{Exit: &runtime.Exit{FinishedAt: at}}, own)
+	lostWith(nil, own)
+	lostWith(held, &runtime.Incarnation{Phase: runtime.Running})
+	g.Expect(own.Exit.Lost).To(BeFalse())
+}

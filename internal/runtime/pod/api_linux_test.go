@@ -120,6 +120,17 @@ func TestARestrictedNamespaceTakesThePods(t *testing.T) {
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(secret.Data).To(HaveKeyWithValue("TOKEN", []byte("hidden")))
 
+	// What is no secret needs no Secret, nor does what a template takes away.
+	p = c.process(1, "")
+	p.UID, p.Env, p.Open = uuid.NewUUID(), []string{"PORT=8080"}, []string{"PORT"}
+	c.Expect(c.Start(c.ctx, p)).To(Succeed())
+	p = c.process(1, `{"spec": {"containers": [{"name": "main", "envFrom": null}]}}`)
+	p.UID, p.Env = uuid.NewUUID(), []string{"TOKEN=hidden"}
+	c.Expect(c.Start(c.ctx, p)).To(Succeed())
+	secrets, err := c.api.CoreV1().Secrets(c.namespace).List(c.ctx, metav1.ListOptions{})
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(secrets.Items).To(HaveLen(1))
+
 	// What the namespace does not allow would be refused again.
 	p = c.process(1, `{"spec": {"hostNetwork": true}}`)
 	p.UID = uuid.NewUUID()
@@ -169,10 +180,12 @@ func TestAPodThatSomebodyDeletes(t *testing.T) {
 	c.remove(1, 30)
 	c.Eventually(func() bool { return c.now().StopSent }).WithTimeout(conformance.Timeout).Should(BeTrue())
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive), "it still runs")
-	c.says(1, corev1.PodFailed, endedWith(143, "Error", ""))
+	end := endedWith(143, "Error", "")
+	end.Terminated.FinishedAt = metav1.Now()
+	c.says(1, corev1.PodFailed, end)
 	c.remove(1, 0)
 	exited := c.await(runtime.Exited)
-	c.Expect(exited.Exit.Signal).To(Equal("SIGTERM"), "how it ended is kept though it was removed")
+	c.Expect(exited.Exit).To(HaveValue(And(HaveField("Signal", "SIGTERM"), HaveField("Lost", true))), "how it ended is kept though it was removed")
 	c.start(2)
 	c.Expect(c.pod(1)).To(BeNil(), "now it is of no use any more")
 	c.Expect(c.now().Number).To(BeEquivalentTo(2))

@@ -7,9 +7,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
+	strictjson "sigs.k8s.io/json"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // defaultGrace is that of Kubernetes.
@@ -56,13 +60,13 @@ func metadata(p runtime.Process, c Config) metav1.ObjectMeta {
 	return m
 }
 
-// build makes the Pod of an incarnation. Its environment is in a Secret of the same name: it may hold secrets, and more people read Pods.
-func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.Pod, *runtime.StartError) {
+// build makes the Pod of an incarnation. What may hold secrets of its environment is in a Secret of the same name: more people read Pods.
+func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *runtime.StartError) {
 	pod := &corev1.Pod{ObjectMeta: metadata(p, c), Spec: corev1.PodSpec{
 		// The sandbox is process 1 and not the program, so that signals work on it as anywhere, and nothing of its tree outlives it.
 		ShareProcessNamespace:         ptr.To(true),
 		InitContainers:                c.Init,
-		Containers:                    []corev1.Container{container(p, c, searched, secret)},
+		Containers:                    []corev1.Container{container(p, c, env)},
 		Volumes:                       c.Volumes,
 		NodeSelector:                  c.NodeSelector,
 		Tolerations:                   c.Tolerations,
@@ -101,10 +105,10 @@ func build(p runtime.Process, c Config, searched *string, secret bool) (*corev1.
 	return pod, nil
 }
 
-func container(p runtime.Process, c Config, searched *string, secret bool) corev1.Container {
+func container(p runtime.Process, c Config, env variables) corev1.Container {
 	main := corev1.Container{
 		Name: Container, Image: c.Image, ImagePullPolicy: c.PullPolicy, WorkingDir: p.Dir, Resources: c.Resources, VolumeMounts: c.Mounts,
-		Stdin: true, TTY: p.Terminal != nil,
+		Stdin: true, TTY: p.Terminal != nil, Env: env.open,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: ptr.To(false),
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -113,10 +117,7 @@ func container(p runtime.Process, c Config, searched *string, secret bool) corev
 	for _, word := range p.Command {
 		main.Command = append(main.Command, literal(word))
 	}
-	if searched != nil {
-		main.Env = []corev1.EnvVar{{Name: "PATH", Value: literal(*searched)}}
-	}
-	if secret {
+	if len(env.hidden) > 0 {
 		main.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: podName(p.UID, p.Name, p.Incarnation)}}}}
 	}
@@ -148,9 +149,14 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartErro
 	if err != nil {
 		return failed("spec.runtime.pod.template cannot be merged: %v", err)
 	}
+	// As the API server reads, which takes no letter for another: policies look for the words that count there.
 	var after corev1.PodTemplateSpec
-	if err := json.Unmarshal(merged, &after); err != nil {
+	unknown, err := strictjson.UnmarshalStrict(merged, &after)
+	if err = errors.Join(append(unknown, err)...); err != nil {
 		return failed("spec.runtime.pod.template makes no Pod: %v", err)
+	}
+	if refused := loads(after.Spec); refused != nil {
+		return refused
 	}
 	pod.Labels, pod.Annotations, pod.Spec = after.Labels, after.Annotations, after.Spec
 	if pod.Labels == nil {
@@ -166,4 +172,17 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartErro
 		}
 	}
 	return failed("spec.runtime.pod.template takes the container %s away, in which the program runs; leave it there", Container)
+}
+
+// loads says that a container has a variable that changes how every program is loaded: what runs there would not be what its command says.
+func loads(spec corev1.PodSpec) *runtime.StartError {
+	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for _, variable := range container.Env {
+			if shim.Refused(variable.Name) {
+				return failed("the variable %s changes how every program is loaded and is refused; remove it from the container %s of spec.runtime.pod.template",
+					variable.Name, container.Name)
+			}
+		}
+	}
+	return nil
 }

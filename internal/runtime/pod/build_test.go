@@ -28,9 +28,9 @@ func process(change ...func(*runtime.Process)) runtime.Process {
 func made(g *WithT, p runtime.Process) *corev1.Pod {
 	c, refused := parse(p)
 	g.Expect(refused).NotTo(HaveOccurred())
-	env, path, refused := environment(p.Env)
+	env, refused := environment(p)
 	g.Expect(refused).NotTo(HaveOccurred())
-	pod, refused := build(p, c, path, len(env) > 0)
+	pod, refused := build(p, c, env)
 	g.Expect(refused).NotTo(HaveOccurred())
 	return pod
 }
@@ -38,7 +38,7 @@ func made(g *WithT, p runtime.Process) *corev1.Pod {
 func TestAPodAsItIsMade(t *testing.T) {
 	g := NewWithT(t)
 	pod := made(g, process(func(p *runtime.Process) {
-		p.Env = []string{"PATH=/a:$b", "TOKEN=hidden"}
+		p.Env, p.Open = []string{"PORT=1$", "PATH=/a:$b", "TOKEN=hidden"}, []string{"PORT", "ABSENT"}
 		p.Config = []byte(`{"namespace": "default", "image": "image:1", "owner": {"apiVersion": "berth.dev/v1alpha1", "kind": "DevServer", "name": "web", "uid": "6a3c"}}`)
 	}))
 	g.Expect(pod.Name).To(MatchRegexp(`^my-web-server-[0-9a-f]{8}-7$`))
@@ -50,7 +50,7 @@ func TestAPodAsItIsMade(t *testing.T) {
 	g.Expect(*pod.Spec.AutomountServiceAccountToken).To(BeFalse())
 	main := pod.Spec.Containers[0]
 	g.Expect(main.Command).To(Equal([]string{"serve", "$$(HOME)", "$$$$"}), "nothing is expanded again")
-	g.Expect(main.Env).To(ConsistOf(corev1.EnvVar{Name: "PATH", Value: "/a:$$b"}))
+	g.Expect(main.Env).To(Equal([]corev1.EnvVar{{Name: "PATH", Value: "/a:$$b"}, {Name: "PORT", Value: "1$$"}}))
 	g.Expect(main.EnvFrom[0].SecretRef.Name).To(Equal(pod.Name))
 	g.Expect(main.Lifecycle).To(BeNil())
 	text, err := json.Marshal(pod)
@@ -89,10 +89,15 @@ func TestWhatATemplateMayChange(t *testing.T) {
 		`{"spec": {"containers": [{"$patch": "delete", "name": "main"}]}}`: "takes the container main away",
 		`3`:                              "cannot be merged",
 		`{"spec": {"priority": "high"}}`: "makes no Pod",
+		`{"spec": {"InitContainers": [{"name": "x", "image": "x"}]}}`:                                               `unknown field "spec.InitContainers"`,
+		`{"spec": {"initContainers": [{"name": "x", "Image": "x"}]}}`:                                               `unknown field "spec.initContainers[0].Image"`,
+		`{"spec": {"containers": [{"name": "main", "Lifecycle": {}}]}}`:                                             `unknown field "spec.containers[0].Lifecycle"`,
+		`{"spec": {"containers": [{"name": "main", "env": [{"name": "LD_PRELOAD", "value": "/evil.so"}]}]}}`:        "LD_PRELOAD changes how every program is loaded",
+		`{"spec": {"initContainers": [{"name": "x", "image": "x", "env": [{"name": "LD_AUDIT", "value": "/e"}]}]}}`: "LD_AUDIT changes",
 	} {
 		c, refused := parse(with(template))
 		g.Expect(refused).NotTo(HaveOccurred())
-		_, refused = build(with(template), c, nil, false)
+		_, refused = build(with(template), c, variables{})
 		g.Expect(refused).To(MatchError(ContainSubstring(says)))
 	}
 }
@@ -119,12 +124,13 @@ func TestWhatIsRefusedBeforehand(t *testing.T) {
 		g.Expect(refused).To(MatchError(ContainSubstring(says)))
 	}
 	for variable, says := range map[string]string{"x": "NAME=value", "=x": "NAME=value", "A B=x": "NAME=value", "A=\x00": "NAME=value", "LD_PRELOAD=x": "LD_PRELOAD"} {
-		_, _, refused := environment([]string{variable})
+		_, refused := environment(runtime.Process{Env: []string{variable}})
 		g.Expect(refused).To(MatchError(ContainSubstring(says)))
 	}
-	env, _, refused := environment([]string{"A=1", "A=2"})
+	env, refused := environment(runtime.Process{Env: []string{"A=1", "A=2", "B=1", "B=2"}, Open: []string{"B"}})
 	g.Expect(refused).NotTo(HaveOccurred())
-	g.Expect(env).To(Equal(map[string]string{"A": "2"}))
+	g.Expect(env.hidden).To(Equal(map[string]string{"A": "2"}))
+	g.Expect(env.open).To(Equal([]corev1.EnvVar{{Name: "B", Value: "2"}}))
 }
 
 func TestASignalOfItsOwn(t *testing.T) {

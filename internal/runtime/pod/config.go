@@ -64,22 +64,31 @@ func parse(p runtime.Process) (Config, *runtime.StartError) {
 
 var variableName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
 
-// environment gives each variable once, the later entry of two. PATH is apart: it is no secret, and explains what was not found.
-func environment(given []string) (env map[string]string, path *string, refused *runtime.StartError) {
-	env = map[string]string{}
-	for _, variable := range given {
+// variables are those of a program, each once. Open ones stand in the Pod, hidden ones in a Secret.
+type variables struct {
+	open   []corev1.EnvVar
+	hidden map[string]string
+}
+
+// environment takes the later entry of two. PATH is open: it is no secret, and explains what was not found.
+func environment(p runtime.Process) (variables, *runtime.StartError) {
+	values, open := map[string]string{}, append([]string{"PATH"}, p.Open...)
+	for _, variable := range p.Env {
 		name, value, ok := strings.Cut(variable, "=")
 		if !ok || !variableName.MatchString(name) || strings.ContainsRune(value, 0) {
-			return nil, nil, failed("the environment has an entry that is not NAME=value with a name of letters, digits, dots, dashes and underscores; correct spec.process.env")
+			return variables{}, failed("the environment has an entry that is not NAME=value with a name of letters, digits, dots, dashes and underscores; correct spec.process.env")
 		}
 		if shim.Refused(name) {
-			return nil, nil, failed("the variable %s changes how every program is loaded and is refused; remove it from spec.process.env", name)
+			return variables{}, failed("the variable %s changes how every program is loaded and is refused; remove it from spec.process.env", name)
 		}
-		if name == "PATH" {
-			path = &value
-			continue
-		}
-		env[name] = value
+		values[name] = value
 	}
-	return env, path, nil
+	env := variables{hidden: values}
+	for _, name := range open {
+		if value, given := values[name]; given {
+			env.open = append(env.open, corev1.EnvVar{Name: name, Value: literal(value)})
+			delete(values, name)
+		}
+	}
+	return env, nil
 }

@@ -126,9 +126,12 @@ func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// removeSecrets removes the environment, and the inputs of a Pod that has some. What stays goes with the owner.
+// removeSecrets removes the hidden environment and the inputs of a Pod that has some. What stays goes with the owner.
 func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) {
-	names := []string{p.Name}
+	var names []string
+	if hides(p) {
+		names = append(names, p.Name)
+	}
 	if hasInputs(p) {
 		names = append(names, inputsName(p.Name))
 	}
@@ -137,6 +140,12 @@ func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) {
 			r.log.V(1).Info("A Secret could not be removed", "secret", p.Namespace+"/"+name, "err", err.Error())
 		}
 	}
+}
+
+// hides says whether a Pod was made with a Secret for its environment.
+func hides(p *corev1.Pod) bool {
+	main := mainOf(p)
+	return main != nil && slices.ContainsFunc(main.EnvFrom, func(from corev1.EnvFromSource) bool { return from.SecretRef != nil && from.SecretRef.Name == p.Name })
 }
 
 // letGo takes the finalizer off, and leaves those of others.

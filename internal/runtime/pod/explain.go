@@ -20,18 +20,23 @@ func failed(format string, args ...any) *runtime.StartError {
 
 // hopeless says why a Pod that waits can never run as it is: nil when it may. An image that cannot be pulled now may be there later.
 func hopeless(p *corev1.Pod) *runtime.StartError {
-	main := mainStatus(p)
-	if main == nil || main.State.Waiting == nil || terminal(p) {
+	if terminal(p) || begun(p) {
 		return nil
 	}
-	switch w := main.State.Waiting; {
-	case w.Reason == "InvalidImageName":
-		return failed("%q is no name of an image; correct spec.runtime.pod.image", main.Image)
-	case w.Reason == "ErrImageNeverPull":
-		return failed("the node has no image %s and must not pull it; bring it there, or set another pull policy", main.Image)
-	case w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, "runAsNonRoot"):
-		return failed("the image %s runs as root, or as a user without a number, which a Pod of ours must not; use another image, or name a user in spec.runtime.pod.template: %s",
-			main.Image, w.Message)
+	for _, c := range containers(p) {
+		w := c.State.Waiting
+		if w == nil {
+			continue
+		}
+		switch {
+		case w.Reason == "InvalidImageName":
+			return failed("%s%q is no name of an image; correct it", named(c), c.Image)
+		case w.Reason == "ErrImageNeverPull":
+			return failed("%sthe node has no image %s and must not pull it; bring it there, or set another pull policy", named(c), c.Image)
+		case w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, "runAsNonRoot"):
+			return failed("%sthe image %s runs as root, or as a user without a number, which a Pod of ours must not; use another image, or name a user in spec.runtime.pod.template: %s",
+				named(c), c.Image, w.Message)
+		}
 	}
 	return nil
 }

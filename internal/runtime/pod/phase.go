@@ -6,10 +6,14 @@ package pod
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -20,6 +24,7 @@ const (
 	reasonStartError    = "StartError"
 	reasonCannotRun     = "ContainerCannotRun"
 	reasonStatusUnknown = "ContainerStatusUnknown"
+	reasonDeadline      = "DeadlineExceeded"
 )
 
 // signals are numbers of Linux, which is what Pods run on, whatever the manager runs on.
@@ -89,9 +94,15 @@ func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *runtime.Incarnatio
 	case main != nil && main.State.Terminated != nil:
 		i.Exit = exitOf(p, main.State.Terminated)
 	case p.Spec.NodeName == "":
-		i.Exit = &runtime.Exit{Message: "the Pod was ended before it had a node"}
+		i.Exit = &runtime.Exit{Message: "the Pod was ended before it had a node", Lost: true}
 	default:
-		i.Exit = &runtime.Exit{Message: cmp.Or(lost(p), "the Pod ended before its program ran")}
+		if cause := failedInit(p); cause != nil {
+			i.Phase, i.StartError = runtime.Failed, cause
+			return
+		}
+		why := takenAway(p, metav1.Time{})
+		refused := said(p) != "" && p.Status.Reason != reasonDeadline // by the node, before anything ran
+		i.Exit = &runtime.Exit{Message: cmp.Or(why, said(p), "the Pod ended before its program ran"), Lost: p.DeletionTimestamp != nil || why != "" || refused}
 	}
 	if i.Exit != nil && i.Exit.FinishedAt.IsZero() {
 		i.Exit.FinishedAt = endedAt(p)
@@ -106,15 +117,11 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 // 128+N. A signal is named only when the Pod was being deleted, which sends it.
 func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *runtime.Exit {
 	e := &runtime.Exit{Known: true, Code: t.ExitCode, FinishedAt: t.FinishedAt.Time}
-	by := func(signal string) bool {
-		n, known := signals[signal]
-		return known && t.ExitCode == 128+n
-	}
-	_, before := p.Annotations[AnnotationLeft]
-	asked, stop := p.DeletionTimestamp != nil && !before, stopSignal(p)
+	by := func(signal string) bool { return endedBy(t.ExitCode, signal) }
+	asked, stop := deletedBefore(p, t.FinishedAt), stopSignal(p)
 	switch {
 	case t.Reason == reasonStatusUnknown:
-		e.Known, e.Code, e.Message = false, 0, cmp.Or(lost(p), "the node did not see how it ended")
+		e.Known, e.Code, e.Message = false, 0, "the node did not see how it ended"
 	case t.Reason == reasonOOM:
 		e.Message = "the container held more memory than it may"
 	case asked && by("SIGKILL"):
@@ -122,16 +129,44 @@ func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *runtime.Exit {
 	case asked && by(stop):
 		e.Code, e.Signal = 0, stop
 	default:
-		for name := range signals {
-			if by(name) {
-				e.Message = fmt.Sprintf("%d is what a node says of a program that was ended by %s, or that ended with this code", t.ExitCode, name)
-			}
-		}
+		e.Message = perhaps(t.ExitCode)
 	}
-	if why := lost(p); why != "" {
-		e.Message = why
+	why := takenAway(p, t.FinishedAt)
+	e.Lost = why != "" || asked && t.Reason != reasonOOM
+	switch {
+	case why != "" || said(p) != "":
+		e.Message = cmp.Or(why, said(p))
+	case e.Lost && e.Known:
+		e.Message = "somebody deleted the Pod"
 	}
 	return e
+}
+
+func endedBy(code int32, signal string) bool {
+	n, known := signals[signal]
+	return known && code == 128+n
+}
+
+// perhaps says which signal a code may stand for: empty when it is none's.
+func perhaps(code int32) string {
+	for name := range signals {
+		if endedBy(code, name) {
+			return fmt.Sprintf("%d is what a node says of a program that was ended by %s, or that ended with this code", code, name)
+		}
+	}
+	return ""
+}
+
+// skew is how far the clock of a node may be from that of the API server.
+const skew = 5 * time.Second
+
+// deletedBefore says whether a Pod was being deleted when its program ended. A shorter grace afterwards does not change when it was asked for.
+func deletedBefore(p *corev1.Pod, end metav1.Time) bool {
+	if _, left := p.Annotations[AnnotationLeft]; left || p.DeletionTimestamp == nil {
+		return false
+	}
+	asked := p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
+	return end.IsZero() || !end.Add(skew).Before(asked)
 }
 
 // stopSignal is what the kubelet sends first.
@@ -144,17 +179,34 @@ func stopSignal(p *corev1.Pod) string {
 	return "SIGTERM"
 }
 
-// lost says why the cluster took the Pod away: empty when it did not.
-func lost(p *corev1.Pod) string {
+// notOfTheProgram are reasons that nodes, and whoever speaks for one that is gone, give for ends that are none of the program's. Evicted is not among them:
+// without the condition it is the Pod that held more than it may.
+var notOfTheProgram = []string{"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"}
+
+// takenAway says why the cluster took the Pod away before its program had ended: empty when it did not. What has ended by itself may be evicted, too.
+func takenAway(p *corev1.Pod, end metav1.Time) string {
+	if _, left := p.Annotations[AnnotationLeft]; left {
+		return ""
+	}
 	for _, condition := range p.Status.Conditions {
-		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
-			return fmt.Sprintf("the cluster took the Pod away: %s: %s", condition.Reason, condition.Message)
+		at := condition.LastTransitionTime
+		before := end.IsZero() || at.IsZero() || !end.Add(skew).Before(at.Time)
+		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue && before {
+			return fmt.Sprintf("the cluster took the Pod away: %s: %s", condition.Reason, strings.TrimSpace(condition.Message))
 		}
 	}
+	if slices.Contains(notOfTheProgram, p.Status.Reason) {
+		return said(p)
+	}
+	return ""
+}
+
+// said is what the node says of the end of the whole Pod: empty when it says nothing.
+func said(p *corev1.Pod) string {
 	if p.Status.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf("the node ended the Pod: %s: %s", p.Status.Reason, p.Status.Message)
+	return fmt.Sprintf("the node ended the Pod: %s: %s", p.Status.Reason, strings.TrimSpace(p.Status.Message))
 }
 
 // endedAt is when a Pod ended whose container does not say it.
@@ -178,14 +230,31 @@ func waiting(p *corev1.Pod, main *corev1.ContainerStatus) string {
 			return fmt.Sprintf("the Pod has no node yet: %s: %s", condition.Reason, condition.Message)
 		}
 	}
-	if main == nil || main.State.Waiting == nil {
+	if first := initializing(p); first != nil {
+		if first.State.Running != nil {
+			return fmt.Sprintf("the init container %s runs", first.Name)
+		}
+		if why := holdsUp(first); why != "" {
+			return fmt.Sprintf("the init container %s: %s", first.Name, why)
+		}
 		return ""
 	}
-	switch w := main.State.Waiting; w.Reason {
+	if main == nil {
+		return ""
+	}
+	return holdsUp(main)
+}
+
+// holdsUp says why a container does not run yet: empty when that is nothing special.
+func holdsUp(c *corev1.ContainerStatus) string {
+	if c.State.Waiting == nil {
+		return ""
+	}
+	switch w := c.State.Waiting; w.Reason {
 	case "", "ContainerCreating", "PodInitializing":
 		return w.Message
 	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
-		return fmt.Sprintf("the node cannot get the image %s: %s: %s", main.Image, w.Reason, w.Message)
+		return fmt.Sprintf("the node cannot get the image %s: %s: %s", c.Image, w.Reason, w.Message)
 	default:
 		return fmt.Sprintf("the node cannot start the container yet: %s: %s", w.Reason, w.Message)
 	}

@@ -98,28 +98,51 @@ func TestHowItEnded(t *testing.T) {
 		return &runtime.Exit{Known: true, Code: code, Signal: signal, Message: message, FinishedAt: ending.Time}
 	}
 	lost := func(message string, at time.Time) *runtime.Exit {
-		return &runtime.Exit{Message: message, FinishedAt: at}
+		return &runtime.Exit{Message: message, FinishedAt: at, Lost: true}
 	}
+	away := func(code int32, signal, message string) *runtime.Exit {
+		e := known(code, signal, message)
+		e.Lost = true
+		return e
+	}
+	byHand := "somebody deleted the Pod"
+	later := func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(ending.Add(time.Minute))), ptr.To[int64](30)
+	}
+	left := func(p *corev1.Pod) { p.Annotations[AnnotationLeft] = "true" }
+	tooLong := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "DeadlineExceeded", "too long" }
 	disrupted := condition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByPodGC", "node is gone")
 	evicted := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "low on memory" }
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
 		want *runtime.Exit
 	}{
-		"well":           {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "")), known(0, "", "")},
-		"with a code":    {podWith(corev1.PodFailed, endedWith(37, "Error", "")), known(37, "", "")},
-		"asked":          {podWith(corev1.PodFailed, endedWith(143, "Error", ""), deleted), known(0, "SIGTERM", "")},
-		"asked its way":  {podWith(corev1.PodFailed, endedWith(129, "Error", ""), deleted, stopHUP), known(0, "SIGHUP", "")},
-		"killed":         {podWith(corev1.PodFailed, endedWith(137, "Error", ""), deleted), known(0, "SIGKILL", "")},
-		"asked and well": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), deleted), known(0, "", "")},
-		"by somebody":    {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "143 is what a node says of a program that was ended by SIGTERM, or that ended with this code")},
-		"out of memory":  {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), known(137, "", "the container held more memory than it may")},
-		"evicted":        {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted), known(137, "", "the node ended the Pod: Evicted: low on memory")},
-		"evicted early":  {podWith(corev1.PodFailed, corev1.ContainerState{}, evicted), lost("the node ended the Pod: Evicted: low on memory", began.Time)},
-		"with its node":  {podWith(corev1.PodFailed, running, disrupted), lost("the cluster took the Pod away: DeletionByPodGC: node is gone", ending.Time)},
-		"unseen":         {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &runtime.Exit{Message: "the node did not see how it ended", FinishedAt: ending.Time}},
-		"before a node":  {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), lost("the Pod was ended before it had a node", ending.Time)},
-		"before it ran":  {podWith(corev1.PodFailed, waitsFor("ContainerCreating", ""), deleted), lost("the Pod ended before its program ran", began.Time)},
+		"well":                {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "")), known(0, "", "")},
+		"with a code":         {podWith(corev1.PodFailed, endedWith(37, "Error", "")), known(37, "", "")},
+		"asked":               {podWith(corev1.PodFailed, endedWith(143, "Error", ""), deleted), away(0, "SIGTERM", byHand)},
+		"asked its way":       {podWith(corev1.PodFailed, endedWith(129, "Error", ""), deleted, stopHUP), away(0, "SIGHUP", byHand)},
+		"killed":              {podWith(corev1.PodFailed, endedWith(137, "Error", ""), deleted), away(0, "SIGKILL", byHand)},
+		"asked and well":      {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), deleted), away(0, "", byHand)},
+		"well before":         {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), later), known(0, "", "")},
+		"took too long":       {podWith(corev1.PodFailed, endedWith(137, "Error", ""), tooLong), known(137, "", "the node ended the Pod: DeadlineExceeded: too long")},
+		"by somebody":         {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "143 is what a node says of a program that was ended by SIGTERM, or that ended with this code")},
+		"out of memory":       {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), known(137, "", "the container held more memory than it may")},
+		"evicted":             {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted), known(137, "", "the node ended the Pod: Evicted: low on memory")},
+		"evicted by the node": {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted, disrupted), away(137, "", "the cluster took the Pod away: DeletionByPodGC: node is gone")},
+		"well, then evicted": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), func(p *corev1.Pod) {
+			disrupted(p)
+			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(ending.Add(time.Minute))
+		}), known(0, "", "")},
+		"out of memory, and deleted": {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", ""), deleted), known(137, "", "the container held more memory than it may")},
+		"refused by the node": {podWith(corev1.PodFailed, corev1.ContainerState{}, func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "OutOfcpu", "none left" }),
+			lost("the node ended the Pod: OutOfcpu: none left", began.Time)},
+		"left behind":   {podWith(corev1.PodFailed, endedWith(3, "Error", ""), deleted, disrupted, left), known(3, "", "")},
+		"too late":      {podWith(corev1.PodFailed, corev1.ContainerState{}, tooLong), &runtime.Exit{Message: "the node ended the Pod: DeadlineExceeded: too long", FinishedAt: began.Time}},
+		"evicted early": {podWith(corev1.PodFailed, corev1.ContainerState{}, evicted), lost("the node ended the Pod: Evicted: low on memory", began.Time)},
+		"with its node": {podWith(corev1.PodFailed, running, disrupted), lost("the cluster took the Pod away: DeletionByPodGC: node is gone", ending.Time)},
+		"unseen":        {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &runtime.Exit{Message: "the node did not see how it ended", FinishedAt: ending.Time}},
+		"before a node": {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), lost("the Pod was ended before it had a node", ending.Time)},
+		"before it ran": {podWith(corev1.PodFailed, waitsFor("ContainerCreating", ""), deleted), lost("the Pod ended before its program ran", began.Time)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)

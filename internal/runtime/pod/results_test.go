@@ -101,7 +101,7 @@ func TestATemplateDoesNotMoveResults(t *testing.T) {
 		p := aRun(config)
 		c, refused := parse(p)
 		g.Expect(refused).NotTo(HaveOccurred())
-		_, refused = build(p, c, nil, false)
+		_, refused = build(p, c, variables{})
 		g.Expect(refused).To(MatchError(ContainSubstring(says)))
 	}
 	pod := made(g, aRun(main(`"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"`)))

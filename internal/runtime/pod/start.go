@@ -103,18 +103,21 @@ func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 
 // carryOut makes the Pod, or says why there can be none.
 func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*runtime.StartError, error) {
-	env, searched, refused := environment(p.Env)
+	env, refused := environment(p)
 	if refused != nil {
 		return refused, nil
 	}
-	pod, refused := build(p, c, searched, len(env) > 0)
+	pod, refused := build(p, c, env)
 	if refused != nil {
 		return refused, nil
 	}
 	if refused, err := r.makeClaims(ctx, p, c); refused != nil || err != nil {
 		return refused, err
 	}
-	if err := r.makeSecrets(ctx, p, c, env); err != nil {
+	if !hides(pod) { // as its template has taken that out
+		env.hidden = nil
+	}
+	if err := r.makeSecrets(ctx, p, c, env.hidden); err != nil {
 		r.removeSecrets(ctx, pod)
 		return nil, err
 	}
@@ -135,10 +138,10 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 	return nil, nil
 }
 
-// makeSecrets makes those of an incarnation: its environment, and the files that it is given.
-func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, env map[string]string) error {
-	if len(env) > 0 {
-		if err := r.makeSecret(ctx, &corev1.Secret{ObjectMeta: metadata(p, c), StringData: env}); err != nil {
+// makeSecrets makes those of an incarnation: what is hidden of its environment, and the files that it is given.
+func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, hidden map[string]string) error {
+	if len(hidden) > 0 {
+		if err := r.makeSecret(ctx, &corev1.Secret{ObjectMeta: metadata(p, c), StringData: hidden}); err != nil {
 			return fmt.Errorf("make the Secret of its environment: %w", err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"golang.org/x/sys/unix"
 )
 
@@ -131,7 +132,7 @@ func answer(port string) {
 		note("collisions", err.Error())
 		os.Exit(5)
 	}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if *gate != "" {
 			if _, err := os.Stat(*gate); err != nil {
 				note("refusals", "")
@@ -139,9 +140,28 @@ func answer(port string) {
 				return
 			}
 		}
+		if websocket.IsWebSocketUpgrade(r) {
+			echo(w, r)
+			return
+		}
 		_, _ = fmt.Fprintln(w, os.Getpid())
 	})
 	go func() { _ = http.Serve(listener, handler) }() //nolint:gosec // a test talks to it
+}
+
+// echo gives back what is said over a WebSocket.
+func echo(w http.ResponseWriter, r *http.Request) {
+	conn, err := (&websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}).Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	for {
+		kind, text, err := conn.ReadMessage()
+		if err != nil || conn.WriteMessage(kind, text) != nil {
+			return
+		}
+	}
 }
 
 // wait returns when the process has to end.

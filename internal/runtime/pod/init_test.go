@@ -1,0 +1,73 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// after is a Pod whose program waits for init containers.
+func after(phase corev1.PodPhase, states ...corev1.ContainerState) *corev1.Pod {
+	p := podWith(phase, waitsFor("PodInitializing", ""))
+	for i, state := range states {
+		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses,
+			corev1.ContainerStatus{Name: []string{"first", "second"}[i], Image: "tool", State: state})
+	}
+	return p
+}
+
+func TestWhatAnInitContainerHoldsUp(t *testing.T) {
+	g := NewWithT(t)
+	done := endedWith(0, "Completed", "")
+	for says, p := range map[string]*corev1.Pod{
+		"":                               after(corev1.PodPending, done),
+		"the init container second runs": after(corev1.PodPending, done, running),
+		"the init container first: the node cannot get the image tool: ErrImagePull: gone":                   after(corev1.PodPending, waitsFor("ErrImagePull", "gone"), waitsFor("PodInitializing", "")),
+		"the init container second: the node cannot start the container yet: CreateContainerConfigError: no": after(corev1.PodPending, done, waitsFor("CreateContainerConfigError", "no")),
+	} {
+		i := describe(p)
+		g.Expect(i.Phase).To(Equal(runtime.Starting))
+		g.Expect(i.Message).To(Equal(says))
+		g.Expect(Telling(p)).To(Equal(Container))
+	}
+	sidecar := after(corev1.PodPending, running, waitsFor("ErrImagePull", "gone"))
+	sidecar.Status.InitContainerStatuses[0].Started = ptr.To(true)
+	g.Expect(describe(sidecar).Message).To(HavePrefix("the init container second:"), "what goes on running holds nothing up")
+	g.Expect(hopeless(after(corev1.PodPending, waitsFor("InvalidImageName", "")))).To(MatchError(`the init container first: "tool" is no name of an image; correct it`))
+}
+
+func TestAnInitContainerThatFails(t *testing.T) {
+	g := NewWithT(t)
+	p := after(corev1.PodFailed, endedWith(128, "Error", "no such repository\n"))
+	i := describe(p)
+	g.Expect(i.Phase).To(Equal(runtime.Failed))
+	g.Expect(i.StartError).To(HaveValue(Equal(runtime.StartError{Reason: v1alpha1.ReasonStartFailed,
+		Message: "the init container first failed with exit code 128 before the program could run: no such repository; berth logs has its output"})))
+	g.Expect(Telling(p)).To(Equal("first"))
+	g.Expect(describe(after(corev1.PodFailed, endedWith(137, "OOMKilled", ""))).StartError.Message).To(ContainSubstring("run: OOMKilled; berth logs"))
+
+	ran := after(corev1.PodRunning, endedWith(143, "Error", ""))
+	ran.Status.ContainerStatuses[1].State = running
+	g.Expect(Telling(ran)).To(Equal(Container), "it was a sidecar, and is none any more")
+	ran.Status.InitContainerStatuses[0].State = waitsFor("InvalidImageName", "")
+	g.Expect(hopeless(ran)).NotTo(HaveOccurred(), "the program runs")
+
+	tooLong := after(corev1.PodFailed, endedWith(143, "Error", ""))
+	tooLong.Status.Reason = "DeadlineExceeded"
+	g.Expect(describe(tooLong).Exit).To(HaveField("Message", ContainSubstring("DeadlineExceeded")), "which has ended it")
+
+	p.DeletionTimestamp = ptr.To(metav1.NewTime(ending.Add(time.Minute)))
+	g.Expect(describe(p).Phase).To(Equal(runtime.Failed), "it had failed before")
+	p.DeletionTimestamp = &ending
+	g.Expect(describe(p).Exit).To(HaveField("Lost", true), "it was ended with its Pod")
+}
