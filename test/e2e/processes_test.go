@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,12 +100,15 @@ func listens(port int32) bool {
 	return false
 }
 
-// cgroups gives all cgroup folders with a name of berth's.
+// installCgroup matches what is at or below the cgroup of an install, and not that of a cluster for tests that runs beside this.
+var installCgroup = regexp.MustCompile(`/berth-[0-9a-f]{12}(/|$)`)
+
+// cgroups gives the cgroups of all installs.
 func cgroups() map[string]bool {
 	found := map[string]bool{}
 	// What vanishes meanwhile is not of interest.
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && strings.Contains(path, "/berth-") {
+		if err == nil && entry.IsDir() && installCgroup.MatchString(path) {
 			found[path] = true
 		}
 		return nil
