@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -158,17 +159,26 @@ func addBridge(ctx context.Context) error {
 	return nil
 }
 
+// Ports are looked for below those that the kernel gives to whoever connects, which could take one while a part is started anew (a client of that part
+// even, which would be connected to itself), and below those of `berth up`, of DevServers and of node ports.
+const firstPort, lastPort = 10000, 10239
+
 func freePorts() (ports, error) {
-	var numbers [6]int
-	for i := range numbers {
-		listener, err := net.Listen("tcp", nodeIP+":0")
+	var free []int
+	refused := error(nil)
+	for port := firstPort; port <= lastPort && len(free) < 6; port++ {
+		listener, err := net.Listen("tcp", net.JoinHostPort(nodeIP, strconv.Itoa(port)))
 		if err != nil {
-			return ports{}, fmt.Errorf("find a free port: %w", err)
+			refused = err
+			continue
 		}
-		defer func() { _ = listener.Close() }()
-		numbers[i] = listener.Addr().(*net.TCPAddr).Port
+		_ = listener.Close()
+		free = append(free, port)
 	}
-	return ports{ETCD: numbers[0], Peer: numbers[1], API: numbers[2], Kubelet: numbers[3], Proxy: numbers[4], ProxyMetrics: numbers[5]}, nil
+	if len(free) < 6 {
+		return ports{}, fmt.Errorf("find free ports from %d to %d: %w", firstPort, lastPort, refused)
+	}
+	return ports{ETCD: free[0], Peer: free[1], API: free[2], Kubelet: free[3], Proxy: free[4], ProxyMetrics: free[5]}, nil
 }
 
 // until tries something until it succeeds, and says in the end why it did not.
