@@ -5,12 +5,10 @@ package process
 
 import (
 	"cmp"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -47,10 +45,16 @@ var (
 		Help:    "Status writes from one rest (Ready or Stalled) of an object to the next, by kind.",
 		Buckets: []float64{1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50},
 	}, []string{"kind"})
+	notReady = prometheus.NewDesc("berth_not_ready",
+		"Objects that ought to run and are not ready, by kind and the reason of their condition Ready.",
+		[]string{"kind", "reason"}, nil)
+	notReadySince = prometheus.NewDesc("berth_not_ready_since_timestamp_seconds",
+		"When the object became not ready that is so for the longest time, in seconds since 1970, by kind and the reason of its condition Ready.",
+		[]string{"kind", "reason"}, nil)
 )
 
 func init() {
-	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition)
+	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition, counted)
 }
 
 // The reasons of starts that are no restarts.
@@ -81,6 +85,7 @@ func (r *Reconciler) measure(v *visit) {
 		ready:      isTrue(v.object, v1alpha1.ConditionReady),
 		stalled:    isTrue(v.object, v1alpha1.ConditionStalled),
 		written:    v.written,
+		missing:    missing(v.object),
 	}
 	if status.Breaker != nil {
 		found.breaker = string(status.Breaker.State)
@@ -91,98 +96,20 @@ func (r *Reconciler) measure(v *visit) {
 	}
 }
 
-// sight is what one visit found, as far as it is counted.
-type sight struct {
-	generation              int64
-	running, ready, stalled bool
-	written                 bool
-	breaker                 string
-}
-
-// census is what the gauges are counted from.
-type census struct {
-	mu      sync.Mutex
-	tallies map[types.UID]*tally
-}
-
-// tally is what is kept of one object.
-type tally struct {
-	kind    string
-	running bool
-	breaker string
-	// generation is the newest that was seen; waitingSince is zero once it was ready.
-	generation   int64
-	waitingSince time.Time
-	// writes are those of the status since the last rest.
-	writes int
-}
-
-var counted = &census{tallies: map[types.UID]*tally{}}
-
-func (c *census) note(kind string, uid types.UID, found sight, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := c.tallies[uid]
-	if t == nil {
-		t = &tally{kind: kind}
-		c.tallies[uid] = t
+// missing gives the condition Ready of an object that ought to run and is not ready; nil of one that rests as it should.
+func missing(object Object) *metav1.Condition {
+	status := object.GetProcessStatus()
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue {
+		return nil
 	}
-	t.setRunning(found.running)
-	t.setBreaker(found.breaker)
-	t.wait(found, now)
-	if found.written {
-		t.writes++
+	switch ready.Reason {
+	case v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonIdle:
+		return nil
 	}
-	if t.writes > 0 && (found.ready || found.stalled) {
-		writesPerTransition.WithLabelValues(kind).Observe(float64(t.writes))
-		t.writes = 0
+	// A run that has ended is not waited for, however it ended.
+	if over := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); over != nil && over.Status != metav1.ConditionUnknown {
+		return nil
 	}
-}
-
-func (c *census) forget(uid types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t := c.tallies[uid]; t != nil {
-		t.setRunning(false)
-		t.setBreaker("")
-		delete(c.tallies, uid)
-	}
-}
-
-func (t *tally) setRunning(running bool) {
-	switch {
-	case running && !t.running:
-		live.WithLabelValues(t.kind).Inc()
-	case !running && t.running:
-		live.WithLabelValues(t.kind).Dec()
-	}
-	t.running = running
-}
-
-func (t *tally) setBreaker(state string) {
-	if t.breaker == state {
-		return
-	}
-	if t.breaker != "" {
-		breakers.WithLabelValues(t.kind, t.breaker).Dec()
-	}
-	if state != "" {
-		breakers.WithLabelValues(t.kind, state).Inc()
-	}
-	t.breaker = state
-}
-
-// wait observes, once per generation that was not ready at first sight, how long it took until it was.
-func (t *tally) wait(found sight, now time.Time) {
-	if t.generation != found.generation {
-		t.generation, t.waitingSince = found.generation, time.Time{}
-		if !found.ready {
-			t.waitingSince = now
-		}
-		return
-	}
-	if found.ready && !t.waitingSince.IsZero() {
-		applyToReady.WithLabelValues(t.kind).Observe(now.Sub(t.waitingSince).Seconds())
-		t.waitingSince = time.Time{}
-	}
+	return ready
 }

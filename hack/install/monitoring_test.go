@@ -15,6 +15,9 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
+// runbooks is where users read what an alert means; the section is named like the alert.
+const runbooks = "https://github.com/berth-dev/berth/blob/main/docs/operations.md#"
+
 func TestAlerts(t *testing.T) {
 	rule := kustomized(t, "config/prometheus").Get("PrometheusRule", "berth-manager")
 	operations := read(t, "docs", "operations.md")
@@ -33,6 +36,9 @@ func TestAlerts(t *testing.T) {
 				if said, _ := alert.At("annotations", annotation).(string); said == "" {
 					t.Errorf("%s has no %s", name, annotation)
 				}
+			}
+			if runbook, _ := alert.At("annotations", "runbook_url").(string); runbook != runbooks+strings.ToLower(name) {
+				t.Errorf("%s has the runbook %q, and its section is %s", name, runbook, runbooks+strings.ToLower(name))
 			}
 			if !strings.Contains(operations, "### "+name+"\n") {
 				t.Errorf("docs/operations.md has no section %s: say what it means and what to do", name)
@@ -71,7 +77,7 @@ func TestDashboard(t *testing.T) {
 	if expressions < 20 {
 		t.Errorf("there are %d expressions", expressions)
 	}
-	for _, metric := range []string{"berth_live_processes", "berth_starts_total", "berth_breakers", "berth_apply_to_ready_seconds_bucket"} {
+	for _, metric := range []string{"berth_live_processes", "berth_not_ready", "berth_starts_total", "berth_breakers", "berth_apply_to_ready_seconds_bucket"} {
 		if !strings.Contains(read(t, "config", "prometheus", "berth.json"), metric) {
 			t.Errorf("nothing shows %s", metric)
 		}

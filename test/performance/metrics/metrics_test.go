@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,6 +69,10 @@ func TestMetricsAndChecks(t *testing.T) {
 	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
 	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateRunning })
 	isReady(g, k8s, instance, 4)
+	waiting := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "waiting"}}
+	waiting.Spec.Process.Command = []string{"serve"}
+	waiting.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: "none", Key: "token"}}}}
+	g.Expect(k8s.Create(t.Context(), waiting)).To(Succeed())
 	first.stop()
 	second := start(t, config, backend)
 
@@ -77,11 +82,15 @@ func TestMetricsAndChecks(t *testing.T) {
 			g.Expect(sample[`berth_starts_total{kind="instances",reason="`+reason+`"}`]).To(Equal("1"), reason)
 		}
 		g.Expect(sample[`berth_live_processes{kind="instances"}`]).To(Equal("1"))
-		g.Expect(sample[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("1"))
+		g.Expect(sample[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("2"), "what waits has one, too")
 		g.Expect(sample[`berth_adoption_seconds_count{kind="instances"}`]).To(Equal("1"))
 		g.Expect(sample[`berth_apply_to_ready_seconds_bucket{kind="instances",le="0.001"}`]).NotTo(BeEmpty(), "buckets begin at 1 ms")
 		g.Expect(sample[`berth_apply_to_ready_seconds_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
 		g.Expect(sample[`berth_status_writes_per_transition_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
+		g.Expect(sample[`berth_not_ready{kind="instances",reason="InvalidEnvironment"}`]).To(Equal("1"))
+		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(waiting), waiting)).To(Succeed())
+		since := float64(meta.FindStatusCondition(waiting.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Unix())
+		g.Expect(strconv.ParseFloat(sample[`berth_not_ready_since_timestamp_seconds{kind="instances",reason="InvalidEnvironment"}`], 64)).To(Equal(since))
 	}).WithTimeout(patience).Should(Succeed())
 	asDocumented(g, second.scrape(g))
 
@@ -89,7 +98,9 @@ func TestMetricsAndChecks(t *testing.T) {
 		g.Eventually(func() (string, error) { return get("http://" + second.health + "/" + check) }).WithTimeout(patience).Should(Equal("ok"), check)
 	}
 	g.Expect(k8s.Delete(t.Context(), instance)).To(Succeed())
+	g.Expect(k8s.Delete(t.Context(), waiting)).To(Succeed())
 	g.Eventually(func(g Gomega) {
+		g.Expect(second.scrape(g)).NotTo(ContainSubstring("berth_not_ready"), "nothing is waited for")
 		g.Expect(samples(g, second.scrape(g))[`berth_live_processes{kind="instances"}`]).To(Equal("0"))
 		g.Expect(samples(g, second.scrape(g))[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("0"))
 	}).WithTimeout(patience).Should(Succeed())
