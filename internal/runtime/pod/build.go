@@ -10,6 +10,7 @@ import (
 	"errors"
 	"maps"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,9 +27,6 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
-
-// defaultGrace is that of Kubernetes.
-const defaultGrace = 30 * time.Second
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
@@ -127,13 +125,13 @@ func container(p runtime.Process, c Config, env variables) corev1.Container {
 // literal keeps the cluster from expanding $(NAME): what comes here is expanded already.
 func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// seconds rounds up: a node must not be less patient than whoever asked.
+// seconds rounds up: a node must not be less patient than whoever asked. To ask for none would take the Pod away before its node has ended it.
 func seconds(grace time.Duration) int64 {
-	if grace <= 0 {
-		grace = defaultGrace
-	}
-	return int64((grace + time.Second - 1) / time.Second)
+	return max(shortestGrace, int64((grace+time.Second-1)/time.Second))
 }
+
+// shortestGrace is the least that leaves the end of a Pod to its node, in seconds.
+const shortestGrace = 1
 
 // mergeTemplate merges what somebody wants of a Pod over what was made of the rest.
 func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartError {
@@ -168,10 +166,20 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartErro
 	for i := range pod.Spec.Containers {
 		if main := &pod.Spec.Containers[i]; main.Name == Container {
 			main.Image, main.Command, main.Args = given.Image, given.Command, nil
+			main.EnvFrom = withOwn(main.EnvFrom, given.EnvFrom)
 			return nil
 		}
 	}
 	return failed("spec.runtime.pod.template takes the container %s away, in which the program runs; leave it there", Container)
+}
+
+// withOwn adds what the spec's environment is in to what a template names, whose list would stand in its place. The last one of a name counts.
+// A template that takes all of it away, by null, means it.
+func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
+	if len(named) == 0 || len(own) == 0 || reflect.DeepEqual(named[len(named)-1], own[0]) {
+		return named
+	}
+	return append(named, own...)
 }
 
 // loads says that a container has a variable that changes how every program is loaded: what runs there would not be what its command says.

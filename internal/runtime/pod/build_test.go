@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -56,6 +57,33 @@ func TestAPodAsItIsMade(t *testing.T) {
 	text, err := json.Marshal(pod)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(text)).NotTo(ContainSubstring("hidden"), "who reads Pods reads no secrets")
+}
+
+// A grace of none would have the API server take the Pod away while its node still runs it.
+func TestTheShortestGrace(t *testing.T) {
+	g := NewWithT(t)
+	pod := made(g, process(func(p *runtime.Process) { p.Grace = 0 }))
+	g.Expect(*pod.Spec.TerminationGracePeriodSeconds).To(BeEquivalentTo(1))
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) // a template may say so
+	g.Expect(grace(pod)).To(BeEquivalentTo(1))
+}
+
+// What a template takes from ConfigMaps stands beside the environment of the spec, and not in its place.
+func TestTheEnvironmentOfATemplate(t *testing.T) {
+	g := NewWithT(t)
+	sources := func(template string) []corev1.EnvFromSource {
+		return made(g, process(func(p *runtime.Process) {
+			p.Env = []string{"TOKEN=hidden"}
+			text, err := json.Marshal(Config{Namespace: "default", Image: "image:1", Template: json.RawMessage(template)})
+			g.Expect(err).NotTo(HaveOccurred())
+			p.Config = text
+		})).Spec.Containers[0].EnvFrom
+	}
+	own := HaveField("SecretRef", Not(BeNil()))
+	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": "more"}}]}]}}`)).To(
+		HaveExactElements(HaveField("ConfigMapRef.Name", "more"), own), "the last one counts")
+	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "tty": true}]}}`)).To(HaveExactElements(own))
+	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": null}]}}`)).To(BeEmpty())
 }
 
 func TestTheNameOfAPod(t *testing.T) {

@@ -24,14 +24,16 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return r.end(ctx, uid, incarnation, grace)
 }
 
-// grace is what the Pod was made with, in seconds.
-func grace(p *corev1.Pod) int64 { return ptr.Deref(p.Spec.TerminationGracePeriodSeconds, seconds(0)) }
+// grace is what the Pod was made with, in seconds; a template may have said 0.
+func grace(p *corev1.Pod) int64 {
+	return max(shortestGrace, ptr.Deref(p.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds))
+}
 
 // Kill implements runtime.Runtime. A kubelet sends the stop signal first and kills the tree after the shortest time there is, a second. The Pod stays
 // until the kubelet says that nothing is left: it is never taken away from a node that does not answer. After a Stop it is up to the kubelet whether
 // it cuts the grace short or kills when that is over.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
-	return r.end(ctx, uid, incarnation, func(*corev1.Pod) int64 { return 1 })
+	return r.end(ctx, uid, incarnation, func(*corev1.Pod) int64 { return shortestGrace })
 }
 
 func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64, grace func(*corev1.Pod) int64) error {
