@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -170,6 +171,43 @@ func TestImages(t *testing.T) {
 	} {
 		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
 	}
+}
+
+// What containers and Pods see of the directories of a machine.
+func TestMountsOfTheMachine(t *testing.T) {
+	namespaces(t)
+	strictlyDocker := maps.Clone(strictly)
+	strictlyDocker["runtimes"] = "Pod\nDocker"
+	parameters(t, strictlyDocker, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Docker, docker: {image: local}}}`, "", ""})
+	spec := func(runtime string) string { return `{process: {command: [gohello]}, runtime: ` + runtime + `}` }
+	volume := func(path string) string {
+		return `[{name: a, emptyDir: {}}, {name: b, hostPath: {path: ` + path + `}}]`
+	}
+	for _, c := range []policyCase{
+		{"default", "Instance", spec(`{type: Docker, docker: {image: local, mounts: [{source: /srv/agents/x, target: /x}]}}`), "", ""},
+		{"default", "Instance", spec(`{type: Docker, docker: {image: local, mounts: [{source: /srv/agents, target: /x}, {source: /etc, target: /y}]}}`), "directories", "the directory /etc"},
+		{"default", "DevServer", spec(`{type: Pod, pod: {image: local, volumes: ` + volume("/srv/agents/x") + `}}`), "", ""},
+		{"default", "DevServer", spec(`{type: Pod, pod: {image: local, volumes: ` + volume("/var/run") + `}}`), "directories", "the directory /var/run"},
+		{"default", "Strategy", spec(`{type: Pod, pod: {image: local, template: {spec: {volumes: ` + volume("/") + `}}}}`), "directories", "the directory /"},
+		{"default", "Strategy", spec(`{type: Pod, pod: {image: local, template: {spec: {volumes: [{name: c, hostPath: {type: Directory}}]}}}}`), "directories", "the directory /"},
+	} {
+		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+	}
+}
+
+// A mount that comes later is seen, too.
+func TestMountsThatCome(t *testing.T) {
+	g := NewWithT(t)
+	namespaces(t)
+	parameters(t, strictly, policyCases[0])
+	there := object(g, policyCase{namespace: "default", kind: "DevServer", spec: `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local}}}`})
+	there.SetName("there")
+	g.Eventually(func() error { return k8s.Create(t.Context(), there) }, patience, poll).Should(Succeed())
+	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), there))).To(Succeed()) })
+	changed := there.DeepCopy()
+	volumes := []any{map[string]any{"name": "a", "hostPath": map[string]any{"path": "/etc"}}}
+	g.Expect(unstructured.SetNestedSlice(changed.Object, volumes, "spec", "runtime", "pod", "volumes")).To(Succeed())
+	g.Expect(k8s.Patch(t.Context(), changed, client.MergeFrom(there), client.DryRunAll)).To(refusal("directories", "the directory /etc"))
 }
 
 // side is a Pod with one more container.
