@@ -147,7 +147,7 @@ func TestTheSchemaRefusesMistakes(t *testing.T) {
 	for _, values := range []string{
 		"replicas: two", "replicas: -1", "replica: 2", "image: {pullPolicy: Sometimes}", "image: {digest: abc}", "image: {repository: ''}", "runtimes: [Host]",
 		"policies: {programs: x}", "policies: {namespaces: {a: {commands: [x]}}}", "networkPolicy: {apiServerPorts: []}", "metrics: {serviceMonitor: true}",
-		"extraArgs: --verbose", "nodeSelector: {a: 1}",
+		"extraArgs: --verbose", "extraArgs: [--runtimes=Host]", "extraArgs: [-runtimes, Host]", "nodeSelector: {a: 1}",
 	} {
 		if _, err := Helm(root, Namespace, values); err == nil || !strings.Contains(err.Error(), "check the values") {
 			t.Errorf("%s: %v", values, err)
