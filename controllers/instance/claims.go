@@ -50,7 +50,7 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	plan.Blocked = &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonSessionClaimed,
-		Message:  fmt.Sprintf("%s belongs to Instance %s, which claimed it first; stop or delete that one, or name another", named(thing), first.Key),
+		Message:  fmt.Sprintf("%s belongs to Instance %s, which claimed it first; stop or delete that one, or create this one anew with another", named(thing), first.Key),
 		Retry:    conflictRetry,
 	}
 	return nil

@@ -120,7 +120,7 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 	if why == nil || !why.Conflict || why.Reason != v1alpha1.ReasonSessionClaimed {
 		t.Fatalf("two are given one session: %+v", why)
 	}
-	if want := `session "main" of the tmux server "berth" belongs to Instance other/old, which claimed it first; stop or delete that one, or name another`; why.Message != want {
+	if want := `session "main" of the tmux server "berth" belongs to Instance other/old, which claimed it first; stop or delete that one, or create this one anew with another`; why.Message != want {
 		t.Errorf("got %q, want %q", why.Message, want)
 	}
 

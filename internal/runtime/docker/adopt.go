@@ -35,7 +35,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		e.record.Adopted, e.record.Container = false, ""
 		if l.config.Adopt == AdoptRequired {
 			return false, &runtime.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("there is no container %q at the "+
-				"Docker Engine %s to adopt; create it, or set adoption to IfExists and an image", l.config.Container, r.client.DaemonHost())}
+				"Docker Engine %s to adopt; create it, or create the object anew with adoption IfExists and an image", l.config.Container, r.client.DaemonHost())}
 		}
 		return false, nil
 	}
@@ -83,10 +83,10 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config C
 	owner := r.adopted[c.ID]
 	r.mu.Unlock()
 	if owner != "" && owner != uid {
-		return taken("the container %s was adopted by another object (UID %s); delete that one, or name another container", name, owner)
+		return taken("the container %s was adopted by another object (UID %s); delete that one, or create this one anew with another container", name, owner)
 	}
 	if c.Config != nil && c.Config.Labels[LabelUID] != "" {
-		return taken("the container %s was made by Berth for %s; name another one", name, c.Config.Labels[LabelName])
+		return taken("the container %s was made by Berth for %s; create the object anew with another one", name, c.Config.Labels[LabelName])
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 			return true, nil
 		}
 		return false, &runtime.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have the "+
-			"image %q; pull or build it there, or set spec.runtime.docker.pull to IfNotPresent", r.client.DaemonHost(), l.config.Image)}
+			"image %q; pull or build it there, or create the object anew with the pull policy IfNotPresent", r.client.DaemonHost(), l.config.Image)}
 	case cerrdefs.IsConflict(err):
 		return false, r.ours(ctx, e, l, name, err)
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsNotFound(err):
