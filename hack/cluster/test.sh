@@ -10,8 +10,17 @@ bin=$KUBEBUILDER_ASSETS
 suites=(./internal/runtime/pod ./test/cluster)
 
 if [ -e "$BERTH_CLUSTER/kubeconfig" ]; then mine=no; else mine=yes; fi
+before=$(hack/cluster/left.sh)
+# Takes down what was made here, and fails when anything of it is left.
 down() {
-  if [ "$mine" = yes ]; then "$bin/cluster" down; fi
+  [ "$mine" = yes ] || return 0
+  "$bin/cluster" down || return 1
+  local left
+  left=$(comm -13 <(sort <<<"$before") <(hack/cluster/left.sh | sort))
+  if [ -n "$left" ]; then
+    printf 'the cluster has left:\n%s\n' "$left"
+    return 1
+  fi
 }
 status=0
 "$bin/cluster" up || status=$?
@@ -23,7 +32,7 @@ if [ "$status" -ne 0 ]; then
   down || true
   exit "$status"
 fi
-trap down EXIT
+trap 'status=$?; down || status=1; exit "$status"' EXIT
 "$bin/cluster" image localhost/berth/workload:test "$bin/workload"
 "$bin/cluster" image localhost/berth/berth:test "$bin/berth" "$bin/berth-shim" "$bin/berth-lsp" "$bin/berth-lsp-pod"
 "$bin/cluster" image localhost/berth/resident:test "$bin/resident"

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
@@ -83,14 +85,47 @@ func survives() {
 		DeferCleanup(part, "start", "kubelet", NodeTimeout(timeout))
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
+		tenant.change(ctx, `{"restartToken":"while nobody can say what runs"}`)
+		tenant.unknown(ctx)
+		Expect(tenant.starts()).To(Equal(1))
 		tenant.alone()
 		part(ctx, "start", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeTrue())
 		rolledOut(ctx)
 		Expect(uids(managers(ctx))).To(Equal(before))
 		leader(ctx)
-		tenant.ready(ctx, 1)
+		tenant.ready(ctx, 2)
 		tenant.restart(ctx)
+	}, SpecTimeout(3*timeout))
+
+	It("starts anew what was on a node that is out of service", func(ctx context.Context) {
+		tenant := devServer(ctx, "fenced")
+		node := nodeName(ctx)
+		DeferCleanup(func(ctx context.Context) {
+			part(ctx, "start", "kubelet")
+			setOutOfService(ctx, node, false)
+			Eventually(ctx, nodeReady).Should(BeTrue())
+			rolledOut(ctx)
+		}, NodeTimeout(2*timeout))
+		part(ctx, "stop", "kubelet")
+		Eventually(ctx, nodeReady).Should(BeFalse())
+		tenant.unknown(ctx)
+		killAtOnce(&tenant.pods(ctx)[0], pod.Container) // with its machine, nobody is told
+		Consistently(ctx, func(ctx context.Context) int64 {
+			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(tenant.object), tenant.object)).To(Succeed())
+			return tenant.object.GetProcessStatus().Incarnation
+		}).WithTimeout(2*time.Second).Should(BeEquivalentTo(1), "it may live, as far as anybody knows")
+		setOutOfService(ctx, node, true)
+		Eventually(ctx, func(ctx context.Context) int64 {
+			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(tenant.object), tenant.object)).To(Succeed())
+			return tenant.object.GetProcessStatus().Incarnation
+		}).Should(BeEquivalentTo(2), "somebody has said that the machine is off")
+		setOutOfService(ctx, node, false)
+		part(ctx, "start", "kubelet")
+		Eventually(ctx, nodeReady).Should(BeTrue())
+		rolledOut(ctx)
+		tenant.ready(ctx, 2)
+		tenant.lost(1)
 	}, SpecTimeout(3*timeout))
 
 	It("keeps one manager when its node is drained, and starts the rest anew", func(ctx context.Context) {
@@ -122,6 +157,24 @@ func survives() {
 func drainPods(ctx context.Context, t *tenant) {
 	GinkgoHelper()
 	succeeds(ctx, "kubectl", "drain", nodeName(ctx), "--pod-selector="+pod.LabelUID+"="+string(t.uid), "--timeout=2m")
+}
+
+// setOutOfService says of a node that nothing runs there any more, or takes that back.
+func setOutOfService(ctx context.Context, node string, out bool) {
+	GinkgoHelper()
+	taint := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+	Eventually(ctx, func(ctx context.Context) error {
+		found, err := api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		found.Spec.Taints = slices.DeleteFunc(found.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taint.Key })
+		if out {
+			found.Spec.Taints = append(found.Spec.Taints, taint)
+		}
+		_, err = api.CoreV1().Nodes().Update(ctx, found, metav1.UpdateOptions{})
+		return err
+	}).Should(Succeed())
 }
 
 // evict asks for the end of a Pod as a drain does.

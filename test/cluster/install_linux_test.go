@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -45,8 +46,12 @@ func installedByHelm() {
 	It("goes on with its objects when it is upgraded", func(ctx context.Context) {
 		tenant, server := devServer(ctx, "upgraded"), languageServer(ctx, "upgraded")
 		client := server.connect(ctx)
-		helm(ctx, "upgrade", "berth", chart(), "--reuse-values", "--set=podAnnotations.generation=second")
+		helm(ctx, "upgrade", "berth", earlier(), "--reset-then-reuse-values")
 		rolledOut(ctx)
+		Expect(brings(ctx)).To(BeEmpty(), "what is new")
+		helm(ctx, "upgrade", "berth", chart(), "--reset-then-reuse-values", "--set=podAnnotations.generation=second")
+		rolledOut(ctx)
+		Expect(brings(ctx)).To(ConsistOf("a field", "a policy", "a disruption budget"))
 		for _, pod := range managers(ctx) {
 			Expect(pod.Annotations).To(HaveKeyWithValue("generation", "second"))
 		}
@@ -138,6 +143,19 @@ func works() {
 			mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", process))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(mounts)).To(MatchRegexp(`(?m)^\S+ / \S+ ro[, ]`), "its root")
+		}
+	}, SpecTimeout(timeout))
+
+	It("lets who may view, edit and administer a namespace do so with what is Berth's", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		look := []string{"get devservers", "list plans", "get instances/log"}
+		change := []string{"create devservers", "delete plans", "deletecollection strategyruns", "create instances/attach"}
+		for role, may := range map[string][]string{"view": look, "edit": slices.Concat(look, change), "admin": slices.Concat(look, change)} {
+			who := member(ctx, namespace, role)
+			for _, what := range slices.Concat(look, change, []string{"patch devservers/status"}) {
+				// A controller aggregates roles, a moment after they are there.
+				Eventually(ctx, mayDo).WithArguments(who, namespace, what).Should(Equal(slices.Contains(may, what)), "%s: %s", role, what)
+			}
 		}
 	}, SpecTimeout(timeout))
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -44,6 +45,73 @@ func helm(ctx context.Context, args ...string) {
 }
 
 func chart() string { return filepath.Join(root, "charts", "berth") }
+
+// earlier is the chart as it could have been before: without a field of a kind, a policy, and a value with what is made of it.
+func earlier() string {
+	GinkgoHelper()
+	dir := filepath.Join(GinkgoT().TempDir(), "berth")
+	Expect(os.CopyFS(dir, os.DirFS(chart()))).To(Succeed())
+	for _, absent := range []string{"templates/disruption_budget.yaml", "files/policy/directories.yaml"} {
+		Expect(os.Remove(filepath.Join(dir, absent))).To(Succeed())
+	}
+	edit(filepath.Join(dir, "values.yaml"), func(values map[string]any) { delete(values, "podDisruptionBudget") })
+	edit(filepath.Join(dir, "values.schema.json"), func(schema map[string]any) {
+		unstructured.RemoveNestedField(schema, "properties", "podDisruptionBudget")
+	})
+	edit(filepath.Join(dir, "files", "crds", "berth.dev_devservers.yaml"), func(crd map[string]any) {
+		versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
+		Expect(err).NotTo(HaveOccurred())
+		version, is := versions[0].(map[string]any)
+		Expect(is).To(BeTrue())
+		unstructured.RemoveNestedField(version, messageOfExit...)
+		Expect(unstructured.SetNestedSlice(crd, versions, "spec", "versions")).To(Succeed())
+	})
+	return dir
+}
+
+// messageOfExit is where a version of the DevServer has the message of lastExit, which came later than lastExit.
+var messageOfExit = []string{"schema", "openAPIV3Schema", "properties", "status", "properties", "lastExit", "properties", "message"}
+
+// edit changes a file of YAML or JSON.
+func edit(file string, change func(map[string]any)) {
+	GinkgoHelper()
+	text, err := os.ReadFile(file)
+	Expect(err).NotTo(HaveOccurred())
+	content := map[string]any{}
+	Expect(yaml.Unmarshal(text, &content)).To(Succeed())
+	change(content)
+	text, err = yaml.Marshal(content)
+	Expect(err).NotTo(HaveOccurred())
+	if filepath.Ext(file) == ".json" {
+		text, err = yaml.YAMLToJSON(text)
+		Expect(err).NotTo(HaveOccurred())
+	}
+	Expect(os.WriteFile(file, text, 0o600)).To(Succeed())
+}
+
+// brings says what the cluster has of what an earlier chart lacks.
+func brings(ctx context.Context) (found []string) {
+	GinkgoHelper()
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(installed[0])
+	Expect(k8s.Get(ctx, client.ObjectKey{Name: "devservers.berth.dev"}, crd)).To(Succeed())
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	Expect(err).NotTo(HaveOccurred())
+	version, is := versions[0].(map[string]any)
+	Expect(is).To(BeTrue())
+	if _, has, _ := unstructured.NestedMap(version, messageOfExit...); has {
+		found = append(found, "a field")
+	}
+	for key := range ofBerth(ctx) {
+		switch {
+		case strings.HasPrefix(key, "PodDisruptionBudget "):
+			found = append(found, "a disruption budget")
+		case key == "ValidatingAdmissionPolicy /berth-directories":
+			found = append(found, "a policy")
+		}
+	}
+	return found
+}
 
 // byHelm installs the chart as its documentation says.
 func byHelm(ctx context.Context) {

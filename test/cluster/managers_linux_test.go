@@ -16,10 +16,13 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 const ofManagers = "app.kubernetes.io/name=berth,app.kubernetes.io/component=manager"
@@ -104,6 +107,32 @@ func tokenOf(ctx context.Context, namespace, name, role string) string {
 	token, err := api.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return token.Status.Token
+}
+
+// member makes a service account that has a role of the cluster in a namespace, and gives the name by which the API server knows it.
+func member(ctx context.Context, namespace, role string) string {
+	GinkgoHelper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}}
+	Expect(k8s.Create(ctx, account)).To(Succeed())
+	Expect(k8s.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: role}},
+	})).To(Succeed())
+	return "system:serviceaccount:" + namespace + ":" + role
+}
+
+// mayDo asks whether somebody may do something, such as "create devservers", with what is Berth's in a namespace.
+func mayDo(ctx context.Context, who, namespace, what string) (bool, error) {
+	verb, resource, _ := strings.Cut(what, " ")
+	resource, subresource, _ := strings.Cut(resource, "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: who, ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: namespace, Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: resource, Subresource: subresource}}}
+	answer, err := api.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return answer.Status.Allowed, nil
 }
 
 // scrape asks an address for metrics, with a token when there is one, and gives the status and what it answers.

@@ -6,7 +6,9 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -25,14 +27,27 @@ import (
 )
 
 const (
-	// pairs is how often one of each is made, in turns, and crowd how many are made at once.
-	pairs = 7
+	// crowd is how many are made at once.
 	crowd = 50
-	// How much longer a DevServer may take than a bare Pod, and a crowd of them, as a factor; room is for a machine that does much else.
+	// How much longer a DevServer may take than a bare Pod, in the middle and at the 99th percentile, and a crowd of them, as a factor; room is for a
+	// machine that does much else.
 	pairLimit  = 100 * time.Millisecond
+	slowLimit  = 250 * time.Millisecond
 	crowdLimit = 1.15
 	room       = 5
 )
+
+// pairs is how often one of each is made, in turns: seven times, or as often as BERTH_TEST_PAIRS says. Of fewer than a hundred the slowest is the 99th percentile.
+func pairs() int {
+	GinkgoHelper()
+	named := os.Getenv("BERTH_TEST_PAIRS")
+	if named == "" {
+		return 7
+	}
+	number, err := strconv.Atoi(named)
+	Expect(err).NotTo(HaveOccurred(), "BERTH_TEST_PAIRS")
+	return number
+}
 
 // keepsPace compares a DevServer with a bare Pod that has the same image, program and probe, on the same node in the same minutes. The specs print what
 // they measure, and fail where it is far from the aim.
@@ -40,22 +55,25 @@ func keepsPace() {
 	It("has a DevServer ready as soon as a bare Pod, one by one", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		var bare, ours []float64
-		for i := range pairs {
+		for i := range pairs() {
 			pod, server := barePod(namespace, fmt.Sprintf("bare-%d", i)), leanServer(namespace, fmt.Sprintf("server-%d", i))
 			bare = append(bare, untilReady(ctx, pod))
 			ours = append(ours, untilReady(ctx, server))
-			for _, object := range []client.Object{pod, server} { // what ends would slow the next
-				Expect(k8s.Delete(ctx, object)).To(Succeed())
-				gone(ctx, object)
-			}
+			Expect(k8s.Delete(ctx, pod)).To(Succeed())
+			Expect(k8s.Delete(ctx, server)).To(Succeed())
+			gone(ctx, pod) // what ends would slow the next
+			gone(ctx, server)
 		}
 		slices.Sort(bare)
 		slices.Sort(ours)
-		added := ours[pairs/2] - bare[pairs/2]
-		figure("created to Ready: bare Pod %.0f ms, DevServer %.0f ms, %+.0f ms (aim at most +%d ms); slowest %.0f and %.0f ms",
-			bare[pairs/2], ours[pairs/2], added, pairLimit.Milliseconds(), bare[pairs-1], ours[pairs-1])
+		middle, slow := len(ours)/2, (len(ours)*99+99)/100-1
+		added := ours[middle] - bare[middle]
+		figure("%d created to Ready, in the middle: bare Pod %.0f ms, DevServer %.0f ms, %+.0f ms (aim at most +%d ms)",
+			len(ours), bare[middle], ours[middle], added, pairLimit.Milliseconds())
+		figure("%d created to Ready, 99th percentile: bare Pod %.0f ms, DevServer %.0f ms, %+.0f ms (aim at most +%d ms)",
+			len(ours), bare[slow], ours[slow], ours[slow]-bare[slow], slowLimit.Milliseconds())
 		Expect(added).To(BeNumerically("<", room*pairLimit.Milliseconds()))
-	}, SpecTimeout(3*timeout))
+	}, SpecTimeout(10*timeout)) // of a hundred, if they are asked for
 
 	It("has many DevServers ready as soon as as many bare Pods", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)

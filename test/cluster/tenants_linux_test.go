@@ -152,6 +152,17 @@ func (t *tenant) lost(incarnation int64) {
 	Expect(status.Breaker.Failures).To(BeEmpty())
 }
 
+// unknown waits until the object says that nobody can tell what became of its program, and how to go on.
+func (t *tenant) unknown(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
+		g.Expect(meta.FindStatusCondition(t.object.GetProcessStatus().Conditions, v1alpha1.ConditionStalled)).To(HaveValue(And(
+			HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonUnknown), HaveField("Message", ContainSubstring("does not answer")))))
+	}).Should(Succeed())
+	t.alone()
+}
+
 // starts counts the programs that have begun.
 func (t *tenant) starts() int {
 	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // it is there with the first
