@@ -37,4 +37,4 @@ trap 'status=$?; down || status=1; exit "$status"' EXIT
 "$bin/cluster" image localhost/berth/berth:test "$bin/berth" "$bin/berth-shim" "$bin/berth-lsp" "$bin/berth-lsp-pod"
 "$bin/cluster" image localhost/berth/resident:test "$bin/resident"
 "$bin/cluster" image localhost/berth/lspfake:test "$bin/lspfake"
-BERTH_TEST_KUBECONFIG=$BERTH_CLUSTER/kubeconfig go test $(hack/race.sh) -p 1 -count=1 -timeout 20m -v -run 'TestConformance|OnANode$|TestCluster' "${suites[@]}"
+BERTH_TEST_KUBECONFIG=$BERTH_CLUSTER/kubeconfig go test $(hack/race.sh) -p 1 -count=1 -timeout 60m -v -run 'TestConformance|OnANode$|TestCluster' "${suites[@]}"
