@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -18,8 +17,9 @@ type sight struct {
 	running, ready, stalled bool
 	written                 bool
 	breaker                 string
-	// missing is the condition Ready where the object ought to run and is not ready.
-	missing *metav1.Condition
+	// missing is why the object is not ready where it ought to be, and missingSince when it became so at the latest.
+	missing      string
+	missingSince time.Time
 }
 
 // census is what the gauges are counted from.
@@ -50,16 +50,13 @@ func (c *census) note(kind string, uid types.UID, found sight, now time.Time) {
 	defer c.mu.Unlock()
 	t := c.tallies[uid]
 	if t == nil {
-		t = &tally{kind: kind}
+		t = &tally{kind: kind, missingSince: found.missingSince}
 		c.tallies[uid] = t
 	}
 	t.setRunning(found.running)
 	t.setBreaker(found.breaker)
 	t.wait(found, now)
-	t.missing, t.missingSince = "", time.Time{}
-	if found.missing != nil {
-		t.missing, t.missingSince = found.missing.Reason, found.missing.LastTransitionTime.Time
-	}
+	t.miss(found.missing, now)
 	if found.written {
 		t.writes++
 	}
@@ -100,6 +97,17 @@ func (t *tally) setBreaker(state string) {
 		breakers.WithLabelValues(t.kind, state).Inc()
 	}
 	t.breaker = state
+}
+
+// miss notes why it is not ready although it ought to be. Another reason does not make it any younger.
+func (t *tally) miss(reason string, now time.Time) {
+	switch {
+	case reason == "":
+		t.missingSince = time.Time{}
+	case t.missingSince.IsZero():
+		t.missingSince = now
+	}
+	t.missing = reason
 }
 
 // wait observes, once per generation that was not ready at first sight, how long it took until it was.

@@ -15,43 +15,71 @@ import (
 )
 
 // notReadyFor gives an object with that condition Ready, and others if they are asked for.
-func notReadyFor(reason string, since time.Time, others ...metav1.Condition) Object {
+func notReadyFor(reason string, since time.Time, others ...metav1.Condition) *v1alpha1.StrategyRun {
 	object := &v1alpha1.StrategyRun{}
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.NewTime(since)}
-	object.Status.Conditions = append(others, ready)
+	object.Status.Conditions = append(others, condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, since))
 	return object
+}
+
+func condition(of string, status metav1.ConditionStatus, reason string, since time.Time) metav1.Condition {
+	return metav1.Condition{Type: of, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}
 }
 
 func TestWhatIsNotReadyAlthoughItOughtToBe(t *testing.T) {
 	g := NewWithT(t)
-	now := time.Unix(1000, 0)
-	succeeded := func(status metav1.ConditionStatus) metav1.Condition {
-		return metav1.Condition{Type: v1alpha1.ConditionSucceeded, Status: status}
+	then, now := time.Unix(10, 0), time.Unix(1000, 0)
+	reasonOf := func(object Object) string { reason, _ := missing(object); return reason }
+	over := func(status metav1.ConditionStatus) metav1.Condition {
+		return condition(v1alpha1.ConditionSucceeded, status, v1alpha1.ReasonFailed, now)
 	}
-	for _, reason := range []string{v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonIdle} {
-		g.Expect(missing(notReadyFor(reason, now))).To(BeNil(), "%s is as it should be", reason)
+	g.Expect(reasonOf(&v1alpha1.Instance{})).To(BeEmpty(), "of which nothing is known")
+	for _, reason := range []string{v1alpha1.ReasonStopped, v1alpha1.ReasonDisabled} {
+		g.Expect(reasonOf(notReadyFor(reason, now))).To(BeEmpty(), "%s is as somebody wants it", reason)
 	}
-	for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
-		g.Expect(missing(notReadyFor(v1alpha1.ReasonFailed, now, succeeded(status)))).To(BeNil(), "a run that is over")
+	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonCancelled, now, over(metav1.ConditionFalse)))).To(BeEmpty(), "a run that is over")
+	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonStarting, now, over(metav1.ConditionUnknown)))).To(Equal(v1alpha1.ReasonStarting), "a run that is not")
+
+	for _, reason := range []string{v1alpha1.ReasonCompleted, v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown} {
+		object := notReadyFor(reason, now)
+		object.Status.Incarnation, object.Status.LastExit = 2, &v1alpha1.ProcessExit{Incarnation: 2}
+		g.Expect(reasonOf(object)).To(BeEmpty(), "%s, and its policy leaves it at that", reason)
+		object.Status.LastExit.Incarnation = 1
+		g.Expect(reasonOf(object)).To(Equal(reason), "what became of the second nobody knows")
+		object.Status.LastExit.Incarnation, object.Status.NextRestartTime = 2, &metav1.MicroTime{Time: now}
+		g.Expect(reasonOf(object)).To(Equal(reason), "it is to be started again")
 	}
-	g.Expect(missing(notReadyFor(v1alpha1.ReasonStarting, now, succeeded(metav1.ConditionUnknown)))).NotTo(BeNil(), "a run that is not")
-	g.Expect(missing(&v1alpha1.Instance{})).To(BeNil(), "of which nothing is known")
-	g.Expect(missing(notReadyFor(v1alpha1.ReasonStarting, now))).To(HaveField("LastTransitionTime.Time", now))
+
+	_, since := missing(notReadyFor(v1alpha1.ReasonStarting, then, condition(v1alpha1.ConditionStalled, metav1.ConditionFalse, "", now)))
+	g.Expect(since).To(Equal(then))
+	_, since = missing(notReadyFor(v1alpha1.ReasonStarting, then, condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, "", now)))
+	g.Expect(since).To(Equal(now), "it was stopped until then")
 }
 
 func TestWhoIsNotReadyForTheLongestTime(t *testing.T) {
 	g := NewWithT(t)
 	c := &census{tallies: map[types.UID]*tally{}}
-	for uid, seconds := range map[types.UID]int64{"a": 30, "b": 10, "c": 20} {
-		c.note("devservers", uid, sight{missing: missing(notReadyFor(v1alpha1.ReasonStarting, time.Unix(seconds, 0)))}, time.Unix(100, 0))
+	note := func(uid types.UID, at int64, reason string, since int64) {
+		found := sight{missing: reason}
+		if reason != "" {
+			found.missingSince = time.Unix(since, 0)
+		}
+		c.note("devservers", uid, found, time.Unix(at, 0))
 	}
-	c.note("instances", "d", sight{missing: missing(notReadyFor(v1alpha1.ReasonStarting, time.Unix(5, 0)))}, time.Unix(100, 0))
 	starting := cause{"devservers", v1alpha1.ReasonStarting}
-	g.Expect(c.missing()).To(HaveKeyWithValue(starting, absence{objects: 3, since: time.Unix(10, 0)}))
-	g.Expect(c.missing()).To(HaveLen(2))
+	for uid, since := range map[types.UID]int64{"a": 30, "b": 10, "c": 20} {
+		note(uid, 100, v1alpha1.ReasonStarting, since)
+	}
+	g.Expect(c.missing()).To(Equal(map[cause]absence{starting: {objects: 3, since: time.Unix(10, 0)}}), "as a manager finds them that has just come")
 
-	c.note("devservers", "b", sight{ready: true}, time.Unix(101, 0))
-	g.Expect(c.missing()).To(HaveKeyWithValue(starting, absence{objects: 2, since: time.Unix(20, 0)}))
-	c.forget("c")
-	g.Expect(c.missing()).To(HaveKeyWithValue(starting, absence{objects: 1, since: time.Unix(30, 0)}))
+	note("b", 101, "", 0)
+	g.Expect(c.missing()).To(Equal(map[cause]absence{starting: {objects: 2, since: time.Unix(20, 0)}}))
+	note("b", 102, v1alpha1.ReasonStarting, 10)
+	note("c", 103, v1alpha1.ReasonBackOff, 103)
+	g.Expect(c.missing()).To(Equal(map[cause]absence{
+		starting:                               {objects: 2, since: time.Unix(30, 0)},
+		{"devservers", v1alpha1.ReasonBackOff}: {objects: 1, since: time.Unix(20, 0)},
+	}), "b was stopped in between, and c crashes before it is ready")
+
+	c.forget("a")
+	g.Expect(c.missing()).To(HaveKeyWithValue(starting, absence{objects: 1, since: time.Unix(102, 0)}))
 }

@@ -5,6 +5,7 @@ package process
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -85,8 +86,8 @@ func (r *Reconciler) measure(v *visit) {
 		ready:      isTrue(v.object, v1alpha1.ConditionReady),
 		stalled:    isTrue(v.object, v1alpha1.ConditionStalled),
 		written:    v.written,
-		missing:    missing(v.object),
 	}
+	found.missing, found.missingSince = missing(v.object)
 	if status.Breaker != nil {
 		found.breaker = string(status.Breaker.State)
 	}
@@ -96,20 +97,35 @@ func (r *Reconciler) measure(v *visit) {
 	}
 }
 
-// missing gives the condition Ready of an object that ought to run and is not ready; nil of one that rests as it should.
-func missing(object Object) *metav1.Condition {
+// missing says why an object that ought to run is not ready, and since when at the latest; nothing of one that rests as it should.
+func missing(object Object) (reason string, since time.Time) {
 	status := object.GetProcessStatus()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	if ready == nil || ready.Status == metav1.ConditionTrue {
-		return nil
+	if ready == nil || ready.Status == metav1.ConditionTrue || rests(ready.Reason, status) {
+		return "", time.Time{}
 	}
-	switch ready.Reason {
-	case v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonIdle:
-		return nil
+	since = ready.LastTransitionTime.Time
+	// It may have rested before, and was not ready then either.
+	for _, now := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		if found := meta.FindStatusCondition(status.Conditions, now); found != nil && found.Status == metav1.ConditionTrue && found.LastTransitionTime.After(since) {
+			since = found.LastTransitionTime.Time
+		}
 	}
+	return ready.Reason, since
+}
+
+// rests says that nothing is waited for: somebody wants it so, or it ended and its restart policy leaves it at that.
+func rests(reason string, status *v1alpha1.ProcessStatus) bool {
 	// A run that has ended is not waited for, however it ended.
 	if over := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); over != nil && over.Status != metav1.ConditionUnknown {
-		return nil
+		return true
 	}
-	return ready
+	switch reason {
+	case v1alpha1.ReasonStopped, v1alpha1.ReasonDisabled:
+		return true
+	case v1alpha1.ReasonCompleted, v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown:
+		// While it cannot be told what became of an incarnation, its end is not known either.
+		return status.LastExit != nil && status.LastExit.Incarnation == status.Incarnation && status.NextRestartTime == nil
+	}
+	return false
 }

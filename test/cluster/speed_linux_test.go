@@ -46,6 +46,7 @@ func pairs() int {
 	}
 	number, err := strconv.Atoi(named)
 	Expect(err).NotTo(HaveOccurred(), "BERTH_TEST_PAIRS")
+	Expect(number).To(BeNumerically(">", 0), "BERTH_TEST_PAIRS")
 	return number
 }
 
@@ -73,6 +74,7 @@ func keepsPace() {
 		figure("%d created to Ready, 99th percentile: bare Pod %.0f ms, DevServer %.0f ms, %+.0f ms (aim at most +%d ms)",
 			len(ours), bare[slow], ours[slow], ours[slow]-bare[slow], slowLimit.Milliseconds())
 		Expect(added).To(BeNumerically("<", room*pairLimit.Milliseconds()))
+		Expect(ours[slow] - bare[slow]).To(BeNumerically("<", 2*room*slowLimit.Milliseconds()))
 	}, SpecTimeout(10*timeout)) // of a hundred, if they are asked for
 
 	It("has many DevServers ready as soon as as many bare Pods", func(ctx context.Context) {

@@ -163,6 +163,17 @@ func (t *tenant) unknown(ctx context.Context) {
 	t.alone()
 }
 
+// untouched says that nothing is done for some time: the Pod of the first incarnation is there, is not to end, and is the only one.
+func (t *tenant) untouched(ctx context.Context) {
+	GinkgoHelper()
+	Consistently(ctx, func(g Gomega, ctx context.Context) {
+		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
+		g.Expect(t.object.GetProcessStatus().Incarnation).To(BeEquivalentTo(1))
+		g.Expect(t.pods(ctx)).To(ConsistOf(And(HaveField("DeletionTimestamp", BeNil()), HaveField("Labels", HaveKeyWithValue(pod.LabelIncarnation, "1")))))
+	}).WithTimeout(6 * time.Second).Should(Succeed()) // longer than it takes to look at it again
+	t.alone()
+}
+
 // starts counts the programs that have begun.
 func (t *tenant) starts() int {
 	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // it is there with the first

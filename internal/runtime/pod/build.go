@@ -176,7 +176,7 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartErro
 // withOwn adds what the spec's environment is in to what a template names, whose list would stand in its place. The last one of a name counts.
 // A template that takes all of it away, by null, means it.
 func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
-	if len(named) == 0 || len(own) == 0 || reflect.DeepEqual(named[len(named)-1], own[0]) {
+	if named == nil || len(own) == 0 || len(named) > 0 && reflect.DeepEqual(named[len(named)-1], own[0]) {
 		return named
 	}
 	return append(named, own...)

@@ -83,6 +83,7 @@ func TestTheEnvironmentOfATemplate(t *testing.T) {
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": "more"}}]}]}}`)).To(
 		HaveExactElements(HaveField("ConfigMapRef.Name", "more"), own), "the last one counts")
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "tty": true}]}}`)).To(HaveExactElements(own))
+	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": []}]}}`)).To(HaveExactElements(own))
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": null}]}}`)).To(BeEmpty())
 }
 
