@@ -35,7 +35,7 @@ func TestAPartHasToBeOneOfTheCluster(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())
 	g.Expect(c.startPart(t.Context(), "kubelet")).To(Succeed(), "what runs is left so")
-	self.Start = "0"
+	self.Ticks--
 	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())
 	g.Expect(c.stopPart(t.Context(), "kubelet")).To(Succeed(), "somebody else's process is not ended")
 	g.Expect(c.killPart(t.Context(), "kubelet")).To(Succeed(), "nor killed")

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // parts are the processes of the cluster in the order of their start.
@@ -26,25 +28,17 @@ var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-ma
 
 // identity tells a process from a later one with its number.
 type identity struct {
-	PID   int    `json:"pid"`
-	Start string `json:"start"`
-	Boot  string `json:"boot"`
+	shim.Process
+	Boot string `json:"boot"`
 }
 
 func identify(pid int) (identity, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := shim.BootID()
 	if err != nil {
 		return identity{}, err
 	}
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return identity{}, err
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if fields[0] == "Z" || fields[0] == "X" {
-		return identity{}, os.ErrNotExist
-	}
-	return identity{PID: pid, Start: fields[19], Boot: strings.TrimSpace(string(boot))}, nil
+	process, err := shim.Identify(pid)
+	return identity{process, boot}, err
 }
 
 // start starts a part, which outlives this program, and writes down which process it is.
@@ -78,9 +72,14 @@ func (c *cluster) recorded(part string) *identity {
 	return &id
 }
 
+// alive says whether the process is there, or a thread of it that still has its ports.
 func (i *identity) alive() bool {
-	now, err := identify(i.PID)
-	return err == nil && now == *i
+	boot, err := shim.BootID()
+	if err != nil || boot != i.Boot {
+		return false
+	}
+	alive, err := shim.Alive(i.Process)
+	return alive && err == nil
 }
 
 func (c *cluster) allAlive() bool {
@@ -139,8 +138,12 @@ func (i *identity) gone(context.Context) error {
 
 // owns says whether a process is of the Pods of this cluster: by its cgroup, or as a shim of its containerd.
 func (c *cluster) owns(pid int) bool {
-	if _, err := identify(pid); err != nil {
+	process, err := shim.Identify(pid)
+	if err != nil {
 		return false
+	}
+	if alive, err := shim.Alive(process); err != nil || !alive {
+		return false // what its parent has not taken note of still has a cgroup
 	}
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	args, _ := os.ReadFile(filepath.Join(proc, "cmdline"))

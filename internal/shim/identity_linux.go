@@ -70,6 +70,16 @@ func Identify(pid int) (Process, error) {
 	return s.Process, err
 }
 
+// Alive says whether this very process is still there. One of which only threads are left is: its sockets and locks are its own until the last of
+// them has ended. One that has ended and that its parent has not taken note of is not.
+func Alive(p Process) (bool, error) {
+	s, err := readStat(p.PID)
+	if errors.Is(err, ErrGone) {
+		return false, nil
+	}
+	return err == nil && s.Process == p && !s.dead(), err
+}
+
 // Open gives a pidfd that refers to exactly this process. ErrGone when it is not there or the PID is another's; any other error means that it cannot be told.
 func Open(p Process) (int, error) {
 	if p.PID <= 0 || p.Ticks == 0 {

@@ -149,8 +149,7 @@ func readsParametersAgain(ctx context.Context) {
 		return
 	}
 	part(ctx, "kill", "kube-apiserver")
-	part(ctx, "start", "kube-apiserver")
-	Eventually(ctx, apiAnswers).Should(Succeed())
+	startAPIServer(ctx)
 }
 
 // makeNamespace makes one that takes restricted Pods only, and waits until Pods can be made in it.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -59,6 +60,18 @@ func succeeds(ctx context.Context, name string, args ...string) string {
 func part(ctx context.Context, verb, name string) {
 	GinkgoHelper()
 	succeeds(ctx, "cluster", verb, name)
+}
+
+// startAPIServer starts it and waits until it answers. One that ends is started anew, as the nodes of a cluster do: it gives up when etcd, on a busy
+// machine, does not answer in time.
+func startAPIServer(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, func(ctx context.Context) error {
+		if _, err := run(ctx, "cluster", "start", "kube-apiserver"); err != nil {
+			return err
+		}
+		return apiAnswers(ctx)
+	}).WithPolling(time.Second).Should(Succeed())
 }
 
 // ours says whether the cluster is that of `make cluster`, whose processes may be stopped.
