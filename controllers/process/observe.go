@@ -20,6 +20,9 @@ import (
 // observe asks the runtime what is there. It only asks: nobody waits for a process here.
 func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
+	if namespaced, is := v.runtime.(runtime.Namespaced); is {
+		namespaced.Belongs(uid, v.object.GetNamespace())
+	}
 	found, err := v.runtime.Observe(ctx, uid)
 	if err != nil {
 		if r.memory.complain(uid, "") {
@@ -77,6 +80,7 @@ func translate(found runtime.Incarnation) lifecycle.Incarnation {
 		Message:     truncate(found.Message),
 		Containment: found.Containment,
 		StopSent:    found.StopSent,
+		Endable:     found.Endable,
 		Origin:      lifecycle.Origin(found.Origin),
 		Process: v1alpha1.ProcessReference{
 			Incarnation: found.Number,

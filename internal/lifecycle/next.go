@@ -85,7 +85,7 @@ func (m *machine) decide() {
 		return
 	}
 	current := m.current()
-	if current != nil && current.Phase == Unknown {
+	if current != nil && current.Phase == Unknown && !m.mayEndUnknown(*current) {
 		m.unknown(*current)
 		return
 	}
@@ -126,13 +126,30 @@ func (m *machine) olderAlive() *Incarnation {
 	return nil
 }
 
+// mayEndUnknown is for what is to end, and whose end will be known although nothing else of it is.
+func (m *machine) mayEndUnknown(current Incarnation) bool {
+	switch m.desired.Want {
+	case Gone, Stop:
+		return current.Endable
+	case Run:
+		reason, _ := m.reasonToRestart(current)
+		return current.Endable && reason != ""
+	default:
+		return false
+	}
+}
+
 // unknown keeps everything as it is: what can't be verified is neither ended nor replaced.
 func (m *machine) unknown(current Incarnation) {
 	message := "It cannot be told whether the process lives"
 	if current.Message != "" {
 		message += ": " + current.Message
 	}
-	m.stalled(v1alpha1.ReasonUnknown, message+". Nothing is ended and nothing started beside it.")
+	message += ". Nothing is ended and nothing started beside it."
+	if current.Endable {
+		message += " A stop, a restart or its deletion ends it when the grace period is over."
+	}
+	m.stalled(v1alpha1.ReasonUnknown, message)
 	m.requeue(unknownRetry)
 }
 

@@ -658,6 +658,37 @@ func TestUnknownIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestUnknownIsEndedWhereItsEndWillBeKnown(t *testing.T) {
+	unreachable := Incarnation{Number: 1, Phase: Unknown, Message: "its Pod runs", Endable: true}
+	for name, change := range map[string]func(*Desired){
+		"stop":     func(d *Desired) { d.Want = Stop },
+		"deletion": func(d *Desired) { d.Want = Gone },
+		"restart":  func(d *Desired) { d.RestartToken = "now" },
+		"change":   func(d *Desired) { d.SpecHash = "another" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t).up()
+			s.is(unreachable)
+			s.tick()
+			s.g.Expect(s.last.Action).To(Equal(None), "it is as wanted")
+			s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonUnknown)
+			change(&s.desired)
+			s.desired.Generation++
+			s.tick()
+			s.g.Expect(s.last.Action).To(Equal(StopProcess))
+			s.now = s.status.Stopping.Deadline.Time
+			s.tick()
+			s.g.Expect(s.last.Action).To(Equal(KillProcess))
+			s.g.Expect(s.last.Released).To(BeFalse(), "its end is waited for")
+		})
+	}
+	s := newStory(t).up()
+	s.desired.Want = Sleep
+	s.is(unreachable)
+	s.tick()
+	s.g.Expect(s.last.Action).To(Equal(None), "nobody asked for its end")
+}
+
 func TestGoneUnseenIsUnknownAndReplaced(t *testing.T) {
 	s := newStory(t).up()
 	s.observed.Incarnations = nil

@@ -126,6 +126,8 @@ type Incarnation struct {
 	Containment string
 	// StopSent says that it was asked to end already, so that it isn't asked twice.
 	StopSent bool
+	// Endable says of Unknown that it can be killed all the same, and that its end will be known.
+	Endable bool
 }
 
 func (i Incarnation) alive() bool {

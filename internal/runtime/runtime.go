@@ -130,6 +130,8 @@ type Incarnation struct {
 	StopSent bool
 	// Message explains Unknown, and says of Starting what it waits for where that is known.
 	Message string
+	// Endable says of Unknown that Kill works all the same, and that the end will be known.
+	Endable bool
 }
 
 // Ended is an incarnation that was followed by another.
@@ -259,6 +261,12 @@ type Releaser interface {
 type Tidier interface {
 	// Tidy ends what is kept of a UID of which nothing runs; the next incarnation begins anew. Nothing there is success.
 	Tidy(ctx context.Context, uid types.UID) error
+}
+
+// Namespaced is implemented by backends whose incarnations are in namespaces, where more people than the object's may make what looks like one.
+type Namespaced interface {
+	// Belongs says in which namespace the object of a UID is. From then on, until Forget, nothing elsewhere is taken for one of its incarnations.
+	Belongs(uid types.UID, namespace string)
 }
 
 // Settler is implemented by backends that hold on to what was taken away until its end is on record.

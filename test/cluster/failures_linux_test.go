@@ -83,8 +83,9 @@ func survives() {
 		DeferCleanup(part, "start", "kubelet", NodeTimeout(timeout))
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
+		tenant.unknown(ctx) // the cluster says of Pods that they are not ready a moment after it says so of the node
 		tenant.change(ctx, `{"restartToken":"while nobody can say what runs"}`)
-		tenant.unknown(ctx)
+		tenant.seen(ctx)
 		tenant.untouched(ctx)
 		part(ctx, "start", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeTrue())

@@ -163,6 +163,15 @@ func (t *tenant) unknown(ctx context.Context) {
 	t.alone()
 }
 
+// seen waits until the last change of the object was looked at.
+func (t *tenant) seen(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
+		g.Expect(t.object.GetProcessStatus().ObservedGeneration).To(Equal(t.object.GetGeneration()))
+	}).Should(Succeed())
+}
+
 // untouched says that nothing is done for some time: the Pod of the first incarnation is there, is not to end, and is the only one.
 func (t *tenant) untouched(ctx context.Context) {
 	GinkgoHelper()

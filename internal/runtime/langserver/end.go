@@ -187,6 +187,13 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
+// Belongs implements runtime.Namespaced for multiplexers that are in namespaces.
+func (r *Runtime) Belongs(uid types.UID, namespace string) {
+	if namespaced, is := r.host.(runtime.Namespaced); is {
+		namespaced.Belongs(uid, namespace)
+	}
+}
+
 // Settle implements runtime.Settler: of a multiplexer that has ended, and that somebody has taken away, nothing has to be kept any more.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
 	settler, is := r.host.(runtime.Settler)

@@ -61,6 +61,32 @@ func TestAnotherManagerKnowsAtOnce(t *testing.T) {
 	b.await(uid, 4, runtime.Running)
 }
 
+func TestAServerThatCannotBeReachedCanBeEnded(t *testing.T) {
+	b := newPodBench(t)
+	b.start(uid, 1)
+	b.ready(uid, 1)
+	b.Runtime.Close()
+	b.signal(b.multiplexer(uid), unix.SIGSTOP)
+	b.manage()
+	b.Expect(b.observe(uid)).To(And(HaveField("Phase", runtime.Unknown), HaveField("Endable", true), HaveField("Message", ContainSubstring("Pod first-1"))))
+	b.Expect(b.Stop(t.Context(), uid, 1)).NotTo(Succeed())
+	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
+	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Known).To(BeFalse())
+	b.start(uid, 2)
+}
+
+func TestAPodWhoseMakingWasNotAnswered(t *testing.T) {
+	b := newPodBench(t)
+	b.pods.deaf = true
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(MatchError(ContainSubstring("the answer was lost")))
+	b.pods.deaf = false
+	b.Eventually(func() runtime.Incarnation { return b.observe(uid) }).WithTimeout(patience).WithPolling(often).
+		Should(BeZero(), "the multiplexer is reached, and has no server")
+	b.start(uid, 1)
+	b.Expect(b.podNumber(uid)).To(Equal(int64(1)))
+	b.ready(uid, 1)
+}
+
 func TestAPodThatIsTakenAway(t *testing.T) {
 	b := newPodBench(t)
 	b.start(uid, 1)

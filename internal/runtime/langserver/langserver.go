@@ -66,6 +66,8 @@ var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Logger  = (*Runtime)(nil)
 	_ runtime.Settler = (*Runtime)(nil)
+
+	_ runtime.Namespaced = (*Runtime)(nil)
 )
 
 // New finds the multiplexers that live and connects to them.

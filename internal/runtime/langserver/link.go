@@ -44,7 +44,7 @@ type link struct {
 	client     *control.Client
 	report     *lsp.Report   // of the multiplexer that lives
 	since      time.Time     // when the multiplexer was started, or last heard of
-	heard      chan struct{} // closed at the first report
+	heard      chan struct{} // closed when it was first reached and has reported
 	hasHeard   bool
 	// pending is a start that the multiplexer was not told of yet; cancelled is one that was ended before.
 	pending   *lsp.Launch
@@ -137,6 +137,7 @@ func (l *link) connect(ctx context.Context) bool {
 		client.Close() // nobody knows to whom it leads
 	} else {
 		l.client, l.quitting = client, false
+		l.hears()
 	}
 	l.mu.Unlock()
 	l.deliver(ctx)
@@ -162,13 +163,18 @@ func (l *link) took(generation int64, report lsp.Report) {
 	if l.pending != nil && l.pending.Incarnation <= report.Incarnation {
 		l.pending = nil // the answer is on its way, or was lost
 	}
-	if !l.hasHeard {
-		l.hasHeard = true
-		close(l.heard)
-	}
+	l.hears()
 	l.mu.Unlock()
 	l.retire()
 	l.runtime.tell(l.uid)
+}
+
+// hears is called with the lock held.
+func (l *link) hears() {
+	if !l.hasHeard && l.client != nil && l.report != nil {
+		l.hasHeard = true
+		close(l.heard)
+	}
 }
 
 // newest is the last report, as long as there is no doubt that it holds.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/gate"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -51,10 +52,11 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	if err != nil {
 		return nil, err
 	}
-	if l == nil && held != nil && held.Alive() {
+	alive, first := held != nil && held.Alive(), l == nil
+	if alive {
 		l = r.link(uid)
-		l.watch()
-		if v.noted > 0 && held.Phase == runtime.Running {
+		l.watch() // also one whose start seemed to fail
+		if first && v.noted > 0 && held.Phase == runtime.Running {
 			l.await(ctx)
 			if v, held, state, err = r.look(ctx, uid, l); err != nil {
 				return nil, err
@@ -66,6 +68,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 		return nil, nil
 	}
 	lostWith(held, found)
+	r.endable(held, found)
 	found.UID = uid
 	if held != nil {
 		found.Name, found.Node, found.Containment = held.Name, held.Node, held.Containment
@@ -73,6 +76,14 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	}
 	l.tells(*found)
 	return []runtime.Incarnation{*found}, nil
+}
+
+// endable says of a server whose multiplexer cannot be reached that it can be ended all the same: the end of a Pod is seen by its node.
+func (r *Runtime) endable(held, found *runtime.Incarnation) {
+	if found.Phase == runtime.Unknown && held != nil && held.Phase == runtime.Running && !r.site.revives() {
+		found.Endable = true
+		found.Message = fmt.Sprintf("the manager does not reach the multiplexer in its Pod %s at port %d; see that no NetworkPolicy keeps it away", held.PodName, gate.Port)
+	}
 }
 
 // lostWith says that a server was lost that has ended with its Pod, however it did. One that ended well before its multiplexer had an end of its own.

@@ -44,6 +44,7 @@ type podsOnHost struct {
 	address map[types.UID]string
 	waiting map[types.UID]string // what a Pod waits for that does not get as far as to run
 	settled []int64
+	deaf    bool // what is started is, and nobody hears of it
 }
 
 // addresses counts the loopback addresses that were given out.
@@ -83,7 +84,11 @@ func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
 	p.mu.Unlock()
 	process.Command = []string{filepath.Join(programs, "berth-lsp-pod"), "--listen", net.JoinHostPort(address, strconv.Itoa(gate.Port)), "--keys", home, "--state", filepath.Join(home, "state")}
 	process.Config, process.Dir = nil, "/"
-	return p.Host.Start(ctx, process)
+	err = p.Host.Start(ctx, process)
+	if err == nil && p.deaf {
+		err = errors.New("the answer was lost")
+	}
+	return err
 }
 
 // addressOf is called with the lock held.

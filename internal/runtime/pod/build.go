@@ -37,13 +37,18 @@ func podName(uid types.UID, name string, incarnation int64) string {
 
 // objectName is what all names of an object begin with.
 func objectName(uid types.UID, name string) string {
-	sum := sha256.Sum256([]byte(uid))
 	said := strings.Trim(unfit.ReplaceAllString(strings.ToLower(path.Base(name)), "-"), "-")
 	said = strings.Trim(said[:min(len(said), 30)], "-")
 	if said == "" {
 		said = "berth"
 	}
-	return said + "-" + hex.EncodeToString(sum[:4])
+	return said + "-" + short(uid)
+}
+
+// short tells the names of objects apart that people call the same.
+func short(uid types.UID) string {
+	sum := sha256.Sum256([]byte(uid))
+	return hex.EncodeToString(sum[:4])
 }
 
 // metadata is that of everything that is made for an incarnation.

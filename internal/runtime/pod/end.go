@@ -107,12 +107,15 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("forget %s: %w", uid, err)
 	}
 	r.setRefused(uid, nil)
+	r.Belongs(uid, "")
 	return nil
 }
 
-// discard removes a Pod that has ended, with its Secrets.
+// discard removes a Pod that has ended, with its Secrets: these first, as they are found by it.
 func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
-	r.removeSecrets(ctx, p)
+	if err := r.removeSecrets(ctx, p); err != nil {
+		return err
+	}
 	// One that is being deleted with a grace would stay for the kubelet's last word, which nobody waits for any more.
 	if p.DeletionTimestamp == nil || ptr.Deref(p.DeletionGracePeriodSeconds, 0) > 0 {
 		if err := r.delete(ctx, p, 0); err != nil {
@@ -128,8 +131,8 @@ func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// removeSecrets removes the hidden environment and the inputs of a Pod that has some. What stays goes with the owner.
-func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) {
+// removeSecrets removes the hidden environment and the inputs of a Pod that has some.
+func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) error {
 	var names []string
 	if hides(p) {
 		names = append(names, p.Name)
@@ -137,11 +140,13 @@ func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) {
 	if hasInputs(p) {
 		names = append(names, inputsName(p.Name))
 	}
+	var left []error
 	for _, name := range names {
 		if err := r.client.CoreV1().Secrets(p.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			r.log.V(1).Info("A Secret could not be removed", "secret", p.Namespace+"/"+name, "err", err.Error())
+			left = append(left, fmt.Errorf("remove the Secret %s/%s: %w", p.Namespace, name, err))
 		}
 	}
+	return errors.Join(left...)
 }
 
 // hides says whether a Pod was made with a Secret for its environment.

@@ -24,7 +24,7 @@ var (
 // podWith is a Pod on a node, as its kubelet describes it.
 func podWith(phase corev1.PodPhase, state corev1.ContainerState, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", UID: "pod", ResourceVersion: "1", CreationTimestamp: began,
+		ObjectMeta: metav1.ObjectMeta{Name: podName("object", "web", 3), Namespace: "default", UID: "pod", ResourceVersion: "1", CreationTimestamp: began,
 			Labels: map[string]string{LabelUID: "object", LabelIncarnation: "3"}, Annotations: map[string]string{AnnotationName: "devservers/default/web"}},
 		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: Container, Command: []string{"serve"},
 			Env: []corev1.EnvVar{{Name: "PATH", Value: "/bin:$$HOME"}}}}},

@@ -30,10 +30,11 @@ import (
 )
 
 var (
-	_ runtime.Runtime = (*Runtime)(nil)
-	_ runtime.Logger  = (*Runtime)(nil)
-	_ runtime.Settler = (*Runtime)(nil)
-	_ runtime.Handle  = (*Runtime)(nil)
+	_ runtime.Runtime    = (*Runtime)(nil)
+	_ runtime.Logger     = (*Runtime)(nil)
+	_ runtime.Settler    = (*Runtime)(nil)
+	_ runtime.Handle     = (*Runtime)(nil)
+	_ runtime.Namespaced = (*Runtime)(nil)
 )
 
 // What Pods of ours are known by.
@@ -149,6 +150,9 @@ func (r *Runtime) Close() error {
 	})
 	return nil
 }
+
+// Belongs implements runtime.Namespaced.
+func (r *Runtime) Belongs(uid types.UID, namespace string) { r.store.settle(uid, namespace) }
 
 // Events implements runtime.Runtime.
 func (r *Runtime) Events() <-chan types.UID { return r.events.C() }

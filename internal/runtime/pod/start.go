@@ -5,7 +5,9 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +37,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	config, refused := parse(p)
 	if config.Namespace != "" {
+		r.Belongs(p.UID, config.Namespace)
 		// The memory of a manager may be older than what another one has made: the API server itself is asked.
 		if err := r.refresh(ctx, p.UID, config.Namespace); err != nil {
 			return err
@@ -48,6 +51,8 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 		refused, err = r.carryOut(ctx, p, config)
 	}
 	if err != nil {
+		// What has ended may be what is in the way: it has its claims still, and counts in quotas.
+		r.sweep(ctx, p.UID, p.Incarnation)
 		return err
 	}
 	if refused != nil {
@@ -118,8 +123,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 		env.hidden = nil
 	}
 	if err := r.makeSecrets(ctx, p, c, env.hidden); err != nil {
-		r.removeSecrets(ctx, pod)
-		return nil, err
+		return nil, errors.Join(err, r.removeSecrets(ctx, pod))
 	}
 	made, err := r.client.CoreV1().Pods(c.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -127,15 +131,25 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 		return nil, fmt.Errorf("there is a Pod %s/%s already that is not of this object; delete or rename it", c.Namespace, pod.Name)
 	}
 	if err != nil {
-		// The Secrets of a Pod that was not made are of no use; the next try makes them again.
-		r.removeSecrets(ctx, pod)
-		if refused := refusedBy(err); refused != nil {
-			return refused, nil
-		}
-		return nil, fmt.Errorf("make its Pod: %w", err)
+		return r.notMade(ctx, pod, err)
 	}
 	r.told(made)
 	return nil, nil
+}
+
+// notMade says why there is no Pod. Its Secrets are of no use, unless it was made and only the answer was lost; the next try replaces them then.
+func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*runtime.StartError, error) {
+	err := fmt.Errorf("make its Pod: %w", cause)
+	if status := apierrors.APIStatus(nil); !errors.As(cause, &status) || status.Status().Code >= http.StatusInternalServerError {
+		return nil, err
+	}
+	if left := r.removeSecrets(ctx, pod); left != nil {
+		return nil, errors.Join(err, left)
+	}
+	if refused := refusedBy(cause); refused != nil {
+		return refused, nil
+	}
+	return nil, err
 }
 
 // makeSecrets makes those of an incarnation: what is hidden of its environment, and the files that it is given.

@@ -6,6 +6,7 @@ package pod
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 type store struct {
 	mu      sync.Mutex
 	pods    map[types.UID]map[types.UID]*known // by the UID of the object, then of the Pod
+	homes   map[types.UID]string               // the namespace of the object, where that is known: nothing elsewhere is its own
 	gone    map[types.UID]time.Time            // Pods that were removed from here, and that the watch may still bring
 	changed map[types.UID]chan struct{}        // closed when something is new of an object that somebody waits for
 }
@@ -29,7 +31,7 @@ type known struct {
 }
 
 func newStore() *store {
-	return &store{pods: map[types.UID]map[types.UID]*known{}, gone: map[types.UID]time.Time{}, changed: map[types.UID]chan struct{}{}}
+	return &store{pods: map[types.UID]map[types.UID]*known{}, homes: map[types.UID]string{}, gone: map[types.UID]time.Time{}, changed: map[types.UID]chan struct{}{}}
 }
 
 // put says whose Pod it is, and whether it was news.
@@ -37,7 +39,7 @@ func (s *store) put(p *corev1.Pod, seen bool) (types.UID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid := types.UID(p.Labels[LabelUID])
-	if _, removed := s.gone[p.UID]; uid == "" || number(p) == 0 || removed {
+	if _, removed := s.gone[p.UID]; uid == "" || !hasItsName(p, uid) || removed {
 		return uid, false
 	}
 	of := s.pods[uid]
@@ -106,7 +108,9 @@ func (s *store) of(uid types.UID) []*corev1.Pod {
 	defer s.mu.Unlock()
 	var pods []*corev1.Pod
 	for _, is := range s.pods[uid] {
-		pods = append(pods, is.pod)
+		if s.own(uid, is.pod) {
+			pods = append(pods, is.pod)
+		}
 	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return int(number(b) - number(a)) })
 	return pods
@@ -118,11 +122,28 @@ func (s *store) unseen(uid types.UID, after time.Duration) []*corev1.Pod {
 	defer s.mu.Unlock()
 	var pods []*corev1.Pod
 	for _, is := range s.pods[uid] {
-		if !is.unseen.IsZero() && time.Since(is.unseen) > after {
+		if s.own(uid, is.pod) && !is.unseen.IsZero() && time.Since(is.unseen) > after {
 			pods = append(pods, is.pod)
 		}
 	}
 	return pods
+}
+
+// settle says where the object is; an empty namespace, that it is not known any more.
+func (s *store) settle(uid types.UID, namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if namespace == "" {
+		delete(s.homes, uid)
+		return
+	}
+	s.homes[uid] = namespace
+}
+
+// own is called with the lock held. Labels say nothing about who made a Pod: whoever may make Pods in a namespace can write any there.
+func (s *store) own(uid types.UID, p *corev1.Pod) bool {
+	home, known := s.homes[uid]
+	return !known || p.Namespace == home
 }
 
 // uids gives the objects that have Pods.
@@ -154,6 +175,12 @@ func (s *store) tell(uid types.UID) {
 		close(c)
 		delete(s.changed, uid)
 	}
+}
+
+// hasItsName says whether a Pod has the name of the incarnation that its labels say it is: a copy of one, made to look into it, has another name.
+func hasItsName(p *corev1.Pod, uid types.UID) bool {
+	n := number(p)
+	return n > 0 && strings.HasSuffix(p.Name, "-"+short(uid)+"-"+strconv.FormatInt(n, 10))
 }
 
 // number is the incarnation of a Pod: 0 when it has none that can be read.

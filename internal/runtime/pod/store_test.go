@@ -16,6 +16,7 @@ func version(of types.UID, number, resourceVersion int) *corev1.Pod {
 	p := podWith(corev1.PodRunning, running)
 	p.UID, p.ResourceVersion = of, strconv.Itoa(resourceVersion)
 	p.Labels[LabelIncarnation] = strconv.Itoa(number)
+	p.Name = podName("object", "web", int64(number))
 	return p
 }
 

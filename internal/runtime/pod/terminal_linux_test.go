@@ -47,7 +47,7 @@ func newFar(t *testing.T) *far {
 	f := &far{TB: t, WithT: NewWithT(t), typed: make(chan string, 10)}
 	server := httptest.NewServer(http.HandlerFunc(f.serve))
 	f.pod = version("pod", 1, 1)
-	f.pod.Namespace, f.pod.Name, f.pod.Spec.NodeName = "default", "agent-1", "node"
+	f.pod.Namespace, f.pod.Name, f.pod.Spec.NodeName = "default", podName("object", "agent", 1), "node"
 	f.pod.Annotations = map[string]string{AnnotationTerminal: "100x30"}
 	f.pod.Spec.Containers = []corev1.Container{{Name: Container, TTY: true}}
 	main := mainStatus(f.pod)
@@ -208,7 +208,7 @@ func TestTypingIntoATerminal(t *testing.T) {
 	f.Expect(f.typed).To(Receive(Equal("\x03")))
 	f.Expect(f.Type(t.Context(), "nobody", []byte{3})).To(MatchError(runtime.ErrNotFound))
 	f.set(func() { f.refuses = true })
-	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("Pod default/agent-1")))
+	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("Pod default/agent-")))
 	f.config = nil
 	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("no way to terminals")))
 }

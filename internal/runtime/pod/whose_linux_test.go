@@ -1,0 +1,140 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+)
+
+// pretend makes a Pod in a namespace that says of itself to be an incarnation of an object.
+func (c *cluster) pretend(namespace, name string, uid types.UID, incarnation int64) *corev1.Pod {
+	c.Helper()
+	made, err := c.api.CoreV1().Pods(namespace).Create(c.ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelManagedBy: ManagedBy, LabelUID: string(uid), LabelIncarnation: fmt.Sprint(incarnation)}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: Container, Image: testImage}}},
+	}, metav1.CreateOptions{})
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Cleanup(func() {
+		err := c.api.CoreV1().Pods(namespace).Delete(c.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
+		c.Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+	})
+	return made
+}
+
+func TestAPodElsewhereIsNoneOfTheObject(t *testing.T) {
+	c, other := newCluster(t, nil), newCluster(t, nil)
+	c.start(1)
+	pretender := c.pretend(other.namespace, podName(c.uid, "devservers/default/web", 7), c.uid, 7)
+	everywhere, err := New(Options{Client: c.api})
+	c.Expect(err).NotTo(HaveOccurred())
+	defer func() { c.Expect(everywhere.Close()).To(Succeed()) }()
+	numbers := func() (numbers []int64) {
+		found, err := everywhere.Observe(c.ctx, c.uid)
+		c.Expect(err).NotTo(HaveOccurred())
+		for _, i := range found {
+			numbers = append(numbers, i.Number)
+		}
+		return numbers
+	}
+	c.Eventually(numbers).WithTimeout(conformance.Timeout).Should(Equal([]int64{7, 1}), "as long as nobody says where the object is")
+
+	everywhere.Belongs(c.uid, c.namespace)
+	c.Expect(numbers()).To(Equal([]int64{1}))
+	c.Expect(everywhere.Start(c.ctx, c.process(1, ""))).To(Succeed(), "it was started")
+	c.Expect(everywhere.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive))
+	_, known := everywhere.Pod(c.uid, 7)
+	c.Expect(known).To(BeFalse())
+	c.Expect(everywhere.Kill(c.ctx, c.uid, 7)).To(Succeed())
+	c.Expect(everywhere.Kill(c.ctx, c.uid, 1)).To(Succeed())
+	c.Expect(everywhere.Start(c.ctx, c.process(2, ""))).To(Succeed())
+	c.Expect(everywhere.Kill(c.ctx, c.uid, 2)).To(Succeed())
+	c.Expect(everywhere.Forget(c.ctx, c.uid)).To(Succeed(), "it waits for nobody else's")
+	there, err := c.api.CoreV1().Pods(other.namespace).Get(c.ctx, pretender.Name, metav1.GetOptions{})
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(there.DeletionTimestamp).To(BeNil(), "nor does it end it")
+}
+
+func TestACopyOfAPodIsNoIncarnation(t *testing.T) {
+	c := newCluster(t, nil)
+	copied := c.pretend(c.namespace, "to-look-into-it", c.uid, 1) // kubectl debug --copy-to --keep-labels
+	c.Expect(c.now().Phase).To(BeEmpty())
+	c.start(1)
+	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, copied.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
+	c.Expect(c.now().PodName).To(Equal(c.pod(1).Name))
+}
+
+// losing loses the answers to the making of Pods that are made.
+type losing struct{ http.RoundTripper }
+
+func (l losing) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := l.RoundTripper.RoundTrip(request)
+	if err == nil && request.Method == http.MethodPost && response.StatusCode == http.StatusCreated && path.Base(request.URL.Path) == "pods" {
+		_ = response.Body.Close()
+		return nil, errors.New("the connection was cut")
+	}
+	return response, err
+}
+
+func TestAPodWhoseMakingWasNotAnsweredKeepsItsSecrets(t *testing.T) {
+	c := newCluster(t, nil)
+	config, err := apiServer()
+	c.Expect(err).NotTo(HaveOccurred())
+	config = rest.CopyConfig(config)
+	config.Wrap(func(way http.RoundTripper) http.RoundTripper { return losing{way} })
+	deaf := newBench(t, clientFor(t, config), c.namespace)
+	p := c.process(1, "")
+	p.Env = []string{"TOKEN=hidden"}
+	c.Expect(deaf.Start(c.ctx, p)).To(MatchError(ContainSubstring("the connection was cut")))
+	_, err = c.api.CoreV1().Secrets(c.namespace).Get(c.ctx, c.pod(1).Name, metav1.GetOptions{})
+	c.Expect(err).NotTo(HaveOccurred(), "the Pod needs it")
+	c.Expect(deaf.Start(c.ctx, p)).To(Succeed(), "it is found")
+
+	// What was refused was not made.
+	p.UID = uuid.NewUUID()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
+	quota, err = c.api.CoreV1().ResourceQuotas(c.namespace).Create(c.ctx, quota, metav1.CreateOptions{})
+	c.Expect(err).NotTo(HaveOccurred())
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}
+	_, err = c.api.CoreV1().ResourceQuotas(c.namespace).UpdateStatus(c.ctx, quota, metav1.UpdateOptions{}) // as a controller does
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Eventually(func() error { return c.Start(c.ctx, p) }).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")))
+	secrets, err := c.api.CoreV1().Secrets(c.namespace).List(c.ctx, metav1.ListOptions{})
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(secrets.Items).To(HaveLen(1), "that of the other")
+}
+
+func TestWhatHasEndedMakesRoom(t *testing.T) {
+	c := newCluster(t, nil)
+	p := func(incarnation int64) runtime.Process {
+		p := c.process(incarnation, "")
+		p.Config = []byte(fmt.Sprintf(`{"namespace": %q, "image": %q, "claims": [{"name": "data", "mountPath": "/data",
+			"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}`, c.namespace, testImage))
+		return p
+	}
+	c.Expect(c.Start(c.ctx, p(1))).To(Succeed())
+	c.assign(1, "node")
+	c.says(1, corev1.PodFailed, endedWith(1, "Error", ""))
+	c.await(runtime.Exited)
+	claim := c.pod(1).Spec.Volumes[0].PersistentVolumeClaim.ClaimName
+	c.Expect(c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.ctx, claim, metav1.DeleteOptions{})).To(Succeed(), "which waits for the Pod")
+	c.Expect(c.Start(c.ctx, p(2))).To(MatchError(ContainSubstring("is being deleted")))
+	c.Expect(c.pod(1)).To(BeNil())
+}
