@@ -76,6 +76,12 @@ var variations = []struct {
 		}
 	}},
 	{"no disruption budget, no network policy", "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}", without("PodDisruptionBudget", "NetworkPolicy")},
+	{"where metrics are scraped from", "networkPolicy: {metricsFrom: {team: monitoring}}", func(t *testing.T, objects Objects) {
+		policy := text(t, objects.Get("NetworkPolicy", "berth-manager"))
+		if !strings.Contains(policy, "team: monitoring") || strings.Contains(policy, "metrics: enabled") {
+			t.Errorf("who may come in is %s", policy)
+		}
+	}},
 	{"no runtime", "runtimes: []", func(t *testing.T, objects Objects) {
 		for key := range objects {
 			if strings.HasSuffix(key, "berth-manager-pods") {

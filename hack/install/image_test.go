@@ -34,10 +34,7 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 		}
 	}
 	// What the programs are made of is in the folders that are copied.
-	var programs []string
-	for _, match := range regexp.MustCompile(`\./cmd/[a-z-]+`).FindAllString(recipe, -1) {
-		programs = append(programs, match)
-	}
+	programs := regexp.MustCompile(`\./cmd/[a-z-]+`).FindAllString(recipe, -1)
 	if len(programs) != 4 {
 		t.Errorf("builds %v", programs)
 	}

@@ -126,6 +126,36 @@ func TestSamplesAreAdmitted(t *testing.T) {
 	}
 }
 
+// Whoever runs a manager outside of the cluster has objects that name no runtime run on its machine.
+func TestRuntimesOfAManagerOutside(t *testing.T) {
+	g := NewWithT(t)
+	initially(t)
+	unnamed := `{process: {command: [sh]}}`
+	holds(t, policyCase{"default", "DevServer", unnamed, "", ""})
+	policyOf := func(folder string) *unstructured.Unstructured {
+		objects, err := render(t.Context(), filepath.Join("config", folder))
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, o := range objects {
+			if o.GetKind() == "ValidatingAdmissionPolicy" && o.GetName() == "berth-runtimes" {
+				return o
+			}
+		}
+		t.Fatalf("config/%s has no policy of runtimes", folder)
+		return nil
+	}
+	inside := policyOf("default")
+	g.Expect(apply(t.Context(), policyOf("outside"))).To(Succeed())
+	t.Cleanup(func() { g.Expect(apply(context.Background(), inside)).To(Succeed()) })
+	for _, c := range []policyCase{
+		{"default", "DevServer", unnamed, "runtimes", "the runtime Host"},
+		{"default", "Strategy", unnamed, "runtimes", "the runtime Host"},
+		{"machines", "DevServer", unnamed, "", ""},
+		{"default", "DevServer", `{process: {command: [sh]}, runtime: {type: Pod, pod: {image: local}}}`, "", ""},
+	} {
+		holds(t, c)
+	}
+}
+
 // initially sets the parameters that an installation begins with.
 func initially(t *testing.T) {
 	t.Helper()
