@@ -1,0 +1,41 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// namespaced notes what it is asked of a UID before it was told where that is.
+type namespaced struct {
+	*fake.Runtime
+	homes map[types.UID]string
+	blind int
+}
+
+func (n *namespaced) Belongs(uid types.UID, namespace string) { n.homes[uid] = namespace }
+
+func (n *namespaced) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+	if n.homes[uid] == "" {
+		n.blind++
+	}
+	return n.Runtime.Observe(ctx, uid)
+}
+
+// A manager that has just come knows of no start, so that whoever has a UID could show it something for it.
+func TestARuntimeIsToldTheNamespaceFirst(t *testing.T) {
+	b := newBench(t, nil)
+	rt := &namespaced{Runtime: b.rt, homes: map[types.UID]string{}}
+	b.r.Runtime = rt
+	b.reconcile()
+	b.Expect(rt.blind).To(BeZero())
+	b.Expect(rt.homes).To(Equal(map[types.UID]string{testUID: testKey.Namespace}))
+}
