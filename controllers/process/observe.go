@@ -20,9 +20,6 @@ import (
 // observe asks the runtime what is there. It only asks: nobody waits for a process here.
 func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
-	if namespaced, is := v.runtime.(runtime.Namespaced); is {
-		namespaced.Belongs(uid, v.object.GetNamespace())
-	}
 	found, err := v.runtime.Observe(ctx, uid)
 	if err != nil {
 		if r.memory.complain(uid, "") {

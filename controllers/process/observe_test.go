@@ -6,6 +6,7 @@ package process
 import (
 	"context"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// namespaced notes what it is asked of a UID before it was told where that is.
+// namespaced counts what it is asked of a UID before it was told where that is.
 type namespaced struct {
 	*fake.Runtime
 	homes map[types.UID]string
@@ -30,11 +31,22 @@ func (n *namespaced) Observe(ctx context.Context, uid types.UID) ([]runtime.Inca
 	return n.Runtime.Observe(ctx, uid)
 }
 
+// sleeper asks the runtime whether it is time to sleep, which is the first that a kind is asked.
+type sleeper struct {
+	*testKind
+	runtime *namespaced
+}
+
+func (s sleeper) Asleep(ctx context.Context, object Object, _ time.Time) bool {
+	_, err := s.runtime.Observe(ctx, object.GetUID())
+	return err != nil
+}
+
 // A manager that has just come knows of no start, so that whoever has a UID could show it something for it.
 func TestARuntimeIsToldTheNamespaceFirst(t *testing.T) {
 	b := newBench(t, nil)
 	rt := &namespaced{Runtime: b.rt, homes: map[types.UID]string{}}
-	b.r.Runtime = rt
+	b.r.Runtime, b.r.Kind = rt, sleeper{b.kind, rt}
 	b.reconcile()
 	b.Expect(rt.blind).To(BeZero())
 	b.Expect(rt.homes).To(Equal(map[types.UID]string{testUID: testKey.Namespace}))

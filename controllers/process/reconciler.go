@@ -96,10 +96,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
 		}
 	}
-	v.want, v.runtime = r.want(ctx, object, v.now), r.Runtime
+	v.runtime = r.Runtime
 	if placed, is := r.Kind.(Placed); is {
 		v.runtime = placed.Runtime(object)
 	}
+	if namespaced, is := v.runtime.(runtime.Namespaced); is {
+		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before anybody looks
+	}
+	v.want = r.want(ctx, object, v.now)
 	v.reserves = r.reserves(v)
 	steps := []func(context.Context, *visit) error{
 		r.claim, r.observe, r.prepare, r.look, r.decide, r.startAhead, r.write, r.witness, r.act, r.release, r.expire,

@@ -16,7 +16,11 @@ const neverStarted = "It was recorded and never started."
 
 // absorbEnd records how the current incarnation ended, once, and plans when the next one starts.
 func (m *machine) absorbEnd(current *Incarnation) {
-	if m.status.Incarnation == 0 || m.endRecorded() {
+	if m.status.Incarnation == 0 {
+		return
+	}
+	if m.endRecorded() {
+		m.status.Stopping = nil // nothing is being ended any more
 		return
 	}
 	asked := m.askedToEnd()
@@ -78,8 +82,11 @@ func (m *machine) absorbExit(exit Exit, asked bool) {
 	}
 	uptime := m.uptime(finished)
 	m.recordEnd(end)
-	if m.restartsAfter(end.Reason) {
+	switch {
+	case m.restartsAfter(end.Reason):
 		m.planRestart(finished, uptime)
+	case end.Reason == v1alpha1.ReasonCompleted && m.status.Breaker.State == v1alpha1.BreakerHalfOpen:
+		m.forgetFailures() // the trial has succeeded, and there is no next one
 	}
 }
 

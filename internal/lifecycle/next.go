@@ -133,7 +133,8 @@ func (m *machine) mayEndUnknown(current Incarnation) bool {
 		return current.Endable
 	case Run:
 		reason, _ := m.reasonToRestart(current)
-		return current.Endable && reason != ""
+		atRest := m.status.SpecHash == "" // it slept, and has no spec that could have changed
+		return current.Endable && reason != "" && (reason != v1alpha1.ReasonSpecChanged || !atRest)
 	default:
 		return false
 	}

@@ -429,6 +429,23 @@ func TestWhatClosesTheBreaker(t *testing.T) {
 	}
 }
 
+func TestATrialThatSucceedsClosesTheBreaker(t *testing.T) {
+	s := newStory(t)
+	s.desired.Breaker.Threshold, s.desired.RestartPolicy = 1, v1alpha1.RestartOnFailure
+	s.up()
+	s.exits(Exit{Known: true, Code: 1})
+	s.tick()
+	s.now = s.now.Add(time.Hour)
+	s.tick()
+	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerHalfOpen))
+	s.runs()
+	s.tick()
+	s.exits(Exit{Known: true})
+	s.tick()
+	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "it has completed at once, and nothing follows")
+	s.rest()
+}
+
 func TestCoolDownZeroStaysOpen(t *testing.T) {
 	s := newStory(t)
 	s.desired.Breaker = Breaker{Threshold: 1, Window: time.Minute}
@@ -682,11 +699,29 @@ func TestUnknownIsEndedWhereItsEndWillBeKnown(t *testing.T) {
 			s.g.Expect(s.last.Released).To(BeFalse(), "its end is waited for")
 		})
 	}
+}
+
+func TestUnknownSleepsOn(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.Want = Sleep
-	s.is(unreachable)
 	s.tick()
-	s.g.Expect(s.last.Action).To(Equal(None), "nobody asked for its end")
+	s.exits(Exit{Known: true, Code: 143})
+	s.tick()
+	s.is(Incarnation{Number: 1, Phase: Unknown, Message: "its Pod runs", Endable: true})
+	for _, want := range []Want{Sleep, Run} { // who is asleep cannot be told either
+		s.desired.Want = want
+		s.tick()
+		s.g.Expect(s.last.Action).To(Equal(None), "nobody asked for its end")
+	}
+
+	// Whoever does finds nothing left of that when it is gone.
+	s.desired.Want = Stop
+	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+	s.exits(Exit{})
+	s.tick()
+	s.g.Expect(s.status.Stopping).To(BeNil())
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+	s.rest()
 }
 
 func TestGoneUnseenIsUnknownAndReplaced(t *testing.T) {

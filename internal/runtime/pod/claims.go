@@ -5,6 +5,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 
@@ -26,6 +27,8 @@ type Claim struct {
 	// Spec is that of the PersistentVolumeClaim. What is there already is not changed by another one.
 	Spec corev1.PersistentVolumeClaimSpec `json:"spec"`
 }
+
+var errClaimGoes = errors.New("is being deleted")
 
 // claimName is the same for all incarnations of an object.
 func claimName(uid types.UID, name, claim string) string { return objectName(uid, name) + "-" + claim }
@@ -76,7 +79,7 @@ func (r *Runtime) makeClaims(ctx context.Context, p runtime.Process, c Config) (
 		case there.Labels[LabelUID] != string(p.UID):
 			return nil, fmt.Errorf("there is a claim %s/%s already that is not of this object; delete or rename it", c.Namespace, claim.Name)
 		case there.DeletionTimestamp != nil:
-			return nil, fmt.Errorf("the claim %s/%s is being deleted; another is made when it is gone", c.Namespace, claim.Name)
+			return nil, fmt.Errorf("the claim %s/%s %w; another is made when it is gone", c.Namespace, claim.Name, errClaimGoes)
 		}
 	}
 	return nil, nil

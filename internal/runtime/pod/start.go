@@ -50,9 +50,11 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	if refused == nil {
 		refused, err = r.carryOut(ctx, p, config)
 	}
-	if err != nil {
+	if errors.Is(err, errClaimGoes) || apierrors.IsForbidden(err) {
 		// What has ended may be what is in the way: it has its claims still, and counts in quotas.
 		r.sweep(ctx, p.UID, p.Incarnation)
+	}
+	if err != nil {
 		return err
 	}
 	if refused != nil {

@@ -115,7 +115,12 @@ func TestAPodWhoseMakingWasNotAnsweredKeepsItsSecrets(t *testing.T) {
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}
 	_, err = c.api.CoreV1().ResourceQuotas(c.namespace).UpdateStatus(c.ctx, quota, metav1.UpdateOptions{}) // as a controller does
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Eventually(func() error { return c.Start(c.ctx, p) }).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")))
+	c.Eventually(func() error {
+		tried := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "tried"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
+		_, err := c.api.CoreV1().Pods(c.namespace).Create(c.ctx, tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")), "the API server goes by it from now on")
+	c.Expect(c.Start(c.ctx, p)).To(MatchError(ContainSubstring("quota")))
 	secrets, err := c.api.CoreV1().Secrets(c.namespace).List(c.ctx, metav1.ListOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(secrets.Items).To(HaveLen(1), "that of the other")
