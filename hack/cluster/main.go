@@ -9,6 +9,7 @@
 //	cluster stop PART              end one of its processes, such as kubelet or kube-apiserver, to see what holds without it
 //	cluster kill PART              the same, at once, as a crash does
 //	cluster start PART             start it again; the others have not noticed where it was
+//	cluster logs                   print the ends of the logs of its processes
 //	cluster down                   end it, and leave nothing
 //
 // BERTH_CLUSTER names the folder that holds all of it (default /var/lib/berth-cluster); its kubeconfig is in there.
@@ -62,6 +63,9 @@ func run(ctx context.Context, args []string) error {
 		return c.up(ctx)
 	case len(args) == 1 && args[0] == "down":
 		return c.down(ctx)
+	case len(args) == 1 && args[0] == "logs":
+		say("%s", c.lastWords())
+		return nil
 	case len(args) > 2 && args[0] == "image":
 		return c.image(ctx, args[1], args[2:])
 	case len(args) == 2 && args[0] == "stop":
@@ -71,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	case len(args) == 2 && args[0] == "start":
 		return c.startPart(ctx, args[1])
 	}
-	return errors.New("usage: cluster up | cluster image NAME PROGRAM... | cluster stop PART | cluster kill PART | cluster start PART | cluster down")
+	return errors.New("usage: cluster up | cluster image NAME PROGRAM... | cluster stop PART | cluster kill PART | cluster start PART | cluster logs | cluster down")
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -176,7 +176,7 @@ func (c *cluster) endPods(ctx context.Context) error {
 	})
 }
 
-// lastWords are the ends of the logs, for whoever has to find out why it did not come up.
+// lastWords are the ends of the logs, for whoever has to find out why it did not come up, or what became of it.
 func (c *cluster) lastWords() string {
 	var text strings.Builder
 	for _, part := range parts {
@@ -185,7 +185,7 @@ func (c *cluster) lastWords() string {
 			continue
 		}
 		if size, err := log.Seek(0, io.SeekEnd); err == nil {
-			_, _ = log.Seek(max(0, size-1500), io.SeekStart)
+			_, _ = log.Seek(max(0, size-6000), io.SeekStart)
 		}
 		data, _ := io.ReadAll(log)
 		_ = log.Close()

@@ -11,14 +11,6 @@ suites=(./internal/runtime/pod ./test/cluster)
 
 if [ -e "$BERTH_CLUSTER/kubeconfig" ]; then mine=no; else mine=yes; fi
 before=$(hack/cluster/left.sh)
-# What the parts of the cluster have said last, for whoever has to find out why a suite failed: no kubectl tells that, least of all without an API server.
-explain() {
-  local log
-  for log in "$BERTH_CLUSTER"/logs/*.log; do
-    printf '== the end of the log of %s\n' "$(basename "$log" .log)"
-    tail -n 60 "$log" | cut -c -400
-  done
-}
 # Takes down what was made here, and fails when anything of it is left.
 down() {
   [ "$mine" = yes ] || return 0
@@ -40,7 +32,7 @@ if [ "$status" -ne 0 ]; then
   down || true
   exit "$status"
 fi
-trap 'status=$?; [ "$status" -eq 0 ] || explain || true; down || status=1; exit "$status"' EXIT
+trap 'status=$?; [ "$status" -eq 0 ] || "$bin/cluster" logs || true; down || status=1; exit "$status"' EXIT
 "$bin/cluster" image localhost/berth/workload:test "$bin/workload"
 "$bin/cluster" image localhost/berth/berth:test "$bin/berth" "$bin/berth-shim" "$bin/berth-lsp" "$bin/berth-lsp-pod"
 "$bin/cluster" image localhost/berth/resident:test "$bin/resident"

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/lsp/gate"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -85,6 +86,12 @@ func TestAPodWhoseMakingWasNotAnswered(t *testing.T) {
 	b.start(uid, 1)
 	b.Expect(b.podNumber(uid)).To(Equal(int64(1)))
 	b.ready(uid, 1)
+}
+
+func TestItsPodsAreToldTheNamespace(t *testing.T) {
+	b := newPodBench(t)
+	b.Belongs(uid, "team")
+	b.Expect(b.pods.homes).To(Equal(map[types.UID]string{uid: "team"}))
 }
 
 func TestAPodThatIsTakenAway(t *testing.T) {

@@ -44,6 +44,7 @@ type podsOnHost struct {
 	address map[types.UID]string
 	waiting map[types.UID]string // what a Pod waits for that does not get as far as to run
 	settled []int64
+	homes   map[types.UID]string
 	deaf    bool // what is started is, and nobody hears of it
 }
 
@@ -148,6 +149,12 @@ func (p *podsOnHost) Note(_ context.Context, uid types.UID, number int64, annota
 	made.Annotations = maps.Clone(made.Annotations)
 	made.Annotations[annotation] = value
 	return nil
+}
+
+func (p *podsOnHost) Belongs(uid types.UID, namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.homes = map[types.UID]string{uid: namespace}
 }
 
 func (p *podsOnHost) Settle(_ context.Context, _ types.UID, number int64) error {

@@ -28,6 +28,7 @@ type Claim struct {
 	Spec corev1.PersistentVolumeClaimSpec `json:"spec"`
 }
 
+// errClaimGoes means that a claim waits for the Pods that had it to be gone.
 var errClaimGoes = errors.New("is being deleted")
 
 // claimName is the same for all incarnations of an object.

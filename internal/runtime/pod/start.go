@@ -37,7 +37,6 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	config, refused := parse(p)
 	if config.Namespace != "" {
-		r.Belongs(p.UID, config.Namespace)
 		// The memory of a manager may be older than what another one has made: the API server itself is asked.
 		if err := r.refresh(ctx, p.UID, config.Namespace); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"sync/atomic"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -81,6 +82,22 @@ func TestACopyOfAPodIsNoIncarnation(t *testing.T) {
 	c.Expect(c.now().PodName).To(Equal(c.pod(1).Name))
 }
 
+// full lets no more Pods be made in the namespace.
+func (c *cluster) full() {
+	c.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
+	quota, err := c.api.CoreV1().ResourceQuotas(c.namespace).Create(c.ctx, quota, metav1.CreateOptions{})
+	c.Expect(err).NotTo(HaveOccurred())
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}
+	_, err = c.api.CoreV1().ResourceQuotas(c.namespace).UpdateStatus(c.ctx, quota, metav1.UpdateOptions{}) // as a controller does
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Eventually(func() error {
+		tried := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "tried"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
+		_, err := c.api.CoreV1().Pods(c.namespace).Create(c.ctx, tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")), "the API server goes by it from now on")
+}
+
 // losing loses the answers to the making of Pods that are made.
 type losing struct{ http.RoundTripper }
 
@@ -109,17 +126,7 @@ func TestAPodWhoseMakingWasNotAnsweredKeepsItsSecrets(t *testing.T) {
 
 	// What was refused was not made.
 	p.UID = uuid.NewUUID()
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
-	quota, err = c.api.CoreV1().ResourceQuotas(c.namespace).Create(c.ctx, quota, metav1.CreateOptions{})
-	c.Expect(err).NotTo(HaveOccurred())
-	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}
-	_, err = c.api.CoreV1().ResourceQuotas(c.namespace).UpdateStatus(c.ctx, quota, metav1.UpdateOptions{}) // as a controller does
-	c.Expect(err).NotTo(HaveOccurred())
-	c.Eventually(func() error {
-		tried := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "tried"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
-		_, err := c.api.CoreV1().Pods(c.namespace).Create(c.ctx, tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	}).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")), "the API server goes by it from now on")
+	c.full()
 	c.Expect(c.Start(c.ctx, p)).To(MatchError(ContainSubstring("quota")))
 	secrets, err := c.api.CoreV1().Secrets(c.namespace).List(c.ctx, metav1.ListOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
@@ -138,8 +145,59 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 	c.assign(1, "node")
 	c.says(1, corev1.PodFailed, endedWith(1, "Error", ""))
 	c.await(runtime.Exited)
-	claim := c.pod(1).Spec.Volumes[0].PersistentVolumeClaim.ClaimName
+	c.Expect(c.Start(c.ctx, p(2))).To(Succeed())
+	c.assign(2, "node")
+	c.says(2, corev1.PodFailed, endedWith(1, "Error", ""))
+	c.await(runtime.Exited)
+	// What is in nobody's way stays, with its output.
+	c.pretend(c.namespace, podName(c.uid, "devservers/default/web", 3), "", 0)
+	c.Expect(c.Start(c.ctx, p(3))).To(MatchError(ContainSubstring("not of this object")))
+	c.Expect(c.pod(2)).NotTo(BeNil())
+
+	claim := c.pod(2).Spec.Volumes[0].PersistentVolumeClaim.ClaimName
 	c.Expect(c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.ctx, claim, metav1.DeleteOptions{})).To(Succeed(), "which waits for the Pod")
-	c.Expect(c.Start(c.ctx, p(2))).To(MatchError(ContainSubstring("is being deleted")))
+	c.Expect(c.Start(c.ctx, p(4))).To(MatchError(ContainSubstring("is being deleted")))
+	c.Expect(c.pod(2)).To(BeNil())
+
+	c.uid = uuid.NewUUID()
+	c.start(1)
+	c.assign(1, "node")
+	c.says(1, corev1.PodFailed, endedWith(1, "Error", ""))
+	c.await(runtime.Exited)
+	c.full()
+	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(ContainSubstring("quota")))
+	c.Expect(c.pod(1)).To(BeNil(), "it counted")
+}
+
+// clinging lets no Secret be removed for a while.
+type clinging struct {
+	http.RoundTripper
+	on *atomic.Bool
+}
+
+func (k clinging) RoundTrip(request *http.Request) (*http.Response, error) {
+	if k.on.Load() && request.Method == http.MethodDelete && path.Base(path.Dir(request.URL.Path)) == "secrets" {
+		return nil, errors.New("the connection was cut")
+	}
+	return k.RoundTripper.RoundTrip(request)
+}
+
+func TestAPodStaysAsLongAsItsSecrets(t *testing.T) {
+	c := newCluster(t, nil)
+	config, err := apiServer()
+	c.Expect(err).NotTo(HaveOccurred())
+	config = rest.CopyConfig(config)
+	on := &atomic.Bool{}
+	config.Wrap(func(way http.RoundTripper) http.RoundTripper { return clinging{way, on} })
+	busy := newBench(t, clientFor(t, config), c.namespace)
+	p := c.process(1, "")
+	p.Env = []string{"TOKEN=hidden"}
+	c.Expect(busy.Start(c.ctx, p)).To(Succeed())
+	c.Expect(busy.Kill(c.ctx, c.uid, 1)).To(Succeed())
+	on.Store(true)
+	c.Expect(busy.Forget(c.ctx, c.uid)).To(MatchError(ContainSubstring("remove the Secret")))
+	c.Expect(c.pod(1)).NotTo(BeNil(), "nobody would find the Secret without it")
+	on.Store(false)
+	c.Expect(busy.Forget(c.ctx, c.uid)).To(Succeed())
 	c.Expect(c.pod(1)).To(BeNil())
 }

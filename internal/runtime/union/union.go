@@ -49,8 +49,6 @@ var (
 	_ runtime.Watcher   = (*Union)(nil)
 	_ runtime.Screen    = (*Union)(nil)
 	_ runtime.Census    = (*Union)(nil)
-
-	_ runtime.Namespaced = (*Union)(nil)
 )
 
 // New reads the events of all of them from now on, until Close.
@@ -99,15 +97,6 @@ func (u *Union) OnChange(wake func(types.UID)) {
 	for _, backend := range u.all() {
 		if telling, tells := backend.(interface{ OnChange(func(types.UID)) }); tells {
 			telling.OnChange(wake)
-		}
-	}
-}
-
-// Belongs implements runtime.Namespaced for those that have namespaces.
-func (u *Union) Belongs(uid types.UID, namespace string) {
-	for _, backend := range u.all() {
-		if namespaced, is := backend.(runtime.Namespaced); is {
-			namespaced.Belongs(uid, namespace)
 		}
 	}
 }
