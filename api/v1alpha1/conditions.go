@@ -66,6 +66,10 @@ const (
 	ReasonStopped = "Stopped"
 	// ReasonDeleting: the object is being deleted; its process is ended first.
 	ReasonDeleting = "Deleting"
+	// ReasonMoving: the label berth.dev/host names another host; the process stops here before it starts there.
+	ReasonMoving = "Moving"
+	// ReasonHostUnavailable: the object belongs to a host whose manager does not report; its process may still run there.
+	ReasonHostUnavailable = "HostUnavailable"
 	// ReasonCompleted: the process ended well and the restart policy does not start it again.
 	ReasonCompleted = "Completed"
 	// ReasonFailed: the process failed and the restart policy does not start it again.

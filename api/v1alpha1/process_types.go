@@ -8,6 +8,12 @@ const (
 	FinalizerProcess = "berth.dev/process"
 	// LabelSession is the label that mirrors spec.session.
 	LabelSession = "berth.dev/session"
+	// LabelHost names the host that an object belongs to. The manager of a host sets it on objects that have none. Set it at creation to choose a host;
+	// change it to move the object: the old host stops the process, then the new host starts it. Objects of the runtime Pod ignore it.
+	LabelHost = "berth.dev/host"
+	// AnnotationLostHost declares that the host it names is gone and does not come back. The host of LabelHost then takes the object over without
+	// waiting for that host to stop the process.
+	AnnotationLostHost = "berth.dev/lost-host"
 )
 
 // ProcessState is what is wanted of a process.

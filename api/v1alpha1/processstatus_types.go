@@ -35,6 +35,12 @@ type ProcessStatus struct {
 	// +optional
 	ReservedIncarnation int64 `json:"reservedIncarnation,omitempty"`
 
+	// hostName is the host whose manager holds the process. It is empty before the first start, after the object was moved, and with the runtime Pod.
+	// No other host starts a process of this object while it is set.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	HostName string `json:"hostName,omitempty"`
+
 	// Fingerprint of the part of the spec that the current incarnation was started from.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

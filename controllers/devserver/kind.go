@@ -99,7 +99,12 @@ func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
 
 // Runtime gives the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.runtimes, place.Type(devServer(object).Spec.Runtime))
+	return place.Backend(k.runtimes, k.RuntimeType(object))
+}
+
+// RuntimeType returns the runtime that the spec names.
+func (*Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
+	return place.Type(devServer(object).Spec.Runtime)
 }
 
 // Orphans says that nothing outlives a DevServer.

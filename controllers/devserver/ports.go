@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -59,7 +60,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 	claims := []claim.Claim{own}
 	for i := range all.Items {
 		other := &all.Items[i]
-		if other.UID == dev.UID {
+		if other.UID == dev.UID || !hosts.Same(dev, other) {
 			continue
 		}
 		theirs, competes := claimOn(other, port)

@@ -23,6 +23,7 @@ import (
 // create makes the Instance of a thing. That the name is there already is no error: somebody else has found the same, or a person wants the name.
 func (r *Reconciler) create(ctx context.Context, p *pass, t *thing, entry *v1alpha1.DiscoveredInstance) (holder *v1alpha1.Instance, created bool, err error) {
 	object := wanted(p.discovery, t)
+	r.Hosts.Label(object)
 	key := client.ObjectKeyFromObject(object)
 	if other, mine := r.promises.make(t.places()[0], key, p.now); !mine {
 		entry.Outcome, entry.Reason, entry.Instance = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed, named(p.discovery, other)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -44,11 +45,13 @@ type Reconciler struct {
 	Runtime  runtime.Runtime
 	Recorder process.Recorder
 	Clock    clock.PassiveClock
+	// Hosts knows this host and the others; nil if the manager is alone. A discovery is about the sessions and containers of its host.
+	Hosts *hosts.Hosts
 
 	promises promises
 }
 
-// +kubebuilder:rbac:groups=berth.dev,resources=instancediscoveries,verbs=get;list;watch
+// +kubebuilder:rbac:groups=berth.dev,resources=instancediscoveries,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=berth.dev,resources=instancediscoveries/status,verbs=patch
 // +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch;create
 
@@ -71,6 +74,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !object.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
+		if err = staleOr(err, "set the label of this host"); errors.Is(err, errStale) {
+			return ctrl.Result{RequeueAfter: staleRetry}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("instancediscoveries/%s: %w", req, err)
+	} else if !serve {
 		return ctrl.Result{}, nil
 	}
 	p := &pass{discovery: object, now: r.Clock.Now().Truncate(time.Microsecond)}

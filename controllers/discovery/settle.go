@@ -16,6 +16,7 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/hosts"
 )
 
 // settle says what becomes of each thing, and makes an Instance of those that have none.
@@ -114,7 +115,7 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 		}
 		return holder, true, err
 	}
-	if holder, err = r.claimant(ctx, t); err != nil || holder != nil {
+	if holder, err = r.claimant(ctx, d, t); err != nil || holder != nil {
 		if holder != nil {
 			standsFor(d, holder, entry)
 		}
@@ -144,7 +145,7 @@ func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instan
 
 // claimant gives the Instance that a thing belongs to: who wins it, as the Instances themselves decide, else one that a person has made for it.
 // One that a discovery made and that has ended stood for something that is gone.
-func (r *Reconciler) claimant(ctx context.Context, t *thing) (*v1alpha1.Instance, error) {
+func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing) (*v1alpha1.Instance, error) {
 	byUID := map[types.UID]*v1alpha1.Instance{}
 	var claims []claim.Claim
 	var idle *v1alpha1.Instance
@@ -155,6 +156,9 @@ func (r *Reconciler) claimant(ctx context.Context, t *thing) (*v1alpha1.Instance
 		}
 		for i := range list.Items {
 			object := &list.Items[i]
+			if !hosts.Same(object, d) {
+				continue
+			}
 			switch {
 			case instance.Claims(object):
 				byUID[object.UID] = object

@@ -35,10 +35,11 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	deps = deps.WithDefaults()
 	reconciler := &Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Runtime: deps.Runtime, Recorder: mgr.GetEventRecorder("berth-discoveries"), Clock: deps.Clock,
+		Hosts: deps.Hosts,
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("instancediscoveries").
-		For(&v1alpha1.InstanceDiscovery{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.InstanceDiscovery{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
 		Watches(&v1alpha1.Instance{}, gathered(), builder.WithPredicates(telling())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: deps.Concurrency, RateLimiter: process.Retries(), ReconciliationTimeout: longestReconcile,

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -39,7 +40,7 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	}
 	claims := []claim.Claim{claim.Of(instance, claim.Live(instance))}
 	for i := range list.Items {
-		if other := &list.Items[i]; other.UID != instance.UID && Claims(other) {
+		if other := &list.Items[i]; other.UID != instance.UID && hosts.Same(instance, other) && Claims(other) {
 			claims = append(claims, claim.Of(other, claim.Live(other)))
 		}
 	}

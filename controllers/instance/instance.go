@@ -102,7 +102,12 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 
 // Runtime gives the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.backend, typeOf(object.(*v1alpha1.Instance))) // New gives nothing else
+	return place.Backend(k.backend, k.RuntimeType(object))
+}
+
+// RuntimeType returns the runtime that the spec names.
+func (*Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
+	return typeOf(object.(*v1alpha1.Instance)) // New returns nothing else
 }
 
 // Orphans says that what was adopted outlives the object, unless the spec says otherwise.

@@ -92,7 +92,12 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 
 // Runtime gives the backend of an object.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.runtimes, place.Type(languageServer(object).Spec.Runtime))
+	return place.Backend(k.runtimes, k.RuntimeType(object))
+}
+
+// RuntimeType returns the runtime that the spec names.
+func (*Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
+	return place.Type(languageServer(object).Spec.Runtime)
 }
 
 // Orphans says that nothing outlives a LanguageServer.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/plan"
 )
 
@@ -33,6 +34,8 @@ type Reconciler struct {
 	Reader   client.Reader
 	Recorder process.Recorder
 	Clock    clock.PassiveClock
+	// Hosts knows this host and the others; nil if the manager is alone. All runs of a plan are on the host of the plan.
+	Hosts *hosts.Hosts
 
 	// beginning lets one plan with a key begin at a time, from the look at the others to the write.
 	beginning sync.Mutex
@@ -84,6 +87,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if object == nil || !object.DeletionTimestamp.IsZero() {
 		return r.result(req, nil, r.abandon(ctx, req.NamespacedName))
+	}
+	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
+		return r.result(req, nil, staleOr(err, "set the label of this host"))
+	} else if !serve {
+		return ctrl.Result{}, nil
 	}
 	v := &visit{plan: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	for _, step := range []func(context.Context, *visit) error{r.look, r.decide, r.act, r.expire} {

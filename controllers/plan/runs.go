@@ -180,6 +180,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: planKind, Name: object.Name, UID: object.UID, Controller: ptr.To(true),
 		}},
 	}}
+	r.Hosts.Label(run)
 	run.Spec.StrategyRef.Name = request.Strategy
 	run.Spec.State = v1alpha1.RunActive
 	run.Spec.Program, run.Spec.Inputs = request.Program, request.Inputs

@@ -41,12 +41,13 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	}
 	reconciler := &Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("berth-plans"), Clock: deps.Clock,
+		Hosts: deps.Hosts,
 	}
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	blocked := handler.EnqueueRequestsFromMapFunc(reconciler.blocked)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plans").
-		For(&v1alpha1.Plan{}, changed).
+		For(&v1alpha1.Plan{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
 		Watches(&v1alpha1.StrategyRun{}, handler.EnqueueRequestsFromMapFunc(planOf), builder.WithPredicates(reconciler.notable())).
 		Watches(&v1alpha1.Action{}, blocked, changed).
 		Watches(&v1alpha1.Strategy{}, blocked, builder.WithPredicates(created())).

@@ -35,7 +35,7 @@ const (
 // prepare finds out how the next incarnation would be started, or why it can't be.
 func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	v.hash = v.object.GetProcessStatus().SpecHash
-	if v.want == lifecycle.Stop || v.want == lifecycle.Gone {
+	if v.want == lifecycle.Stop || v.want == lifecycle.Gone || v.want == lifecycle.Move {
 		return nil
 	}
 	var variables []variable
@@ -58,15 +58,6 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	v.plan.Process.Env, v.plan.Process.Open = env.list, slices.Sorted(maps.Keys(v.plan.Variables))
 	v.plan.Process.Command, v.plan.Blocked = env.command(v.plan.Process.Command)
 	return nil
-}
-
-// disabled is why this manager starts nothing there, or nil when it does.
-func disabled(backend runtime.Runtime) *lifecycle.Blocked {
-	off, is := backend.(runtime.Disabled)
-	if !is {
-		return nil
-	}
-	return &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: off.Disabled()}
 }
 
 // process is what the spec says of the next incarnation, before variables are replaced.
@@ -110,6 +101,7 @@ func (v *visit) desired() lifecycle.Desired {
 		UID:           v.object.GetUID(),
 		Generation:    v.object.GetGeneration(),
 		Want:          v.want,
+		Hosted:        v.hosted,
 		SpecHash:      v.hash,
 		RestartToken:  spec.RestartToken,
 		ResetToken:    spec.ResetToken,

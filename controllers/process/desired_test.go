@@ -66,7 +66,7 @@ func TestDeleteWinsOverStopAndStopOverSleep(t *testing.T) {
 	g := NewWithT(t)
 	object := &v1alpha1.Instance{}
 	want := func(kind Kind) lifecycle.Want {
-		return (&Reconciler{Kind: kind}).want(t.Context(), object, time.Time{})
+		return (&Reconciler{Kind: kind}).want(t.Context(), &visit{object: object})
 	}
 	g.Expect(want(nil)).To(Equal(lifecycle.Run))
 	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Sleep))

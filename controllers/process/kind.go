@@ -71,6 +71,8 @@ type Concluder interface {
 type Placed interface {
 	// Runtime gives the backend of an object, which stays the same for as long as the object is there.
 	Runtime(object Object) runtime.Runtime
+	// RuntimeType returns the type of that backend as the spec names it; empty if the spec names none.
+	RuntimeType(object Object) v1alpha1.RuntimeType
 	// Orphans says whether what runs is left as it is when the object goes.
 	Orphans(object Object, current runtime.Incarnation) bool
 }

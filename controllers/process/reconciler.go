@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -40,6 +41,8 @@ type Reconciler struct {
 	Recorder Recorder
 	// Clock gives the time.
 	Clock clock.PassiveClock
+	// Hosts knows this host and the others; nil if the manager is alone.
+	Hosts *hosts.Hosts
 
 	memory memory
 }
@@ -58,6 +61,9 @@ type visit struct {
 	now  time.Time
 
 	want lifecycle.Want
+	// hosted is the host of the object. take writes the label of this host before anything else; move gives the object up for another host.
+	hosted     lifecycle.Hosted
+	take, move bool
 	// runtime is where the object runs; orphan says that what runs there is left as it is when the object goes.
 	runtime runtime.Runtime
 	orphan  bool
@@ -103,7 +109,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if namespaced, is := v.runtime.(runtime.Namespaced); is {
 		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before anybody looks
 	}
-	v.want = r.want(ctx, object, v.now)
+	if leave, result, err := r.host(ctx, v); leave || err != nil {
+		if errors.Is(err, errStale) {
+			return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+		}
+		return result, err
+	}
+	v.want = r.want(ctx, v)
 	v.reserves = r.reserves(v)
 	steps := []func(context.Context, *visit) error{
 		r.claim, r.observe, r.prepare, r.look, r.decide, r.startAhead, r.write, r.witness, r.act, r.release, r.expire,
@@ -155,23 +167,23 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 	session := v.object.GetProcessSpec().Session
 	labelled := session == "" || v.object.GetLabels()[v1alpha1.LabelSession] == session
 	claimed := controllerutil.ContainsFinalizer(v.object, v1alpha1.FinalizerProcess)
-	if v.want == lifecycle.Gone || labelled && claimed {
+	if v.want == lifecycle.Gone && !v.take || labelled && claimed && !v.take {
 		return nil
 	}
 	before := copyOf(v.object)
-	controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
-	if finalizing, more := r.Kind.(Finalizing); more && !claimed {
+	if v.want != lifecycle.Gone {
+		controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
+	}
+	if finalizing, more := r.Kind.(Finalizing); more && !claimed && v.want != lifecycle.Gone {
 		for _, finalizer := range finalizing.Finalizers(v.object) {
 			controllerutil.AddFinalizer(v.object, finalizer)
 		}
 	}
 	if !labelled {
-		labels := v.object.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[v1alpha1.LabelSession] = session
-		v.object.SetLabels(labels)
+		setLabel(v.object, v1alpha1.LabelSession, session)
+	}
+	if v.take {
+		setLabel(v.object, v1alpha1.LabelHost, v.hosted.Host)
 	}
 	err := r.keepResolved(v.object, func() error {
 		return r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
@@ -181,6 +193,15 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 	}
 	r.memory.wrote(v.object)
 	return nil
+}
+
+func setLabel(object Object, name, value string) {
+	labels := object.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[name] = value
+	object.SetLabels(labels)
 }
 
 // keepResolved does what reads the object anew, which loses what was resolved and is not stored.
@@ -195,14 +216,17 @@ func (r *Reconciler) keepResolved(object Object, do func() error) error {
 }
 
 // want says what should become of the process.
-func (r *Reconciler) want(ctx context.Context, object Object, now time.Time) lifecycle.Want {
+func (r *Reconciler) want(ctx context.Context, v *visit) lifecycle.Want {
+	object := v.object
 	sleeper, sleeps := r.Kind.(Sleeper)
 	switch {
 	case !object.GetDeletionTimestamp().IsZero():
 		return lifecycle.Gone
+	case v.move:
+		return lifecycle.Move
 	case object.GetProcessSpec().State == v1alpha1.StateStopped:
 		return lifecycle.Stop
-	case sleeps && sleeper.Asleep(ctx, object, now):
+	case sleeps && sleeper.Asleep(ctx, object, v.now):
 		return lifecycle.Sleep
 	default:
 		return lifecycle.Run

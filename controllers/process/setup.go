@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -52,6 +54,8 @@ type Dependencies struct {
 	Clock clock.PassiveClock
 	// Dispatcher brings what happens outside to the controllers. Its Wake(uid) may be called by a kind too, when it learned something itself.
 	Dispatcher *Dispatcher
+	// Hosts knows this host and the others; nil if the manager is alone.
+	Hosts *hosts.Hosts
 	// Presence is where it is noted who uses the terminals of objects; nil means nobody ever does.
 	Presence *presence.Book
 	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
@@ -86,6 +90,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		Kind:     kind,
 		Recorder: mgr.GetEventRecorder("berth-" + kind.Resource()),
 		Clock:    deps.Clock,
+		Hosts:    deps.Hosts,
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(kind.Resource()).
@@ -115,13 +120,22 @@ func relevant() predicate.Predicate {
 	)
 }
 
-// deletedOrReleased is about an object that began to be deleted or lost our finalizer, which then has to be put back.
+// deletedOrReleased lets through an object that began to be deleted, lost our finalizer, which then has to be put back, or whose host was reported as
+// unavailable, which its host corrects.
 func deletedOrReleased(e event.UpdateEvent) bool {
 	if e.ObjectOld == nil || e.ObjectNew == nil {
 		return false
+	}
+	if after, ok := e.ObjectNew.(Object); ok && unavailable(after) {
+		return true // another manager has reported this host as unavailable
 	}
 	deleted := e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
 	released := controllerutil.ContainsFinalizer(e.ObjectOld, v1alpha1.FinalizerProcess) &&
 		!controllerutil.ContainsFinalizer(e.ObjectNew, v1alpha1.FinalizerProcess)
 	return deleted || released
+}
+
+func unavailable(object Object) bool {
+	stalled := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionStalled)
+	return stalled != nil && stalled.Reason == v1alpha1.ReasonHostUnavailable
 }

@@ -117,7 +117,12 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
 
 // Runtime gives the backend that its strategy names, or named when the run started.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.runtimes, place.Type(k.placeOf(runOf(object))))
+	return place.Backend(k.runtimes, k.RuntimeType(object))
+}
+
+// RuntimeType returns the runtime that the strategy names, or named when the run started.
+func (k *Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
+	return place.Type(k.placeOf(runOf(object)))
 }
 
 // placeOf is what the run took over from its strategy when it started, or would take over now.

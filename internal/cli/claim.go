@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -41,7 +42,7 @@ func awaitUnclaimed(ctx context.Context, api client.Client) error {
 
 // dropClaim takes the policy away, and says whether it was there.
 func dropClaim(ctx context.Context, api client.Client) (found bool, err error) {
-	policy, binding, err := claimObjects()
+	policy, binding, err := claimObjects("")
 	if err != nil {
 		return false, fmt.Errorf("remove the policy that claims objects: %w", err)
 	}
@@ -58,12 +59,12 @@ func dropClaim(ctx context.Context, api client.Client) (found bool, err error) {
 
 // claimAtCreation installs the policy once the API server is ready for it, and takes it away again with the function that it gives. Where it cannot be
 // had, the controllers claim objects by themselves, and each first start waits for one write more.
-func claimAtCreation(ctx context.Context, api client.Client, log logr.Logger) (stop func()) {
+func claimAtCreation(ctx context.Context, api client.Client, host string, log logr.Logger) (stop func()) {
 	installing, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := installClaim(installing, api); err != nil && installing.Err() == nil {
+		if err := installClaim(installing, api, host); err != nil && installing.Err() == nil {
 			log.Info("Objects are claimed by their controllers, not at their creation", "cause", err.Error())
 		}
 	}()
@@ -78,8 +79,8 @@ func claimAtCreation(ctx context.Context, api client.Client, log logr.Logger) (s
 	}
 }
 
-func installClaim(ctx context.Context, api client.Client) error {
-	policy, binding, err := claimObjects()
+func installClaim(ctx context.Context, api client.Client, host string) error {
+	policy, binding, err := claimObjects(host)
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,9 @@ func tryClaim(ctx context.Context, api client.Client, namespace string) (bool, e
 	return len(trial.Finalizers) > 0, err
 }
 
-func claimObjects() (policy, binding *unstructured.Unstructured, err error) {
+// claimObjects returns the policy that claims objects for a host, and its binding.
+func claimObjects(host string) (policy, binding *unstructured.Unstructured, err error) {
 	policy, binding = &unstructured.Unstructured{}, &unstructured.Unstructured{}
-	return policy, binding, errors.Join(yaml.Unmarshal(claim.Policy, &policy.Object), yaml.Unmarshal(claim.Binding, &binding.Object))
+	text := strings.ReplaceAll(string(claim.Policy), claim.HostPlaceholder, host)
+	return policy, binding, errors.Join(yaml.Unmarshal([]byte(text), &policy.Object), yaml.Unmarshal(claim.Binding, &binding.Object))
 }

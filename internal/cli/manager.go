@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
@@ -65,7 +66,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate to serve logs and terminals with")
 	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "key of that certificate")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several managers act")
-	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "where the lease is")
+	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the leases: that of the leader, and those by which hosts report")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
 	flags.StringVar(&f.image, "multiplexer-image", "", "image that has berth-lsp-pod, for language servers in Pods; default: that of the Pod of this manager")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
@@ -93,12 +94,15 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	if f.leaderElect {
-		if err := ensureNamespace(ctx, config, f.leaderElectNamespace); err != nil {
-			return err
-		}
+	if err := ensureNamespace(ctx, config, f.leaderElectNamespace); err != nil {
+		return err
+	}
+	host, err := f.host()
+	if err != nil {
+		return err
 	}
 	mgr, err := assemble(config, opened, log, manager.Options{
+		Host:    host,
 		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes,
 		LeaderElection: f.leaderElect, LeaderElectionNamespace: f.leaderElectNamespace,
 	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey})
@@ -106,6 +110,30 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		return err
 	}
 	return mgr.start(ctx)
+}
+
+// machineRuntimes are the types that a manager with the runtime Host serves.
+var machineRuntimes = []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker}
+
+// clusterLease is the name under which managers report that run nothing on a machine. All of them serve the same.
+const clusterLease = "cluster"
+
+// host returns this host among those that serve the API server.
+func (f *managerFlags) host() (manager.Host, error) {
+	host := manager.Host{Namespace: f.leaderElectNamespace, Lease: clusterLease}
+	for _, name := range f.runtimes {
+		if kind := v1alpha1.RuntimeType(name); kind != v1alpha1.RuntimeHost {
+			host.Runtimes = append(host.Runtimes, kind)
+			continue
+		}
+		host.Runtimes = append(host.Runtimes, machineRuntimes...)
+		var err error
+		if host.Name, err = hosts.Name(f.stateDir); err != nil {
+			return host, err
+		}
+		host.Lease = host.Name
+	}
+	return host, nil
 }
 
 // metricsOptions say how metrics are served: plainly to whoever reaches the address, or over TLS to whom the API server lets read them.

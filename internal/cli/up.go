@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/controlplane"
 	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
 )
 
@@ -93,11 +94,16 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	mgr, err := assemble(config, opened, log, manager.Options{}, endpoint.Options{})
+	name, err := hosts.Name(f.stateDir)
 	if err != nil {
 		return err
 	}
-	defer claimAtCreation(ctx, api, log)()
+	host := manager.Host{Name: name, Namespace: endpoint.Namespace, Runtimes: machineRuntimes}
+	mgr, err := assemble(config, opened, log, manager.Options{Host: host}, endpoint.Options{})
+	if err != nil {
+		return err
+	}
+	defer claimAtCreation(ctx, api, name, log)()
 	_, _ = fmt.Fprintf(a.out, "export KUBECONFIG=%s\n", quote(kubeconfig))
 	failure := a.supervise(ctx, mgr, plane)
 	switch {

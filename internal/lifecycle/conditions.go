@@ -64,7 +64,7 @@ func (m *machine) reconciling(reason, message string) {
 	m.set(v1alpha1.ConditionReady, false, reason, message)
 	m.set(v1alpha1.ConditionReconciling, true, reason, message)
 	m.set(v1alpha1.ConditionStalled, false, reason, "")
-	if m.desired.Want == Stop || m.desired.Want == Gone {
+	if m.desired.Want == Stop || m.desired.Want == Gone || m.desired.Want == Move {
 		m.notRestarting()
 	}
 }

@@ -30,6 +30,8 @@ func (m *machine) absorbEnd(current *Incarnation) {
 		if m.desired.Want != Run || asked {
 			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
 		}
+	case current == nil && m.lostHost != "":
+		m.absorbExit(Exit{Lost: true, Message: fmt.Sprintf("host %q was declared lost", m.lostHost)}, asked)
 	case current == nil:
 		m.absorbExit(Exit{}, asked)
 	case current.Phase == Failed:

@@ -41,8 +41,9 @@ type machine struct {
 	now      time.Time
 	status   v1alpha1.ProcessStatus
 	step     Step
-	edited   bool // the spec was changed since the record was written
-	conflict bool // the condition Conflict was set to True
+	edited   bool   // the spec was changed since the record was written
+	conflict bool   // the condition Conflict was set to True
+	lostHost string // the former holder, if it was declared lost
 }
 
 // recordIsNewest is false when there is an incarnation outside that the record has neither heard of nor reserved: somebody recorded and started it meanwhile. A record that was
@@ -74,6 +75,7 @@ func (m *machine) begin() {
 	if m.status.Breaker == nil {
 		m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
 	}
+	m.takeOver()
 	m.firstConditions()
 }
 
@@ -96,6 +98,8 @@ func (m *machine) decide() {
 	switch {
 	case m.desired.Want == Gone:
 		m.decideGone(current)
+	case m.desired.Want == Move:
+		m.decideMove(current)
 	case m.desired.Want == Stop:
 		m.decideStop(current)
 	case m.desired.Want == Sleep && m.maySleep(current):
@@ -129,7 +133,7 @@ func (m *machine) olderAlive() *Incarnation {
 // mayEndUnknown is for what is to end, and whose end will be known although nothing else of it is.
 func (m *machine) mayEndUnknown(current Incarnation) bool {
 	switch m.desired.Want {
-	case Gone, Stop:
+	case Gone, Stop, Move:
 		return current.Endable
 	case Run:
 		reason, _ := m.reasonToRestart(current)

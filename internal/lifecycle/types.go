@@ -27,6 +27,8 @@ const (
 	Sleep Want = "Sleep"
 	// Gone wants none to run and every trace removed: the object is being deleted.
 	Gone Want = "Gone"
+	// Move wants none to run on this host, because another host is to run it.
+	Move Want = "Move"
 )
 
 // Desired is what the spec asks for.
@@ -34,6 +36,8 @@ type Desired struct {
 	UID        types.UID
 	Generation int64
 	Want       Want
+
+	Hosted
 
 	// SpecHash is the fingerprint of all that an incarnation is started with.
 	SpecHash     string
@@ -58,6 +62,14 @@ type Desired struct {
 	KeepsEnd bool
 	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
 	Probed bool
+}
+
+// Hosted is the host of an object; the zero value is for Pods, and for a manager that is alone.
+type Hosted struct {
+	// Host is the host of this manager, which becomes status.hostName.
+	Host string
+	// MoveTo is the host that takes over, for Move.
+	MoveTo string
 }
 
 // Backoff is the wait before a failed process is started again.

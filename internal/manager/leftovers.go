@@ -7,15 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/hosts"
+	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -26,6 +30,7 @@ var listKinds = []string{"DevServerList", "InstanceList", "LanguageServerList", 
 // It trusts nothing but the API server itself, asked after the runtime was, so that a process is never older than the look at its object.
 type collector struct {
 	runtime  runtime.Runtime
+	hosts    *hosts.Hosts // nil if the manager is alone
 	reader   client.Reader
 	clock    clock.WithTicker
 	log      logr.Logger
@@ -40,9 +45,9 @@ type collector struct {
 // pace is how long it takes at least from one look to the next, and how soon to look again while a leftover is ending.
 const pace = 250 * time.Millisecond
 
-func newCollector(opts Options, reader client.Reader, log logr.Logger) *collector {
+func newCollector(opts Options, others *hosts.Hosts, reader client.Reader, log logr.Logger) *collector {
 	return &collector{
-		runtime: opts.Runtime, reader: reader, clock: opts.Clock, log: log,
+		runtime: opts.Runtime, hosts: others, reader: reader, clock: opts.Clock, log: log,
 		interval: opts.LeftoverInterval, grace: opts.LeftoverGrace,
 		wake: make(chan struct{}, 1), asked: map[types.UID]time.Time{},
 	}
@@ -133,10 +138,34 @@ func (c *collector) owned(ctx context.Context) (map[types.UID]bool, error) {
 			return nil, fmt.Errorf("read %s to tell what is a leftover: %w", kind, err)
 		}
 		for i := range list.Items {
-			owned[list.Items[i].UID] = true
+			elsewhere, err := c.elsewhere(ctx, strings.TrimSuffix(kind, "List"), &list.Items[i])
+			if err != nil {
+				return nil, err
+			}
+			owned[list.Items[i].UID] = !elsewhere
 		}
 	}
 	return owned, nil
+}
+
+// elsewhere reports whether an object belongs to another host, so that what runs of it here is an orphan. An object that is being moved away is not: its
+// reconciler stops the process.
+func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.PartialObjectMetadata) (bool, error) {
+	self, label := c.hosts.Self(), object.Labels[v1alpha1.LabelHost]
+	if self == "" || label == "" || label == self {
+		return false, nil
+	}
+	whole := &unstructured.Unstructured{}
+	whole.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(object), whole); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	holder, _, err := unstructured.NestedString(whole.Object, "status", "hostName")
+	if err != nil {
+		return false, fmt.Errorf("read status.hostName of %s %s/%s: %w", kind, object.Namespace, object.Name, err)
+	}
+	claim := lifecycle.HostClaim{Self: self, Label: whole.GetLabels()[v1alpha1.LabelHost], Lost: whole.GetAnnotations()[v1alpha1.AnnotationLostHost], Holder: holder}
+	return whole.GetUID() == object.UID && claim.Decide() == lifecycle.HostLeave, nil
 }
 
 // collect takes one leftover a step further: ask, wait, kill, forget. What cannot be told to live or not is left alone.

@@ -41,7 +41,7 @@ func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
 		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "two", UID: "owned-devserver"}},
 	).Build()
 	opts := Options{Runtime: r, Clock: c, LeftoverInterval: time.Hour, LeftoverGrace: 10 * time.Second}
-	return &world{clock: c, fake: r, collector: newCollector(opts, api, logr.Discard())}
+	return &world{clock: c, fake: r, collector: newCollector(opts, nil, api, logr.Discard())}
 }
 
 func (w *world) runs(g *WithT, uid types.UID, program fake.Program) {

@@ -37,6 +37,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
 	"github.com/berth-dev/berth/controllers/strategyrun"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
@@ -54,6 +55,9 @@ type Options struct {
 	LanguageServers LanguageServers
 	// LanguageServersInPods is where those run that ask for a Pod; nil means nowhere.
 	LanguageServersInPods LanguageServers
+	// Host makes the manager one of several that serve the API server: objects that run on a machine belong to one host each, and other hosts leave them alone.
+	// The zero value is a manager that is alone.
+	Host Host
 	// Clock gives the time; nil means the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager and its controllers log.
@@ -80,6 +84,18 @@ type Options struct {
 	LeftoverGrace time.Duration
 	// ShutdownTimeout is how long the manager waits for its parts to end; 0 means ten seconds.
 	ShutdownTimeout time.Duration
+}
+
+// Host is the machine and state directory of a manager, among those that serve one API server.
+type Host struct {
+	// Name is that of hosts.Name; empty for a manager that runs nothing on a machine.
+	Name string
+	// Lease is the name under which the manager reports; empty means Name. Both empty: the manager is alone.
+	Lease string
+	// Namespace is where the Leases of all hosts are. It must exist.
+	Namespace string
+	// Runtimes are the types that the manager serves.
+	Runtimes []v1alpha1.RuntimeType
 }
 
 // LanguageServers is a runtime for language servers, such as langserver.Runtime.
@@ -144,10 +160,12 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a manager: %w", err)
 	}
-	leftovers := newCollector(opts, mgr.GetAPIReader(), mgr.GetLogger().WithName("leftovers"))
+	others := newHosts(mgr, opts)
+	leftovers := newCollector(opts, others, mgr.GetAPIReader(), mgr.GetLogger().WithName("leftovers"))
 	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
 	deps := process.Dependencies{
 		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
+		Hosts: others,
 	}
 	if err := setupInstances(mgr, deps); err != nil {
 		return nil, err
@@ -163,7 +181,23 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	if err := errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), addChecks(mgr)); err != nil {
 		return nil, fmt.Errorf("add the parts of the manager: %w", err)
 	}
+	if others != nil {
+		if err := mgr.Add(others); err != nil {
+			return nil, fmt.Errorf("add the parts of the manager: %w", err)
+		}
+	}
 	return mgr, nil
+}
+
+// newHosts returns nil for a manager that is alone.
+func newHosts(mgr ctrl.Manager, opts Options) *hosts.Hosts {
+	if opts.Host.Name == "" && opts.Host.Lease == "" {
+		return nil
+	}
+	return hosts.New(hosts.Options{
+		Name: opts.Host.Name, Lease: opts.Host.Lease, Runtimes: opts.Host.Runtimes, Namespace: opts.Host.Namespace,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: opts.Clock, Log: mgr.GetLogger().WithName("hosts"),
+	})
 }
 
 // unthrottled leaves it to the API server's own fairness how much a manager may ask, unless somebody has chosen a limit. Without that client-go

@@ -1,0 +1,131 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/mergepatch"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// hostRetry is how soon to check again whether the host of an object reports.
+	hostRetry = 15 * time.Second
+	// firstHostRetry is the same while the Leases of the other hosts have not been read.
+	firstHostRetry = time.Second
+)
+
+// host decides whether the object is for this manager. leave means that it is not, and that the reconcile ends here.
+func (r *Reconciler) host(ctx context.Context, v *visit) (leave bool, result ctrl.Result, err error) {
+	if r.Hosts == nil {
+		return false, ctrl.Result{}, nil
+	}
+	if served, known := r.servedElsewhere(v); served || !known {
+		return true, ctrl.Result{RequeueAfter: retryHost(known)}, nil
+	}
+	if r.runtimeType(v.object) == v1alpha1.RuntimePod {
+		return false, ctrl.Result{}, nil
+	}
+	claim, err := r.hostClaim(ctx, v)
+	if err != nil {
+		return false, ctrl.Result{}, err
+	}
+	v.hosted = lifecycle.Hosted{Host: claim.Self, MoveTo: claim.Label}
+	switch claim.Decide() {
+	case lifecycle.HostTake:
+		v.take = true
+	case lifecycle.HostMove:
+		v.move = true
+	case lifecycle.HostLeave:
+		result, err = r.leave(ctx, v, claim.Owner())
+		return true, result, err
+	case lifecycle.HostServe:
+	}
+	return false, ctrl.Result{}, nil
+}
+
+func (r *Reconciler) runtimeType(object Object) v1alpha1.RuntimeType {
+	if placed, is := r.Kind.(Placed); is {
+		return placed.RuntimeType(object)
+	}
+	return ""
+}
+
+// servedElsewhere reports whether the runtime of the object is one that this manager lacks and another manager serves.
+func (r *Reconciler) servedElsewhere(v *visit) (served, known bool) {
+	if disabled(v.runtime) == nil {
+		return false, true
+	}
+	kind := r.runtimeType(v.object)
+	if kind == "" {
+		kind = v1alpha1.RuntimeHost
+	}
+	return r.Hosts.Served(kind)
+}
+
+// hostClaim collects what is known about the host of the object.
+func (r *Reconciler) hostClaim(ctx context.Context, v *visit) (lifecycle.HostClaim, error) {
+	status := v.object.GetProcessStatus()
+	claim := lifecycle.HostClaim{
+		Self: r.Hosts.Self(), Label: v.object.GetLabels()[v1alpha1.LabelHost], Lost: v.object.GetAnnotations()[v1alpha1.AnnotationLostHost],
+		Holder: status.HostName,
+	}
+	if claim.Label != "" || claim.Holder != "" || status.Process == nil {
+		return claim, nil
+	}
+	// A record from before hosts had names: whoever knows the process is its host.
+	found, err := v.runtime.Observe(ctx, v.object.GetUID())
+	if err != nil {
+		return claim, err
+	}
+	claim.Foreign = len(found) == 0
+	return claim, nil
+}
+
+// leave does not touch an object of another host, unless that host does not report: then the status says so.
+func (r *Reconciler) leave(ctx context.Context, v *visit, owner string) (ctrl.Result, error) {
+	r.Kind.Forget(v.object.GetUID())
+	counted.forget(v.object.GetUID())
+	reports, known := r.Hosts.Reports(owner)
+	if reports || !known {
+		return ctrl.Result{RequeueAfter: retryHost(known)}, nil
+	}
+	base := copyOf(v.object)
+	*v.object.GetProcessStatus() = lifecycle.HostUnavailable(*v.object.GetProcessStatus(), owner, v.object.GetGeneration(), metav1.NewTime(v.now.Truncate(time.Second)))
+	if equality.Semantic.DeepEqual(base, v.object) {
+		return ctrl.Result{RequeueAfter: hostRetry}, nil
+	}
+	patch, err := mergepatch.Status(base, v.object)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.Client.Status().Patch(ctx, v.object, patch); err != nil {
+		return ctrl.Result{}, staleOr(err, "report that the host is unavailable")
+	}
+	return ctrl.Result{RequeueAfter: hostRetry}, nil
+}
+
+func retryHost(known bool) time.Duration {
+	if known {
+		return hostRetry
+	}
+	return firstHostRetry
+}
+
+// disabled returns why this manager starts nothing in a runtime, or nil if it does.
+func disabled(backend runtime.Runtime) *lifecycle.Blocked {
+	off, is := backend.(runtime.Disabled)
+	if !is {
+		return nil
+	}
+	return &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: off.Disabled()}
+}

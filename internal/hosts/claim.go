@@ -1,0 +1,53 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// Claim makes this host the host of an object that has no process and no host yet. It reports whether this manager serves the object; the error is that of
+// the write, which has an optimistic lock.
+func (h *Hosts) Claim(ctx context.Context, writer client.Client, object client.Object) (serve bool, err error) {
+	if h == nil {
+		return true, nil
+	}
+	switch (lifecycle.HostClaim{Self: h.Self(), Label: object.GetLabels()[v1alpha1.LabelHost]}).Decide() {
+	case lifecycle.HostServe:
+		return true, nil
+	case lifecycle.HostTake:
+		before, ok := object.DeepCopyObject().(client.Object)
+		if !ok {
+			return false, nil
+		}
+		h.Label(object)
+		return true, writer.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	case lifecycle.HostMove, lifecycle.HostLeave:
+	}
+	return false, nil
+}
+
+// Label sets the label of this host on an object that is created for a process on it.
+func (h *Hosts) Label(object client.Object) {
+	if h.Self() == "" {
+		return
+	}
+	labels := object.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.LabelHost] = h.Self()
+	object.SetLabels(labels)
+}
+
+// Same reports whether two objects are on one host, as far as they have a host: only then can they compete for a port or a session.
+func Same(a, b client.Object) bool {
+	one, other := a.GetLabels()[v1alpha1.LabelHost], b.GetLabels()[v1alpha1.LabelHost]
+	return one == "" || other == "" || one == other
+}

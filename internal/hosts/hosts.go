@@ -1,0 +1,196 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hosts lets several managers serve one API server. Each host has a name, which its state directory keeps, and a Lease that its manager renews.
+// The Leases tell a manager which other hosts report and which runtimes they serve. internal/lifecycle decides what follows from that.
+package hosts
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// leasePrefix begins the names of Leases.
+	leasePrefix = "berth-host-"
+	// annotationRuntimes lists the runtimes that the manager of the host serves.
+	annotationRuntimes = "berth.dev/runtimes"
+	// Duration is how long a host counts as reporting after it renewed its Lease, and Interval is how often a manager renews its own and reads the others.
+	Duration = 40 * time.Second
+	Interval = 10 * time.Second
+)
+
+// Options describe this host.
+type Options struct {
+	// Name is what Name returned; empty for a manager that runs nothing on a machine.
+	Name string
+	// Lease is the name of the host in its Lease; empty means Name. A manager without a host name needs one to report that it serves Pods.
+	Lease string
+	// Runtimes are the types that this manager serves.
+	Runtimes []v1alpha1.RuntimeType
+	// Namespace is where the Leases are. It must exist.
+	Namespace string
+	// Client writes the own Lease, Reader reads all past the cache.
+	Client client.Client
+	Reader client.Reader
+	Clock  clock.WithTicker
+	Log    logr.Logger
+}
+
+// Hosts knows this host and the others. A nil *Hosts is a manager that is alone: it serves all objects and claims none.
+type Hosts struct {
+	options Options
+
+	mu     sync.Mutex
+	read   bool // the Leases were read at least once
+	leases map[string]lease
+}
+
+// lease is what was seen of another host.
+type lease struct {
+	renewed  metav1.MicroTime
+	since    time.Time // when this manager first saw that renewal, by its own clock: clocks of two machines differ
+	runtimes []string
+}
+
+// New returns the hosts as seen by this one. Start must run for it to see any.
+func New(options Options) *Hosts {
+	if options.Lease == "" {
+		options.Lease = options.Name
+	}
+	return &Hosts{options: options, leases: map[string]lease{}}
+}
+
+// Self returns the name of this host; empty if the manager is alone or runs nothing on a machine.
+func (h *Hosts) Self() string {
+	if h == nil {
+		return ""
+	}
+	return h.options.Name
+}
+
+// Reports reports whether the manager of a host renewed its Lease within Duration. known is false while the Leases have not been read.
+func (h *Hosts) Reports(host string) (reports, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if host == h.options.Lease {
+		return true, true
+	}
+	return h.fresh(h.leases[host]), h.read
+}
+
+// Served reports whether another host that reports serves a runtime. known is false while the Leases have not been read.
+func (h *Hosts) Served(runtime v1alpha1.RuntimeType) (served, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for host, seen := range h.leases {
+		if host != h.options.Lease && h.fresh(seen) && slices.Contains(seen.runtimes, string(runtime)) {
+			return true, true
+		}
+	}
+	return false, h.read
+}
+
+func (h *Hosts) fresh(seen lease) bool {
+	return !seen.since.IsZero() && h.options.Clock.Since(seen.since) < Duration
+}
+
+// NeedLeaderElection is true: a manager that does not lead serves nothing.
+func (h *Hosts) NeedLeaderElection() bool { return true }
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;create;update
+
+// Start renews the Lease of this host and reads the others until the context ends.
+func (h *Hosts) Start(ctx context.Context) error {
+	ticker := h.options.Clock.NewTicker(Interval)
+	defer ticker.Stop()
+	for {
+		if err := h.report(ctx); err != nil && ctx.Err() == nil {
+			h.options.Log.Error(err, "Cannot renew the Lease of this host; other managers will report its objects as unavailable", "host", h.options.Lease)
+		}
+		if err := h.look(ctx); err != nil && ctx.Err() == nil {
+			h.options.Log.Error(err, "Cannot read the Leases of other hosts")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// report renews the Lease of this host.
+func (h *Hosts) report(ctx context.Context) error {
+	key := client.ObjectKey{Namespace: h.options.Namespace, Name: leasePrefix + h.options.Lease}
+	object := &coordinationv1.Lease{}
+	err := h.options.Reader.Get(ctx, key, object)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return fmt.Errorf("read Lease %s: %w", key, err)
+	}
+	object.Namespace, object.Name = key.Namespace, key.Name
+	object.Labels = map[string]string{v1alpha1.LabelHost: h.options.Lease}
+	object.Annotations = map[string]string{annotationRuntimes: join(h.options.Runtimes)}
+	object.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity:       &h.options.Lease,
+		LeaseDurationSeconds: ptr.To(int32(Duration / time.Second)),
+		RenewTime:            ptr.To(metav1.NewMicroTime(h.options.Clock.Now())),
+	}
+	if missing {
+		err = h.options.Client.Create(ctx, object)
+	} else {
+		err = h.options.Client.Update(ctx, object)
+	}
+	if err != nil {
+		return fmt.Errorf("renew Lease %s: %w", key, err)
+	}
+	return nil
+}
+
+// look reads the Leases of all hosts.
+func (h *Hosts) look(ctx context.Context) error {
+	list := &coordinationv1.LeaseList{}
+	if err := h.options.Reader.List(ctx, list, client.InNamespace(h.options.Namespace), client.HasLabels{v1alpha1.LabelHost}); err != nil {
+		return fmt.Errorf("list Leases in namespace %s: %w", h.options.Namespace, err)
+	}
+	now := h.options.Clock.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.leases
+	h.leases, h.read = make(map[string]lease, len(list.Items)), true
+	for i := range list.Items {
+		host, renewed := list.Items[i].Labels[v1alpha1.LabelHost], ptr.Deref(list.Items[i].Spec.RenewTime, metav1.MicroTime{})
+		seen, known := before[host]
+		if !known || !seen.renewed.Equal(&renewed) {
+			seen = lease{renewed: renewed, since: now}
+		}
+		if !known && now.Sub(renewed.Time) > Duration {
+			seen.since = time.Time{} // an old Lease, unless it is renewed from now on
+		}
+		seen.runtimes = strings.Split(list.Items[i].Annotations[annotationRuntimes], ",")
+		h.leases[host] = seen
+	}
+	return nil
+}
+
+func join(runtimes []v1alpha1.RuntimeType) string {
+	names := make([]string, len(runtimes))
+	for i, runtime := range runtimes {
+		names[i] = string(runtime)
+	}
+	return strings.Join(names, ",")
+}

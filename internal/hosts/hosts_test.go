@@ -1,0 +1,163 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestName_StaysAndDiffersByDirectoryAndMachine(t *testing.T) {
+	g := NewWithT(t)
+	one, two := t.TempDir(), filepath.Join(t.TempDir(), "new")
+	first, err := nameOf(one, "machine")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(nameOf(one, "machine")).To(Equal(first))
+	g.Expect(nameOf(two, "machine")).NotTo(Equal(first))
+	copied, err := nameOf(one, "other machine")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(copied).NotTo(Equal(first), "a copied directory holds records of processes that are not here")
+	g.Expect(nameOf(one, "other machine")).To(Equal(copied))
+}
+
+func TestName_RefusesADamagedFile(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(dir, nameFile), nil, 0o600)).To(Succeed())
+	_, err := Name(dir)
+	g.Expect(err).To(MatchError(ContainSubstring("restore the file")), "a new name would give up all objects of this host")
+}
+
+func TestLabel(t *testing.T) {
+	for hostname, want := range map[string]string{
+		"laptop": "laptop", "Build_7.example.org": "build-7", "": "host", "---": "host", "ä.b": "host",
+		"a-very-long-name-of-a-machine-in-a-fleet": "a-very-long-name-of-a-machine-in",
+	} {
+		if got := label(hostname); got != want {
+			t.Errorf("label(%q) = %q, want %q", hostname, got, want)
+		}
+	}
+}
+
+// world is one API server with the Leases of several hosts.
+type world struct {
+	api   client.Client
+	clock *clocktesting.FakeClock
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme := apiruntime.NewScheme()
+	for _, add := range []func(*apiruntime.Scheme) error{coordinationv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &world{fake.NewClientBuilder().WithScheme(scheme).Build(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
+}
+
+func (w *world) host(name string, runtimes ...v1alpha1.RuntimeType) *Hosts {
+	return New(Options{Name: name, Runtimes: runtimes, Namespace: "berth-system", Client: w.api, Reader: w.api, Clock: w.clock, Log: logr.Discard()})
+}
+
+func TestHosts_SeeEachOther(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	w := newWorld(t)
+	a, b := w.host("a", v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux), w.host("b", v1alpha1.RuntimePod)
+
+	_, known := a.Reports("b")
+	g.Expect(known).To(BeFalse(), "before the first read")
+	g.Expect(b.report(ctx)).To(Succeed())
+	g.Expect(a.report(ctx)).To(Succeed())
+	g.Expect(a.look(ctx)).To(Succeed())
+	reports := func(host string) bool {
+		reports, known := a.Reports(host)
+		g.Expect(known).To(BeTrue())
+		return reports
+	}
+	serves := func(runtime v1alpha1.RuntimeType) bool {
+		served, _ := a.Served(runtime)
+		return served
+	}
+	g.Expect(reports("a")).To(BeTrue())
+	g.Expect(reports("b")).To(BeTrue())
+	g.Expect(reports("c")).To(BeFalse())
+	g.Expect(serves(v1alpha1.RuntimePod)).To(BeTrue())
+	g.Expect(serves(v1alpha1.RuntimeHost)).To(BeFalse(), "by this host only")
+
+	w.clock.Step(Duration)
+	g.Expect(a.look(ctx)).To(Succeed())
+	g.Expect(reports("b")).To(BeFalse(), "its Lease was not renewed")
+	g.Expect(serves(v1alpha1.RuntimePod)).To(BeFalse())
+	g.Expect(b.report(ctx)).To(Succeed())
+	g.Expect(a.look(ctx)).To(Succeed())
+	g.Expect(reports("b")).To(BeTrue(), "it is back")
+}
+
+func TestHosts_TakesAnOldLeaseForNoReport(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	g.Expect(w.host("b").report(t.Context())).To(Succeed())
+	w.clock.Step(time.Hour)
+	a := w.host("a")
+	g.Expect(a.look(t.Context())).To(Succeed())
+	reports, known := a.Reports("b")
+	g.Expect(known).To(BeTrue())
+	g.Expect(reports).To(BeFalse())
+}
+
+func TestHosts_RenewsUntilTheContextEnds(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	a := w.host("a", v1alpha1.RuntimeHost)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Start(ctx) }()
+	renewed := func() time.Time {
+		lease := &coordinationv1.Lease{}
+		if err := w.api.Get(t.Context(), client.ObjectKey{Namespace: "berth-system", Name: "berth-host-a"}, lease); err != nil {
+			return time.Time{}
+		}
+		return lease.Spec.RenewTime.Time
+	}
+	g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", w.clock.Now()))
+	g.Eventually(w.clock.HasWaiters).WithTimeout(30 * time.Second).Should(BeTrue())
+	w.clock.Step(Interval)
+	g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", w.clock.Now()))
+	cancel()
+	g.Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
+}
+
+func TestHosts_ClaimsObjectsWithoutAProcess(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	w := newWorld(t)
+	plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
+	g.Expect(w.api.Create(ctx, plan)).To(Succeed())
+	late := plan.DeepCopy()
+	g.Expect(w.host("a").Claim(ctx, w.api, plan)).To(BeTrue())
+	g.Expect(plan.Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "a"))
+	_, err := w.host("b").Claim(ctx, w.api, late)
+	g.Expect(err).To(HaveOccurred(), "an optimistic lock")
+	g.Expect(w.host("b").Claim(ctx, w.api, plan)).To(BeFalse())
+	g.Expect((*Hosts)(nil).Claim(ctx, w.api, plan)).To(BeTrue(), "a manager that is alone")
+}

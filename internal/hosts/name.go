@@ -1,0 +1,103 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// nameFile is in the state directory. It goes with the records of the processes: without these a host knows nothing of what it started.
+const nameFile = "host.json"
+
+// machineFile identifies the installation of the operating system. A container may lack it.
+const machineFile = "/etc/machine-id"
+
+// identity is the content of nameFile.
+type identity struct {
+	// Name is the value of the label berth.dev/host.
+	Name string `json:"name"`
+	// Machine is a hash of the machine ID; a directory that was copied to another machine gets another name there.
+	Machine string `json:"machine,omitempty"`
+}
+
+// Name returns the name of this machine together with a state directory. The first call chooses it and writes it to the directory; later calls return the
+// same name, after a reboot or a change of the host name too.
+func Name(stateDir string) (string, error) {
+	return nameOf(stateDir, machine())
+}
+
+func nameOf(stateDir, machine string) (string, error) {
+	path := filepath.Join(stateDir, nameFile)
+	var known identity
+	switch data, err := os.ReadFile(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return "", fmt.Errorf("read the name of this host: %w", err)
+	case json.Unmarshal(data, &known) != nil || known.Name == "":
+		return "", fmt.Errorf("the name of this host cannot be read from %s; restore the file, for the objects of this host carry that name in the label berth.dev/host", path)
+	case known.Machine == machine:
+		return known.Name, nil
+	}
+	return choose(path, machine)
+}
+
+// choose writes a new name: the host name for people, and random digits to keep two apart.
+func choose(path, machine string) (string, error) {
+	var digits [4]byte
+	_, _ = rand.Read(digits[:]) // never fails
+	hostname, _ := os.Hostname()
+	chosen := identity{Name: label(hostname) + "-" + hex.EncodeToString(digits[:]), Machine: machine}
+	data, err := json.Marshal(chosen)
+	if err != nil {
+		return "", fmt.Errorf("name this host: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("name this host: %w", err)
+	}
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, data, 0o600); err != nil {
+		return "", fmt.Errorf("name this host: %w", err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return "", fmt.Errorf("name this host: %w", err)
+	}
+	return chosen.Name, nil
+}
+
+// longestHostname leaves room for the prefix of the Lease and the digits within the 63 characters of a label.
+const longestHostname = 32
+
+// label returns the host name with only the characters that a label value and the name of a Lease may have.
+func label(hostname string) string {
+	hostname, _, _ = strings.Cut(strings.ToLower(hostname), ".")
+	clean := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '-'
+	}, hostname)
+	clean = strings.Trim(clean[:min(len(clean), longestHostname)], "-")
+	if clean == "" {
+		return "host"
+	}
+	return clean
+}
+
+func machine() string {
+	id, err := os.ReadFile(machineFile)
+	if err != nil || len(strings.TrimSpace(string(id))) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("berth:" + strings.TrimSpace(string(id)))) // machine-id(5): the ID itself is not for others
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,130 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// An object that runs on a machine belongs to one host: a machine together with a state directory. Several hosts may serve one API server. The label
+// berth.dev/host is the host that should have the object, status.hostName the host that holds its process. A host starts a process only while both allow it,
+// and only the holder clears status.hostName, after its process has ended. So at most one host runs the object at any time.
+
+// HostClaim is what a manager knows about the host of one object.
+type HostClaim struct {
+	// Self is the host of this manager; empty for a manager that runs nothing on a machine.
+	Self string
+	// Label is the value of berth.dev/host, and Lost that of berth.dev/lost-host.
+	Label, Lost string
+	// Holder is status.hostName.
+	Holder string
+	// Foreign is true if the status has a process that is not of this host: it runs on this machine unknown to the runtime, or names another machine.
+	// Only records that were written before hosts had names need it.
+	Foreign bool
+}
+
+// HostDecision is what a manager does about an object because of its host.
+type HostDecision string
+
+const (
+	// HostServe reconciles the object.
+	HostServe HostDecision = "Serve"
+	// HostTake writes the label first, with an optimistic lock, then reconciles the object.
+	HostTake HostDecision = "Take"
+	// HostMove stops the process and clears status.hostName, for the host that the label names.
+	HostMove HostDecision = "Move"
+	// HostLeave does not touch the object: it belongs to another host.
+	HostLeave HostDecision = "Leave"
+)
+
+// Decide returns what the manager does about the object.
+func (c HostClaim) Decide() HostDecision {
+	holder := c.Holder
+	if c.declaredLost() {
+		holder = ""
+	}
+	switch {
+	case c.Self == "":
+		if c.Label == "" && holder == "" {
+			return HostServe // which reports that this manager runs nothing on a machine
+		}
+		return HostLeave
+	case holder == "" && c.Label == "" && c.Foreign:
+		return HostLeave
+	case holder != "" && holder != c.Self:
+		return HostLeave
+	case c.Label == "":
+		return HostTake
+	case c.Label == c.Self:
+		return HostServe
+	case holder == c.Self:
+		return HostMove
+	default:
+		return HostLeave
+	}
+}
+
+// declaredLost reports whether a person declared the holder gone and chose this host instead.
+func (c HostClaim) declaredLost() bool {
+	return c.Self != "" && c.Lost != "" && c.Lost == c.Holder && c.Label == c.Self
+}
+
+// Owner returns the host that an object with the decision HostLeave belongs to; empty if its record does not name one.
+func (c HostClaim) Owner() string {
+	if c.Holder != "" {
+		return c.Holder
+	}
+	return c.Label
+}
+
+// HostUnavailable returns the status of an object whose host does not report. Its process may still run, so nothing else of the record changes.
+func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int64, now metav1.Time) v1alpha1.ProcessStatus {
+	status := *record.DeepCopy()
+	message := fmt.Sprintf("Host %q does not report; its process may still run. Start berth on that host, or run \"berth adopt\" to declare the host lost.", owner)
+	if owner == "" {
+		message = "The process belongs to another host or state directory, which does not report. Start berth there, or run \"berth adopt\" to declare it lost."
+	}
+	for conditionType, value := range map[string]metav1.ConditionStatus{
+		v1alpha1.ConditionReady: metav1.ConditionUnknown, v1alpha1.ConditionStalled: metav1.ConditionTrue, v1alpha1.ConditionReconciling: metav1.ConditionFalse,
+	} {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: conditionType, Status: value, Reason: v1alpha1.ReasonHostUnavailable, Message: message,
+			ObservedGeneration: generation, LastTransitionTime: now,
+		})
+	}
+	return status
+}
+
+// decideMove stops the process, then gives the object up for the host that its label names.
+func (m *machine) decideMove(current *Incarnation) {
+	m.reconciling(v1alpha1.ReasonMoving, fmt.Sprintf("Moving to host %q.", m.desired.MoveTo))
+	if current != nil && current.alive() && !m.desired.Orphan { // an adopted session stays where it is
+		m.observeProcess(*current)
+		m.end(*current, v1alpha1.ReasonStopped)
+		return
+	}
+	// The new host starts afresh: without a fingerprint the next start is unconditional.
+	m.status.SpecHash, m.status.HostName = "", ""
+	m.forgetFailures()
+	m.step.Action = Forget
+}
+
+// takeOver records this host as the holder. It reports the former holder if that was declared lost.
+func (m *machine) takeOver() {
+	if m.desired.Host == "" || m.status.HostName == m.desired.Host {
+		return
+	}
+	m.lostHost = m.status.HostName
+	m.status.HostName = m.desired.Host
+}
+
+// mayPreStart reports whether the record allows a start before the write that announces it: not if that write is also what claims the object.
+func (m *machine) mayPreStart(record *v1alpha1.ProcessStatus) bool {
+	return m.desired.Host == "" || record.HostName == m.desired.Host || record.Incarnation == 0 && record.HostName == ""
+}
