@@ -33,6 +33,7 @@ type tooth struct {
 	noQuota bool // the limit is looked at before the create, by the client
 	noFront bool // clients talk to the server past its proxy
 	lingers bool // clients come by a relay that does not notice when they go
+	unnamed bool // managers have no host name: each serves all objects
 
 	// patient says that the row complains by itself, and may take its time before. The others wait in vain for something.
 	patient bool
@@ -157,6 +158,7 @@ var teeth = []tooth{
 		speaks: func(b tongues) tongues {
 			return &resurrects{startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(runtime.Process, bool) bool { return false }}}
 		}},
+	{row: "S19", without: "the host of an object: every manager serves all of them", sees: "every process was alone", patient: true, slow: true, unnamed: true},
 	{row: "D01", without: "the proxy: clients talk to the server itself", sees: "requests failed", slow: true, noFront: true},
 }
 

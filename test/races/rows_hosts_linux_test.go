@@ -1,0 +1,162 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package races
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime/host"
+)
+
+// hostsForVariable says how long the row S19 goes on, such as 5m. Without it a few rounds are made.
+const hostsForVariable = "RACES_HOSTS_FOR"
+
+// seat is a manager with a state directory of its own, one of two that serve the same API server.
+type seat struct {
+	name, dir string
+	host      *host.Host
+	end       func()
+}
+
+// start starts the manager over what the state directory holds.
+func (s *seat) start(elect bool) {
+	GinkgoHelper()
+	var err error
+	s.host, err = host.New(host.Options{StateDir: s.dir, ShimPath: y.shim})
+	Expect(err).NotTo(HaveOccurred())
+	options := manager.Options{
+		Runtime: s.host, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		LeaderElection: elect, LeaderElectionNamespace: y.namespace,
+	}
+	if fault == nil || !fault.unnamed {
+		options.Host = manager.Host{Name: s.name, Namespace: y.namespace, Runtimes: []v1alpha1.RuntimeType{v1alpha1.RuntimeHost}}
+	}
+	mgr, err := manager.New(config, options)
+	Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = mgr.Start(ctx)
+	}()
+	s.end = func() {
+		GinkgoHelper()
+		cancel()
+		Eventually(ended).Should(BeClosed())
+		for _, p := range ours() {
+			if p.shim() {
+				y.abandoned = append(y.abandoned, p.PID)
+			}
+		}
+		Expect(s.host.Close()).To(Succeed())
+		s.end = nil
+	}
+}
+
+func (s *seat) stop() {
+	GinkgoHelper()
+	if s.end != nil {
+		s.end()
+	}
+}
+
+var _ = row("S19", "two managers with two state directories: each object runs on one host, whatever happens to managers, processes and labels", func(ctx context.Context) {
+	y.halt()
+	seats := [2]*seat{{name: "one", dir: y.stateDir + "-one"}, {name: "two", dir: y.stateDir + "-two"}}
+	for _, s := range seats {
+		y.stateDirs = append(y.stateDirs, s.dir)
+		s.start(false)
+		DeferCleanup(s.stop)
+	}
+	objects := make([]process.Object, 0, 8)
+	for i := range cap(objects) {
+		if i%2 == 0 {
+			objects = append(objects, instance(fmt.Sprintf("agent-%d", i)))
+		} else {
+			objects = append(objects, server(fmt.Sprintf("web-%d", i)))
+		}
+	}
+	create(ctx, objects...)
+	Eventually(ctx, notes).WithArguments("starts", "").Should(HaveLen(len(objects)), "every process was alone: one start for each object")
+	Consistently(ctx, notes).WithArguments("violations", "").Should(BeEmpty(), "every process was alone under its name")
+	processesAreAsTheSpecsSay(ctx)
+
+	over := time.Now()
+	if text := os.Getenv(hostsForVariable); text != "" {
+		long, err := time.ParseDuration(text)
+		Expect(err).NotTo(HaveOccurred())
+		over = over.Add(long)
+	}
+	random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 19)) //nolint:gosec // a seed
+	for round := 0; round < rounds(4, 2) || time.Now().Before(over); round++ {
+		disturb(ctx, seats, objects, random, round%4 == 3)
+		processesAreAsTheSpecsSay(ctx)
+		neverTwo()
+		for _, object := range everything(ctx, NewGomega(func(message string, _ ...int) { Fail(message) })) {
+			if end := object.GetProcessStatus().LastExit; end != nil {
+				Expect(end.Reason).To(Or(Equal(v1alpha1.ReasonStopped), Equal(v1alpha1.ReasonFailed)), "every process was alone on record: %s ended as %v", object.GetName(), end)
+			}
+		}
+	}
+
+	for _, object := range objects {
+		Expect(k8s.Delete(ctx, object)).To(Succeed())
+	}
+	for _, object := range objects {
+		isGone(ctx, object, "deleted with two managers: ")
+	}
+	Expect(workloads("")).To(BeEmpty(), "no process survives its object")
+	for _, s := range seats {
+		Expect(traces(s.dir)).To(BeEmpty())
+		s.stop()
+		Expect(os.RemoveAll(s.dir)).To(Succeed())
+	}
+})
+
+// disturb does a dozen things that go wrong or that users do, with both managers there again at the end. With elect one of them leads meanwhile.
+func disturb(ctx context.Context, seats [2]*seat, objects []process.Object, random *rand.Rand, elect bool) {
+	GinkgoHelper()
+	if elect {
+		for _, s := range seats {
+			s.stop()
+			s.start(true)
+		}
+	}
+	for step := range 12 {
+		object, s := objects[random.IntN(len(objects))], seats[random.IntN(len(seats))]
+		switch random.IntN(5) {
+		case 0: // a manager is replaced
+			s.stop()
+			s.start(elect)
+		case 1: // a process is killed
+			for _, p := range ours() {
+				if !p.shim() && p.arg("-name") == object.GetName() {
+					end(p.Process)
+				}
+			}
+		case 2:
+			Expect(set(ctx, object, restart, fmt.Sprint(step, random.Int64()))).To(Succeed())
+		case 3: // the object is to move, or is to stay
+			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":%q}}}`, s.name)).To(Succeed())
+		case 4: // as kubectl replace does
+			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":null}}}`)).To(Succeed())
+		}
+	}
+	if elect {
+		for _, s := range seats {
+			s.stop()
+			s.start(false)
+		}
+	}
+}
