@@ -152,6 +152,14 @@ races-teeth: controlplane ## Run every row of the race table with its guard take
 	@$(PLAIN) go build -o $(BIN)/races-teeth ./test/races/teeth
 	@cd test/races && $(BIN)/races-teeth $(BIN)/races-teeth.test $(ROWS)
 
+# How long: make races-hosts HOSTS_FOR=5m
+HOSTS_FOR ?= 5m
+
+.PHONY: races-hosts
+races-hosts: controlplane ## Disturb two managers with two state directories on one API server for HOSTS_FOR=5m, once with and once without leader election.
+	@race=$$(hack/race.sh); go test -c $$race -o $(BIN)/races.test ./test/races
+	@cd test/races && RACES_HOSTS_FOR=$(HOSTS_FOR) $(BIN)/races.test -test.timeout 30m -ginkgo.no-color -ginkgo.silence-skips -ginkgo.label-filter=S19
+
 .PHONY: chaos
 chaos: controlplane ## Kill everything at random while clients do random things: CYCLES=200, and SEED= to draw the same again.
 	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/

@@ -147,6 +147,7 @@ type InstanceStatus struct {
 // +kubebuilder:printcolumn:name="Attach",type=string,JSONPath=`.status.attachCommand`
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restartCount`
 // +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.spec.session`,priority=1
+// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.hostName`,priority=1
 // +kubebuilder:printcolumn:name="PID",type=integer,JSONPath=`.status.process.pid`,priority=1
 // +kubebuilder:printcolumn:name="Active",type=date,JSONPath=`.status.lastActivityTime`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

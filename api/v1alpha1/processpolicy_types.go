@@ -44,9 +44,10 @@ type StopPolicy struct {
 }
 
 // BackoffPolicy is the wait before a failed process is started again: initialSeconds, doubled with every further failure up to maxSeconds, ± 25 %.
+// From the second failure in a row the wait is at least 1 s, and 5 s if the process was lost (its Pod was refused or evicted, for example).
 // +kubebuilder:validation:XValidation:rule="!has(self.initialSeconds) || !has(self.maxSeconds) || self.initialSeconds <= self.maxSeconds",message="initialSeconds must not be greater than maxSeconds"
 type BackoffPolicy struct {
-	// Seconds before the first try again. 0 tries at once. Defaults to 1.
+	// Seconds before the first restart. 0 restarts at once the first time. Defaults to 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0

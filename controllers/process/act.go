@@ -29,6 +29,7 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
 	desired := v.desired()
 	v.observed.Trouble = r.memory.trouble(v.object.GetUID())
+	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.LookAgain {
 		// Either our record is old, or it is the newest and was lost (a restored backup). A live read tells.
@@ -40,6 +41,9 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	}
 	if v.step.Action == lifecycle.LookAgain {
 		return errStale
+	}
+	if v.step.PlannedRestart {
+		r.Restarts.plan(v.object.GetNamespace(), v.now)
 	}
 	*v.object.GetProcessStatus() = v.step.Status
 	if concluder, concludes := r.Kind.(Concluder); concludes && !v.step.Ahead {

@@ -43,6 +43,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Hosts knows this host and the others; nil if the manager is alone.
 	Hosts *hosts.Hosts
+	// Restarts limits restarts after failures over all objects; nil does not.
+	Restarts *Restarts
 
 	memory memory
 }

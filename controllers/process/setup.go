@@ -56,6 +56,8 @@ type Dependencies struct {
 	Dispatcher *Dispatcher
 	// Hosts knows this host and the others; nil if the manager is alone.
 	Hosts *hosts.Hosts
+	// Restarts limits restarts after failures over all objects; nil does not.
+	Restarts *Restarts
 	// Presence is where it is noted who uses the terminals of objects; nil means nobody ever does.
 	Presence *presence.Book
 	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
@@ -91,6 +93,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		Recorder: mgr.GetEventRecorder("berth-" + kind.Resource()),
 		Clock:    deps.Clock,
 		Hosts:    deps.Hosts,
+		Restarts: deps.Restarts,
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(kind.Resource()).

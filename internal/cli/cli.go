@@ -96,7 +96,7 @@ func (a *app) command(name string) *cobra.Command {
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
 		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
-		a.restartCommand(), a.stopCommand(), a.startCommand(), a.lspCommand(),
+		a.restartCommand(), a.stopCommand(), a.startCommand(), a.adoptCommand(), a.lspCommand(),
 		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.versionCommand(),
 	)
 	return root

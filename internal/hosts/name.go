@@ -101,3 +101,12 @@ func machine() string {
 	sum := sha256.Sum256([]byte("berth:" + strings.TrimSpace(string(id)))) // machine-id(5): the ID itself is not for others
 	return hex.EncodeToString(sum[:8])
 }
+
+// Known returns the name that Name gave to a state directory, and an error if no manager has used the directory yet.
+func Known(stateDir string) (string, error) {
+	path := filepath.Join(stateDir, nameFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("no manager has used the state directory %s on this machine yet, so it has no host name: start berth there first, or name another host or directory", stateDir)
+	}
+	return Name(stateDir)
+}

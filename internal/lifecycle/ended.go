@@ -172,12 +172,16 @@ const goodUptime = 10 * time.Second
 // planRestart counts the failure and writes down when the next incarnation starts, so that it outlives the manager.
 func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
 	m.status.Failures++
-	delay := m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation, m.status.Failures)
+	wait := m.restartWait()
 	if m.status.Failures == 1 && uptime > goodUptime {
-		delay = 0
+		wait = 0
 	}
-	next := microTime(finished.Add(delay))
-	m.status.NextRestartTime = &next
+	next := finished.Add(wait)
+	if queued := m.now.Add(m.observed.Backlog); m.observed.Backlog > 0 && queued.After(next) {
+		next = queued
+	}
+	planned := microTime(next)
+	m.status.NextRestartTime, m.step.PlannedRestart = &planned, true
 	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // which says nothing of the program; the wait keeps it from going round at once
 		m.countFailure(finished)
 	}

@@ -30,6 +30,26 @@ func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Du
 	return time.Duration(float64(delay) * (0.75 + 0.5*fraction(uid, incarnation)))
 }
 
+// The shortest waits before a restart after the second failure in a row. The spec may ask for longer ones, not for shorter: without a limit a program that
+// fails at once, or a Pod that its node refuses, would be started hundreds of times each second.
+const (
+	minRestartWait     = time.Second
+	minLostRestartWait = 5 * time.Second
+)
+
+// restartWait is the wait before the incarnation after the current one, which has ended.
+func (m *machine) restartWait() time.Duration {
+	wait := m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation, m.status.Failures)
+	switch {
+	case m.status.Failures <= 1:
+		return wait
+	case m.status.LastExit.Reason == v1alpha1.ReasonLost:
+		return max(wait, minLostRestartWait)
+	default:
+		return max(wait, minRestartWait)
+	}
+}
+
 // fraction is a number from 0 to 1 that looks random and is always the same for one incarnation.
 func fraction(uid types.UID, incarnation int64) float64 {
 	hash := fnv.New32a()

@@ -86,9 +86,9 @@ func (c HostClaim) Owner() string {
 // HostUnavailable returns the status of an object whose host does not report. Its process may still run, so nothing else of the record changes.
 func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int64, now metav1.Time) v1alpha1.ProcessStatus {
 	status := *record.DeepCopy()
-	message := fmt.Sprintf("Host %q does not report; its process may still run. Start berth on that host, or run \"berth adopt\" to declare the host lost.", owner)
+	message := fmt.Sprintf("Host %q does not report; its process may still run. Start berth on that host, or run \"berth adopt --host-is-gone\" if it will never come back.", owner)
 	if owner == "" {
-		message = "The process belongs to another host or state directory, which does not report. Start berth there, or run \"berth adopt\" to declare it lost."
+		message = "The process belongs to another host or state directory, which does not report. Start berth there."
 	}
 	for conditionType, value := range map[string]metav1.ConditionStatus{
 		v1alpha1.ConditionReady: metav1.ConditionUnknown, v1alpha1.ConditionStalled: metav1.ConditionTrue, v1alpha1.ConditionReconciling: metav1.ConditionFalse,

@@ -171,7 +171,7 @@ func (m *machine) circuitOpen() {
 
 func (m *machine) startAfterBackoff() {
 	left := m.status.NextRestartTime.Sub(m.now)
-	if longest := m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation, m.status.Failures); left > longest {
+	if longest := m.restartWait() + m.observed.Backlog; left > longest {
 		// The clock was set back, or the spec has a shorter wait by now.
 		next := microTime(m.now.Add(longest))
 		m.status.NextRestartTime, left = &next, next.Sub(m.now)

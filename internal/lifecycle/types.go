@@ -104,6 +104,9 @@ type Observed struct {
 	UnhealthyReason string
 	// Trouble, when not empty, is why the last try to start the next incarnation failed, though another may not. That is on record before the next try.
 	Trouble string
+	// Backlog is how long the restarts after failures that were planned before will take at the rate that is allowed for all objects. A restart that is
+	// planned now comes after them.
+	Backlog time.Duration
 }
 
 // Phase is where an incarnation stands; the same words as those of the runtime.
@@ -187,6 +190,8 @@ type Step struct {
 	// Why is the reason of a restart that is made ahead; empty when it is none.
 	Why     string
 	Requeue time.Duration
+	// PlannedRestart says that a restart after a failure was planned, which counts for the rate of restarts.
+	PlannedRestart bool
 	// Ended is the process that was found to have ended, as far as it is known; the status has it no more.
 	Ended *v1alpha1.ProcessReference
 	// Released says that nothing of the object is left outside once Action is done, so that the finalizer may go.

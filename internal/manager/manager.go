@@ -165,7 +165,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
 	deps := process.Dependencies{
 		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
-		Hosts: others,
+		Hosts: others, Restarts: process.NewRestarts(),
 	}
 	if err := setupInstances(mgr, deps); err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func New(options Options) (*Host, error) {
 	}
 	if !held {
 		_ = h.single.Close()
-		return nil, fmt.Errorf("another berth manager uses the state directory %s; stop it, or give this one a directory of its own", options.StateDir)
+		return nil, fmt.Errorf("another berth manager uses the state directory %s; stop it first. A manager with another state directory is another host, and does not serve the objects of this one", options.StateDir)
 	}
 	if err := h.open(); err != nil {
 		_ = h.Close()

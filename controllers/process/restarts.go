@@ -1,0 +1,63 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"sync"
+	"time"
+)
+
+// Restarts limits how often a manager restarts processes after failures, over all objects. Namespaces share the rate equally, so that one with a thousand
+// objects that crash does not delay the restart of one that crashes in another namespace. Starts that somebody asked for are not limited.
+//
+// It only reports how long the restarts that were planned before will take; internal/lifecycle decides when the next one is. A nil *Restarts does not limit.
+type Restarts struct {
+	// PerSecond is how many restarts each second may have. Burst is how many each namespace may have at once after a quiet time.
+	PerSecond, Burst int
+
+	mu sync.Mutex
+	// planned is when the restarts of a namespace that were planned are over; a namespace without any is not in it.
+	planned map[string]time.Time
+}
+
+// NewRestarts returns the limit of a manager.
+func NewRestarts() *Restarts { return &Restarts{PerSecond: 50, Burst: 100} }
+
+// backlog returns how long a restart that is planned now has to wait for those of its namespace that were planned before.
+func (r *Restarts) backlog(namespace string, now time.Time) time.Duration {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	over, waits := r.planned[namespace]
+	if !waits {
+		return 0
+	}
+	return max(over.Sub(now)-time.Duration(r.Burst)*time.Second/time.Duration(r.PerSecond), 0)
+}
+
+// plan notes a restart. It takes longer the more namespaces have a backlog.
+func (r *Restarts) plan(namespace string, now time.Time) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, over := range r.planned {
+		if !over.After(now) {
+			delete(r.planned, other)
+		}
+	}
+	begin, sharing := now, len(r.planned)
+	if over, waits := r.planned[namespace]; waits {
+		begin = over
+	} else {
+		sharing++
+	}
+	if r.planned == nil {
+		r.planned = map[string]time.Time{}
+	}
+	r.planned[namespace] = begin.Add(time.Duration(sharing) * time.Second / time.Duration(r.PerSecond))
+}

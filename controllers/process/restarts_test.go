@@ -1,0 +1,59 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestRestarts_NilDoesNotLimit(t *testing.T) {
+	g := NewWithT(t)
+	var none *Restarts
+	none.plan("a", time.Unix(0, 0))
+	g.Expect(none.backlog("a", time.Unix(0, 0))).To(BeZero())
+}
+
+func TestRestarts_LimitsTheRateAfterABurst(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Unix(1_800_000_000, 0)
+	limit := &Restarts{PerSecond: 50, Burst: 100}
+	for range 100 {
+		g.Expect(limit.backlog("a", now)).To(BeZero())
+		limit.plan("a", now)
+	}
+	for range 500 {
+		limit.plan("a", now)
+	}
+	g.Expect(limit.backlog("a", now)).To(Equal(10*time.Second), "500 beyond the burst, at 50 each second")
+	g.Expect(limit.backlog("a", now.Add(4*time.Second))).To(Equal(6 * time.Second))
+	g.Expect(limit.backlog("a", now.Add(time.Minute))).To(BeZero())
+}
+
+func TestRestarts_IsSharedFairly(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Unix(1_800_000_000, 0)
+	limit := &Restarts{PerSecond: 50, Burst: 100}
+	for range 10_000 {
+		limit.plan("crowd", now)
+	}
+	g.Expect(limit.backlog("quiet", now)).To(BeZero(), "another namespace does not wait for the crowd")
+	for range 150 {
+		limit.plan("quiet", now)
+	}
+	g.Expect(limit.backlog("quiet", now)).To(Equal(4*time.Second), "150 at half of the rate are 6 s, of which a burst is 2 s")
+}
+
+func TestRestarts_ForgetsNamespacesWithoutBacklog(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Unix(1_800_000_000, 0)
+	limit := NewRestarts()
+	for i := range 1000 {
+		limit.plan(fmt.Sprint(i), now.Add(time.Duration(i)*time.Minute))
+	}
+	g.Expect(len(limit.planned)).To(Equal(1))
+}

@@ -1,0 +1,150 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/hosts"
+)
+
+// leaseWatch is how long adopt watches the Lease of a host before it takes the host for gone: longer than a manager takes to renew it.
+const leaseWatch = hosts.Interval + 5*time.Second
+
+// adoption is what the flags of adopt say.
+type adoption struct {
+	connectionFlags
+	host, stateDir, namespace string
+	gone                      bool
+}
+
+func (a *app) adoptCommand() *cobra.Command {
+	flags := &adoption{}
+	command := &cobra.Command{
+		Use:   "adopt KIND/NAME...",
+		Short: "Move objects from another host to this one",
+		Long: "Several hosts can serve one API server; each object that runs on a machine belongs to one of them, named by the label " + v1alpha1.LabelHost + ". " +
+			"Adopt changes that label. The former host stops the process, then the new host starts it.\n\n" +
+			"If the former host will never come back, add --host-is-gone: the new host then starts the process without waiting for the former one. " +
+			"Say so only if the machine or its state directory is gone: a process that still runs there would run twice. " +
+			"Adopt first watches for " + leaseWatch.String() + " whether that host still reports, and refuses if it does.",
+		Args:              needs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeReferences(&flags.connectionFlags),
+		RunE:              func(command *cobra.Command, args []string) error { return a.adopt(command.Context(), flags, args) },
+	}
+	flags.add(command)
+	command.Flags().StringVar(&flags.host, "host", "", "host to move to; default: the host of --state-dir on this machine")
+	command.Flags().StringVar(&flags.stateDir, "state-dir", defaultStateDir(), "state directory of the manager on this machine")
+	command.Flags().StringVar(&flags.namespace, "lease-namespace", endpoint.Namespace, "namespace of the Leases by which hosts report")
+	command.Flags().BoolVar(&flags.gone, "host-is-gone", false, "the former host will never come back; start without waiting for it")
+	return command
+}
+
+func (a *app) adopt(ctx context.Context, flags *adoption, args []string) error {
+	references, err := parseReferences(args)
+	if err != nil {
+		return err
+	}
+	target := flags.host
+	if target == "" {
+		if target, err = hosts.Known(flags.stateDir); err != nil {
+			return err
+		}
+	}
+	if wrong := validation.IsValidLabelValue(target); len(wrong) > 0 {
+		return fmt.Errorf("host %q cannot be the name of a host: %s", target, wrong[0])
+	}
+	to, err := a.connect(&flags.connectionFlags)
+	if err != nil {
+		return err
+	}
+	reports := map[string]bool{} // the objects of one host need one look at its Lease
+	var errs []error
+	for _, ref := range references {
+		if err := a.adoptOne(ctx, to, flags, ref, target, reports); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref reference, target string, reports map[string]bool) error {
+	object, err := to.get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	holder := object.GetProcessStatus().HostName
+	if holder == target && object.GetLabels()[v1alpha1.LabelHost] == target {
+		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s already\n", ref, target)
+		return nil
+	}
+	gone := flags.gone && holder != "" && holder != target
+	switch {
+	case gone:
+		if err := a.refuseReporting(ctx, to, flags.namespace, holder, reports); err != nil {
+			return fmt.Errorf("%s: %w", ref, err)
+		}
+	case ref.kind.once && holder != "" && holder != target:
+		return fmt.Errorf("%s runs on host %s, and a run cannot be moved: cancel it with berth stop %s and start another", ref, holder, ref)
+	}
+	if err := relabel(ctx, to, object, target, gone); err != nil {
+		return fmt.Errorf("adopt %s: %w", ref, err)
+	}
+	switch {
+	case gone:
+		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s now; host %s was declared lost\n", ref, target, holder)
+	case holder == "" || holder == target:
+		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s now\n", ref, target)
+	default:
+		_, _ = fmt.Fprintf(a.out, "%s moves to host %s as soon as host %s has stopped it\n", ref, target, holder)
+	}
+	return nil
+}
+
+// relabel fails if the object changed since it was read: its holder may be another one then.
+func relabel(ctx context.Context, to *connection, object process.Object, target string, gone bool) error {
+	before, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%T is no object", object)
+	}
+	set := func(values map[string]string, key, value string) map[string]string {
+		if values == nil {
+			values = map[string]string{}
+		}
+		values[key] = value
+		return values
+	}
+	object.SetLabels(set(object.GetLabels(), v1alpha1.LabelHost, target))
+	if gone {
+		object.SetAnnotations(set(object.GetAnnotations(), v1alpha1.AnnotationLostHost, object.GetProcessStatus().HostName))
+	}
+	return to.client.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner))
+}
+
+// refuseReporting returns an error if the host renews its Lease.
+func (a *app) refuseReporting(ctx context.Context, to *connection, namespace, host string, reports map[string]bool) error {
+	reporting, known := reports[host]
+	if !known {
+		a.say("watching for %s whether host %s reports", leaseWatch, host)
+		var err error
+		if reporting, err = hosts.Renews(ctx, to.client, a.clock, namespace, host, leaseWatch); err != nil {
+			return err
+		}
+		reports[host] = reporting
+	}
+	if reporting {
+		return fmt.Errorf("host %s reports, so it is not gone: leave out --host-is-gone, and it hands the object over", host)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Renews watches for some time, which should exceed Interval, whether a host renews its Lease. It compares no clocks: those of two machines differ.
+func Renews(ctx context.Context, reader client.Reader, clock clock.WithTicker, namespace, host string, during time.Duration) (bool, error) {
+	first, err := renewedAt(ctx, reader, namespace, host)
+	if err != nil || first == nil {
+		return false, err
+	}
+	over := clock.NewTimer(during)
+	defer over.Stop()
+	tick := clock.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-over.C():
+			return false, nil
+		case <-tick.C():
+		}
+		switch last, err := renewedAt(ctx, reader, namespace, host); {
+		case err != nil:
+			return false, err
+		case last != nil && !last.Equal(first):
+			return true, nil
+		}
+	}
+}
+
+// renewedAt returns when the Lease of a host was renewed last; nil if there is none.
+func renewedAt(ctx context.Context, reader client.Reader, namespace, host string) (*metav1.MicroTime, error) {
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: namespace, Name: leasePrefix + host}
+	switch err := reader.Get(ctx, key, lease); {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // no Lease, no time
+	case err != nil:
+		return nil, fmt.Errorf("read Lease %s, by which host %s reports: %w", key, host, err)
+	}
+	return ptr.To(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})), nil
+}

@@ -1,0 +1,71 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// hasty is a spec that asks for restarts without any wait or limit.
+func hasty(t *testing.T) *story {
+	s := newStory(t)
+	s.desired.Backoff = Backoff{ResetAfter: time.Second}
+	s.desired.Breaker = Breaker{Threshold: 64, Window: time.Second}
+	return s.up()
+}
+
+// restartsWithin lets each incarnation end at once, and returns how many were started.
+func (s *story) restartsWithin(span time.Duration, exit Exit) (starts int) {
+	s.t.Helper()
+	over := s.now.Add(span)
+	for s.now.Before(over) {
+		s.exits(exit)
+		step := s.tick()
+		for step.Action == None && s.now.Before(over) {
+			s.g.Expect(step.Requeue).To(BeNumerically(">", 0))
+			s.now = s.now.Add(step.Requeue)
+			step = s.tick()
+		}
+		if step.Action == StartProcess {
+			starts++
+			s.runs()
+			s.tick()
+			s.now = s.now.Add(time.Millisecond)
+		}
+	}
+	return starts
+}
+
+func TestRestartsAreNeverFasterThanOneEachSecond(t *testing.T) {
+	s := hasty(t)
+	s.g.Expect(s.restartsWithin(12*time.Second, Exit{Known: true, Code: 1})).To(BeNumerically("~", 12, 1), "the first at once, then one each second")
+}
+
+func TestRestartsOfWhatIsLostTakeFiveSeconds(t *testing.T) {
+	s := hasty(t)
+	s.g.Expect(s.restartsWithin(time.Minute, Exit{Lost: true, Message: "the node refused the Pod"})).To(BeNumerically("~", 12, 1))
+}
+
+func TestARestartComesAfterThoseThatWerePlannedBefore(t *testing.T) {
+	s := hasty(t)
+	s.observed.Backlog = 20 * time.Second
+	s.exits(Exit{Known: true, Code: 1})
+	step := s.tick()
+	s.g.Expect(step.PlannedRestart).To(BeTrue())
+	s.g.Expect(step.Requeue).To(Equal(20 * time.Second))
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+	s.rest()
+	s.g.Expect(s.last.PlannedRestart).To(BeFalse(), "it is planned once")
+	s.now = s.now.Add(5 * time.Second)
+	s.observed.Backlog = 15 * time.Second
+	s.g.Expect(s.tick().Requeue).To(Equal(15 * time.Second))
+	s.observed.Backlog = 0
+	s.now = s.now.Add(15 * time.Second)
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+}

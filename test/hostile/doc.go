@@ -1,0 +1,8 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostile sends a manager thousands of objects whose specs have extreme values, generated from the schemas of the kinds, and sees that it stays
+// small and fast, and that a well-behaved object beside them does not notice.
+//
+// OBJECTS is how many are created, changed and deleted; SEED draws the same ones again. It needs Linux and a built control plane.
+package hostile

@@ -1,0 +1,287 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+type schema = apiextensionsv1.JSONSchemaProps
+
+const (
+	// unbounded is how long a text or list is made whose schema has no bound.
+	unbounded = 4096
+	// deepest is how many levels of lists and objects one value has, where the schema has no bound.
+	deepest = 40
+	// totalBytes is about how large one object may become: the API server and etcd refuse more than 1.5 MiB.
+	totalBytes = 1 << 20
+)
+
+// kinds are the kinds of Berth, each with the smallest valid spec.
+var kinds = map[string]string{
+	"Instance":          `{process: {command: [sleep, infinity]}}`,
+	"DevServer":         `{process: {command: [sleep, infinity]}}`,
+	"LanguageServer":    `{language: go, process: {command: [sleep, infinity]}, workspace: {folders: [/tmp]}}`,
+	"Action":            `{strategize: {strategies: [lint]}}`,
+	"InstanceDiscovery": `{sources: [{name: all, type: Tmux}]}`,
+	"Plan":              `{actionRef: {name: release}}`,
+	"Strategy":          `{process: {command: ["false"]}}`,
+	"StrategyRun":       `{strategyRef: {name: lint}}`,
+}
+
+// place is one field of a spec: the names on the way to it, and its schema. A list on the way has one item.
+type place struct {
+	path   []string
+	schema schema
+}
+
+// generator makes objects with extreme values. The same seed makes the same objects.
+type generator struct {
+	random *rand.Rand
+	names  []string
+	specs  map[string]schema
+	places map[string][]place
+}
+
+func newGenerator(root string, seed uint64) (*generator, error) {
+	g := &generator{
+		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // the same each time, as wanted
+		names:  slices.Sorted(maps.Keys(kinds)), specs: map[string]schema{}, places: map[string][]place{},
+	}
+	for _, kind := range g.names {
+		spec, err := specOf(root, kind)
+		if err != nil {
+			return nil, err
+		}
+		g.specs[kind] = spec
+		for name, field := range spec.Properties {
+			g.places[kind] = walk(field, []string{name}, g.places[kind])
+		}
+		slices.SortFunc(g.places[kind], func(a, b place) int { return slices.Compare(a.path, b.path) })
+	}
+	return g, nil
+}
+
+// specOf reads the schema of spec from the generated CustomResourceDefinition.
+func specOf(root, kind string) (schema, error) {
+	plural := strings.ToLower(kind) + "s"
+	if stem, is := strings.CutSuffix(plural, "ys"); is {
+		plural = stem + "ies"
+	}
+	path := filepath.Join(root, "config", "crd", "bases", "berth.dev_"+plural+".yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return schema{}, err
+	}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(text, definition); err != nil {
+		return schema{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], nil
+}
+
+func walk(s schema, path []string, found []place) []place {
+	found = append(found, place{slices.Clone(path), s})
+	if s.Items != nil && s.Items.Schema != nil {
+		return walk(*s.Items.Schema, append(path, "[]"), found)
+	}
+	for name, field := range s.Properties {
+		found = walk(field, append(slices.Clone(path), name), found)
+	}
+	return found
+}
+
+// object makes an object whose spec has extreme values in some fields.
+func (g *generator) object(namespace string, number int) *unstructured.Unstructured {
+	kind := g.names[number%len(g.names)]
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": smallest(kind)}}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	o.SetNamespace(namespace)
+	o.SetName(fmt.Sprintf("hostile-%d", number))
+	g.disturb(o)
+	return o
+}
+
+// disturb puts extreme values into one to three fields.
+func (g *generator) disturb(o *unstructured.Unstructured) {
+	places := g.places[o.GetKind()]
+	for range 1 + g.random.IntN(3) {
+		at := places[g.random.IntN(len(places))]
+		size := totalBytes
+		values := g.extremes(at.schema, deepest, &size)
+		if len(values) > 0 {
+			put(o.Object["spec"], at.path, values[g.random.IntN(len(values))])
+		}
+	}
+}
+
+func smallest(kind string) map[string]any {
+	spec := map[string]any{}
+	if err := yaml.Unmarshal([]byte(kinds[kind]), &spec); err != nil {
+		panic(err)
+	}
+	return runtime.DeepCopyJSON(jsonNumbers(spec))
+}
+
+// jsonNumbers turns what YAML read into what unstructured objects hold.
+func jsonNumbers(spec map[string]any) map[string]any {
+	for key, value := range spec {
+		if number, is := value.(int); is {
+			spec[key] = int64(number)
+		}
+	}
+	return spec
+}
+
+// put sets a value inside of content, and makes what is missing on the way.
+func put(content any, path []string, value any) {
+	object, is := content.(map[string]any)
+	if !is {
+		return
+	}
+	name := path[0]
+	if len(path) == 1 {
+		object[name] = value
+		return
+	}
+	if path[1] != "[]" {
+		if _, is := object[name].(map[string]any); !is {
+			object[name] = map[string]any{}
+		}
+		put(object[name], path[1:], value)
+		return
+	}
+	list, _ := object[name].([]any)
+	if len(path) == 2 {
+		object[name] = append(list, value)
+		return
+	}
+	if len(list) == 0 {
+		list = []any{map[string]any{}}
+	}
+	object[name] = list
+	put(list[0], path[2:], value)
+}
+
+// extremes are the values of a field that are worth a try: the least, the largest, none, and what nobody expects. Many of them are refused, which is right.
+func (g *generator) extremes(s schema, depth int, size *int) []any {
+	switch {
+	case depth == 0 || *size <= 0:
+		return nil
+	case len(s.Enum) > 0:
+		values := []any{"Bogus"}
+		for _, value := range s.Enum {
+			values = append(values, strings.Trim(string(value.Raw), `"`))
+		}
+		return values
+	case s.XIntOrString:
+		return []any{int64(1), int64(math.MaxInt32), "http", strings.Repeat("9", 64)}
+	case ptr.Deref(s.XPreserveUnknownFields, false) && len(s.Properties) == 0:
+		return []any{map[string]any{}, nested(deepest), map[string]any{"spec": map[string]any{"containers": []any{}}}, map[string]any{"blob": strings.Repeat("b", 256<<10)}}
+	}
+	switch s.Type {
+	case "string":
+		return texts(s, size)
+	case "integer", "number":
+		return []any{int64(ptr.Deref(s.Minimum, 0)), int64(ptr.Deref(s.Maximum, math.MaxInt32)), int64(0), int64(-1), int64(math.MaxInt64)}
+	case "boolean":
+		return []any{true, false}
+	case "array":
+		return g.lists(s, depth, size)
+	case "object":
+		return g.objects(s, depth, size)
+	}
+	return []any{nil}
+}
+
+func texts(s schema, size *int) []any {
+	longest := int(ptr.Deref(s.MaxLength, unbounded))
+	longest = min(longest, max(*size, 1))
+	*size -= longest
+	return []any{
+		"", "a", strings.Repeat("a", longest), "/" + strings.Repeat("a", max(longest-1, 0)), strings.Repeat("é", longest), "/tmp", "10.0.0.1", "http://127.0.0.1:1/",
+		"a\x1b]0;OWNED\a\n\x7f", "\u202egnirts\u2066", "\x00", "../../../../etc/shadow", "-rf", "$(id)", "%s%n", "(?s)(.?){1000}", strings.Repeat("(", min(longest, 64)),
+	}
+}
+
+func (g *generator) lists(s schema, depth int, size *int) []any {
+	values := []any{[]any{}}
+	if s.Items == nil || s.Items.Schema == nil {
+		return values
+	}
+	for _, length := range []int64{1, ptr.Deref(s.MaxItems, unbounded)} {
+		list := make([]any, 0, length)
+		for i := range length {
+			value := g.one(*s.Items.Schema, depth-1, size)
+			if item, is := value.(map[string]any); is {
+				for _, key := range s.XListMapKeys {
+					item[key] = fmt.Sprintf("item-%d", i)
+				}
+			}
+			if _, is := value.(string); is && s.XListType != nil && *s.XListType == "set" {
+				value = fmt.Sprintf("item-%d", i)
+			}
+			if value == nil {
+				break
+			}
+			list = append(list, value)
+		}
+		values = append(values, list)
+	}
+	return values
+}
+
+func (g *generator) objects(s schema, depth int, size *int) []any {
+	values := []any{map[string]any{}}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		full := map[string]any{}
+		for i := range ptr.Deref(s.MaxProperties, unbounded) {
+			if value := g.one(*s.AdditionalProperties.Schema, depth-1, size); value != nil {
+				full[fmt.Sprintf("key-%d", i)] = value
+			}
+		}
+		return append(values, full)
+	}
+	for range 2 {
+		full := map[string]any{}
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			if value := g.one(s.Properties[name], depth-1, size); value != nil && g.random.IntN(3) > 0 {
+				full[name] = value
+			}
+		}
+		values = append(values, full)
+	}
+	return values
+}
+
+func (g *generator) one(s schema, depth int, size *int) any {
+	values := g.extremes(s, depth, size)
+	if len(values) == 0 {
+		return nil
+	}
+	return values[g.random.IntN(len(values))]
+}
+
+func nested(levels int) map[string]any {
+	object := map[string]any{}
+	for range levels {
+		object = map[string]any{"n": object}
+	}
+	return object
+}

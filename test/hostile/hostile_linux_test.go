@@ -1,0 +1,285 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+const (
+	// clients is how many create, change and delete hostile objects at once; each object lives for at most longestLife.
+	clients     = 8
+	longestLife = 500 * time.Millisecond
+
+	// What the manager has to hold to.
+	mostMemory    = 256 << 20
+	mostLateness  = 200 * time.Millisecond
+	mostDeletion  = 30 * time.Second
+	leastAccepted = 0.2
+)
+
+// counts are what became of the hostile objects.
+type counts struct {
+	accepted, refused, changed atomic.Int64
+	// costly are refusals because a CEL rule ran out of budget: then a legal object of that size could not be created.
+	costly atomic.Pointer[string]
+	// deletions is how long each object took to go, and lingering what did not go in time.
+	mu        sync.Mutex
+	deletions []time.Duration
+	lingering []string
+}
+
+func TestHostileSpecs(t *testing.T) {
+	w := newWorld(t)
+	objects, seed := number(t, "OBJECTS", 1000), uint64(number(t, "SEED", 1)) //nolint:gosec // a seed
+	calm := w.newCalm()
+	quiet := calm.measure(20)
+	before := w.peakMemory()
+	done := &counts{}
+	flooding, over := context.WithCancel(t.Context())
+	var latencies []time.Duration
+	measured := make(chan struct{})
+	go func() {
+		defer close(measured)
+		latencies = calm.measureUntil(flooding)
+	}()
+	begun := time.Now()
+	w.flood(objects, seed, done)
+	took := time.Since(begun)
+	over()
+	<-measured
+	slow, all := w.slowReconciles()
+	peak := w.peakMemory()
+	lateness := percentile(latencies, 0.99) - percentile(quiet, 0.5)
+	t.Logf("seed %d: %d objects in %v: %d accepted, %d refused, %d changed", seed, objects, took.Round(time.Second), done.accepted.Load(), done.refused.Load(), done.changed.Load())
+	t.Logf("manager: %d MiB at most (%d before), %d of %d reconciles longer than 1 s", peak>>20, before>>20, slow, all)
+	t.Logf("well-behaved object: restarted %d times, p50 %v, p99 %v, quiet p50 %v; deletions p50 %v, longest %v", len(latencies),
+		percentile(latencies, 0.5), percentile(latencies, 0.99), percentile(quiet, 0.5), percentile(done.deletions, 0.5), percentile(done.deletions, 1))
+
+	if share := float64(done.accepted.Load()) / float64(objects); share < leastAccepted {
+		t.Errorf("only %.0f %% of the objects were accepted: the generator tests the API server alone", 100*share)
+	}
+	if text := done.costly.Load(); text != nil {
+		t.Errorf("a CEL rule costs too much for an object of legal size: %s", *text)
+	}
+	if peak > mostMemory {
+		t.Errorf("the manager took %d MiB, more than %d", peak>>20, mostMemory>>20)
+	}
+	if slow > 0 {
+		t.Errorf("%d reconciles took longer than a second", slow)
+	}
+	if lateness > mostLateness {
+		t.Errorf("the well-behaved object was late by %v at p99, more than %v", lateness, mostLateness)
+	}
+	for _, name := range done.lingering {
+		t.Errorf("%s was not gone %v after its deletion", name, mostDeletion)
+	}
+}
+
+func number(t *testing.T, variable string, standard int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return standard
+	}
+	value, err := strconv.Atoi(text)
+	if err != nil || value < 1 {
+		t.Fatalf("%s=%q is no number above 0", variable, text)
+	}
+	return value
+}
+
+// flood has all clients create, change and delete objects, and waits until all of them are gone.
+func (w *world) flood(objects int, seed uint64, done *counts) {
+	w.Helper()
+	var next atomic.Int64
+	var working sync.WaitGroup
+	for i := range clients {
+		g, err := newGenerator(root, seed+uint64(i)) //nolint:gosec // a small number
+		w.must(err, "read the schemas")
+		working.Go(func() {
+			for n := int(next.Add(1)); n <= objects; n = int(next.Add(1)) {
+				w.live(g, n, done)
+			}
+		})
+	}
+	working.Wait()
+}
+
+// live carries one object from its creation to its end.
+func (w *world) live(g *generator, n int, done *counts) {
+	ctx := w.Context()
+	o := g.object(hostileNamespace, n)
+	if err := w.api.Create(ctx, o); err != nil {
+		done.refuse(err)
+		return
+	}
+	done.accepted.Add(1)
+	pause(g.random)
+	changed := &unstructured.Unstructured{}
+	changed.SetGroupVersionKind(o.GroupVersionKind())
+	for range 2 { // the controllers may write between the read and the update
+		if err := w.api.Get(ctx, client.ObjectKeyFromObject(o), changed); err != nil {
+			break
+		}
+		g.disturb(changed)
+		if err := w.api.Update(ctx, changed); err == nil {
+			done.changed.Add(1)
+			break
+		} else if !apierrors.IsConflict(err) {
+			done.refuse(err)
+			break
+		}
+	}
+	pause(g.random)
+	w.end(ctx, o, done)
+}
+
+// pause is the pace of a client.
+func pause(random *rand.Rand) { time.Sleep(time.Duration(random.Int64N(int64(longestLife) / 2))) }
+
+// end deletes an object and waits until it is gone.
+func (w *world) end(ctx context.Context, o *unstructured.Unstructured, done *counts) {
+	begun := time.Now()
+	name := o.GetKind() + "/" + o.GetName()
+	if err := w.api.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
+		done.note(0, name+": "+err.Error())
+		return
+	}
+	for {
+		err := w.api.Get(ctx, client.ObjectKeyFromObject(o), o)
+		switch {
+		case apierrors.IsNotFound(err):
+			done.note(time.Since(begun), "")
+			return
+		case time.Since(begun) > mostDeletion:
+			text, _ := o.MarshalJSON()
+			done.note(0, fmt.Sprintf("%s (%.2000s)", name, text))
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (c *counts) note(took time.Duration, lingering string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lingering != "" {
+		c.lingering = append(c.lingering, lingering)
+		return
+	}
+	c.deletions = append(c.deletions, took)
+}
+
+func (c *counts) refuse(err error) {
+	c.refused.Add(1)
+	for _, words := range []string{"cost budget", "cost limit", "too complex"} {
+		if text := err.Error(); strings.Contains(text, words) {
+			c.costly.CompareAndSwap(nil, &text)
+		}
+	}
+}
+
+// calm is the well-behaved object: an Instance that is restarted again and again.
+type calm struct {
+	w      *world
+	object *v1alpha1.Instance
+	tokens int
+}
+
+func (w *world) newCalm() *calm {
+	w.Helper()
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: calmNamespace, Name: "calm"}}
+	instance.Spec.Process.Command = []string{"sleep", "infinity"}
+	w.must(w.api.Create(w.Context(), instance), "create the well-behaved object")
+	c := &calm{w: w, object: instance}
+	w.Cleanup(func() {
+		ctx := context.WithoutCancel(w.Context())
+		_ = w.api.Delete(ctx, c.object)
+		for begun := time.Now(); time.Since(begun) < mostDeletion && !apierrors.IsNotFound(w.api.Get(ctx, client.ObjectKeyFromObject(c.object), c.object)); {
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	return c
+}
+
+// restart asks for a restart and returns how long it took until the new process was ready.
+func (c *calm) restart(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	c.tokens++
+	token := strconv.Itoa(c.tokens)
+	watch, err := c.w.api.Watch(ctx, &v1alpha1.InstanceList{}, client.InNamespace(calmNamespace))
+	if err != nil {
+		return 0, err
+	}
+	defer watch.Stop()
+	begun := time.Now()
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"restartToken":"`+token+`"}}`))
+	if err := c.w.api.Patch(ctx, c.object, patch); err != nil {
+		return 0, err
+	}
+	for event := range watch.ResultChan() {
+		instance, is := event.Object.(*v1alpha1.Instance)
+		if is && instance.Status.ObservedRestartToken == token && meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionReady) {
+			return time.Since(begun), nil
+		}
+	}
+	return 0, fmt.Errorf("no new process within a minute: %w", ctx.Err())
+}
+
+// measure restarts the object so many times.
+func (c *calm) measure(times int) (latencies []time.Duration) {
+	c.w.Helper()
+	for range times {
+		took, err := c.restart(c.w.Context())
+		c.w.must(err, "restart the well-behaved object")
+		latencies = append(latencies, took)
+	}
+	return latencies[1:] // the first waits for its first start as well
+}
+
+// measureUntil restarts the object a few times each second until the context ends.
+func (c *calm) measureUntil(ctx context.Context) (latencies []time.Duration) {
+	for ctx.Err() == nil {
+		took, err := c.restart(c.w.Context())
+		if err != nil {
+			c.w.Errorf("restart the well-behaved object: %v", err)
+			return latencies
+		}
+		latencies = append(latencies, took)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return latencies
+}
+
+// percentile returns the value that so large a part of all is not above.
+func percentile(values []time.Duration, part float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)].Round(time.Millisecond)
+}

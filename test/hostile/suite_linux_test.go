@@ -1,0 +1,179 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/plane"
+)
+
+const (
+	hostileNamespace = "hostile"
+	calmNamespace    = "calm"
+	// establish is how long the manager may take to serve.
+	establish = time.Minute
+	root      = "../.."
+)
+
+// world is a control plane, a manager in a process of its own, and where that one keeps everything.
+type world struct {
+	*testing.T
+	api     client.WithWatch
+	plane   *envtest.Environment
+	manager *exec.Cmd
+	metrics string
+	dir     string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, plane: plane.New(root), dir: t.TempDir()}
+	config, err := w.plane.Start()
+	w.must(err, "start a control plane (make controlplane builds it)")
+	t.Cleanup(func() { w.must(w.plane.Stop(), "stop the control plane") })
+	scheme := runtime.NewScheme()
+	w.must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)), "make a scheme")
+	config.QPS = -1
+	w.api, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	w.must(err, "make a client")
+	for _, name := range []string{hostileNamespace, calmNamespace} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"berth.dev/allow-runtime": "Host"}}}
+		w.must(w.api.Create(t.Context(), namespace), "create a namespace")
+	}
+	w.startManager()
+	return w
+}
+
+func (w *world) must(err error, doing string) {
+	w.Helper()
+	if err != nil {
+		w.Fatalf("%s: %v", doing, err)
+	}
+}
+
+// startManager builds and runs berth manager with the host runtime. Neither the sessions nor the programs of the user who runs the test are in its reach.
+func (w *world) startManager() {
+	w.Helper()
+	build := exec.CommandContext(w.Context(), "go", "build", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		w.Fatalf("build berth: %v\n%s", err, out)
+	}
+	kubeconfig := filepath.Join(w.dir, "kubeconfig")
+	w.must(os.WriteFile(kubeconfig, w.plane.KubeConfig, 0o600), "write a kubeconfig")
+	w.metrics = freeAddress(w.T)
+	log, err := os.Create(filepath.Join(w.dir, "manager.log"))
+	w.must(err, "make a log")
+	w.manager = exec.Command(filepath.Join(w.dir, "berth"), "manager", "--kubeconfig", kubeconfig,
+		"--state-dir", filepath.Join(w.dir, "state"), "--metrics-bind-address", w.metrics)
+	w.manager.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + w.dir, "TMUX_TMPDIR=" + w.dir, "DOCKER_HOST=unix://" + filepath.Join(w.dir, "no-docker.sock")}
+	w.manager.Stdout, w.manager.Stderr = log, log
+	w.must(w.manager.Start(), "start the manager")
+	w.Cleanup(func() {
+		_ = w.manager.Process.Signal(syscall.SIGTERM)
+		_ = w.manager.Wait()
+		_ = log.Close()
+		if w.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			w.Logf("the end of the manager's log:\n%s", text[max(0, len(text)-8<<10):])
+		}
+	})
+	ctx, cancel := context.WithTimeout(w.Context(), establish)
+	defer cancel()
+	for {
+		if _, err := w.scrape(ctx); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			w.Fatal("the manager does not serve metrics; see its log")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+// scrape reads the metrics of the manager.
+func (w *world) scrape(ctx context.Context) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.metrics+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	return string(text), err
+}
+
+// slowReconciles returns how many reconciles took longer than a second, and how many there were.
+func (w *world) slowReconciles() (slow, all int) {
+	w.Helper()
+	text, err := w.scrape(w.Context())
+	w.must(err, "read the metrics")
+	within := 0
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		count, err := strconv.ParseFloat(value, 64)
+		switch {
+		case err != nil:
+		case strings.HasPrefix(name, "controller_runtime_reconcile_time_seconds_count"):
+			all += int(count)
+		case strings.HasPrefix(name, "controller_runtime_reconcile_time_seconds_bucket") && strings.Contains(name, `le="1"`):
+			within += int(count)
+		}
+	}
+	return all - within, all
+}
+
+// peakMemory returns the largest resident size of the manager so far, in bytes.
+func (w *world) peakMemory() int {
+	w.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/status", w.manager.Process.Pid))
+	w.must(err, "read the memory of the manager")
+	defer func() { _ = file.Close() }()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[0] == "VmHWM:" {
+			kilobytes, err := strconv.Atoi(fields[1])
+			w.must(err, "read the memory of the manager")
+			return kilobytes << 10
+		}
+	}
+	w.Fatal("the kernel does not report VmHWM")
+	return 0
+}
