@@ -16,7 +16,7 @@ PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # How long the tests of one package may take.
 TIMEOUT ?= 15m
 # What to test: make test PACKAGES=./internal/lifecycle/...
-PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults)$$')
+PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults|hostile)$$')
 # How many cycles of chaos: make chaos CYCLES=2000 SEED=7
 CYCLES ?= 200
 # Further words for berth up: make run UP="--keep"
@@ -151,6 +151,14 @@ races-teeth: controlplane ## Run every row of the race table with its guard take
 	@$(PLAIN) go test -c -o $(BIN)/races-teeth.test ./test/races # without -race: what a tooth shows is no data race, and it is several times as fast
 	@$(PLAIN) go build -o $(BIN)/races-teeth ./test/races/teeth
 	@cd test/races && $(BIN)/races-teeth $(BIN)/races-teeth.test $(ROWS)
+
+# How many objects: make hostile OBJECTS=10000 SEED=7
+OBJECTS ?= 1000
+SEED ?= 1
+
+.PHONY: hostile
+hostile: controlplane ## Create, change and delete OBJECTS=1000 objects with extreme specs beside a well-behaved one, which must not notice.
+	@OBJECTS=$(OBJECTS) SEED=$(SEED) $(PLAIN) go test -count=1 -timeout 60m -v ./test/hostile
 
 # How long: make races-hosts HOSTS_FOR=5m
 HOSTS_FOR ?= 5m

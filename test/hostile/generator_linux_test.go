@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -54,6 +55,7 @@ type place struct {
 // generator makes objects with extreme values. The same seed makes the same objects.
 type generator struct {
 	random *rand.Rand
+	legal  bool // only values that the schema allows
 	names  []string
 	specs  map[string]schema
 	places map[string][]place
@@ -118,9 +120,10 @@ func (g *generator) object(namespace string, number int) *unstructured.Unstructu
 	return o
 }
 
-// disturb puts extreme values into one to three fields.
+// disturb puts extreme values into one to three fields. Most of them are legal by the schema, so that the manager meets them.
 func (g *generator) disturb(o *unstructured.Unstructured) {
 	places := g.places[o.GetKind()]
+	g.legal = g.random.IntN(8) > 0
 	for range 1 + g.random.IntN(3) {
 		at := places[g.random.IntN(len(places))]
 		size := totalBytes
@@ -185,9 +188,12 @@ func (g *generator) extremes(s schema, depth int, size *int) []any {
 	case depth == 0 || *size <= 0:
 		return nil
 	case len(s.Enum) > 0:
-		values := []any{"Bogus"}
+		var values []any
 		for _, value := range s.Enum {
 			values = append(values, strings.Trim(string(value.Raw), `"`))
+		}
+		if !g.legal {
+			values = append(values, "Bogus")
 		}
 		return values
 	case s.XIntOrString:
@@ -197,9 +203,13 @@ func (g *generator) extremes(s schema, depth int, size *int) []any {
 	}
 	switch s.Type {
 	case "string":
-		return texts(s, size)
+		return g.texts(s, size)
 	case "integer", "number":
-		return []any{int64(ptr.Deref(s.Minimum, 0)), int64(ptr.Deref(s.Maximum, math.MaxInt32)), int64(0), int64(-1), int64(math.MaxInt64)}
+		values := []any{int64(ptr.Deref(s.Minimum, math.MinInt32)), int64(ptr.Deref(s.Maximum, math.MaxInt32))}
+		if !g.legal {
+			values = append(values, int64(-1), int64(math.MinInt64), int64(math.MaxInt64))
+		}
+		return values
 	case "boolean":
 		return []any{true, false}
 	case "array":
@@ -210,18 +220,41 @@ func (g *generator) extremes(s schema, depth int, size *int) []any {
 	return []any{nil}
 }
 
-func texts(s schema, size *int) []any {
-	longest := int(ptr.Deref(s.MaxLength, unbounded))
-	longest = min(longest, max(*size, 1))
+// dull are texts without a meaning that fit into most patterns.
+var dull = []string{
+	"", "a", "1", "a-b", "/", "/tmp", "10.0.0.1", "http://127.0.0.1:1/", "\x1b]0;OWNED\a\n\x7f", "\u202egnirts\u2066", "\x00", "../../../../etc/shadow", "-rf", "$(id)", "%s%n",
+	"(?s)(?:.?.?){1000}", "((((((((",
+}
+
+func (g *generator) texts(s schema, size *int) []any {
+	longest := min(int(ptr.Deref(s.MaxLength, unbounded)), max(*size, 1))
 	*size -= longest
-	return []any{
-		"", "a", strings.Repeat("a", longest), "/" + strings.Repeat("a", max(longest-1, 0)), strings.Repeat("é", longest), "/tmp", "10.0.0.1", "http://127.0.0.1:1/",
-		"a\x1b]0;OWNED\a\n\x7f", "\u202egnirts\u2066", "\x00", "../../../../etc/shadow", "-rf", "$(id)", "%s%n", "(?s)(.?){1000}", strings.Repeat("(", min(longest, 64)),
+	tries := append([]string{
+		strings.Repeat("a", longest), "/" + strings.Repeat("a", max(longest-1, 0)), "http://" + strings.Repeat("a", max(longest-7, 0)), strings.Repeat("é", longest),
+	}, dull...)
+	var values []any
+	for _, text := range tries {
+		if !g.legal || g.allowed(s, text) {
+			values = append(values, text)
+		}
 	}
+	return values
+}
+
+func (g *generator) allowed(s schema, text string) bool {
+	length := int64(len([]rune(text)))
+	if length > ptr.Deref(s.MaxLength, math.MaxInt64) || length < ptr.Deref(s.MinLength, 0) {
+		return false
+	}
+	matches, err := regexp.MatchString(s.Pattern, text)
+	return err == nil && matches
 }
 
 func (g *generator) lists(s schema, depth int, size *int) []any {
 	values := []any{[]any{}}
+	if g.legal && ptr.Deref(s.MinItems, 0) > 0 {
+		values = nil
+	}
 	if s.Items == nil || s.Items.Schema == nil {
 		return values
 	}
@@ -248,7 +281,10 @@ func (g *generator) lists(s schema, depth int, size *int) []any {
 }
 
 func (g *generator) objects(s schema, depth int, size *int) []any {
-	values := []any{map[string]any{}}
+	var values []any
+	if !g.legal || len(s.Required) == 0 {
+		values = append(values, map[string]any{})
+	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 		full := map[string]any{}
 		for i := range ptr.Deref(s.MaxProperties, unbounded) {
@@ -261,7 +297,7 @@ func (g *generator) objects(s schema, depth int, size *int) []any {
 	for range 2 {
 		full := map[string]any{}
 		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-			if value := g.one(s.Properties[name], depth-1, size); value != nil && g.random.IntN(3) > 0 {
+			if value := g.one(s.Properties[name], depth-1, size); value != nil && (slices.Contains(s.Required, name) || g.random.IntN(3) > 0) {
 				full[name] = value
 			}
 		}
