@@ -110,8 +110,10 @@ func TestAdopt_FromAHostThatIsGone(t *testing.T) {
 			}
 			if example.renews {
 				later := metav1.NewMicroTime(time.Now().Add(hosts.Interval))
-				example.lease.ResourceVersion, example.lease.Spec.RenewTime = "", &later
-				g.Expect(f.api.Update(t.Context(), example.lease)).To(Succeed())
+				lease := &coordinationv1.Lease{}
+				g.Expect(f.api.Get(t.Context(), client.ObjectKeyFromObject(example.lease), lease)).To(Succeed())
+				lease.Spec.RenewTime = &later
+				g.Expect(f.api.Update(t.Context(), lease)).To(Succeed())
 				clock.Step(time.Second)
 			} else {
 				clock.Step(leaseWatch)
