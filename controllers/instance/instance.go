@@ -25,6 +25,7 @@ import (
 	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -55,6 +56,7 @@ type Kind struct {
 	reserved *claim.Reservations
 	present  *presence.Book   // nil when nobody can come
 	recorder process.Recorder // nil when nobody is told
+	patterns pattern.Cache    // spec.terminal.awaitingInput.patterns, compiled
 
 	mu       sync.Mutex
 	memories map[types.UID]*memory

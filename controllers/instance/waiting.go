@@ -95,32 +95,30 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) 
 
 // judge looks at the screen.
 func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
-	questions, wrong := screen.Defaults(), error(nil)
-	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
-		questions, wrong = screen.Compile(patterns)
-	}
 	text, err := k.shown(ctx, instance)
-	asks := screen.Asks(text, questions)
-	switch {
-	case err == nil && asks != "":
-		k.waits(instance, asks)
-	case wrong != nil:
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern,
-			"Correct spec.terminal.awaitingInput.patterns (RE2): "+wrong.Error())
-	case err != nil:
+	if err != nil {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It cannot be told what the terminal shows.")
-	default:
-		k.waits(instance, "")
-	}
-}
-
-// waits says whether a question is shown, and which kind. What is shown stays in the terminal: it may be a secret.
-func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
-	if question == "" {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput, "")
 		return
 	}
-	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput, "The terminal shows a question ("+question+").")
+	questions := screen.Defaults()
+	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
+		questions = screen.Of(k.patterns.Compile(patterns))
+	}
+	k.waits(instance, screen.Asks(text, questions))
+}
+
+// waits says whether a question is shown, and which kind. What is shown stays in the terminal: it may be a secret. Without a question it reports patterns
+// that cannot be used, because one of them might have matched.
+func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
+	if question != "" {
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput, "The terminal shows a question ("+question+").")
+		return
+	}
+	if err := k.patterns.Compile(instance.Spec.Terminal.AwaitingInput.Patterns).Err("spec.terminal.awaitingInput.patterns"); err != nil {
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern, err.Error())
+		return
+	}
+	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput, "")
 }
 
 // shown gives what the terminal shows: what the backend says, else what its output draws.

@@ -1,0 +1,210 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pattern compiles regular expressions from specs under limits, so that no spec can exhaust the memory or the processor of the manager.
+//
+// Go matches a regular expression in time linear in the size of its program times the length of the text. A Set bounds the first when it is compiled
+// and the product when it is matched. Both bounds hold for all patterns of one object together.
+package pattern
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxLength is the largest length of one pattern, in characters, as in the API.
+	MaxLength = 256
+	// MaxSize is the largest size of all patterns of one object together, in instructions of the compiled programs. A literal character is one
+	// instruction, a counted repetition such as x{1,100} repeats those of x 100 times, and a class of many ranges such as \pL counts as largeClass.
+	MaxSize = 2048
+	// MaxRunes is how many bounds of ranges the character classes of one object may have together. \pL has about 1,300.
+	MaxRunes = 16 << 10
+	// MaxSteps is the largest product of the size of patterns and the length of the text that they are matched with, in characters. A step takes
+	// between 5 and 15 ns, so that matching takes at most about 50 ms.
+	MaxSteps = 4 << 20
+
+	// A class of more than smallClass runes is searched, which takes as long as about largeClass instructions.
+	smallClass, largeClass = 8, 3
+)
+
+// Pattern is one compiled regular expression.
+type Pattern struct {
+	compiled *regexp.Regexp
+	whole    bool
+	size     int
+}
+
+// Match reports whether the pattern matches somewhere in the text, or the whole text if the Set was made by CompileWhole. The caller bounds Cost.
+func (p *Pattern) Match(text string) bool {
+	if !p.whole {
+		return p.compiled.MatchString(text)
+	}
+	found := p.compiled.FindStringIndex(text)
+	return found != nil && found[0] == 0 && found[1] == len(text)
+}
+
+// Cost returns how many steps it takes at most to match the pattern with the text; compare with MaxSteps.
+func (p *Pattern) Cost(text string) int { return p.size * (utf8.RuneCountInString(text) + 1) }
+
+// Set is the patterns of one object.
+type Set struct {
+	// Patterns has one entry for each text that was compiled: nil if the text is empty or cannot be used. Errors then says why.
+	Patterns []*Pattern
+	Errors   []error
+
+	size, runes int
+}
+
+// Compile compiles patterns that match anywhere in a text. It takes them in order: a pattern that exceeds the limits is not used, nor is any after it.
+// A pattern with a syntax error is not used; the others are.
+func Compile(texts []string) *Set { return compile(texts, false) }
+
+// CompileWhole compiles patterns that have to match the whole text.
+//
+// It adds no anchors to the pattern: a pattern such as `)|.*(?:` would put itself outside of them.
+func CompileWhole(texts []string) *Set { return compile(texts, true) }
+
+func compile(texts []string, whole bool) *Set {
+	s := &Set{Patterns: make([]*Pattern, len(texts)), Errors: make([]error, len(texts))}
+	full := false
+	for i, text := range texts {
+		switch {
+		case text == "":
+		case full:
+			s.Errors[i] = errors.New("not used, because a pattern before it exceeds the limits")
+		default:
+			s.Patterns[i], s.Errors[i] = s.add(text, whole)
+			full = errors.Is(s.Errors[i], errTooLarge)
+		}
+	}
+	return s
+}
+
+var errTooLarge = errors.New("too large")
+
+// add measures the pattern before anything is allocated in proportion to its size.
+func (s *Set) add(text string, whole bool) (*Pattern, error) {
+	if utf8.RuneCountInString(text) > MaxLength {
+		return nil, fmt.Errorf("%s is %w: it has more than %d characters", short(text), errTooLarge, MaxLength)
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, syntaxError(text, err)
+	}
+	size, runes := measure(parsed)
+	size += 2 // each program has one instruction that fails and one that matches
+	if left := MaxSize - s.size; size > left {
+		return nil, fmt.Errorf("%s is %w: it compiles to about %d instructions, and all patterns of an object may have %d; "+
+			"use * or + instead of large counts such as {1,900}", short(text), errTooLarge, size, MaxSize)
+	}
+	if runes > MaxRunes-s.runes {
+		return nil, fmt.Errorf("%s is %w: the character classes of all patterns of an object may have %d ranges; use [a-z] instead of classes such as \\pL",
+			short(text), errTooLarge, MaxRunes/2)
+	}
+	compiled, err := regexp.Compile(text)
+	if err != nil {
+		return nil, syntaxError(text, err)
+	}
+	if whole {
+		compiled.Longest()
+	}
+	s.size += size
+	s.runes += runes
+	return &Pattern{compiled: compiled, whole: whole, size: size}, nil
+}
+
+// Err returns the errors of all patterns, each with its index after the name of the list; nil if there is none.
+func (s *Set) Err(list string) error {
+	var wrong []string
+	for i, err := range s.Errors {
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("%s[%d]: %v", list, i, err))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(wrong, "; "))
+}
+
+// MatchEnd returns the index of the first pattern that matches the end of the text, or -1. It looks at as many characters of the end as MaxSteps allows
+// for all patterns together; that is at least MaxSteps/MaxSize.
+func (s *Set) MatchEnd(text string) int {
+	text = end(text, MaxSteps/max(s.size, 1)-1)
+	for i, p := range s.Patterns {
+		if p != nil && p.Match(text) {
+			return i
+		}
+	}
+	return -1
+}
+
+// end returns the last lines of a text that have at most n characters together, or the last n characters if the last line is longer: ^ matches at the
+// beginning of a line even where the text is cut.
+func end(text string, n int) string {
+	at := len(text)
+	for ; n > 0 && at > 0; n-- {
+		_, width := utf8.DecodeLastRuneInString(text[:at])
+		at -= width
+	}
+	if at == 0 || text[at-1] == '\n' {
+		return text[at:]
+	}
+	if _, lines, cut := strings.Cut(text[at:], "\n"); cut {
+		return lines
+	}
+	return text[at:]
+}
+
+// measure returns an upper bound for the number of instructions that a parsed pattern compiles to, and the number of runes in its character classes.
+// The parser has already bounded the product of nested counts and the depth of the tree.
+func measure(re *syntax.Regexp) (size, runes int) {
+	for _, sub := range re.Sub {
+		n, r := measure(sub)
+		size, runes = size+n, runes+r
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		size = len(re.Rune)
+	case syntax.OpCharClass:
+		size, runes = 1, len(re.Rune)
+		if runes > smallClass {
+			size = largeClass
+		}
+	case syntax.OpAlternate:
+		size += len(re.Sub) - 1
+	case syntax.OpCapture, syntax.OpStar:
+		size += 2
+	case syntax.OpPlus, syntax.OpQuest:
+		size++
+	case syntax.OpRepeat: // x{2,5} compiles to xx(x(x(x)?)?)?, and x{2,} to xx+
+		if re.Max < 0 {
+			size = size*max(re.Min, 1) + 2
+		} else {
+			size = size*re.Max + re.Max - re.Min
+		}
+	}
+	return max(size, 1), runes
+}
+
+func syntaxError(text string, err error) error {
+	var at *syntax.Error
+	if errors.As(err, &at) {
+		return fmt.Errorf("%s is not a regular expression (RE2): %s", short(text), at.Code)
+	}
+	return fmt.Errorf("%s is not a regular expression (RE2): %w", short(text), err)
+}
+
+// short quotes the beginning of a pattern.
+func short(text string) string {
+	const most = 40
+	if utf8.RuneCountInString(text) <= most {
+		return fmt.Sprintf("%q", text)
+	}
+	return fmt.Sprintf("%.*q...", most, text)
+}

@@ -1,0 +1,246 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pattern
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// attack compiles to 238,003 instructions, which take 54 MB to compile and 11 MB to keep.
+var attack = `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
+
+// largest is a pattern of which every instruction is active at every character of a text without NUL.
+const largest = `(?s)(?:.?){1000}\x00`
+
+func TestCompile_RefusesTheAttackWithoutCompilingIt(t *testing.T) {
+	patterns := slices.Repeat([]string{attack}, 16)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	set := Compile(patterns)
+	took := time.Since(began)
+	runtime.ReadMemStats(&after)
+	if took > 50*time.Millisecond {
+		t.Errorf("it took %s", took)
+	}
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 1<<20 {
+		t.Errorf("it allocated %d bytes", allocated)
+	}
+	err := set.Err("patterns")
+	if err == nil || !strings.Contains(err.Error(), "patterns[0]") || !strings.Contains(err.Error(), fmt.Sprint(MaxSize)) {
+		t.Errorf("the error does not name the pattern and the limit: %v", err)
+	}
+	if len(err.Error()) > 2048 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
+	if set.MatchEnd("\x00") != -1 {
+		t.Error("a refused pattern matches")
+	}
+}
+
+func TestCompile_CountsAllPatternsTogether(t *testing.T) {
+	half := `(?s)(?:.?){500}\x00`
+	set := Compile([]string{half, half, half, `a`})
+	for i, refused := range []bool{false, false, true, true} {
+		if (set.Errors[i] != nil) != refused || (set.Patterns[i] == nil) != refused {
+			t.Errorf("pattern %d: %v", i, set.Errors[i])
+		}
+	}
+	if set.MatchEnd("\x00") != 0 {
+		t.Error("the patterns before the one that is too large are not used")
+	}
+}
+
+func TestCompile_SkipsSyntaxErrors(t *testing.T) {
+	set := Compile([]string{`(`, ``, `b$`, "\xff", strings.Repeat("a", MaxLength+1)})
+	err := set.Err("patterns")
+	for _, part := range []string{`patterns[0]: "(" is not a regular expression (RE2): missing closing )`, "patterns[3]", "patterns[4]", "256 characters"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is missing in: %v", part, err)
+		}
+	}
+	if got := set.MatchEnd("ab"); got != 2 {
+		t.Errorf("pattern %d matches", got)
+	}
+	if err := Compile([]string{`a`, ``}).Err("patterns"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCompile_BoundsCharacterClasses(t *testing.T) {
+	set := Compile([]string{strings.Repeat(`\pL`, 85)})
+	if err := set.Errors[0]; err == nil || !strings.Contains(err.Error(), "ranges") {
+		t.Errorf("a pattern whose classes take 450 KB is compiled: %v", err)
+	}
+	if set := Compile([]string{`^[\pL\pN_-]+$`}); set.MatchEnd("日本-1") != 0 {
+		t.Error(set.Errors[0])
+	}
+}
+
+func TestCompileWhole_DoesNotLoseItsAnchors(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, text string
+		valid, match  bool
+	}{
+		{`)|.*(?:`, "anything", false, false},
+		{`v1)|(?:.*`, "anything", false, false},
+		{`\Qv1`, "v1", true, true},
+		{`\Qv1`, "v1)", true, false},
+		{`v[0-9]+`, "v12", true, true},
+		{`v[0-9]+`, "v12 ", true, false},
+		{`v[0-9]+`, "v12\n", true, false},
+		{`v[0-9]+`, "av1", true, false},
+		{`a|ab`, "ab", true, true},
+		{`a*?`, "aa", true, true},
+		{`(?m)^a$`, "b\na", true, false},
+		{`(?m)^a$\n^b$`, "a\nb", true, true},
+		{`x*`, "", true, true},
+	} {
+		p := CompileWhole([]string{tc.pattern}).Patterns[0]
+		if (p != nil) != tc.valid {
+			t.Errorf("%s: valid is %t", tc.pattern, p != nil)
+		}
+		if p != nil && p.Match(tc.text) != tc.match {
+			t.Errorf("%s and %q: match is %t", tc.pattern, tc.text, !tc.match)
+		}
+	}
+}
+
+func TestMatchEnd_LooksAtWhatTheLimitAllows(t *testing.T) {
+	small := Compile([]string{`first`})
+	if small.MatchEnd("first\n"+strings.Repeat("x", 20_000)) != 0 {
+		t.Error("a small pattern does not see the whole screen")
+	}
+	large := Compile([]string{largest, `first`, `(?m)^x`, `last`})
+	if large.size > MaxSize || large.Patterns[3] == nil {
+		t.Fatal(large.Err("patterns"))
+	}
+	seen := MaxSteps/large.size - 1
+	fill := strings.Repeat("─", seen)
+	if large.MatchEnd("first\n"+fill) != -1 {
+		t.Error("more is looked at than the limit allows")
+	}
+	if large.MatchEnd(fill+"last") != 3 {
+		t.Error("the end is not looked at")
+	}
+	if large.MatchEnd(strings.Repeat("x", 40)+"\n"+strings.Repeat("─", seen-20)) != -1 {
+		t.Error("a cut line matches ^")
+	}
+}
+
+func TestCache(t *testing.T) {
+	var cache Cache
+	one := cache.Compile([]string{`a`, `(`})
+	if cache.Compile([]string{`a`, `(`}) != one {
+		t.Error("the same patterns are compiled twice")
+	}
+	if cache.Compile([]string{`a`}) == one || cache.Compile([]string{`a" "(`}) == one {
+		t.Error("other patterns are taken for the same")
+	}
+	for i := range 1000 {
+		cache.Compile([]string{fmt.Sprintf(`(?s)(?:.?){900}%d`, i)})
+		if cache.bytes > maxCached {
+			t.Fatalf("%d bytes are kept", cache.bytes)
+		}
+	}
+	sum := 0
+	for key, set := range cache.sets {
+		sum += weight(key, set)
+	}
+	if sum != cache.bytes || len(cache.sets) < 10 {
+		t.Errorf("%d entries of %d bytes, counted as %d", len(cache.sets), sum, cache.bytes)
+	}
+}
+
+// TestCacheMemory: the estimate is not below what the entries take.
+func TestCacheMemory(t *testing.T) {
+	var cache Cache
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 20 {
+		cache.Compile([]string{fmt.Sprintf(`(?s)(?:.?){900}%d`, i), `(?i)[\pL\PN]{2}` + strings.Repeat(`\pL`, 8)})
+		cache.Compile([]string{fmt.Sprintf(`^(?:a?){450}b%d$`, i)})
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > int64(cache.bytes) {
+		t.Errorf("%d bytes are kept and counted as %d", kept, cache.bytes)
+	}
+	runtime.KeepAlive(&cache)
+}
+
+// FuzzCompile: whatever the pattern and the text, the program is no larger than was measured, and a whole match is one with anchors.
+func FuzzCompile(f *testing.F) {
+	for _, pattern := range []string{attack, largest, `)|.*(?:`, `\Qa`, `(?i)(a|b*)*c{2,}d{0}e{3}`, `(?U)a+?(?s:.)|\pL[^a]`, `((a{100}){100}){100}`, `(?:a{0,5}){0,9}$^\b\B`} {
+		f.Add(pattern, "some text\nab")
+	}
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		set := Compile([]string{pattern, pattern})
+		if set.size > MaxSize || set.runes > MaxRunes {
+			t.Errorf("size %d, %d runes", set.size, set.runes)
+		}
+		set.MatchEnd(text)
+		p := CompileWhole([]string{pattern}).Patterns[0]
+		if p == nil {
+			return
+		}
+		parsed, err := syntax.Parse(pattern, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(program.Inst) > p.size {
+			t.Errorf("%q has %d instructions and was measured as %d", pattern, len(program.Inst), p.size)
+		}
+		if p.Cost(text) > MaxSteps || strings.Contains(pattern, `\Q`) {
+			return
+		}
+		if want := regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(text); p.Match(text) != want {
+			t.Errorf("%q and %q: %t with anchors", pattern, text, want)
+		}
+	})
+}
+
+// BenchmarkMatchEnd matches the largest patterns with the largest screen. The figure in docs/security.md is from here.
+func BenchmarkMatchEnd(b *testing.B) {
+	for name, bench := range map[string]struct{ pattern, text string }{
+		"any":        {largest, "a"},
+		"box":        {largest, "─"},
+		"class":      {`(?:\pL?){510}\x00`, "日"},
+		"stars":      {`(?s)(?:(?:.*)*){400}\x00`, "a"},
+		"word":       {`(?s)(?:(?:\b|.)?){500}\x00`, "a "},
+		"fold":       {`(?i)(?:s?){1000}\x00`, "ſ"},
+		"a question": {`(?s)(?:a.{1,900})❯`, "a"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			set, text := Compile([]string{bench.pattern}), strings.Repeat(bench.text, 20*1000)
+			if err := set.Err("patterns"); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				set.MatchEnd(text)
+			}
+			b.ReportMetric(float64(set.size), "instructions")
+		})
+	}
+}
+
+func BenchmarkMatchWhole(b *testing.B) {
+	p := CompileWhole([]string{largest}).Patterns[0]
+	text := strings.Repeat("a", MaxSteps/p.size-1)
+	for b.Loop() {
+		p.Match(text)
+	}
+}
