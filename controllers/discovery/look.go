@@ -96,22 +96,23 @@ func (r *Reconciler) look(ctx context.Context, p *pass) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	seen := map[string]bool{}
+	seen, patterns := map[string]bool{}, r.patterns.Compile(patternsOf(p.discovery.Spec.Sources))
 	for i := range p.discovery.Spec.Sources {
 		source := &p.discovery.Spec.Sources[i]
-		means, err := matcher(source)
-		if err != nil {
-			p.trouble.note(&p.trouble.patterns, source.Name, "%v", err)
+		if err := patterns.Errors[i]; err != nil {
+			p.trouble.note(&p.trouble.patterns, source.Name, "pattern %v", err)
 			continue
 		}
-		at := whereOf(source)
+		at, named := whereOf(source), patterns.Patterns[i]
 		switch told := answers[at]; {
 		case told.missing != "":
 			p.trouble.note(&p.trouble.missing, source.Name, "%s", told.missing)
 		case told.err != nil:
 			p.trouble.note(&p.trouble.away, source.Name, "%v", told.err)
+		case named != nil && tooMany(told.found, patterns):
+			p.trouble.note(&p.trouble.patterns, source.Name, "the patterns of all sources are too large for the names of %d sessions", len(told.found))
 		default:
-			p.keep(source.Name, at, told.found, means, seen)
+			p.keep(source.Name, at, told.found, matcher(source, named), seen)
 		}
 	}
 	return nil

@@ -6,27 +6,43 @@ package discovery
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// matcher gives what decides whether a source means a session or container: all that it names has to be true.
-func matcher(source *v1alpha1.DiscoverySource) (func(*runtime.Found) bool, error) {
+// patternsOf returns the pattern of each source, in their order; empty where it has none.
+func patternsOf(sources []v1alpha1.DiscoverySource) []string {
+	texts := make([]string, len(sources))
+	for i := range sources {
+		if tmux := sources[i].Tmux; tmux != nil {
+			texts[i] = tmux.Pattern
+		}
+	}
+	return texts
+}
+
+// tooMany reports that the names of what was found are longer together than the patterns may be matched with.
+func tooMany(found []runtime.Found, patterns *pattern.Set) bool {
+	characters := 0
+	for i := range found {
+		characters += utf8.RuneCountInString(found[i].Name) + 1
+	}
+	return characters > patterns.MaxText()
+}
+
+// matcher gives what decides whether a source means a session or container: all that it names has to be true. named is its pattern; nil if it has none.
+func matcher(source *v1alpha1.DiscoverySource, named *pattern.Pattern) func(*runtime.Found) bool {
 	var wanted []func(*runtime.Found) bool
 	if tmux := source.Tmux; tmux != nil {
-		pattern, err := regexp.Compile(tmux.Pattern)
-		if err != nil {
-			return nil, fmt.Errorf("%q is no regular expression: %w", tmux.Pattern, err)
-		}
 		wanted = append(wanted, func(f *runtime.Found) bool {
-			return strings.HasPrefix(f.Name, tmux.Prefix) && pattern.MatchString(f.Name)
+			return strings.HasPrefix(f.Name, tmux.Prefix) && (named == nil || named.Match(f.Name))
 		})
 	}
 	if docker := source.Docker; docker != nil {
@@ -39,7 +55,7 @@ func matcher(source *v1alpha1.DiscoverySource) (func(*runtime.Found) bool, error
 	}
 	return func(f *runtime.Found) bool {
 		return !slices.ContainsFunc(wanted, func(want func(*runtime.Found) bool) bool { return !want(f) })
-	}, nil
+	}
 }
 
 // globbed says whether a text is as the glob says, in which * stands for any text and all else for itself.

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/hosts"
+	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -49,6 +50,7 @@ type Reconciler struct {
 	Hosts *hosts.Hosts
 
 	promises promises
+	patterns pattern.Cache
 }
 
 // +kubebuilder:rbac:groups=berth.dev,resources=instancediscoveries,verbs=get;list;watch;patch

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -62,6 +64,35 @@ func TestAPatternThatCannotBeReadIsNamed(t *testing.T) {
 	w.Expect(are(now)).To(Equal("Stalled InvalidPattern"))
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("source broken: "))
 	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(1), "the other source is looked through all the same")
+}
+
+func TestPatternsThatAreTooLargeAreNamed(t *testing.T) {
+	attack := `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
+	d := discovery("default", "agents",
+		v1alpha1.DiscoverySource{Name: "good", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Pattern: "^work$"}},
+		v1alpha1.DiscoverySource{Name: "attack", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Pattern: attack}},
+		v1alpha1.DiscoverySource{Name: "after", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Pattern: "x"}})
+	w := newWorld(t, d)
+	w.sessions.OfferSessions("default", session("work"))
+	now := w.pass(d)
+	w.Expect(are(now)).To(Equal("Stalled InvalidPattern"))
+	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(And(
+		ContainSubstring("source attack: "), ContainSubstring("2048"), ContainSubstring("source after: ")))
+	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(1), "the source before it is looked through all the same")
+}
+
+func TestPatternsThatAreTooLargeForTheNames(t *testing.T) {
+	d := discovery("default", "agents",
+		v1alpha1.DiscoverySource{Name: "large", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Pattern: `(?:.?){1000}`}})
+	w := newWorld(t, d)
+	names := make([]runtime.Found, 30)
+	for i := range names {
+		names[i] = session(strings.Repeat("x", 100) + strconv.Itoa(i))
+	}
+	w.sessions.OfferSessions("default", names...)
+	now := w.pass(d)
+	w.Expect(are(now)).To(Equal("Stalled InvalidPattern"))
+	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("the names of 30 sessions"))
 }
 
 func TestOneThatIsStoppedLooksForNothing(t *testing.T) {

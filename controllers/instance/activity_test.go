@@ -4,6 +4,8 @@
 package instance
 
 import (
+	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -271,6 +273,32 @@ func TestPatternsOfTheSpec(t *testing.T) {
 	d.pass(stillness)
 	d.look()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
+}
+
+// TestPatternsThatAreTooLarge: each of them would take 54 MB to compile, and seconds to match.
+func TestPatternsThatAreTooLarge(t *testing.T) {
+	d := newDesk(t)
+	attack := `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
+	d.instance.Spec.Terminal.AwaitingInput.Patterns = slices.Repeat([]string{attack}, 16)
+	d.look()
+	d.Expect(d.reason(v1alpha1.ConditionAwaitingInput)).To(Equal(v1alpha1.ReasonInvalidPattern), "it is not reported before something is shown")
+
+	d.instance.Spec.Terminal.Columns = ptr.To[int32](1000)
+	d.runtime.Show("claude", strings.Repeat(strings.Repeat("x", 1000)+"\n", 20))
+	d.pass(stillness)
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	for range 100 {
+		d.instance.Generation++ // each is a reason to look
+		d.look()
+	}
+	goruntime.ReadMemStats(&after)
+	d.Expect(after.TotalAlloc-before.TotalAlloc).To(BeNumerically("<", 64<<20), "bytes in 100 looks")
+	wrong := d.condition(v1alpha1.ConditionAwaitingInput)
+	d.Expect(wrong.Status).To(Equal(metav1.ConditionUnknown))
+	d.Expect(wrong.Reason).To(Equal(v1alpha1.ReasonInvalidPattern))
+	d.Expect(wrong.Message).To(And(ContainSubstring("spec.terminal.awaitingInput.patterns[0]"), ContainSubstring("2048")))
+	d.Expect(d.look()).To(BeZero(), "it is looked at again although nothing has changed")
 }
 
 func TestWhatEndsWithTheProgramIsNamed(t *testing.T) {

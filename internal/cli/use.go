@@ -209,6 +209,9 @@ func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) err
 	if action.Spec.State == v1alpha1.ActionArchived {
 		return fmt.Errorf("action %s is archived: set its spec.state to Active, or use another", name)
 	}
+	if problem := plan.CheckPatterns(action); problem != "" {
+		return errors.New(strings.TrimSuffix(problem, "."))
+	}
 	if problem := plan.CheckArguments(action, wanted.Spec.Arguments); problem != "" {
 		return errors.New("action " + name + ": " + strings.TrimSuffix(problem, ".") + ": give it with --arg; " + takes(action))
 	}

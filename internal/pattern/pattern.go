@@ -39,7 +39,8 @@ type Pattern struct {
 	size     int
 }
 
-// Match reports whether the pattern matches somewhere in the text, or the whole text if the Set was made by CompileWhole. The caller bounds Cost.
+// Match reports whether the pattern matches somewhere in the text, or the whole text if the Set was made by CompileWhole. The caller makes sure that the
+// text has at most MaxText characters.
 func (p *Pattern) Match(text string) bool {
 	if !p.whole {
 		return p.compiled.MatchString(text)
@@ -47,9 +48,6 @@ func (p *Pattern) Match(text string) bool {
 	found := p.compiled.FindStringIndex(text)
 	return found != nil && found[0] == 0 && found[1] == len(text)
 }
-
-// Cost returns how many steps it takes at most to match the pattern with the text; compare with MaxSteps.
-func (p *Pattern) Cost(text string) int { return p.size * (utf8.RuneCountInString(text) + 1) }
 
 // Set is the patterns of one object.
 type Set struct {
@@ -132,10 +130,13 @@ func (s *Set) Err(list string) error {
 	return errors.New(strings.Join(wrong, "; "))
 }
 
-// MatchEnd returns the index of the first pattern that matches the end of the text, or -1. It looks at as many characters of the end as MaxSteps allows
-// for all patterns together; that is at least MaxSteps/MaxSize.
+// MaxText returns how many characters a text may have that is matched with each of the patterns; at least MaxSteps/MaxSize - 1, which is 2,047. It follows
+// from MaxSteps, so that a set of few small patterns may be matched with a longer text.
+func (s *Set) MaxText() int { return MaxSteps/max(s.size, 1) - 1 }
+
+// MatchEnd returns the index of the first pattern that matches the end of the text, or -1. It looks at MaxText characters.
 func (s *Set) MatchEnd(text string) int {
-	text = end(text, MaxSteps/max(s.size, 1)-1)
+	text = end(text, s.MaxText())
 	for i, p := range s.Patterns {
 		if p != nil && p.Match(text) {
 			return i

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // attack compiles to 238,003 instructions, which take 54 MB to compile and 11 MB to keep.
@@ -123,7 +124,7 @@ func TestMatchEnd_LooksAtWhatTheLimitAllows(t *testing.T) {
 	if large.size > MaxSize || large.Patterns[3] == nil {
 		t.Fatal(large.Err("patterns"))
 	}
-	seen := MaxSteps/large.size - 1
+	seen := large.MaxText()
 	fill := strings.Repeat("─", seen)
 	if large.MatchEnd("first\n"+fill) != -1 {
 		t.Error("more is looked at than the limit allows")
@@ -189,7 +190,8 @@ func FuzzCompile(f *testing.F) {
 			t.Errorf("size %d, %d runes", set.size, set.runes)
 		}
 		set.MatchEnd(text)
-		p := CompileWhole([]string{pattern}).Patterns[0]
+		whole := CompileWhole([]string{pattern})
+		p := whole.Patterns[0]
 		if p == nil {
 			return
 		}
@@ -204,7 +206,7 @@ func FuzzCompile(f *testing.F) {
 		if len(program.Inst) > p.size {
 			t.Errorf("%q has %d instructions and was measured as %d", pattern, len(program.Inst), p.size)
 		}
-		if p.Cost(text) > MaxSteps || strings.Contains(pattern, `\Q`) {
+		if utf8.RuneCountInString(text) > whole.MaxText() || strings.Contains(pattern, `\Q`) {
 			return
 		}
 		if want := regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(text); p.Match(text) != want {
@@ -238,9 +240,9 @@ func BenchmarkMatchEnd(b *testing.B) {
 }
 
 func BenchmarkMatchWhole(b *testing.B) {
-	p := CompileWhole([]string{largest}).Patterns[0]
-	text := strings.Repeat("a", MaxSteps/p.size-1)
+	set := CompileWhole([]string{largest})
+	text := strings.Repeat("a", set.MaxText())
 	for b.Loop() {
-		p.Match(text)
+		set.Patterns[0].Match(text)
 	}
 }

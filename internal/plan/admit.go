@@ -5,14 +5,15 @@ package plan
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/pattern"
 )
 
 // The defaults of the API, for actions that were stored before a default was there.
@@ -44,7 +45,11 @@ func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, give
 		return nil, &Blocked{Reason: v1alpha1.ReasonActionArchived, Waiting: "for action " + action.Name + " to be active",
 			Message: fmt.Sprintf("Action %s is archived: set its spec.state to Active, or use another.", action.Name)}
 	}
-	defaults, problem := arguments(action.Spec.Arguments, given)
+	patterns, blocked := patternsOf(action)
+	if blocked != nil {
+		return nil, blocked
+	}
+	defaults, problem := arguments(action.Spec.Arguments, patterns, given)
 	if problem != "" {
 		return nil, &Blocked{Reason: v1alpha1.ReasonInvalidArgument, Waiting: "for a plan with valid arguments",
 			Message: problem + " Create the plan anew: its arguments cannot be changed."}
@@ -86,8 +91,24 @@ func needed(phase *v1alpha1.PhaseSpec) int32 {
 	}
 }
 
+// patternsOf compiles the patterns of all arguments, in their order.
+func patternsOf(action *v1alpha1.Action) (*pattern.Set, *Blocked) {
+	texts := make([]string, len(action.Spec.Arguments))
+	for i := range action.Spec.Arguments {
+		texts[i] = action.Spec.Arguments[i].Pattern
+	}
+	patterns := pattern.CompileWhole(texts)
+	for i, err := range patterns.Errors {
+		if err != nil {
+			return nil, &Blocked{Reason: v1alpha1.ReasonInvalidPattern, Waiting: "for action " + action.Name + " to have valid patterns",
+				Message: fmt.Sprintf("The pattern of argument %s in action %s is refused: %v. Correct the action.", action.Spec.Arguments[i].Name, action.Name, err)}
+		}
+	}
+	return patterns, nil
+}
+
 // arguments gives what is taken for the arguments that are not given, or says which one is wrong.
-func arguments(declared []v1alpha1.ActionArgument, given []v1alpha1.RunArgument) (defaults []v1alpha1.RunArgument, problem string) {
+func arguments(declared []v1alpha1.ActionArgument, patterns *pattern.Set, given []v1alpha1.RunArgument) (defaults []v1alpha1.RunArgument, problem string) {
 	for _, argument := range given {
 		if !slices.ContainsFunc(declared, func(d v1alpha1.ActionArgument) bool { return d.Name == argument.Name }) {
 			return nil, fmt.Sprintf("Argument %s is not one of the action's (%s).", argument.Name, names(declared))
@@ -108,7 +129,11 @@ func arguments(declared []v1alpha1.ActionArgument, given []v1alpha1.RunArgument)
 		default:
 			continue
 		}
-		if problem := check(d, value); problem != "" {
+		problem := check(d, value)
+		if problem == "" && d.Pattern != "" {
+			problem = match(patterns, i, d.Pattern, value)
+		}
+		if problem != "" {
 			return nil, fmt.Sprintf("Argument %s %s.", d.Name, problem)
 		}
 	}
@@ -145,15 +170,17 @@ func check(d *v1alpha1.ActionArgument, value string) string {
 	if len(d.Values) > 0 && !slices.Contains(d.Values, value) {
 		return "must be one of " + strings.Join(d.Values, ", ")
 	}
-	if d.Pattern == "" {
+	return ""
+}
+
+// match says what is wrong with a value that its pattern has to match, or nothing.
+func match(patterns *pattern.Set, i int, text, value string) string {
+	switch longest := patterns.MaxText(); {
+	case utf8.RuneCountInString(value) > longest:
+		return fmt.Sprintf("is longer than %d characters, the limit for the patterns of its action", longest)
+	case !patterns.Patterns[i].Match(value):
+		return "must match " + text
+	default:
 		return ""
 	}
-	pattern, err := regexp.Compile(`\A(?:` + d.Pattern + `)\z`)
-	if err != nil {
-		return fmt.Sprintf("has the pattern %s in its action, which is no regular expression: mend the action", d.Pattern)
-	}
-	if !pattern.MatchString(value) {
-		return "must match " + d.Pattern
-	}
-	return ""
 }
