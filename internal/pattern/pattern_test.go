@@ -37,7 +37,7 @@ func TestCompile_RefusesTheAttackWithoutCompilingIt(t *testing.T) {
 	}
 	err := set.Err("patterns")
 	if err == nil || !strings.Contains(err.Error(), "patterns[0]") || !strings.Contains(err.Error(), fmt.Sprint(MaxSize)) {
-		t.Errorf("the error does not name the pattern and the limit: %v", err)
+		t.Fatalf("the error does not name the pattern and the limit: %v", err)
 	}
 	if len(err.Error()) > 2048 {
 		t.Errorf("the error has %d bytes", len(err.Error()))

@@ -12,7 +12,8 @@ import (
 // Screen is what a terminal shows: text without colours. It understands what programs use to draw, and skips the rest. Not for concurrent use.
 type Screen struct {
 	columns, rows int
-	cells, other  [][]rune // other is the screen beside the one that is shown: the main or the alternate one
+	lines, other  []*line // other is the screen beside the one that is shown: the main or the alternate one
+	spare         []*line // room to scroll by many lines
 	alternate     bool
 	x, y          int
 	savedX        int
@@ -21,7 +22,12 @@ type Screen struct {
 	wrap          bool   // the last column was written: the next character begins a line
 	rest          []byte // the beginning of what is not complete yet
 	last          rune   // the character that was written last
+	lastWidth     int    // how many cells it takes
 }
+
+// line is the cells of a line that something was written to; the others are blank. An operation on lines that were never written to costs nothing for
+// each cell, so that a short sequence does not cause much work on a large screen.
+type line struct{ cells []rune }
 
 // blank marks a cell that nothing was written to; wide one that belongs to the character before it.
 const (
@@ -29,13 +35,14 @@ const (
 	wide  = 0
 )
 
-// The size of a terminal that nothing is known of, and the largest that is kept.
+// The size of a terminal that nothing is known of, and the largest that is kept. mostCells bounds memory to 2 MiB, for both screens together.
 const (
 	usualColumns, usualRows = 120, 40
 	mostColumns, mostRows   = 1000, 1000
+	mostCells               = 256 << 10
 )
 
-// New gives an empty screen. A size that is not positive is the usual one, 120 times 40.
+// New gives an empty screen. A size that is not positive is the usual one, 120 times 40. A screen of more than mostCells has fewer rows.
 func New(columns, rows int) *Screen {
 	if columns <= 0 {
 		columns = usualColumns
@@ -43,46 +50,68 @@ func New(columns, rows int) *Screen {
 	if rows <= 0 {
 		rows = usualRows
 	}
-	s := &Screen{columns: min(columns, mostColumns), rows: min(rows, mostRows)}
+	s := &Screen{columns: min(columns, mostColumns)}
+	s.rows = min(rows, mostRows, mostCells/s.columns)
+	s.lines, s.other, s.spare = blankLines(s.rows), blankLines(s.rows), make([]*line, s.rows)
 	s.reset()
 	return s
 }
 
+func blankLines(n int) []*line {
+	lines, all := make([]*line, n), make([]line, n)
+	for i := range lines {
+		lines[i] = &all[i]
+	}
+	return lines
+}
+
 func (s *Screen) reset() {
-	s.cells, s.other = s.empty(), s.empty()
+	empty(s.lines)
+	empty(s.other)
 	s.alternate, s.wrap = false, false
 	s.x, s.y, s.savedX, s.savedY, s.top, s.bottom = 0, 0, 0, 0, 0, s.rows-1
 }
 
-func (s *Screen) empty() [][]rune {
-	cells := make([][]rune, s.rows)
-	for i := range cells {
-		cells[i] = s.line()
+// empty makes lines blank and keeps their memory.
+func empty(lines []*line) {
+	for _, l := range lines {
+		l.cells = l.cells[:0]
 	}
-	return cells
 }
 
-func (s *Screen) line() []rune {
-	line := make([]rune, s.columns)
-	for i := range line {
-		line[i] = blank
+// clean makes the cells in [from, to) blank.
+func (l *line) clean(from, to int) {
+	if from >= len(l.cells) {
+		return
 	}
-	return line
+	if to >= len(l.cells) {
+		l.cells = l.cells[:from]
+		return
+	}
+	for i := range l.cells[from:to] {
+		l.cells[from+i] = blank
+	}
+}
+
+// reach makes a line have at least n cells.
+func (l *line) reach(n int) {
+	for len(l.cells) < n {
+		l.cells = append(l.cells, blank)
+	}
 }
 
 // Text gives what is shown: lines without spaces at their ends, and without empty lines at the end.
 func (s *Screen) Text() string {
-	lines := make([]string, 0, s.rows)
-	for _, cells := range s.cells {
-		var line strings.Builder
-		for _, r := range cells {
+	var text strings.Builder
+	for _, l := range s.lines {
+		for _, r := range l.cells {
 			if r != wide {
-				line.WriteRune(r)
+				text.WriteRune(r)
 			}
 		}
-		lines = append(lines, line.String())
+		text.WriteByte('\n')
 	}
-	return Tidy(strings.Join(lines, "\n"))
+	return Tidy(text.String())
 }
 
 // Tidy takes spaces off the ends of lines, and empty lines off the end of a text.
@@ -170,20 +199,22 @@ func (s *Screen) scroll(first, by int) {
 	if height <= 0 {
 		return
 	}
-	region := s.cells[first : s.bottom+1]
-	for range min(max(by, -by), height) {
-		if by > 0 {
-			copy(region, region[1:])
-			region[height-1] = s.line()
-		} else {
-			copy(region[1:], region)
-			region[0] = s.line()
-		}
+	region, n := s.lines[first:s.bottom+1], min(max(by, -by), height)
+	if by > 0 {
+		copy(s.spare, region[:n])
+		copy(region, region[n:])
+		region = region[height-n:]
+	} else {
+		copy(s.spare, region[height-n:])
+		copy(region[n:], region)
 	}
+	copy(region, s.spare[:n])
+	empty(region[:n])
 }
 
-func (s *Screen) put(r rune) {
-	cells := width(r)
+func (s *Screen) put(r rune) { s.putWide(r, width(r)) }
+
+func (s *Screen) putWide(r rune, cells int) {
 	if cells == 0 {
 		return
 	}
@@ -191,18 +222,20 @@ func (s *Screen) put(r rune) {
 		s.x = 0
 		s.feed()
 	}
-	line := s.cells[s.y]
+	l := s.lines[s.y]
+	l.reach(min(s.x+cells, s.columns))
+	line := l.cells
 	if line[s.x] == wide && s.x > 0 {
 		line[s.x-1] = blank // half of a character is none
 	}
-	if next := s.x + cells; next < s.columns && line[next] == wide {
+	if next := s.x + cells; next < len(line) && line[next] == wide {
 		line[next] = blank
 	}
 	line[s.x] = r
-	if cells == 2 && s.x+1 < s.columns {
+	if cells == 2 && s.x+1 < len(line) {
 		line[s.x+1] = wide
 	}
-	s.last = r
+	s.last, s.lastWidth = r, cells
 	s.x += cells
 	if s.x >= s.columns {
 		s.x, s.wrap = s.columns-1, true

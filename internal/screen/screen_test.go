@@ -6,6 +6,8 @@ package screen
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,8 +100,52 @@ func TestPatternsOfTheSpec(t *testing.T) {
 	}
 }
 
+// costly are short sequences that change a whole screen, or write much of it.
+var costly = map[string]string{
+	"resets": "\x1bc", "switches": "\x1b[?1049h\x1b[?1049l", "feeds": "\n", "feeds in a region": "\x1b[1;999r\x1b[999H\n", "scrolls": "\x1b[999S", "scrolls down": "\x1b[999T",
+	"inserts lines": "\x1b[H\x1b[999L", "goes up": "\x1b[H\x1bM", "erases": "\x1b[2J", "erases below": "\x1b[H\x1b[J", "writes at the end": "\x1b[1000Gx\n",
+	"repeats": "x\x1b[1000b", "repeats a wide one": "日\x1b[1000b", "inserts": "x\x1b[H\x1b[1000@", "text": "x", "unfinished": "\x1b]", "numbers": "\x1b[1;1;1;1;1;1;1;1H",
+}
+
+// TestWhatSequencesCost: 64 KiB of any sequence take no more memory than the two largest screens.
+func TestWhatSequencesCost(t *testing.T) {
+	for name, sequence := range costly {
+		for _, size := range [][2]int{{1000, 1000}, {262, 1000}, {1, 1000}} {
+			var before, after runtime.MemStats
+			output := []byte(strings.Repeat(sequence, 64<<10/len(sequence)))
+			runtime.ReadMemStats(&before)
+			s := New(size[0], size[1])
+			_, _ = s.Write(output)
+			runtime.ReadMemStats(&after)
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 8<<20 {
+				t.Errorf("%s on %v: %d bytes", name, size, allocated)
+			}
+			if len(s.Text()) > 4*mostCells {
+				t.Errorf("%s on %v: a text of %d bytes", name, size, len(s.Text()))
+			}
+		}
+	}
+}
+
+func BenchmarkScreen(b *testing.B) {
+	for name, sequence := range costly {
+		b.Run(name, func(b *testing.B) {
+			output := []byte(strings.Repeat(sequence, 64<<10/len(sequence)))
+			for b.Loop() {
+				s := New(262, 1000)
+				_, _ = s.Write(output)
+				_ = s.Text()
+			}
+		})
+	}
+}
+
+// FuzzScreen: whatever a program writes, and however it is cut, the screen keeps its size and shows the same.
 func FuzzScreen(f *testing.F) {
 	f.Add([]byte("\x1b[2;3Hx\x1b[9999999999L\x1b[3;2r\x1b[T\x1b[Pé日\x1b[?1049h\x1b[b"), 3, 2)
+	for _, sequence := range costly {
+		f.Add([]byte(strings.Repeat("日本x"+sequence, 4)), 10, 4)
+	}
 	f.Fuzz(func(t *testing.T, output []byte, columns, rows int) {
 		s := New(min(columns, 50), min(rows, 50))
 		half := len(output) / 2
@@ -108,5 +154,20 @@ func FuzzScreen(f *testing.F) {
 		if lines := strings.Count(s.Text(), "\n") + 1; lines > s.rows {
 			t.Errorf("%d lines on a screen of %d", lines, s.rows)
 		}
+		for _, l := range append(slices.Clone(s.lines), s.other...) {
+			if len(l.cells) > s.columns {
+				t.Errorf("a line of %d cells on a screen of %d", len(l.cells), s.columns)
+			}
+		}
+		if s.x < 0 || s.x >= s.columns || s.y < 0 || s.y >= s.rows || len(s.rest) > longestSequence {
+			t.Errorf("the cursor is at %d, %d; %d bytes are kept", s.x, s.y, len(s.rest))
+		}
+		if whole := New(min(columns, 50), min(rows, 50)); len(output) < longestSequence {
+			_, _ = whole.Write(output)
+			if whole.Text() != s.Text() {
+				t.Errorf("written at once it shows %q, in two pieces %q", whole.Text(), s.Text())
+			}
+		}
+		Asks(s.Text(), defaults)
 	})
 }

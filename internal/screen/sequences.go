@@ -5,6 +5,7 @@ package screen
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -114,9 +115,9 @@ func (s *Screen) mode(modes []int, on bool) {
 		if on && mode == 1049 {
 			s.save()
 		}
-		s.cells, s.other, s.alternate = s.other, s.cells, on
+		s.lines, s.other, s.alternate = s.other, s.lines, on
 		if on {
-			s.cells = s.empty()
+			empty(s.lines)
 		} else if mode == 1049 {
 			s.restore()
 		}
@@ -151,7 +152,7 @@ func (s *Screen) command(final byte, args []int) {
 		s.restore()
 	case 'b':
 		for range min(n, s.columns) {
-			s.put(s.last)
+			s.putWide(s.last, s.lastWidth)
 		}
 	default:
 		s.wrap = pending
@@ -182,7 +183,7 @@ func (s *Screen) region(args []int) {
 
 // edit erases and moves what is shown.
 func (s *Screen) edit(final byte, arg, n int) {
-	switch line := s.cells[s.y]; final {
+	switch l := s.lines[s.y]; final {
 	case 'J':
 		s.erase(arg)
 	case 'K':
@@ -193,17 +194,15 @@ func (s *Screen) edit(final byte, arg, n int) {
 		if arg == 1 {
 			to = s.x + 1
 		}
-		clean(line[from:to])
+		l.clean(from, to)
 	case 'X':
-		clean(line[s.x:min(s.x+n, s.columns)])
+		l.clean(s.x, min(s.x+n, s.columns))
 	case 'P':
-		n = min(n, s.columns-s.x)
-		copy(line[s.x:], line[s.x+n:])
-		clean(line[s.columns-n:])
+		if s.x < len(l.cells) {
+			l.cells = slices.Delete(l.cells, s.x, min(s.x+n, len(l.cells)))
+		}
 	case '@':
-		n = min(n, s.columns-s.x)
-		copy(line[s.x+n:], line[s.x:])
-		clean(line[s.x : s.x+n])
+		l.insert(s.x, n, s.columns)
 	case 'L', 'M':
 		if s.y < s.top || s.y > s.bottom {
 			return
@@ -219,32 +218,39 @@ func (s *Screen) edit(final byte, arg, n int) {
 	}
 }
 
+// insert moves the cells from x on by n to the right, as far as there are columns.
+func (l *line) insert(x, n, columns int) {
+	if x >= len(l.cells) {
+		return
+	}
+	n = min(n, columns-x)
+	l.reach(min(len(l.cells)+n, columns))
+	copy(l.cells[x+n:], l.cells[x:])
+	for i := range n {
+		l.cells[x+i] = blank
+	}
+}
+
 // erase empties from the cursor on, up to it, or all.
 func (s *Screen) erase(what int) {
 	from, to := s.y+1, s.rows
 	switch what {
 	case 0:
-		clean(s.cells[s.y][s.x:])
+		s.lines[s.y].clean(s.x, s.columns)
 	case 1:
-		clean(s.cells[s.y][:s.x+1])
+		s.lines[s.y].clean(0, s.x+1)
 		from, to = 0, s.y
 	default:
 		from = 0
 	}
-	for _, line := range s.cells[from:to] {
-		clean(line)
-	}
-}
-
-func clean(cells []rune) {
-	for i := range cells {
-		cells[i] = blank
-	}
+	empty(s.lines[from:to])
 }
 
 // width is how many cells a character takes: none for one that joins the one before, two for East Asian ones and emoji.
 func width(r rune) int {
 	switch {
+	case r < 0x300 && r != 0xad: // most are
+		return 1
 	case r == 0x200d || unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
 		return 0
 	case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) || r >= 0xff01 && r <= 0xff60 || r >= 0x1f300 && r <= 0x1faff:
