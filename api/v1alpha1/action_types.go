@@ -130,9 +130,11 @@ type ActionArgument struct {
 	// +listType=set
 	Values []string `json:"values,omitempty"`
 
-	// A regular expression (RE2) that the whole value has to match.
+	// A regular expression (RE2) that the whole value has to match. All patterns of the action together may compile to 2,048 instructions, and a value
+	// with a pattern may have 4,194,304 characters divided by that number of instructions. Plans report a pattern that exceeds the limit.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.contains('{') || ''.matches(self) || !''.matches(self)",message="must be a valid regular expression (RE2)"
 	Pattern string `json:"pattern,omitempty"`
 }
 

@@ -200,7 +200,8 @@ const (
 	ReasonAdopted = "Adopted"
 	// ReasonDiscovered: all sources were looked through.
 	ReasonDiscovered = "Discovered"
-	// ReasonInvalidPattern: a pattern of a source, or of spec.terminal.awaitingInput.patterns, is no regular expression; the message names it.
+	// ReasonInvalidPattern: a pattern of a source, of an argument or of spec.terminal.awaitingInput.patterns is not a regular expression, or exceeds the
+	// limits of internal/pattern; the message names it.
 	ReasonInvalidPattern = "InvalidPattern"
 	// ReasonAlreadyClaimed: what was found is another Instance's; the message names it.
 	ReasonAlreadyClaimed = "AlreadyClaimed"

@@ -104,10 +104,13 @@ type TerminalSpec struct {
 type AwaitingInputSpec struct {
 	// Regular expressions (RE2) that are looked for in the last 20 lines of the terminal, once nothing has moved for two seconds. Lines end in no spaces,
 	// and the text in no empty lines, so $ is where the cursor is. Empty: patterns for the common coding agents, shells and passwords.
+	// All patterns together may compile to 2,048 instructions; the condition AwaitingInput reports those that exceed it. The larger they are, the less
+	// of a screen of more than 2,047 characters they are matched with.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="self.contains('{') || ''.matches(self) || !''.matches(self)",message="must be a valid regular expression (RE2)"
 	// +listType=atomic
 	Patterns []string `json:"patterns,omitempty"`
 }

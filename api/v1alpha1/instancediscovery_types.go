@@ -102,10 +102,11 @@ type TmuxSource struct {
 	// +kubebuilder:validation:MaxLength=128
 	Prefix string `json:"prefix,omitempty"`
 
-	// A regular expression (RE2) that matches somewhere in the name of the session: use ^ and $ for the whole. Empty: any.
+	// A regular expression (RE2) that matches somewhere in the name of the session: use ^ and $ for the whole. Empty: any. All patterns of the
+	// object together may compile to 2,048 instructions; larger ones are reported by the condition Stalled.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule="''.matches(self) || !''.matches(self)",message="this is no regular expression of RE2"
+	// +kubebuilder:validation:XValidation:rule="self.contains('{') || ''.matches(self) || !''.matches(self)",message="must be a valid regular expression (RE2)"
 	Pattern string `json:"pattern,omitempty"`
 }
 

@@ -21,7 +21,7 @@ func init() {
 		{"a source that has no sessions", discoveryOnly, `{spec: {sources: [{name: a, type: Host}]}}`, "sessions are found in Tmux and containers in Docker"},
 		{"sessions of Docker", discoveryOnly, `{spec: {sources: [{name: a, type: Docker, tmux: {prefix: a}}]}}`, "tmux is for the type Tmux"},
 		{"containers of tmux", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, docker: {image: a}}]}}`, "docker is for the type Docker"},
-		{"a pattern that is no regular expression", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, tmux: {pattern: "claude-("}}]}}`, "this is no regular expression of RE2"},
+		{"a pattern that is no regular expression", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, tmux: {pattern: "claude-("}}]}}`, "must be a valid regular expression (RE2)"},
 		{"a state of something else", discoveryOnly, `{spec: {state: OnDemand}}`, "Unsupported value"},
 		{"a look every second", discoveryOnly, `{spec: {intervalSeconds: 1}}`, "greater than or equal to 5"},
 		{"a long name", discoveryOnly, `{metadata: {name: ` + strings.Repeat("a", 64) + `}}`, "the name must have at most 63 characters"},
@@ -31,7 +31,7 @@ func init() {
 	}...)
 	transitions = append(transitions, []transition{
 		{"another source, stopped, looked again", discoveryOnly, `{}`, `{spec: {state: Stopped, refreshToken: a, sources: [{name: b, type: Docker}]}}`, ""},
-		{"a pattern that is broken later", discoveryOnly, `{}`, `{spec: {sources: [{name: all, type: Tmux, tmux: {pattern: "["}}]}}`, "this is no regular expression of RE2"},
+		{"a pattern that is broken later", discoveryOnly, `{}`, `{spec: {sources: [{name: all, type: Tmux, tmux: {pattern: "["}}]}}`, "must be a valid regular expression (RE2)"},
 	}...)
 }
 
