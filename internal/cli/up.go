@@ -48,7 +48,7 @@ func (a *app) upCommand() *cobra.Command {
 	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "where everything is kept: data, keys, records of processes")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "add the way in to this kubeconfig; default: the file kubeconfig in the state directory")
 	flags.BoolVar(&f.keep, "keep", false, "leave the processes running at the end")
-	flags.StringVar(&f.assets, "assets", "", "where etcd, kube-apiserver and kube-controller-manager are; default: KUBEBUILDER_ASSETS, beside this program, or bin")
+	flags.StringVar(&f.assets, "assets", "", "where etcd, kube-apiserver and kube-controller-manager are; default: KUBEBUILDER_ASSETS, beside this program, else in PATH")
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
 	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
 	return command

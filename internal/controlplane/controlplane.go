@@ -9,9 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -277,44 +274,4 @@ func (c *ControlPlane) Stop() error {
 func (c *ControlPlane) abandon() error {
 	close(c.stopping)
 	return c.lock.release()
-}
-
-// FindAssets gives the folder that holds the binaries of the control plane: the one given, else KUBEBUILDER_ASSETS, the folder of
-// this executable, or bin below the working directory. The error says how to get them.
-func FindAssets(given string) (string, error) {
-	if given != "" {
-		if missing := missingIn(given); len(missing) > 0 {
-			return "", fmt.Errorf("%s has no %s: build the control plane with `make controlplane`, or name its folder with --assets", given, strings.Join(missing, ", "))
-		}
-		return filepath.Abs(given)
-	}
-	var looked []string
-	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
-		looked = append(looked, dir)
-	}
-	if executable, err := os.Executable(); err == nil {
-		if resolved, err := filepath.EvalSymlinks(executable); err == nil {
-			executable = resolved
-		}
-		looked = append(looked, filepath.Dir(executable))
-	}
-	looked = append(looked, "bin")
-	for _, dir := range looked {
-		if len(missingIn(dir)) == 0 {
-			return filepath.Abs(dir)
-		}
-	}
-	return "", fmt.Errorf("no folder with %s was found (looked in %s): build them with `make controlplane`, or name their folder with --assets",
-		strings.Join(names, ", "), strings.Join(looked, ", "))
-}
-
-func missingIn(dir string) []string {
-	var missing []string
-	for _, name := range names {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			missing = append(missing, name)
-		}
-	}
-	return missing
 }

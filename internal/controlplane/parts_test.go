@@ -29,21 +29,28 @@ func closeIdle(g Gomega, planes ...*ControlPlane) {
 }
 
 func TestFindAssets(t *testing.T) {
-	whole, part := t.TempDir(), t.TempDir()
+	whole, part, cwd := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, name := range names {
 		NewWithT(t).Expect(os.WriteFile(filepath.Join(whole, name), nil, 0o755)).To(Succeed())
+		for _, dir := range []string{cwd, filepath.Join(cwd, "bin")} {
+			NewWithT(t).Expect(os.MkdirAll(dir, 0o755)).To(Succeed())
+			NewWithT(t).Expect(os.WriteFile(filepath.Join(dir, name), nil, 0o755)).To(Succeed())
+		}
 	}
 	NewWithT(t).Expect(os.WriteFile(filepath.Join(part, nameEtcd), nil, 0o755)).To(Succeed())
-	for name, test := range map[string]struct{ given, env, want, wantErr string }{
-		"given":                {given: whole, want: whole},
-		"given and incomplete": {given: part, env: whole, wantErr: "kube-apiserver, kube-controller-manager: build the control plane with `make controlplane`"},
-		"environment":          {env: whole, want: whole},
-		"nowhere":              {env: part, wantErr: "make controlplane"},
+	for name, test := range map[string]struct{ given, env, path, want, wantErr string }{
+		"given":                  {given: whole, want: whole},
+		"given and incomplete":   {given: part, env: whole, wantErr: "kube-apiserver, kube-controller-manager: build the control plane with `make controlplane`"},
+		"environment":            {env: whole, want: whole},
+		"PATH":                   {env: part, path: part + string(os.PathListSeparator) + whole, want: whole},
+		"working directory":      {wantErr: "make controlplane"},
+		"relative entry of PATH": {path: "bin" + string(os.PathListSeparator) + "." + string(os.PathListSeparator), wantErr: "make controlplane"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			t.Setenv("KUBEBUILDER_ASSETS", test.env)
-			t.Chdir(t.TempDir())
+			t.Setenv("PATH", test.path)
+			t.Chdir(cwd)
 			got, err := FindAssets(test.given)
 			if test.wantErr != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(test.wantErr)))

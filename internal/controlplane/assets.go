@@ -1,0 +1,61 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// FindAssets returns the folder that holds the binaries of the control plane: the given one, else KUBEBUILDER_ASSETS, the folder of this executable, or
+// a folder of PATH. It never searches relative to the working directory, where somebody else may have put programs of these names.
+// The error says how to get the binaries.
+func FindAssets(given string) (string, error) {
+	if given != "" {
+		if missing := missingIn(given); len(missing) > 0 {
+			return "", fmt.Errorf("%s has no %s: build the control plane with `make controlplane`, or name its folder with --assets", given, strings.Join(missing, ", "))
+		}
+		return filepath.Abs(given)
+	}
+	searched := searchedForAssets()
+	for _, dir := range searched {
+		if len(missingIn(dir)) == 0 {
+			return filepath.Abs(dir)
+		}
+	}
+	return "", fmt.Errorf("no folder with %s was found (searched %s): build them with `make controlplane`, or name their folder with --assets",
+		strings.Join(names, ", "), strings.Join(searched, ", "))
+}
+
+func searchedForAssets() []string {
+	var dirs []string
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		dirs = append(dirs, dir)
+	}
+	if executable, err := os.Executable(); err == nil {
+		if resolved, err := filepath.EvalSymlinks(executable); err == nil {
+			executable = resolved
+		}
+		dirs = append(dirs, filepath.Dir(executable))
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+func missingIn(dir string) []string {
+	var missing []string
+	for _, name := range names {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
