@@ -6,6 +6,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,13 @@ import (
 
 const timeout = time.Minute
 
+// berthVariable makes this test binary the program berth, with the lines of the variable as its arguments.
+const berthVariable = "BERTH_TEST_ARGUMENTS"
+
 func TestMain(m *testing.M) {
+	if arguments := os.Getenv(berthVariable); arguments != "" {
+		os.Exit(Main(append([]string{"berth"}, strings.Split(arguments, "\n")...)))
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 		// client-go's, of a terminal that was left; the program of a user ends with it.
 		goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -65,7 +66,8 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "where to serve logs and terminals; beyond loopback it needs a certificate; 0 for nowhere")
 	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate to serve logs and terminals with")
 	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "key of that certificate")
-	flags.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several managers act")
+	flags.BoolVar(&f.leaderElect, "leader-elect", false,
+		"run one of several managers: wait while another one uses the state directory or, with other runtimes than Host, leads")
 	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the leases: that of the leader, and those by which hosts report")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
 	flags.StringVar(&f.image, "multiplexer-image", "", "image that has berth-lsp-pod, for language servers in Pods; default: that of the Pod of this manager")
@@ -89,7 +91,11 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		level = slog.LevelDebug
 	}
 	log := useLogger(a.err, level)
-	opened, err := a.openRuntimes(f.runtimes, config, runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, log: log})
+	options := runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, log: log}
+	if f.leaderElect {
+		options.standby = ctx
+	}
+	opened, err := a.openRuntimes(f.runtimes, config, options)
 	if err != nil {
 		return err
 	}
@@ -104,7 +110,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	mgr, err := assemble(config, opened, log, manager.Options{
 		Host:    host,
 		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes,
-		LeaderElection: f.leaderElect, LeaderElectionNamespace: f.leaderElectNamespace,
+		LeaderElection: f.leaderElect && !f.onlyHost(), LeaderElectionNamespace: f.leaderElectNamespace,
 	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey})
 	if err != nil {
 		return err
@@ -117,6 +123,12 @@ var machineRuntimes = []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.Runt
 
 // clusterLease is the name under which managers report that run nothing on a machine. All of them serve the same.
 const clusterLease = "cluster"
+
+// onlyHost reports whether the manager runs processes on this machine only. The lock of its state directory then elects it: managers with other state
+// directories are other hosts, which work beside it.
+func (f *managerFlags) onlyHost() bool {
+	return len(f.runtimes) > 0 && !slices.ContainsFunc(f.runtimes, func(name string) bool { return v1alpha1.RuntimeType(name) != v1alpha1.RuntimeHost })
+}
 
 // host returns this host among those that serve the API server.
 func (f *managerFlags) host() (manager.Host, error) {

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -26,7 +27,8 @@ type runtimeOptions struct {
 	stateDir, shim, lsp string
 	image               string // that has berth-lsp-pod; empty: that of the manager's own Pod
 	log                 logr.Logger
-	pods                *inCluster // nil without Pods; who opens the runtime closes it
+	pods                *inCluster      // nil without Pods; who opens the runtime closes it
+	standby             context.Context // if set, wait while another manager uses the state directory
 }
 
 // machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
@@ -64,6 +66,7 @@ func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
 func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	opened, err := host.New(host.Options{
 		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
+		Standby: opts.standby,
 	})
 	if err != nil {
 		return nil, errors.Join(err, opts.pods.Close())

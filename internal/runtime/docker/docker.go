@@ -167,7 +167,7 @@ func (r *Runtime) lock() error {
 	}
 	if !held {
 		_ = r.single.Close()
-		return fmt.Errorf("another berth manager uses the directory %s; stop it, or give this one a directory of its own", r.options.Dir)
+		return fmt.Errorf("another berth manager uses the directory %s; stop that manager", r.options.Dir)
 	}
 	return nil
 }

@@ -35,9 +35,6 @@ var (
 	_ runtime.Census    = (*Host)(nil)
 )
 
-// lockPatience is how long the lock of the state directory is tried to get.
-const lockPatience = time.Second
-
 // Host holds processes of this machine. Make one with New.
 type Host struct {
 	options Options
@@ -80,7 +77,8 @@ type entry struct {
 	seen seen
 }
 
-// New takes the state directory, adopts what lives, and says an event for everything it finds.
+// New locks the state directory, adopts the processes that run, and emits an event for each of them. It returns an error if another manager holds the lock;
+// with Options.Standby it waits for the lock instead.
 func New(options Options) (*Host, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -88,18 +86,11 @@ func New(options Options) (*Host, error) {
 	h := &Host{
 		options: options, log: options.Logger, events: notify.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
 		spares: spares{wanted: make(chan struct{}, 1)},
-		single: flock.New(filepath.Join(options.StateDir, "manager.lock"), flock.SetPermissions(0o600)),
+		single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
 	}
-	// A manager that was killed while it forked leaves the lock to a child that has not executed yet: for a moment.
-	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
-	defer cancel()
-	held, err := h.single.TryLockContext(ctx, 10*time.Millisecond)
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("lock the state directory: %w", err)
-	}
-	if !held {
+	if err := h.lockStateDir(); err != nil {
 		_ = h.single.Close()
-		return nil, fmt.Errorf("another berth manager uses the state directory %s; stop it first. A manager with another state directory is another host, and does not serve the objects of this one", options.StateDir)
+		return nil, err
 	}
 	if err := h.open(); err != nil {
 		_ = h.Close()

@@ -8,6 +8,7 @@
 package host
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -26,6 +27,8 @@ const DefaultLogLimit = 10 << 20
 type Options struct {
 	// StateDir is created with mode 0700. One manager uses it at a time.
 	StateDir string
+	// Standby makes New wait, until this context ends, while another manager uses StateDir. nil: New returns an error then.
+	Standby context.Context
 	// ShimPath is the berth-shim binary. Empty: beside the running executable, else in PATH.
 	ShimPath string
 	// CgroupRoot is a directory of a cgroup2 file system to make a subtree in. Empty: found.

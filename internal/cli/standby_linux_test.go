@@ -1,0 +1,109 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// Two managers with one state directory and --leader-elect: the second waits, and takes over with the same processes when the first is killed.
+func TestStandbyTakesOver(t *testing.T) {
+	g := NewWithT(t)
+	api, kubeconfig := cluster(t)
+	state, shim := t.TempDir(), buildShim(t)
+	arguments := []string{"manager", "--kubeconfig", kubeconfig, "--state-dir", state, "--shim", shim, "--lsp", "/bin/true",
+		"--leader-elect", "--leader-election-namespace=default", "--endpoint-bind-address=0"}
+	first := startBerth(t, arguments...)
+	before, after := sleeper("before"), sleeper("after")
+	g.Expect(api.Create(t.Context(), before)).To(Succeed())
+	awaitReady(t, g, api, before, first)
+
+	second := startBerth(t, arguments...)
+	t.Cleanup(func() {
+		_ = first.Process.Kill()
+		deleteInstances(g, api, before, after) // the second manager ends their processes
+		_ = second.Process.Signal(syscall.SIGTERM)
+	})
+	g.Eventually(second.log.String, clusterTimeout).Should(And(ContainSubstring("Standing by"), ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid))))
+	_, err := newHostRuntime(runtimeOptions{stateDir: state, shim: shim, lsp: "/bin/true"})
+	g.Expect(err).To(MatchError(And(ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid)), ContainSubstring("a state directory is one host"))))
+
+	g.Expect(first.Process.Kill()).To(Succeed())
+	killed := time.Now()
+	g.Expect(api.Create(t.Context(), after)).To(Succeed())
+	awaitReady(t, g, api, after, second)
+	t.Logf("the standby served a new object %v after the kill", time.Since(killed))
+	process := before.Status.Process.DeepCopy()
+	g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(before), before)).To(Succeed())
+	g.Expect(before.Status.Process).To(Equal(process), "the process survives")
+	g.Expect(before.Status.RestartCount).To(BeZero())
+	g.Expect(syscall.Kill(int(process.PID), 0)).To(Succeed())
+}
+
+func sleeper(name string) *v1alpha1.Instance {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	instance.Spec.Process.Command = []string{"sleep", "infinity"}
+	return instance
+}
+
+func awaitReady(t *testing.T, g Gomega, api client.Client, instance *v1alpha1.Instance, by *berthProcess) {
+	t.Helper()
+	g.Eventually(func(g Gomega) {
+		g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		g.Expect(meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionReady)).To(BeTrue())
+	}, clusterTimeout, 50*time.Millisecond).Should(Succeed(), by.log.String)
+}
+
+func deleteInstances(g Gomega, api client.Client, instances ...*v1alpha1.Instance) {
+	for _, instance := range instances {
+		g.Expect(client.IgnoreNotFound(api.Delete(context.Background(), instance))).To(Succeed())
+		g.Eventually(func() bool {
+			return apierrors.IsNotFound(api.Get(context.Background(), client.ObjectKeyFromObject(instance), instance))
+		}, clusterTimeout, 50*time.Millisecond).Should(BeTrue())
+	}
+}
+
+// berthProcess is the program berth in a process of its own.
+type berthProcess struct {
+	*exec.Cmd
+	log *output
+}
+
+func startBerth(t *testing.T, arguments ...string) *berthProcess {
+	t.Helper()
+	self, err := os.Executable()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	b := &berthProcess{Cmd: exec.Command(self), log: &output{}}
+	b.Env = append(os.Environ(), berthVariable+"="+strings.Join(arguments, "\n"))
+	b.Stdout, b.Stderr = b.log, b.log
+	NewWithT(t).Expect(b.Start()).To(Succeed())
+	t.Cleanup(func() { _ = b.Wait() })
+	return b
+}
+
+func buildShim(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "berth-shim")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/berth-dev/berth/cmd/berth-shim")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(out))
+	return path
+}

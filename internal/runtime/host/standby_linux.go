@@ -1,0 +1,59 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// lockName is the file whose lock makes a manager the only one of its state directory. It contains the PID of the manager that took the lock last.
+	lockName = "manager.lock"
+	// lockPatience is how long New retries if it is not a standby: a manager that was killed while it forked leaves the lock to its child for a moment.
+	lockPatience = time.Second
+	// standbyPoll is how often a standby tries the lock. The kernel releases the lock when its holder ends, whatever ended it.
+	standbyPoll = 200 * time.Millisecond
+)
+
+// lockStateDir takes the lock of the state directory.
+func (h *Host) lockStateDir() error {
+	patience, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	held, err := h.single.TryLockContext(patience, 10*time.Millisecond)
+	if standby := h.options.Standby; !held && standby != nil && errors.Is(err, context.DeadlineExceeded) {
+		h.log.Info("Standing by: waiting until another manager releases the state directory", "directory", h.options.StateDir, "holder", h.lockHolder())
+		held, err = h.single.TryLockContext(standby, standbyPoll)
+	}
+	switch {
+	case held:
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("another berth manager uses the state directory %s (%s): a state directory is one host and has one manager; "+
+			"stop that manager, or start this one with --leader-elect to wait for its end", h.options.StateDir, h.lockHolder())
+	default:
+		return fmt.Errorf("lock the state directory %s: %w", h.options.StateDir, err)
+	}
+	if err := os.WriteFile(h.single.Path(), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		return fmt.Errorf("lock the state directory: %w", err)
+	}
+	return nil
+}
+
+// lockHolder describes the process that holds the lock.
+func (h *Host) lockHolder() string {
+	data, err := os.ReadFile(h.single.Path())
+	if err != nil {
+		return "process unknown"
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return "process unknown"
+	}
+	return fmt.Sprintf("process %d", pid)
+}
