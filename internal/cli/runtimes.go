@@ -20,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/none"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 	"github.com/berth-dev/berth/internal/runtime/union"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // runtimeOptions say where the processes of this machine are kept.
@@ -64,6 +65,9 @@ func (m *machine) Close() error {
 func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
 
 func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
+	if _, err := statedir.Make(opts.stateDir); err != nil {
+		return nil, errors.Join(err, opts.pods.Close())
+	}
 	opened, err := host.New(host.Options{
 		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
 		Standby: opts.standby,

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/gofrs/flock"
+
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // layout says where things are in a state directory.
@@ -33,21 +35,14 @@ func (l layout) defaultAccess() string  { return filepath.Join(l.root, "kubeconf
 func KubeconfigPath(stateDir string) string { return layout{stateDir}.defaultAccess() }
 
 func makeLayout(root string) (layout, error) {
-	if root == "" {
-		return layout{}, errors.New("no state directory given")
-	}
-	root, err := filepath.Abs(root)
+	root, err := statedir.Make(root)
 	if err != nil {
-		return layout{}, fmt.Errorf("state directory: %w", err)
+		return layout{}, err
 	}
-	for _, dir := range []string{root, filepath.Join(root, "pki"), filepath.Join(root, "logs"), filepath.Join(root, "pids"), filepath.Join(root, "etcd")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+	for _, name := range []string{"pki", "logs", "pids", "etcd"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o700); err != nil {
 			return layout{}, fmt.Errorf("make the state directory: %w", err)
 		}
-	}
-	// It may have been made by somebody else with more rights for others.
-	if err := os.Chmod(root, 0o700); err != nil {
-		return layout{}, fmt.Errorf("make the state directory private: %w", err)
 	}
 	return layout{root}, nil
 }

@@ -1,0 +1,49 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statedir creates and checks the directory that holds everything Berth keeps on a machine: keys, data, and records of processes.
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Make creates a state directory with mode 0700 and returns its absolute path. Whoever can write to the directory can run programs as its user, so Make
+// refuses one that belongs to another user, and one with content that other users were able to write. It takes away any rights of other users.
+func Make(dir string) (string, error) {
+	if dir == "" {
+		return "", errors.New("no state directory given")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the state directory: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	if uid, known := owner(info); known && uid != os.Geteuid() {
+		return "", fmt.Errorf("the state directory %s belongs to user %d, and this is user %d: change its owner, or choose another directory with --state-dir",
+			dir, uid, os.Geteuid())
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		content, err := os.ReadDir(dir)
+		if err != nil {
+			return "", fmt.Errorf("state directory: %w", err)
+		}
+		if len(content) > 0 {
+			return "", fmt.Errorf("the state directory %s can be written to by other users (mode %04o): check its content and run chmod 700, "+
+				"or choose another directory with --state-dir", dir, info.Mode().Perm())
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the state directory private: %w", err)
+	}
+	return dir, nil
+}

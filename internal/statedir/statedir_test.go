@@ -1,0 +1,58 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statedir
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestMake(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode    os.FileMode // 0: there is none
+		content bool
+		uid     int // 0: that of the test
+		wantErr string
+	}{
+		"new":                          {},
+		"readable by others":           {mode: 0o755, content: true},
+		"empty and writable by group":  {mode: 0o775},
+		"filled and writable by group": {mode: 0o770, content: true, wantErr: "can be written to by other users (mode 0770)"},
+		"filled and writable by all":   {mode: 0o707, content: true, wantErr: "chmod 700"},
+		"of another user":              {mode: 0o700, uid: 65534, wantErr: "belongs to user 65534"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			if test.uid != 0 && os.Geteuid() != 0 {
+				t.Skip("only root can give a directory to another user")
+			}
+			dir := filepath.Join(t.TempDir(), "a", "b")
+			if test.mode != 0 {
+				g.Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
+				g.Expect(os.Chmod(dir, test.mode)).To(Succeed())
+			}
+			if test.content {
+				g.Expect(os.WriteFile(filepath.Join(dir, "x"), nil, 0o600)).To(Succeed())
+			}
+			if test.uid != 0 {
+				g.Expect(os.Chown(dir, test.uid, test.uid)).To(Succeed())
+			}
+			made, err := Make(dir)
+			if test.wantErr != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(test.wantErr)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(made).To(Equal(dir))
+			info, err := os.Stat(dir)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(info.Mode().Perm()).To(BeEquivalentTo(0o700))
+		})
+	}
+	_, err := Make("")
+	NewWithT(t).Expect(err).To(HaveOccurred())
+}
