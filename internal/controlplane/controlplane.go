@@ -32,7 +32,7 @@ type Options struct {
 	StateDir string
 	// Assets is where the binaries are. Empty: see FindAssets.
 	Assets string
-	// Progress gets lines for people. Nil: nobody is told.
+	// Progress is called with lines for people, also while the control plane runs. Nil drops them.
 	Progress func(line string)
 	// ReadyTimeout bounds the wait until the API answers. 0 means 2 minutes.
 	ReadyTimeout time.Duration
@@ -48,8 +48,15 @@ type ControlPlane struct {
 	children   []*child // in the order of names
 	kubeconfig []byte
 	config     *rest.Config
+	assets     string
+	used       ports
 	failed     chan error
-	stopping   chan struct{}
+
+	// watch owns children and restarts while it runs.
+	restarts [3]restarts // in the order of names
+	watching bool
+	unwatch  context.CancelFunc
+	watched  chan struct{} // closed when watch has returned
 }
 
 // Start takes the lock of the state directory, and starts the control plane or takes over the one that a killed process left running.
@@ -68,11 +75,13 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &ControlPlane{dir: dir, opts: opts, lock: held, failed: make(chan error, 1), stopping: make(chan struct{})}
-	if err := c.start(ctx, assets); err != nil {
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	c := &ControlPlane{dir: dir, opts: opts, lock: held, assets: assets, failed: make(chan error, 1), unwatch: unwatch, watched: make(chan struct{})}
+	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
-	go c.watch()
+	c.watching = true
+	go c.watch(watching)
 	return c, nil
 }
 
@@ -88,7 +97,7 @@ func setDefaults(opts *Options) {
 	}
 }
 
-func (c *ControlPlane) start(ctx context.Context, assets string) error {
+func (c *ControlPlane) start(ctx context.Context) error {
 	identity, err := loadIdentity(c.dir)
 	if err != nil {
 		return err
@@ -97,38 +106,39 @@ func (c *ControlPlane) start(ctx context.Context, assets string) error {
 	if err != nil {
 		return err
 	}
-	used, err := loadPorts(c.dir)
-	if err != nil {
+	if c.used, err = loadPorts(c.dir); err != nil {
 		return err
 	}
-	if c.adopt(ctx, leftovers, identity, used, assets) {
+	if c.adopt(ctx, leftovers, identity) {
 		return nil
 	}
 	if err := c.endLeftovers(leftovers); err != nil {
 		return err
 	}
-	used, err = choosePorts(c.dir, used)
-	if err != nil {
+	if err := c.lacksSpace(); err != nil {
+		return err
+	}
+	if c.used, err = choosePorts(c.dir, c.used); err != nil {
 		return err
 	}
 	if err := identity.writeServing(c.dir); err != nil {
 		return err
 	}
-	if err := c.setAccess(identity, used); err != nil {
+	if err := c.setAccess(identity, c.used); err != nil {
 		return err
 	}
-	return c.startChildren(ctx, assets, used)
+	return c.startChildren(ctx)
 }
 
 // adopt takes over what a killed owner left, when all of it runs, as this version would start it, and answers.
-func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, identity *identity, used ports, assets string) bool {
+func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, identity *identity) bool {
 	for _, name := range names {
 		left := leftovers[name]
-		if left == nil || left.record.Fingerprint != fingerprint(argv(name, assets, c.dir, used)) {
+		if left == nil || left.record.Fingerprint != fingerprint(argv(name, c.assets, c.dir, c.used)) {
 			return false
 		}
 	}
-	if err := c.setAccess(identity, used); err != nil {
+	if err := c.setAccess(identity, c.used); err != nil {
 		return false
 	}
 	probe, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -161,10 +171,10 @@ func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
 	return nil
 }
 
-func (c *ControlPlane) startChildren(ctx context.Context, assets string, used ports) error {
+func (c *ControlPlane) startChildren(ctx context.Context) error {
 	began := time.Now()
 	for _, name := range names {
-		started, err := startChild(c.dir, name, argv(name, assets, c.dir, used))
+		started, err := startChild(c.dir, name, argv(name, c.assets, c.dir, c.used))
 		if err != nil {
 			return err
 		}
@@ -213,38 +223,10 @@ func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 	}
 }
 
-// watch reports the first child that ends although nobody asked it to, and keeps the logs of all of them small.
-func (c *ControlPlane) watch() {
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
-	done := func(i int) <-chan struct{} { return c.children[i].done }
-	for {
-		var gone *child
-		select {
-		case <-c.stopping:
-			return
-		case <-done(0):
-			gone = c.children[0]
-		case <-done(1):
-			gone = c.children[1]
-		case <-done(2):
-			gone = c.children[2]
-		case <-tick.C:
-			for _, name := range names {
-				boundLog(c.dir.log(name))
-			}
-			continue
-		}
-		select {
-		case <-c.stopping:
-		default:
-			c.failed <- c.explain(gone, "ended although nobody asked it to")
-		}
-		return
-	}
-}
-
 func (c *ControlPlane) explain(gone *child, what string) error {
+	if err := c.lacksSpace(); err != nil {
+		return fmt.Errorf("%w; %s %s; its log is %s", err, gone.name, what, c.dir.log(gone.name))
+	}
 	return fmt.Errorf("%s %s; the end of its log %s:\n%s", gone.name, what, c.dir.log(gone.name), tail(c.dir.log(gone.name), 2048))
 }
 
@@ -254,13 +236,13 @@ func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) 
 // Kubeconfig is the same as a file for kubectl. It holds a token: keep it private.
 func (c *ControlPlane) Kubeconfig() []byte { return append([]byte(nil), c.kubeconfig...) }
 
-// Failed carries an error when a child ends although nobody asked it to.
+// Failed returns an error when a child ended and cannot be brought back.
 func (c *ControlPlane) Failed() <-chan error { return c.failed }
 
 // Stop ends the controller manager, then kube-apiserver, then etcd: SIGTERM first, SIGKILL after the grace of Options.
-// It gives the state directory free, and has to be called once.
+// It releases the state directory, and has to be called once.
 func (c *ControlPlane) Stop() error {
-	close(c.stopping)
+	c.endWatch()
 	var errs []error
 	for i := len(c.children) - 1; i >= 0; i-- {
 		if err := c.children[i].stop(c.opts.StopGrace); err != nil {
@@ -270,8 +252,15 @@ func (c *ControlPlane) Stop() error {
 	return errors.Join(append(errs, c.lock.release())...)
 }
 
-// release leaves the children as they are, as if this process had been killed.
+func (c *ControlPlane) endWatch() {
+	c.unwatch()
+	if c.watching {
+		<-c.watched
+	}
+}
+
+// abandon leaves the children running, as if this process had been killed.
 func (c *ControlPlane) abandon() error {
-	close(c.stopping)
+	c.endWatch()
 	return c.lock.release()
 }

@@ -23,13 +23,14 @@ import (
 // layout says where things are in a state directory.
 type layout struct{ root string }
 
-func (l layout) pki(name string) string { return filepath.Join(l.root, "pki", name) }
-func (l layout) log(name string) string { return filepath.Join(l.root, "logs", name+".log") }
-func (l layout) pid(name string) string { return filepath.Join(l.root, "pids", name+".json") }
-func (l layout) etcd() string           { return filepath.Join(l.root, "etcd") }
-func (l layout) ports() string          { return filepath.Join(l.root, "ports.json") }
-func (l layout) managerAccess() string  { return l.pki(nameControllerManager + ".kubeconfig") }
-func (l layout) defaultAccess() string  { return filepath.Join(l.root, "kubeconfig") }
+func (l layout) pki(name string) string    { return filepath.Join(l.root, "pki", name) }
+func (l layout) log(name string) string    { return filepath.Join(l.root, "logs", name+".log") }
+func (l layout) oldLog(name string) string { return l.log(name) + ".old" }
+func (l layout) pid(name string) string    { return filepath.Join(l.root, "pids", name+".json") }
+func (l layout) etcd() string              { return filepath.Join(l.root, "etcd") }
+func (l layout) ports() string             { return filepath.Join(l.root, "ports.json") }
+func (l layout) managerAccess() string     { return l.pki(nameControllerManager + ".kubeconfig") }
+func (l layout) defaultAccess() string     { return filepath.Join(l.root, "kubeconfig") }
 
 // KubeconfigPath is where the kubeconfig of the control plane with this state directory lies.
 func KubeconfigPath(stateDir string) string { return layout{stateDir}.defaultAccess() }

@@ -1,0 +1,76 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// etcd and the API server are killed under berth up: it goes on, with the same objects and processes, and serves new objects.
+func TestUpSurvivesItsControlPlane(t *testing.T) {
+	g := NewWithT(t)
+	on := fake.New(t.Context(), clock.RealClock{})
+	state := t.TempDir()
+	f := newFixture()
+	f.app.newRuntime = func(runtimeOptions) (hostRuntime, error) { return kept{on}, nil }
+	end := start(t, f, "--state-dir", state, "--assets", assets(t))
+	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("export KUBECONFIG="), f.err.String)
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(state, "kubeconfig"))
+	g.Expect(err).NotTo(HaveOccurred())
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	first := applied(t, g, f, api, "first")
+	for _, killed := range []string{"etcd", "kube-apiserver"} {
+		pid := pidOfChild(g, state, killed)
+		g.Expect(syscall.Kill(pid, syscall.SIGKILL)).To(Succeed())
+		g.Eventually(func() int { return pidOfChild(g, state, killed) }, time.Minute, 20*time.Millisecond).ShouldNot(Equal(pid), f.err.String)
+		applied(t, g, f, api, "after-"+killed)
+	}
+	again := &v1alpha1.Instance{}
+	g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(first), again)).To(Succeed())
+	g.Expect(again.UID).To(Equal(first.UID))
+	g.Expect(again.Status.Process).To(Equal(first.Status.Process), "the same process")
+	g.Expect(on.Count(first.UID, fake.Start)).To(Equal(1))
+	g.Expect(end()).To(BeZero(), f.err.String())
+	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C still ends the processes")
+	g.Expect(on.Violations()).To(BeEmpty())
+}
+
+// applied creates an Instance and waits until it is ready. An API server that has just started refuses what its policies are not ready for.
+func applied(t *testing.T, g Gomega, f *fixture, api client.Client, name string) *v1alpha1.Instance {
+	t.Helper()
+	instance := &v1alpha1.Instance{}
+	instance.Namespace, instance.Name, instance.Spec.Process.Command = "default", name, []string{"sh"}
+	g.Eventually(func() error { return api.Create(t.Context(), instance) }, time.Minute, 100*time.Millisecond).Should(Succeed(), f.err.String)
+	g.Eventually(func(g Gomega) {
+		g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		g.Expect(meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionReady)).To(BeTrue())
+	}, 3*time.Minute, 100*time.Millisecond).Should(Succeed(), f.err.String)
+	return instance
+}
+
+// pidOfChild reads the PID of a part of the control plane.
+func pidOfChild(g Gomega, state, name string) int {
+	data, err := os.ReadFile(filepath.Join(state, "pids", name+".json"))
+	g.Expect(err).NotTo(HaveOccurred())
+	var recorded struct{ PID int }
+	g.Expect(json.Unmarshal(data, &recorded)).To(Succeed())
+	return recorded.PID
+}

@@ -1,0 +1,42 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// minSpace is what etcd needs to start: it allocates its log in segments of 64 MiB.
+	minSpace = 96 << 20
+	// spacePoll is how often the file system of the state directory is checked while it is full.
+	spacePoll = time.Second
+)
+
+// lacksSpace returns an error if the file system of the state directory is too full for etcd.
+func (c *ControlPlane) lacksSpace() error {
+	free, err := freeSpace(c.dir.root)
+	if err != nil || free >= minSpace {
+		return nil //nolint:nilerr // unknown on this system: etcd finds out
+	}
+	return fmt.Errorf("no space left in %s: %d MiB are free, and etcd needs %d MiB", c.dir.root, free>>20, minSpace>>20)
+}
+
+// awaitSpace waits until the file system of the state directory has space, and reports whether it was full. The error is that of the context.
+func (c *ControlPlane) awaitSpace(ctx context.Context) (full bool, err error) {
+	lacking := c.lacksSpace()
+	if lacking == nil {
+		return false, nil
+	}
+	c.opts.Progress(lacking.Error() + "; the control plane is restarted when there is space")
+	for lacking != nil {
+		if err := sleep(ctx, spacePoll); err != nil {
+			return true, err
+		}
+		lacking = c.lacksSpace()
+	}
+	return true, nil
+}
