@@ -34,6 +34,7 @@ type Kind struct {
 	runtimes  runtime.Runtime   // where servers run
 	inspector runtime.Inspector // of this machine; nil when the backend can't tell sockets
 	logger    runtime.Logger    // of this machine; nil when the backend keeps no output
+	executor  runtime.Executor  // of this machine; nil when the backend runs no commands for probes
 	probes    *probe.Manager
 	fronts    *front.Fronts
 	ports     Range

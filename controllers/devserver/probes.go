@@ -74,7 +74,7 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 
 // probed is readiness by the probe of the spec.
 func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sight, observed *lifecycle.Observed) {
-	config, ok := k.config(dev.Spec.Readiness, m)
+	config, ok := k.config(key, dev.Spec.Readiness, m)
 	if !ok {
 		k.probes.Stop(key)
 		observed.NotReady = cmp.Or(s.blind, fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", assigned(dev).own()))
@@ -98,7 +98,7 @@ func (k *Kind) liveness(dev *v1alpha1.DevServer, m *memory, incarnation int64, o
 		k.probes.Stop(key)
 		return
 	}
-	config, ok := k.config(dev.Spec.Liveness, m)
+	config, ok := k.config(key, dev.Spec.Liveness, m)
 	if !ok {
 		return
 	}
@@ -120,7 +120,7 @@ func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
 }
 
 // config says what to ask for a probe of the spec; false while it is not known where.
-func (k *Kind) config(spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
+func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
 	if m.pod == nowhere || m.pod != "" && spec.Exec != nil {
 		return probe.Config{}, false // whatever is asked is asked there
 	}
@@ -140,11 +140,9 @@ func (k *Kind) config(spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
 		config.Check.TCP = &probe.TCP{Address: m.socket(port)}
 		return config, port != 0
 	case spec.Exec != nil && m.plan != nil:
-		config.Check.Exec = &probe.Exec{
-			Command: spec.Exec.Command,
-			Dir:     m.plan.Process.Dir,
-			Env:     slices.Clone(m.plan.Process.Env),
-		}
+		p := m.plan.Process
+		p.UID, p.Incarnation, p.Command, p.Env = key.UID, key.Incarnation, spec.Exec.Command, slices.Clone(p.Env)
+		config.Check.Exec = &probe.Exec{Executor: k.executor, Process: p}
 		return config, m.plan.Blocked == nil
 	}
 	return config, false

@@ -93,6 +93,7 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 	here := place.Backend(backend, "")
 	kind.inspector, _ = here.(runtime.Inspector)
 	kind.logger, _ = here.(runtime.Logger)
+	kind.executor, _ = here.(runtime.Executor)
 	return kind, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,6 +55,15 @@ func (b *backend) Listeners(context.Context, types.UID) ([]runtime.Listener, err
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.listeners, b.blind
+}
+
+// Exec stands for a command that succeeds if the environment holds TOKEN=secret.
+func (*backend) Exec(_ context.Context, p runtime.Process) (runtime.Exit, error) {
+	exit := runtime.Exit{Known: true}
+	if p.UID == "" || p.Incarnation == 0 || !slices.Contains(p.Env, "TOKEN=secret") {
+		exit.Code = 1
+	}
+	return exit, nil
 }
 
 func (b *backend) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {

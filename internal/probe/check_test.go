@@ -6,19 +6,18 @@ package probe
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // long is a time that no working probe needs, short one that a probe of a silent peer has to wait.
@@ -161,56 +160,36 @@ func TestTCP(t *testing.T) {
 	g.Expect(ask(t, (&TCP{Address: peer(t, func(net.Conn) {})}).run, long).ok).To(BeTrue())
 }
 
+// executor answers what a test wants.
+type executor struct {
+	exit runtime.Exit
+	err  error
+}
+
+func (e executor) Exec(context.Context, runtime.Process) (runtime.Exit, error) { return e.exit, e.err }
+
 func TestExec(t *testing.T) {
-	g := NewWithT(t)
-	dir := t.TempDir()
-	g.Expect(ask(t, (&Exec{Command: []string{"true"}}).run, long)).To(Equal(outcome{ok: true}))
-	g.Expect(ask(t, (&Exec{Command: []string{"false"}}).run, long)).To(Equal(failed("false ended with exit code 1")))
-	g.Expect(ask(t, (&Exec{Command: []string{"no-such-program-here"}}).run, long).message).
-		To(Equal("no-such-program-here could not be started: not found in PATH"))
-	g.Expect(ask(t, (&Exec{Command: []string{"/bin/sh", "-c", `test "$SECRET" = s && test "$(pwd -P)" = "$WANT"`}, Dir: dir,
-		Env: []string{"SECRET=s", "WANT=" + resolved(t, dir)}}).run, long)).To(Equal(outcome{ok: true}), "with the environment and in the directory of the workload")
-	g.Expect(ask(t, (&Exec{Command: []string{"/bin/sh", "-c", "kill -9 $$"}}).run, long).message).To(Equal("/bin/sh was ended by a signal"))
-	g.Expect(ask(t, (&Exec{}).run, long).ok).To(BeFalse())
-}
-
-func resolved(t *testing.T, dir string) string {
-	t.Helper()
-	path, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
+	for name, tc := range map[string]struct {
+		executor
+		want outcome
+	}{
+		"exit code 0":   {executor{}, outcome{ok: true}},
+		"exit code 1":   {executor{exit: runtime.Exit{Known: true, Code: 1}}, failed("check ended with exit code 1")},
+		"signal":        {executor{exit: runtime.Exit{Known: true, Signal: "SIGKILL"}}, failed("check was ended by SIGKILL")},
+		"not found":     {executor{err: &runtime.StartError{Reason: "CommandNotFound", Message: "/a/b"}}, failed("check could not be started: not found in PATH")},
+		"denied":        {executor{err: &runtime.StartError{Reason: "PermissionDenied"}}, failed("check could not be started: permission denied")},
+		"no directory":  {executor{err: &runtime.StartError{Reason: "WorkingDirMissing"}}, failed("check could not be started: the working directory does not exist")},
+		"cannot start":  {executor{err: &runtime.StartError{Reason: "StartFailed", Message: "no memory"}}, failed("check could not be started: no memory")},
+		"timeout":       {executor{err: context.DeadlineExceeded}, failed("check did not end within 30s")},
+		"unkillable":    {executor{err: runtime.ErrNotEnded}, failed("check did not end within 30s, nor after SIGKILL")},
+		"other failure": {executor{err: errors.New("no memory")}, failed("check: no memory")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := &Exec{Executor: tc.executor, Process: runtime.Process{Command: []string{"check"}}}
+			NewWithT(t).Expect(ask(t, check.run, long)).To(Equal(tc.want))
+		})
 	}
-	return path
-}
-
-func TestExecTimeoutEndsTheGroup(t *testing.T) {
 	g := NewWithT(t)
-	file := filepath.Join(t.TempDir(), "pid")
-	// The child outlives the shell unless the group is killed. The probe has to be let run until the child is there.
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	answer := make(chan outcome, 1)
-	check := &Exec{Command: []string{"/bin/sh", "-c", `sleep 3600 & echo $! > "$FILE.new" && mv "$FILE.new" "$FILE"; wait`}, Env: []string{"FILE=" + file}}
-	go func() { answer <- check.run(ctx, short) }()
-	var pid int
-	g.Eventually(func() error {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
-		return err
-	}, long, 10*time.Millisecond).Should(Succeed())
-	cancel()
-	g.Eventually(answer, long).Should(Receive(Equal(failed("/bin/sh did not end within 200ms"))))
-	g.Eventually(func() bool { return gone(pid) }, long, 10*time.Millisecond).Should(BeTrue())
-}
-
-// gone says that a process has ended; a zombie that nobody reaped yet has, too.
-func gone(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return true
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && strings.Contains(string(stat), ") Z ")
+	g.Expect(ask(t, (&Exec{Executor: executor{}}).run, long).ok).To(BeFalse(), "no command")
+	g.Expect(ask(t, (&Exec{Process: runtime.Process{Command: []string{"check"}}}).run, long).message).To(ContainSubstring("does not support exec probes"))
 }

@@ -7,46 +7,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"syscall"
 	"time"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// run executes the command in a process group of its own, which is killed whole at the timeout. Its output is dropped: it may hold secrets.
+// run has the backend execute the command beside the process.
 func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
-	if len(e.Command) == 0 {
-		return failed("the command of the probe is empty")
-	}
-	command := exec.Command(e.Command[0], e.Command[1:]...) //nolint:gosec // argv from the spec is what a probe is
-	command.Dir = e.Dir
-	command.Env = append(os.Environ(), e.Env...)
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := command.Start(); err != nil {
-		return failed(fmt.Sprintf("%s could not be started: %s", e.Command[0], startError(err)))
-	}
-	timedOut, err := finish(ctx, command)
-	var exit *exec.ExitError
 	switch {
-	case timedOut:
-		return failed(fmt.Sprintf("%s did not end within %s", e.Command[0], timeout))
-	case err == nil:
-		return outcome{ok: true}
-	case errors.As(err, &exit) && exit.Exited():
-		return failed(fmt.Sprintf("%s ended with exit code %d", e.Command[0], exit.ExitCode()))
-	default:
-		return failed(fmt.Sprintf("%s was ended by a signal", e.Command[0]))
+	case len(e.Process.Command) == 0:
+		return failed("The probe has no command. Set exec.command.")
+	case e.Executor == nil:
+		return failed("This runtime does not support exec probes. Use httpGet or tcpSocket.")
 	}
+	name := e.Process.Command[0]
+	exit, err := e.Executor.Exec(ctx, e.Process)
+	var start *runtime.StartError
+	switch {
+	case errors.As(err, &start):
+		return failed(fmt.Sprintf("%s could not be started: %s", name, startError(start)))
+	case errors.Is(err, runtime.ErrNotEnded):
+		return failed(fmt.Sprintf("%s did not end within %s, nor after SIGKILL", name, timeout))
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return failed(fmt.Sprintf("%s did not end within %s", name, timeout))
+	case err != nil:
+		return failed(fmt.Sprintf("%s: %v", name, err))
+	case exit.Signal != "":
+		return failed(fmt.Sprintf("%s was ended by %s", name, exit.Signal))
+	case exit.Code != 0:
+		return failed(fmt.Sprintf("%s ended with exit code %d", name, exit.Code))
+	}
+	return outcome{ok: true}
 }
 
-// startError takes the path and the arguments out of the text.
-func startError(err error) string {
-	var system syscall.Errno
-	switch {
-	case errors.Is(err, exec.ErrNotFound):
+// startError returns the cause without paths and fields of the spec: those that a backend names are not the probe's.
+func startError(err *runtime.StartError) string {
+	switch err.Reason {
+	case v1alpha1.ReasonCommandNotFound:
 		return "not found in PATH"
-	case errors.As(err, &system):
-		return system.Error()
+	case v1alpha1.ReasonPermissionDenied:
+		return "permission denied"
+	case v1alpha1.ReasonWorkingDirMissing:
+		return "the working directory does not exist"
 	}
-	return err.Error()
+	return err.Message
 }

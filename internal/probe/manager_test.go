@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // begin gives a manager whose workers end with the test, and a channel of what it told.
@@ -212,7 +214,9 @@ func TestTally(t *testing.T) {
 
 func TestSameQuestion(t *testing.T) {
 	g := NewWithT(t)
-	exec := func(env ...string) Config { return Config{Check: Check{Exec: &Exec{Command: []string{"a"}, Env: env}}} }
+	exec := func(env ...string) Config {
+		return Config{Check: Check{Exec: &Exec{Process: runtime.Process{Command: []string{"a"}, Env: env}}}}
+	}
 	g.Expect(exec("A=1").sameQuestion(exec("A=1"))).To(BeTrue())
 	g.Expect(exec("A=1").sameQuestion(exec("A=2"))).To(BeFalse())
 	g.Expect(exec().sameQuestion(Config{Check: Check{TCP: &TCP{}}})).To(BeFalse())

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // Kind is what a worker is for.
@@ -84,16 +86,17 @@ type TCP struct {
 	Address string // host:port
 }
 
-// Exec is a command that has to end with exit code 0. All of its process group is killed at the timeout.
+// Exec is a command that has to exit with code 0. It runs beside the process that it probes, and nothing of it is left after the probe.
 type Exec struct {
-	Command []string
-	Dir     string
-	// Env is added to the environment of this process, as NAME=value. It may hold secrets and is never put into a message.
-	Env []string
+	// Executor runs the command; nil where the backend cannot.
+	Executor runtime.Executor
+	// Process is the incarnation to probe with the command, directory and environment of the probe. The environment is never put into a message.
+	Process runtime.Process
 }
 
 func (e Exec) equal(other Exec) bool {
-	return e.Dir == other.Dir && slices.Equal(e.Command, other.Command) && slices.Equal(e.Env, other.Env)
+	a, b := e.Process, other.Process
+	return a.UID == b.UID && a.Incarnation == b.Incarnation && a.Dir == b.Dir && slices.Equal(a.Command, b.Command) && slices.Equal(a.Env, b.Env)
 }
 
 // Result is the newest answer of a worker.

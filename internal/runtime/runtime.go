@@ -24,6 +24,8 @@ var (
 	ErrOldAlive = errors.New("an older incarnation is still alive")
 	// ErrNotFound: nothing is known of the UID, or of that incarnation.
 	ErrNotFound = errors.New("no such incarnation")
+	// ErrNotEnded: a command was killed and has not ended yet. The backend goes on ending it.
+	ErrNotEnded = errors.New("the command does not end after SIGKILL")
 	// ErrNoTerminal: the process was not started in a terminal.
 	ErrNoTerminal = errors.New("the process has no terminal")
 )
@@ -225,6 +227,14 @@ type PortOwner struct {
 	PID     int64
 	Command string
 	UID     types.UID // the object that the process belongs to, when it is one of ours
+}
+
+// Executor is implemented by backends that can run a command beside a process, such as a probe.
+type Executor interface {
+	// Exec runs p.Command in p.Dir with p.Env beside the incarnation p.Incarnation of p.UID, waits for it, until the context ends at most, and returns
+	// its exit. The output is dropped. The command and everything that it started has been killed when Exec returns without ErrNotEnded.
+	// Errors: ErrNotFound when that incarnation does not run, a *StartError, the context's error, or ErrNotEnded.
+	Exec(ctx context.Context, p Process) (Exit, error)
 }
 
 // Logger is implemented by backends that keep the output.

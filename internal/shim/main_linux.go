@@ -59,6 +59,9 @@ func Main(args []string) int {
 	// The holder of a process should cost next to nothing.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(40)
+	if len(args) > 1 && args[1] == Exec {
+		return complain(execOnce())
+	}
 	if strings.HasPrefix(args[0], SpareName) {
 		if ready, err := await(args[0]); !ready {
 			return complain(err)
@@ -89,13 +92,7 @@ func (s *shim) prepare() error {
 	if err := errors.Join(err, memory.Close()); err != nil {
 		return fmt.Errorf("read what to start: %w", err)
 	}
-	// Caught and dropped, not ignored: what is ignored would be ignored by the workload as well.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become the subreaper: %w", err)
-	}
-	self, err := Identify(os.Getpid())
+	self, err := outliveSignals()
 	if err != nil {
 		return err
 	}
@@ -103,6 +100,17 @@ func (s *shim) prepare() error {
 	s.identity = Identity{Version: Version, Incarnation: record.Incarnation, Token: record.Token, Shim: self}
 	s.tree = Tree{Cgroup: record.Cgroup, Ancestor: self.PID, Mark: Mark(record.Token)}
 	return nil
+}
+
+// outliveSignals makes this process the parent of all orphans below it, and immune to the signals that a terminal or a tree-wide kill sends.
+func outliveSignals() (Process, error) {
+	// Caught and dropped, not ignored: what is ignored would be ignored by the workload as well.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return Process{}, fmt.Errorf("become the subreaper: %w", err)
+	}
+	return Identify(os.Getpid())
 }
 
 // run holds one incarnation from its start to its end. An error means that not even that could be written down.
@@ -226,6 +234,15 @@ func (s *shim) obey() {
 // reap collects every child, orphans of the tree included, and keeps the status of the program itself.
 func (s *shim) reap() {
 	defer close(s.childs)
+	reapAll(func(pid int, status unix.WaitStatus) {
+		if pid == s.identity.Child.PID {
+			s.status <- status
+		}
+	})
+}
+
+// reapAll reaps children until none is left.
+func reapAll(reaped func(pid int, status unix.WaitStatus)) {
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
@@ -233,8 +250,8 @@ func (s *shim) reap() {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return // no child is left
-		case pid == s.identity.Child.PID:
-			s.status <- status
+		default:
+			reaped(pid, status)
 		}
 	}
 }

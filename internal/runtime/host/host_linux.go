@@ -33,6 +33,7 @@ var (
 	_ runtime.Keeper    = (*Host)(nil)
 	_ runtime.Watcher   = (*Host)(nil)
 	_ runtime.Census    = (*Host)(nil)
+	_ runtime.Executor  = (*Host)(nil)
 )
 
 // Host holds processes of this machine. Make one with New.
@@ -63,6 +64,8 @@ type entry struct {
 	mu   sync.Mutex
 	uid  types.UID
 	gone bool // forgotten; get another one
+	// commands run beside the process. They outlive the incarnation for as long as it takes to kill them.
+	commands map[*command]struct{}
 
 	// The rest belongs to the start with this token and is dropped with it.
 	token   string
@@ -168,6 +171,7 @@ func (h *Host) Close() error {
 		h.mu.Unlock()
 		for _, e := range entries {
 			e.mu.Lock()
+			h.cancelCommands(e)
 			e.reset("")
 			e.gone = true
 			e.mu.Unlock()

@@ -98,6 +98,7 @@ func (h *Host) adoptOne(uid types.UID) {
 	if err != nil {
 		return
 	}
+	h.killCommands(uid) // of a manager that was killed
 	f := h.look(e)
 	e.seen = f.summary()
 	switch {

@@ -44,6 +44,7 @@ func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
 }
 
 func (h *Host) end(e *entry, f *found, kill bool) error {
+	h.cancelCommands(e)
 	switch f.incarnation.Phase {
 	case runtime.Exited, runtime.Failed:
 		return nil

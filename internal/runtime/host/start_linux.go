@@ -247,7 +247,10 @@ func (h *Host) Forget(_ context.Context, uid types.UID) error {
 		h.release(e, true)
 		return fmt.Errorf("forget %s: something of it lives: incarnation %d is %s", uid, f.incarnation.Number, f.incarnation.Phase)
 	}
-	err = h.remove(uid, f)
+	h.cancelCommands(e)
+	if err = h.commandsLeft(e); err == nil {
+		err = h.remove(uid, f)
+	}
 	h.release(e, err != nil)
 	if err != nil {
 		return fmt.Errorf("forget %s: %w", uid, err)

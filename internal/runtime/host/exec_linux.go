@@ -1,0 +1,239 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const (
+	// commandGroup begins the name of the cgroup of a command, which lies beside those of the workload and its shim.
+	commandGroup = "exec-"
+	// maxCommands bounds the commands that run or are being killed beside one process.
+	maxCommands = 8
+	// killTime is how long a shim has to kill its command before it is killed itself, and after that once more until Exec stops waiting.
+	killTime = 2 * time.Second
+)
+
+// command is a command that runs beside a process, below a shim of its own.
+type command struct {
+	token  string
+	group  string // cgroup; empty without cgroups
+	pid    int
+	pidfd  int
+	caller *net.UnixConn
+	done   chan struct{} // closed when nothing of it is left
+	end    shim.End
+	err    error // instead of end
+}
+
+// Exec implements runtime.Executor.
+func (h *Host) Exec(ctx context.Context, p runtime.Process) (runtime.Exit, error) {
+	c, err := h.beginCommand(p)
+	if err != nil {
+		return runtime.Exit{}, fmt.Errorf("run a command beside %s: %w", p.Name, err)
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		c.cancel()
+		if !c.ends() {
+			c.kill()
+			if !c.ends() {
+				return runtime.Exit{}, fmt.Errorf("process %d: %w", c.pid, runtime.ErrNotEnded)
+			}
+		}
+		return runtime.Exit{}, ctx.Err()
+	}
+	switch {
+	case c.err != nil:
+		return runtime.Exit{}, fmt.Errorf("the shim of the command was killed: %w", c.err)
+	case c.end.Failure != nil:
+		return runtime.Exit{}, &runtime.StartError{Reason: c.end.Failure.Reason, Message: c.end.Failure.Message}
+	}
+	return *exitOf(c.end.Exit), nil
+}
+
+// cancel has the shim kill the command.
+func (c *command) cancel() { _ = c.caller.CloseWrite() }
+
+// kill ends a shim that does not answer, such as one that its command has stopped. Its pidfd is open while the command is not done.
+func (c *command) kill() {
+	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGCONT, nil, 0)
+	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
+}
+
+func (c *command) ends() bool {
+	timer := time.NewTimer(killTime)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// beginCommand starts a command while the lock of the UID is held, so that Forget finds it.
+func (h *Host) beginCommand(p runtime.Process) (*command, error) {
+	e, err := h.acquire(p.UID)
+	if err != nil {
+		return nil, err
+	}
+	f := h.look(e)
+	defer func() { h.release(e, f.exists || f.recorded) }()
+	switch {
+	case !f.exists || f.incarnation.Phase != runtime.Running || f.incarnation.Number != p.Incarnation:
+		return nil, runtime.ErrNotFound
+	case len(e.commands) >= maxCommands:
+		return nil, fmt.Errorf("%d earlier commands beside it have not ended", len(e.commands))
+	}
+	c, err := h.forkCommand(p)
+	if err != nil {
+		return nil, err
+	}
+	if e.commands == nil {
+		e.commands = map[*command]struct{}{}
+	}
+	e.commands[c] = struct{}{}
+	go func() {
+		h.followCommand(c)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.commands, c)
+		_ = unix.Close(c.pidfd)
+		close(c.done)
+	}()
+	return c, nil
+}
+
+// forkCommand starts a shim for a command, in a cgroup of the UID where there are cgroups.
+func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
+	c = &command{token: shim.NewToken(), done: make(chan struct{})}
+	launch := h.launch(p, shim.Record{UID: string(p.UID), Name: p.Name, Token: c.token})
+	launch.Inherited = withoutCluster(launch.Inherited)
+	memory, err := launchMemory(launch)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = memory.Close() }()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a socket: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "command"), os.NewFile(uintptr(ends[1]), "caller")
+	defer func() { err = errors.Join(err, ours.Close(), theirs.Close()) }()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = null.Close() }()
+	if h.cgroup != "" {
+		if c.group, err = os.MkdirTemp(h.group(p.UID), commandGroup); err != nil {
+			return nil, fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	conn, err := net.FileConn(ours)
+	if err == nil {
+		c.caller = conn.(*net.UnixConn) // of a Unix socket it is nothing else
+		c.pid, c.pidfd, err = h.execShim([]string{"berth-shim", shim.Exec, p.Name}, c.group, &syscall.ProcAttr{
+			Dir: h.dir(p.UID),
+			// With the mark the command is found even if its shim is killed.
+			Env:   append(shimEnv(), shim.MarkVariable+"="+shim.Mark(c.token)),
+			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd(), memory.Fd()},
+		})
+		if err != nil {
+			_ = conn.Close()
+		}
+	}
+	if err != nil && c.group != "" {
+		_ = os.Remove(c.group)
+	}
+	return c, err
+}
+
+// withoutCluster drops the variables that lead to the cluster and the rights of the manager.
+func withoutCluster(environment []string) []string {
+	var kept []string
+	for _, entry := range environment {
+		if !strings.HasPrefix(entry, "KUBECONFIG=") && !strings.HasPrefix(entry, "KUBERNETES_") {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+// followCommand returns when nothing of a command is left.
+func (h *Host) followCommand(c *command) {
+	c.end, c.err = shim.ReadEnd(c.caller, c.token)
+	_, _ = await(c.pid)
+	_ = c.caller.Close()
+	tree := shim.Tree{Cgroup: c.group}
+	if c.group == "" {
+		if c.err == nil {
+			return // the shim has reaped all of its descendants
+		}
+		tree.Mark = shim.Mark(c.token)
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, tendEvery) {
+		if empty, err := tree.Empty(); err == nil && empty {
+			break
+		}
+		if err := tree.Kill(); err != nil {
+			h.log.Error(err, "Cannot kill what a command left behind", "pid", c.pid, "cgroup", c.group)
+		}
+		select {
+		case <-time.After(pause):
+		case <-h.closed:
+			return // the next manager goes on with it
+		}
+	}
+	if c.group != "" {
+		_ = shim.RemoveCgroup(c.group)
+	}
+}
+
+// cancelCommands has all commands beside a process killed. The caller holds the entry.
+func (h *Host) cancelCommands(e *entry) {
+	for c := range e.commands {
+		c.cancel()
+	}
+}
+
+// commandsLeft returns an error while commands beside a process are being killed. The caller holds the entry.
+func (h *Host) commandsLeft(e *entry) error {
+	h.killCommands(e.uid)
+	if len(e.commands) > 0 {
+		return fmt.Errorf("%d commands beside it, such as probes, are being ended", len(e.commands))
+	}
+	return nil
+}
+
+// killCommands kills the commands in the cgroups of a UID, also those of an earlier manager, and removes the cgroups that are empty.
+func (h *Host) killCommands(uid types.UID) {
+	if h.cgroup == "" {
+		return
+	}
+	groups, _ := filepath.Glob(filepath.Join(h.group(uid), commandGroup+"*"))
+	for _, group := range groups {
+		if err := (shim.Tree{Cgroup: group}).Kill(); err != nil {
+			h.log.Error(err, "Cannot kill the commands in a cgroup", "uid", uid, "cgroup", group)
+		}
+		_ = shim.RemoveCgroup(group) // fails while a killed process is still listed; Forget tries again
+	}
+}

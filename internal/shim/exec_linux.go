@@ -1,0 +1,113 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exec is the argument with which the shim runs one short command, such as a probe, and kills everything that the command started before it exits.
+// CallerFD is then a socket to the caller in place of the lock: when the caller closes its end or dies, the command is killed.
+const (
+	Exec     = "--exec"
+	CallerFD = LockFD
+)
+
+// execOnce runs the command of the Launch and reports its end to the caller.
+func execOnce() error {
+	unix.CloseOnExec(CallerFD)
+	unix.CloseOnExec(LaunchFD)
+	caller := os.NewFile(CallerFD, "caller")
+	defer func() { _ = caller.Close() }()
+	memory := os.NewFile(LaunchFD, "launch")
+	var launch Launch
+	err := json.NewDecoder(memory).Decode(&launch)
+	if err := errors.Join(err, memory.Close()); err != nil {
+		return fmt.Errorf("read the command: %w", err)
+	}
+	self, err := outliveSignals()
+	if err != nil {
+		return err
+	}
+	pid, failed := launch.executeSilently()
+	if failed != nil {
+		return writeFrame(caller, End{Version: Version, Token: launch.Record.Token, Failure: failed})
+	}
+	status := endWithTree(pid, Tree{Ancestor: self.PID}, caller)
+	return writeFrame(caller, End{Version: Version, Token: launch.Record.Token, Exit: ExitOf(status, time.Now())})
+}
+
+// executeSilently starts the command without input. Its output is dropped: it is unbounded and may hold secrets.
+func (l *Launch) executeSilently() (pid int, failed *Failure) {
+	program, failed := l.Resolve()
+	if failed != nil {
+		return 0, failed
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, failure(ReasonStartFailed, "open %s: %v", os.DevNull, err)
+	}
+	defer func() { _ = null.Close() }()
+	return Execute(program.File, l.Command, &syscall.ProcAttr{
+		Dir: program.Dir, Env: program.Env, Sys: &syscall.SysProcAttr{Setsid: true}, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()},
+	})
+}
+
+// endWithTree waits for the command, or for the caller to close its end, and kills what is left of the tree. It returns when this process has no child.
+func endWithTree(pid int, tree Tree, caller io.Reader) unix.WaitStatus {
+	var status unix.WaitStatus
+	ended, none, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(none)
+		reapAll(func(reaped int, as unix.WaitStatus) {
+			if reaped == pid {
+				status = as
+				close(ended)
+			}
+		})
+	}()
+	go func() {
+		defer close(left)
+		_, _ = io.Copy(io.Discard, caller)
+	}()
+	select {
+	case <-ended:
+	case <-left:
+	}
+	// SIGKILL is repeated: a process may fork while the tree is read, and one in uninterruptible sleep outlives the first one.
+	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		select {
+		case <-none:
+			return status
+		default:
+		}
+		_ = tree.Kill()
+		select {
+		case <-none:
+			return status
+		case <-time.After(pause):
+		}
+	}
+}
+
+// ReadEnd reads how a command ended from the socket to a shim that was started with Exec. io.EOF means that the shim was killed.
+func ReadEnd(conn net.Conn, token string) (End, error) {
+	var end End
+	if err := readFrame(conn, &end); err != nil {
+		return End{}, err
+	}
+	if end.Token != token || (end.Exit == nil) == (end.Failure == nil) {
+		return End{}, errors.New("the report of berth-shim about a command is incomplete")
+	}
+	return end, nil
+}
