@@ -64,11 +64,18 @@ type serverOf struct {
 	socket string // the path
 }
 
-// fields are asked of every pane. No name of a session holds a colon; the only field that may comes last.
+// fields are requested of every pane, separated by colons. Programs choose the name of their command, and everybody with access to the server the
+// marks: what could end a field or a line in these is replaced by tmux, so that no program can add a line. (#{q:} does not quote a line feed.)
 var fields = []string{
 	"session_id", "session_name", "session_created", "session_activity", "window_activity", "session_attached", "pane_id", "pane_pid", "pane_dead",
-	"pane_dead_status", "pane_dead_signal", "pid", "socket_path", markUID, markInstall, markWindow, "pane_current_command",
+	"pane_dead_status", "pane_dead_signal", "pid", "socket_path", word + markUID, word + markInstall, word + markWindow, line + "pane_current_command",
 }
+
+// Modifiers of a field. The name of a session needs none: tmux allows no colon in it and escapes control characters.
+const (
+	word = "s/[^A-Za-z0-9._-]/?/:"
+	line = "s/[\x01-\x1f\x7f]/?/:"
+)
 
 func listFormat() string {
 	wanted := make([]string, 0, len(fields))
@@ -94,13 +101,14 @@ func (c client) sessions(ctx context.Context) ([]Session, error) {
 	return parseSessions(out), nil
 }
 
+// parseSessions reads the lines of listFormat. A line that tmux cannot have written is ignored: nothing is adopted on its word.
 func parseSessions(out string) []Session {
 	var all []Session
 	index := map[string]int{}
 	for line := range strings.Lines(out) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", len(fields))
-		if len(f) < len(fields) {
-			continue // a mark that somebody set by hand and that holds a line feed
+		if !plausible(f) {
+			continue
 		}
 		at, known := index[f[0]]
 		if !known {
@@ -123,6 +131,19 @@ func parseSessions(out string) []Session {
 	}
 	slices.SortFunc(all, func(a, b Session) int { return ordinal(a.ID) - ordinal(b.ID) })
 	return all
+}
+
+// plausible reports whether the fields are what tmux writes of a pane.
+func plausible(f []string) bool {
+	if len(f) != len(fields) || f[0] == "" || f[0][0] != '$' || f[6] == "" || f[6][0] != '%' || f[8] != "0" && f[8] != "1" {
+		return false
+	}
+	for _, digits := range []string{f[0][1:], f[2], f[5], f[6][1:], f[7], f[11]} {
+		if n, err := strconv.Atoi(digits); err != nil || n < 0 {
+			return false
+		}
+	}
+	return number(f[7]) > 0 && number(f[11]) > 0 && f[1] != ""
 }
 
 func number(s string) int {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,9 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	if slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.fuzz") }) {
+		return m.Run() // parsers need neither tmux nor programs
+	}
 	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
 		fmt.Println("tmux is not installed: none of the tests of the tmux runtime was run")
 		return 0
