@@ -56,10 +56,10 @@ func TestUIDs(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	g := NewWithT(t)
 	launch := Launch{Record: Record{Token: "token", Terminal: true},
-		Inherited: []string{"PATH=/bin", "BERTH_SECRET=x", "KUBECONFIG=/k", "TERM=dumb"}, Env: []string{"A=1", "A=2=3", "PATH=/usr/bin"}}
+		Inherited: []string{"PATH=/bin", "BERTH_SECRET=x", "KUBECONFIG=/k", "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES=kept", "TMUX=/s,1,0", "TERM=dumb"}, Env: []string{"A=1", "A=2=3", "PATH=/usr/bin"}}
 	env, failed := launch.environment()
 	g.Expect(failed).To(BeNil())
-	g.Expect(env).To(ConsistOf("PATH=/usr/bin", "KUBECONFIG=/k", "TERM=xterm-256color", "A=2=3", MarkVariable+"="+Mark("token")))
+	g.Expect(env).To(ConsistOf("PATH=/usr/bin", "KUBERNETES=kept", "TERM=xterm-256color", "A=2=3", MarkVariable+"="+Mark("token")))
 	g.Expect(Mark("token")).NotTo(ContainSubstring("token"))
 
 	for _, bad := range []string{"LD_PRELOAD=x", "LD_AUDIT=x", "LD_LIBRARY_PATH=x", "DYLD_INSERT_LIBRARIES=x", "no equals sign", "=x"} {

@@ -31,10 +31,7 @@ func failure(reason, format string, args ...any) *Failure {
 	return &Failure{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// elsewhere are variables that say in which pane the manager was started: what it starts is not in there.
-var elsewhere = map[string]bool{"TMUX": true, "TMUX_PANE": true, "STY": true}
-
-// environment merges what is inherited with what is asked for: later entries win, nothing of Berth's own is handed down.
+// environment merges the inherited environment with the requested one: later entries win. Only the requested one may name credentials of a cluster.
 func (l *Launch) environment() ([]string, *Failure) {
 	values := map[string]string{}
 	var order []string
@@ -44,10 +41,9 @@ func (l *Launch) environment() ([]string, *Failure) {
 		}
 		values[name] = value
 	}
-	for _, entry := range l.Inherited {
-		if name, value, ok := strings.Cut(entry, "="); ok && name != "" && !strings.HasPrefix(name, "BERTH_") && !elsewhere[name] {
-			set(name, value)
-		}
+	for _, entry := range Inherited(l.Inherited) {
+		name, value, _ := strings.Cut(entry, "=")
+		set(name, value)
 	}
 	if l.Record.Terminal {
 		set("TERM", "xterm-256color")

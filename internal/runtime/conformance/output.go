@@ -69,14 +69,21 @@ func (s *suite) awaitPhaseNot(uid types.UID, phase runtime.Phase) {
 func surroundings(s *suite) {
 	s.Setenv("BERTH_SECRET_OF_THE_MANAGER", "hidden")
 	s.Setenv("INHERITED", "yes")
-	wanted := map[string]string{"BERTH_SECRET_OF_THE_MANAGER": "", "INHERITED": "yes", "GIVEN": "last", "GOMAXPROCS": os.Getenv("GOMAXPROCS")}
+	for _, credentials := range []string{"KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
+		s.Setenv(credentials, "of the manager")
+	}
+	wanted := map[string]string{
+		"BERTH_SECRET_OF_THE_MANAGER": "", "KUBECONFIG": "", "KUBERNETES_SERVICE_HOST": "", "KUBERNETES_PORT": "of the spec", "INHERITED": "yes",
+		"GIVEN": "last", "GOMAXPROCS": os.Getenv("GOMAXPROCS"),
+	}
 	if s.Container {
 		wanted["INHERITED"], wanted["GOMAXPROCS"] = "", ""
+		delete(wanted, "KUBERNETES_SERVICE_HOST") // the kubelet sets that of the cluster, which is no secret
 	}
 	for name, want := range wanted {
 		uid := newUID()
 		p := s.process(uid, 1, "env", name)
-		p.Env = []string{"GIVEN=first", "GIVEN=last"}
+		p.Env = []string{"GIVEN=first", "GIVEN=last", "KUBERNETES_PORT=of the spec"}
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
 		s.awaitPhase(uid, runtime.Exited)
 		s.Expect(s.output(s.openLog(uid))).To(Equal(name + "=" + want + "\n"))

@@ -40,6 +40,7 @@ func words(pid int) []string {
 
 // What a spare holds is held as by any other shim, and the next one is soon ready. Without cgroups there is none, and a start brings its own.
 func TestSpareBecomesTheShim(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/of/the/manager")
 	forTiers(t, func(b *bench) {
 		if b.cgroup == "" {
 			b.startWithout("held")
@@ -48,6 +49,9 @@ func TestSpareBecomesTheShim(t *testing.T) {
 		}
 		spare := b.awaitSpare()
 		b.Expect(words(spare)).To(Equal([]string{shim.SpareName}))
+		environ, err := os.ReadFile("/proc/" + strconv.Itoa(spare) + "/environ")
+		b.Expect(err).NotTo(HaveOccurred())
+		b.Expect(string(environ)).NotTo(ContainSubstring("KUBECONFIG"), "the shim that is kept ready holds nothing of the manager")
 		b.start("held", "sleep")
 		b.await("held", runtime.Running)
 		held := b.identity("held").Shim

@@ -112,7 +112,7 @@ func (h *Host) record(p runtime.Process) shim.Record {
 
 func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
 	launch := shim.Launch{
-		Record: record, Command: p.Command, Dir: p.Dir, Inherited: os.Environ(), Env: p.Env, LogLimit: h.options.LogLimit,
+		Record: record, Command: p.Command, Dir: p.Dir, Inherited: shim.Inherited(os.Environ()), Env: p.Env, LogLimit: h.options.LogLimit,
 	}
 	if p.Terminal != nil {
 		launch.Columns, launch.Rows = p.Terminal.Columns, p.Terminal.Rows

@@ -25,6 +25,8 @@ const uid = types.UID("first")
 
 func TestAServerIsStartedWithWhatWasAskedFor(t *testing.T) {
 	t.Setenv("BERTH_SECRET", "hidden")
+	t.Setenv("KUBECONFIG", "hidden")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "hidden")
 	t.Setenv("INHERITED", "from-the-manager")
 	b := newBench(t)
 	b.Expect(b.observe(uid)).To(BeZero())

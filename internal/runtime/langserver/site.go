@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -82,14 +81,9 @@ func (h *onHost) settle(ctx context.Context, uid types.UID, held *runtime.Incarn
 	return nil
 }
 
-// environment is what every process gets: the manager's own but for what is Berth's, and what the object asks for, which wins.
+// environment returns the inherited environment followed by the requested one, which wins.
 func (*onHost) environment(asked []string) (env []string, inherit bool) {
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "BERTH_") {
-			env = append(env, entry)
-		}
-	}
-	return append(env, asked...), false
+	return append(shim.Inherited(os.Environ()), asked...), false
 }
 
 func (h *onHost) dial(ctx context.Context, uid types.UID) (net.Conn, error) {

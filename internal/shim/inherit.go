@@ -1,0 +1,37 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import "strings"
+
+// managerOnly are the variables of the manager that no workload inherits: KUBECONFIG names its credentials, and the others the terminal that it was
+// started in, which is not the terminal of the workload.
+var managerOnly = map[string]bool{"KUBECONFIG": true, "TMUX": true, "TMUX_PANE": true, "STY": true}
+
+// managerPrefixes are the prefixes of such variables: Berth's own settings, and the address at which a program finds the API server of its Pod.
+var managerPrefixes = []string{"BERTH_", "KUBERNETES_"}
+
+// Inherited returns the entries of the manager's environment that a program on this machine inherits. A spec may set any of them for its
+// program. Every program that a manager starts for an object gets its environment from here: processes, exec probes and language servers.
+func Inherited(environ []string) []string {
+	kept := make([]string, 0, len(environ))
+	for _, entry := range environ {
+		if name, _, ok := strings.Cut(entry, "="); ok && name != "" && !ofManager(name) {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+func ofManager(variable string) bool {
+	if managerOnly[variable] {
+		return true
+	}
+	for _, prefix := range managerPrefixes {
+		if strings.HasPrefix(variable, prefix) {
+			return true
+		}
+	}
+	return false
+}
