@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -35,6 +34,7 @@ func (a *app) attachCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
+	flags.addEndpoint(command)
 	return command
 }
 
@@ -91,7 +91,7 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 	if pod != nil {
 		return takePod(ctx, to.config, pod, size)
 	}
-	manager, err := endpoint.Find(ctx, to.config, to.client)
+	manager, err := to.manager(ctx)
 	if err != nil {
 		return nil, err
 	}

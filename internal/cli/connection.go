@@ -4,6 +4,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/internal/controlplane"
+	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
 )
 
@@ -27,6 +30,22 @@ import (
 type connectionFlags struct {
 	kubeconfig, context, namespace string
 	allNamespaces                  bool
+	endpoint                       endpoint.FindOptions
+}
+
+// The variables that stand for flags of a user who always uses the same manager.
+const (
+	endpointVariable         = "BERTH_ENDPOINT"
+	managerNamespaceVariable = "BERTH_MANAGER_NAMESPACE"
+)
+
+// addEndpoint adds the flags of a command that talks to the manager.
+func (f *connectionFlags) addEndpoint(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.endpoint.URL, "endpoint", "", "https address of the manager to trust with your token; default: "+endpointVariable+
+		", then the published one if it is on this machine")
+	flags.StringVar(&f.endpoint.CAFile, "endpoint-ca", "", "file with the certificate authority of that address; default: the published one")
+	flags.StringVar(&f.endpoint.Namespace, "manager-namespace", "", "namespace of the installation; default: "+managerNamespaceVariable+", then "+endpoint.Namespace)
 }
 
 func (f *connectionFlags) add(command *cobra.Command) {
@@ -41,6 +60,15 @@ type connection struct {
 	config    *rest.Config
 	client    client.WithWatch
 	namespace string
+	endpoint  endpoint.FindOptions
+}
+
+// manager connects to the endpoint of the manager, for logs and terminals.
+func (c *connection) manager(ctx context.Context) (*endpoint.Client, error) {
+	opts := c.endpoint
+	opts.URL = cmp.Or(opts.URL, os.Getenv(endpointVariable))
+	opts.Namespace = cmp.Or(opts.Namespace, os.Getenv(managerNamespaceVariable))
+	return endpoint.Find(ctx, c.config, c.client, opts)
 }
 
 // connect finds a kubeconfig as kubectl does; without any, that of berth up.

@@ -30,6 +30,7 @@ func (a *app) logsCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
+	flags.addEndpoint(command)
 	command.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on with what comes, over restarts too")
 	command.Flags().Int64Var(&opts.Tail, "tail", -1, "only the last so many lines, of which a long one counts once for each 16 KiB; -1 for all")
 	return command
@@ -46,7 +47,7 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 		}
 		return nil
 	}
-	manager, err := endpoint.Find(ctx, to.config, to.client)
+	manager, err := to.manager(ctx)
 	if err != nil {
 		return err
 	}

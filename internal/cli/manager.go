@@ -68,7 +68,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "key of that certificate")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false,
 		"run one of several managers: wait while another one uses the state directory or, with other runtimes than Host, leads")
-	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the leases: that of the leader, and those by which hosts report")
+	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation: of the leases of the leader and of hosts, and of the ConfigMap berth-endpoint")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
 	flags.StringVar(&f.image, "multiplexer-image", "", "image that has berth-lsp-pod, for language servers in Pods; default: that of the Pod of this manager")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
@@ -111,7 +111,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		Host:    host,
 		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes,
 		LeaderElection: f.leaderElect && !f.onlyHost(), LeaderElectionNamespace: f.leaderElectNamespace,
-	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey})
+	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey, Namespace: f.leaderElectNamespace})
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,11 @@ func (a *app) reach(flags *connectionFlags, word string) (reference, *connection
 		return ref, nil, err
 	}
 	to, err := a.connect(flags)
-	return ref, to, err
+	if err != nil {
+		return ref, nil, err
+	}
+	to.endpoint = flags.endpoint
+	return ref, to, nil
 }
 
 func parseReferences(words []string) ([]reference, error) {

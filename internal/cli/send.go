@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
@@ -42,6 +41,7 @@ func (a *app) sendCommand() *cobra.Command {
 	command.Flags().BoolVar(&noEnter, "no-enter", false, "do not type Enter after the text")
 	command.Flags().BoolVar(&interrupt, "interrupt", false, "type Ctrl-C before the text")
 	flags.add(command)
+	flags.addEndpoint(command)
 	return command
 }
 
@@ -76,7 +76,7 @@ func (a *app) send(ctx context.Context, flags *connectionFlags, word, input stri
 	if there != nil {
 		return nil
 	}
-	manager, err := endpoint.Find(ctx, to.config, to.client)
+	manager, err := to.manager(ctx)
 	if err != nil {
 		return err
 	}

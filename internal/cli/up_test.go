@@ -149,7 +149,7 @@ func expectEndpointIsFound(g Gomega, kubeconfig string) {
 	g.Expect(err).NotTo(HaveOccurred())
 	var found *endpoint.Client
 	g.Eventually(func() (err error) {
-		found, err = endpoint.Find(ctx, config, nobody)
+		found, err = endpoint.Find(ctx, config, nobody, endpoint.FindOptions{})
 		return err
 	}, timeout).Should(Succeed())
 	defer found.Close()

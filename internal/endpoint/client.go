@@ -4,6 +4,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 
@@ -31,31 +33,82 @@ type Client struct {
 // Object names what a client asks about; Resource is the plural.
 type Object struct{ Namespace, Resource, Name string }
 
-// Find reads from the API server where the endpoint is and how it is known, and makes a client for it.
-func Find(ctx context.Context, config *rest.Config, reader client.Reader) (*Client, error) {
-	published := &corev1.ConfigMap{}
-	err := reader.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)
-	if apierrors.IsNotFound(err) {
-		return nil, errNotPublished
-	}
+// FindOptions say which manager a client looks for, and which address it trusts with its token.
+type FindOptions struct {
+	// Namespace is where the manager publishes its address. Empty: Namespace, the constant.
+	Namespace string
+	// URL is the address to use. Empty: the published one, which has to be on loopback.
+	URL string
+	// CAFile holds the certificate authority to trust. Empty: the published one.
+	CAFile string
+}
+
+// Find reads the address and the certificate authority of the endpoint from the API server and returns a client for it.
+//
+// Whoever can write the ConfigMap chooses the address, and every user sends a bearer token there. So Find refuses a published address that is not on
+// loopback, unless the caller names the address itself.
+func Find(ctx context.Context, config *rest.Config, reader client.Reader, opts FindOptions) (*Client, error) {
+	base, ca, err := opts.locate(ctx, reader)
 	if err != nil {
-		return nil, fmt.Errorf("find the manager's endpoint: %w", err)
-	}
-	base, err := url.Parse(published.Data[keyURL])
-	if err != nil || base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("ConfigMap %s/%s holds no https address", Namespace, ConfigMap)
+		return nil, err
 	}
 	to := rest.CopyConfig(config)
 	to.Host = base.String()
 	to.APIPath = ""
 	to.Timeout = 0
 	// Only the token of the kubeconfig is for the endpoint; what the API server is known by is not what the endpoint is known by.
-	to.TLSClientConfig = rest.TLSClientConfig{CAData: []byte(published.Data[keyCA]), NextProtos: []string{"http/1.1"}}
+	to.TLSClientConfig = rest.TLSClientConfig{CAData: ca, NextProtos: []string{"http/1.1"}}
 	transport, err := rest.TransportFor(to)
 	if err != nil {
 		return nil, fmt.Errorf("reach the manager's endpoint: %w", err)
 	}
 	return &Client{base: base, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+}
+
+// locate returns the address of the endpoint and the certificate authority to trust there.
+func (o FindOptions) locate(ctx context.Context, reader client.Reader) (base *url.URL, ca []byte, err error) {
+	if o.CAFile != "" {
+		if ca, err = os.ReadFile(o.CAFile); err != nil {
+			return nil, nil, fmt.Errorf("certificate authority of the manager's endpoint: %w", err)
+		}
+	}
+	pinned := o.URL != ""
+	if !pinned || o.CAFile == "" {
+		published, err := o.published(ctx, reader)
+		if err != nil {
+			return nil, nil, err
+		}
+		if o.CAFile == "" {
+			ca = []byte(published[keyCA])
+		}
+		if !pinned {
+			o.URL = published[keyURL]
+		}
+	}
+	base, err = url.Parse(o.URL)
+	switch {
+	case err != nil || base.Scheme != "https" || base.Hostname() == "":
+		return nil, nil, fmt.Errorf("address of the manager's endpoint %q: want https://HOST:PORT", o.URL)
+	case !pinned && !loopback(base.Hostname()):
+		return nil, nil, fmt.Errorf("ConfigMap %s/%s names %q, which is not on this machine, so your token is not sent there; "+
+			"if you trust that address, pass it as --endpoint or in BERTH_ENDPOINT", o.namespace(), ConfigMap, o.URL)
+	}
+	return base, ca, nil
+}
+
+func (o FindOptions) namespace() string { return cmp.Or(o.Namespace, Namespace) }
+
+func (o FindOptions) published(ctx context.Context, reader client.Reader) (map[string]string, error) {
+	found := &corev1.ConfigMap{}
+	err := reader.Get(ctx, client.ObjectKey{Namespace: o.namespace(), Name: ConfigMap}, found)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("ConfigMap %s/%s does not exist, so no manager serves logs and terminals there: start one with berth up or berth manager, "+
+			"or name the namespace of its installation with --manager-namespace", o.namespace(), ConfigMap)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the manager's endpoint: %w", err)
+	}
+	return found.Data, nil
 }
 
 // Close gives up the connections that are not in use.

@@ -6,12 +6,16 @@ package endpoint
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,7 +244,7 @@ func (f *fixture) client(t *testing.T, token string) *Client {
 	g := NewWithT(t)
 	var found *Client
 	g.Eventually(func() (err error) {
-		found, err = Find(t.Context(), &rest.Config{BearerToken: token}, f.api)
+		found, err = Find(t.Context(), &rest.Config{BearerToken: token}, f.api, FindOptions{})
 		return err
 	}, timeout).Should(Succeed())
 	t.Cleanup(found.Close)
@@ -335,8 +339,69 @@ func TestFindSaysWhatToDo(t *testing.T) {
 	_, err := caller.Log(t.Context(), web, LogOptions{Tail: -1})
 	g.Expect(err).To(MatchError(ContainSubstring("is it running?")))
 	g.Expect(f.api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: ConfigMap}})).To(Succeed())
-	_, err = Find(t.Context(), &rest.Config{}, f.api)
+	_, err = Find(t.Context(), &rest.Config{}, f.api, FindOptions{})
 	g.Expect(err).To(MatchError(ContainSubstring("berth up")))
+}
+
+// The address is data that others can write: a token goes to this machine, or to the address that its owner names.
+func TestFind_SendsTheTokenOnlyToLoopbackOrAPinnedAddress(t *testing.T) {
+	f := newFixture(t)
+	server := f.client(t, good).base.String()
+	published := &corev1.ConfigMap{}
+	NewWithT(t).Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)).To(Succeed())
+	authority := filepath.Join(t.TempDir(), "ca.crt")
+	NewWithT(t).Expect(os.WriteFile(authority, []byte(published.Data[keyCA]), 0o600)).To(Succeed())
+	for name, test := range map[string]struct {
+		url  string
+		opts FindOptions
+		says string
+	}{
+		"loopback":            {url: server},
+		"another machine":     {url: "https://192.0.2.1:443", says: `berth-system/berth-endpoint names "https://192.0.2.1:443"`},
+		"how to pin":          {url: "https://192.0.2.1:443", says: "--endpoint or in BERTH_ENDPOINT"},
+		"every address":       {url: "https://[::]:443", says: "not on this machine"},
+		"a name":              {url: "https://localhost.example.com", says: "not on this machine"},
+		"a user as the host":  {url: "https://127.0.0.1@192.0.2.1", says: "not on this machine"},
+		"control characters":  {url: "https://192.0.2.1/\x1b]0;x\a", says: "want https"},
+		"plain":               {url: "http://127.0.0.1", says: "want https"},
+		"pinned":              {url: "https://192.0.2.1:443", opts: FindOptions{URL: server}},
+		"pinned, with its CA": {url: "https://192.0.2.1:443", opts: FindOptions{URL: server, CAFile: authority}},
+		"pinned, plain":       {url: server, opts: FindOptions{URL: "http://192.0.2.1"}, says: "want https"},
+		"no such CA":          {url: server, opts: FindOptions{CAFile: "/none"}, says: "certificate authority"},
+		"another namespace":   {url: server, opts: FindOptions{Namespace: "elsewhere"}, says: "ConfigMap elsewhere/berth-endpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			published.Data[keyURL] = test.url
+			g.Expect(f.api.Update(t.Context(), published)).To(Succeed())
+			found, err := Find(t.Context(), &rest.Config{BearerToken: good}, f.api, test.opts)
+			if test.says != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(test.says)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			defer found.Close()
+			_, err = found.Log(t.Context(), web, LogOptions{Tail: -1})
+			g.Expect(err).NotTo(HaveOccurred())
+		})
+	}
+}
+
+func TestRedirectsDoNotCarryTheToken(t *testing.T) {
+	g := NewWithT(t)
+	var asked atomic.Int32
+	thief := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer thief.Close()
+	server := httptest.NewTLSServer(http.RedirectHandler(thief.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	authority := filepath.Join(t.TempDir(), "ca.crt")
+	g.Expect(os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600)).To(Succeed())
+	caller, err := Find(t.Context(), &rest.Config{BearerToken: good}, nil, FindOptions{URL: server.URL, CAFile: authority})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer caller.Close()
+	_, err = caller.Log(t.Context(), web, LogOptions{Tail: -1})
+	g.Expect(err).To(MatchError(ContainSubstring("elsewhere")))
+	g.Expect(asked.Load()).To(BeZero())
 }
 
 func TestPublishReplacesAnOldAddress(t *testing.T) {
@@ -348,6 +413,10 @@ func TestPublishReplacesAnOldAddress(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = second.Close() }()
 	g.Expect(second.publishOnce(t.Context())).To(Succeed())
+	third, err := New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Log: logr.Discard(), Namespace: "elsewhere"})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = third.Close() }()
+	g.Expect(third.publishOnce(t.Context())).To(Succeed(), "the installation in another namespace has an address of its own")
 	published := &corev1.ConfigMap{}
 	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)).To(Succeed())
 	g.Expect(published.Data[keyURL]).To(Equal(second.URL()))

@@ -13,7 +13,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	stdlog "log"
 	"math/big"
@@ -66,7 +65,7 @@ func (s *Server) publishOnce(ctx context.Context) error {
 	}
 	labels := map[string]string{"app.kubernetes.io/name": "berth", "app.kubernetes.io/managed-by": "berth"}
 	published := &corev1.ConfigMap{}
-	key := client.ObjectKey{Namespace: Namespace, Name: ConfigMap}
+	key := client.ObjectKey{Namespace: s.opts.Namespace, Name: ConfigMap}
 	err := s.opts.Reader.Get(ctx, key, published)
 	if err == nil {
 		published.Labels, published.Data = labels, wanted
@@ -75,13 +74,13 @@ func (s *Server) publishOnce(ctx context.Context) error {
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read ConfigMap %s: %w", key, err)
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.opts.Namespace}}
 	if err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); apierrors.IsNotFound(err) {
 		if err := s.opts.Client.Create(ctx, namespace); client.IgnoreAlreadyExists(err) != nil {
-			return fmt.Errorf("make namespace %s: %w", Namespace, err)
+			return fmt.Errorf("make namespace %s: %w", s.opts.Namespace, err)
 		}
 	}
-	published = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: ConfigMap, Labels: labels}, Data: wanted}
+	published = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.opts.Namespace, Name: ConfigMap, Labels: labels}, Data: wanted}
 	return s.opts.Client.Create(ctx, published)
 }
 
@@ -150,6 +149,3 @@ func (w logWriter) Write(line []byte) (int, error) {
 	w.log.V(1).Info(string(bytes.TrimSpace(line)))
 	return len(line), nil
 }
-
-// errNotPublished is what a client finds when no manager has been there.
-var errNotPublished = errors.New("no manager has published where it serves logs and terminals: start one with berth up or berth manager")

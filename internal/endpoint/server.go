@@ -9,6 +9,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,7 +28,7 @@ import (
 )
 
 const (
-	// Namespace and ConfigMap are where clients find the endpoint.
+	// Namespace is where clients look for the endpoint, unless the installation is elsewhere.
 	Namespace = "berth-system"
 	// ConfigMap is the name of the ConfigMap that holds the address and the certificate authority.
 	ConfigMap = "berth-endpoint"
@@ -41,6 +42,8 @@ type Options struct {
 	Address string
 	// CertFile and KeyFile are the certificate to serve with. Empty: one is made, for loopback.
 	CertFile, KeyFile string
+	// Namespace is where the address is published: that of the installation. Empty: Namespace, the constant.
+	Namespace string
 	// Client creates reviews and publishes the address.
 	Client client.Client
 	// Reader reads objects; it should not be a cache, which knows what was just created only later.
@@ -66,6 +69,7 @@ func New(opts Options) (*Server, error) {
 	if opts.Address == "" {
 		opts.Address = "127.0.0.1:0"
 	}
+	opts.Namespace = cmp.Or(opts.Namespace, Namespace)
 	host, _, err := net.SplitHostPort(opts.Address)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint address %q: %w", opts.Address, err)

@@ -126,7 +126,6 @@ func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	c = &command{token: shim.NewToken(), done: make(chan struct{})}
 	launch := h.launch(p, shim.Record{UID: string(p.UID), Name: p.Name, Token: c.token})
-	launch.Inherited = withoutCluster(launch.Inherited)
 	memory, err := launchMemory(launch)
 	if err != nil {
 		return nil, err
@@ -167,16 +166,6 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	return c, err
 }
 
-// withoutCluster drops the variables that lead to the cluster and the rights of the manager.
-func withoutCluster(environment []string) []string {
-	var kept []string
-	for _, entry := range environment {
-		if !strings.HasPrefix(entry, "KUBECONFIG=") && !strings.HasPrefix(entry, "KUBERNETES_") {
-			kept = append(kept, entry)
-		}
-	}
-	return kept
-}
 
 // followCommand returns when nothing of a command is left.
 func (h *Host) followCommand(c *command) {
