@@ -105,7 +105,7 @@ func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (v
 		case apierrors.IsNotFound(err):
 			return "", fmt.Sprintf("%s %s does not exist in namespace %s; create it", kind, ref.Name, r.namespace), nil
 		case apierrors.IsForbidden(err):
-			return "", fmt.Sprintf("the manager may not read %s %s in namespace %s; allow it to", kind, ref.Name, r.namespace), nil
+			return "", fmt.Sprintf("the manager may not read %s %s in namespace %s; bind its account to the ClusterRole berth-manager-environment there", kind, ref.Name, r.namespace), nil
 		case err != nil:
 			return "", "", fmt.Errorf("read %s %s: %w", kind, ref.Name, err)
 		}

@@ -21,6 +21,7 @@ import (
 var copied = []struct{ from, to, pattern string }{
 	{"config/crd/bases", "crds", "*.yaml"},
 	{"config/rbac", "rbac", "*.yaml"},
+	{"config/rbac/cluster", "rbac", "*.yaml"},
 	{"config/policy", "policy", "*.yaml"},
 	{"config/prometheus", "prometheus", "*.yaml"},
 	{"config/prometheus", "prometheus", "*.json"},

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -165,7 +164,6 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	}
 	return c, err
 }
-
 
 // followCommand returns when nothing of a command is left.
 func (h *Host) followCommand(c *command) {
