@@ -178,6 +178,8 @@ const (
 	ReasonStartFailed = "StartFailed"
 	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment, or the manager was started without it.
 	ReasonRuntimeUnavailable = "RuntimeUnavailable"
+	// ReasonRuntimeForbidden: the namespace does not permit programs on the machine of the manager; the message names the label that does.
+	ReasonRuntimeForbidden = "RuntimeForbidden"
 	// ReasonUnknown: what became of the process cannot be told; nothing is invented and nothing started beside it.
 	ReasonUnknown = "Unknown"
 	// ReasonPortInUse: a process that is not of this object listens on the port; the message names it.

@@ -11,6 +11,8 @@ const (
 	// LabelHost names the host that an object belongs to. The manager of a host sets it on objects that have none. Set it at creation to choose a host;
 	// change it to move the object: the old host stops the process, then the new host starts it. Objects of the runtime Pod ignore it.
 	LabelHost = "berth.dev/host"
+	// LabelAllowRuntime is the label of a namespace that permits one more runtime there, such as Host.
+	LabelAllowRuntime = "berth.dev/allow-runtime"
 	// AnnotationLostHost declares that the host it names is gone and does not come back. The host of LabelHost then takes the object over without
 	// waiting for that host to stop the process.
 	AnnotationLostHost = "berth.dev/lost-host"

@@ -119,7 +119,7 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 // carryOut does what was decided, and complains of what cannot be done.
 func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	err := r.do(ctx, v)
-	if errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
+	if errors.Is(err, errStale) || errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
 		return errStale
 	}
 	if err == nil {
@@ -160,6 +160,11 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 	uid, incarnation := v.object.GetUID(), v.step.Incarnation
 	switch v.step.Action {
 	case lifecycle.StartProcess:
+		if forbidden, err := r.forbiddenNow(ctx, v.object); err != nil {
+			return err
+		} else if forbidden {
+			return errStale // the cache, by which it was decided, is older
+		}
 		process := v.plan.Process
 		process.Incarnation = incarnation
 		process.Origin = runtime.Origin{SpecHash: v.hash, RestartToken: v.object.GetProcessSpec().RestartToken}

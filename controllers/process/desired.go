@@ -40,6 +40,11 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	}
 	var variables []variable
 	blocked, err := disabled(v.runtime), error(nil)
+	if blocked == nil {
+		if blocked, err = r.forbidden(ctx, v.object); err != nil {
+			return err
+		}
+	}
 	if blocked == nil { // nobody needs the values otherwise
 		if variables, blocked, err = r.resolve(ctx, v.object); err != nil {
 			return err

@@ -45,6 +45,8 @@ type Reconciler struct {
 	Hosts *hosts.Hosts
 	// Restarts limits restarts after failures over all objects; nil does not.
 	Restarts *Restarts
+	// Permission is checked before a start on this machine; nil permits all of them.
+	Permission *Permission
 
 	memory memory
 }

@@ -58,6 +58,8 @@ type Dependencies struct {
 	Hosts *hosts.Hosts
 	// Restarts limits restarts after failures over all objects; nil does not.
 	Restarts *Restarts
+	// Permission is checked before a start on this machine; nil permits all of them.
+	Permission *Permission
 	// Presence is where it is noted who uses the terminals of objects; nil means nobody ever does.
 	Presence *presence.Book
 	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
@@ -86,14 +88,15 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		return fmt.Errorf("index %s by UID: %w", kind.Resource(), err)
 	}
 	reconciler := &Reconciler{
-		Client:   mgr.GetClient(),
-		Reader:   mgr.GetAPIReader(),
-		Runtime:  deps.Runtime,
-		Kind:     kind,
-		Recorder: mgr.GetEventRecorder("berth-" + kind.Resource()),
-		Clock:    deps.Clock,
-		Hosts:    deps.Hosts,
-		Restarts: deps.Restarts,
+		Client:     mgr.GetClient(),
+		Reader:     mgr.GetAPIReader(),
+		Runtime:    deps.Runtime,
+		Kind:       kind,
+		Recorder:   mgr.GetEventRecorder("berth-" + kind.Resource()),
+		Clock:      deps.Clock,
+		Hosts:      deps.Hosts,
+		Permission: deps.Permission,
+		Restarts:   deps.Restarts,
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(kind.Resource()).
@@ -104,6 +107,9 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 			RateLimiter:             Retries(),
 			ReconciliationTimeout:   longestReconcile,
 		})
+	if deps.Permission != nil {
+		b = deps.Permission.watch(b, mgr.GetClient(), kind)
+	}
 	for _, option := range options {
 		b = option(b)
 	}

@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
@@ -38,6 +39,7 @@ type managerFlags struct {
 	leaderElect               bool
 	leaderElectNamespace      string
 	runtimes                  []string
+	checkNamespaces           bool
 	metricsSecure             bool
 	metricsCertDir            string
 	verbose                   bool
@@ -70,6 +72,8 @@ func (a *app) managerCommand() *cobra.Command {
 		"run one of several managers: wait while another one uses the state directory or, with other runtimes than Host, leads")
 	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation: of the leases of the leader and of hosts, and of the ConfigMap berth-endpoint")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
+	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it, by the label "+v1alpha1.LabelAllowRuntime+
+		" or the ConfigMap "+process.PolicyConfigMap)
 	flags.StringVar(&f.image, "multiplexer-image", "", "image that has berth-lsp-pod, for language servers in Pods; default: that of the Pod of this manager")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 	return command
@@ -108,7 +112,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		return err
 	}
 	mgr, err := assemble(config, opened, log, manager.Options{
-		Host:    host,
+		Host: host, PolicyNamespace: f.policyNamespace(host),
 		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes,
 		LeaderElection: f.leaderElect && !f.onlyHost(), LeaderElectionNamespace: f.leaderElectNamespace,
 	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey, Namespace: f.leaderElectNamespace})
@@ -146,6 +150,14 @@ func (f *managerFlags) host() (manager.Host, error) {
 		host.Lease = host.Name
 	}
 	return host, nil
+}
+
+// policyNamespace returns where the parameters of the policies are; empty if namespaces are not checked. Pods are for the cluster to permit.
+func (f *managerFlags) policyNamespace(host manager.Host) string {
+	if !f.checkNamespaces || host.Name == "" {
+		return ""
+	}
+	return f.leaderElectNamespace
 }
 
 // metricsOptions say how metrics are served: plainly to whoever reaches the address, or over TLS to whom the API server lets read them.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,6 +59,9 @@ type Options struct {
 	// Host makes the manager one of several that serve the API server: objects that run on a machine belong to one host each, and other hosts leave them alone.
 	// The zero value is a manager that is alone.
 	Host Host
+	// PolicyNamespace is where the ConfigMap berth-policy is. If it is set, programs start on this machine only for namespaces that permit it; empty permits
+	// all of them.
+	PolicyNamespace string
 	// Clock gives the time; nil means the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager and its controllers log.
@@ -165,7 +169,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
 	deps := process.Dependencies{
 		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
-		Hosts: others, Restarts: process.NewRestarts(),
+		Hosts: others, Restarts: process.NewRestarts(), Permission: newPermission(mgr, opts),
 	}
 	if err := setupInstances(mgr, deps); err != nil {
 		return nil, err
@@ -198,6 +202,14 @@ func newHosts(mgr ctrl.Manager, opts Options) *hosts.Hosts {
 		Name: opts.Host.Name, Lease: opts.Host.Lease, Runtimes: opts.Host.Runtimes, Namespace: opts.Host.Namespace,
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: opts.Clock, Log: mgr.GetLogger().WithName("hosts"),
 	})
+}
+
+// newPermission returns nil for a manager that acts for all namespaces.
+func newPermission(mgr ctrl.Manager, opts Options) *process.Permission {
+	if opts.PolicyNamespace == "" {
+		return nil
+	}
+	return &process.Permission{Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: opts.PolicyNamespace}
 }
 
 // unthrottled leaves it to the API server's own fairness how much a manager may ask, unless somebody has chosen a limit. Without that client-go
@@ -245,8 +257,7 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		// Nobody reads managed fields here, and they are a third of the memory.
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			// Of Services only ours, which are watched where Pods run.
-			ByObject: map[client.Object]cache.ByObject{&corev1.Service{}: {Label: labels.SelectorFromSet(labels.Set{pod.LabelManagedBy: pod.ManagedBy})}},
+			ByObject:         cached(opts),
 		},
 		Client: client.Options{
 			FieldOwner:      FieldOwner,
@@ -263,6 +274,21 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		// One program may run several managers, one after the other.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	}
+}
+
+// cached limits what is kept of kinds that have more objects than a manager needs.
+func cached(opts Options) map[client.Object]cache.ByObject {
+	limits := map[client.Object]cache.ByObject{
+		// Of Services only ours, which are watched where Pods run.
+		&corev1.Service{}: {Label: labels.SelectorFromSet(labels.Set{pod.LabelManagedBy: pod.ManagedBy})},
+	}
+	if opts.PolicyNamespace != "" {
+		limits[&corev1.ConfigMap{}] = cache.ByObject{
+			Namespaces: map[string]cache.Config{opts.PolicyNamespace: {}},
+			Field:      fields.OneTermEqualSelector("metadata.name", process.PolicyConfigMap),
+		}
+	}
+	return limits
 }
 
 // cacheSyncPatience is how long one question to /readyz may take.

@@ -108,7 +108,7 @@ var _ = AfterSuite(func() {
 func startManager() (stop func()) { return startManagerWith(config) }
 
 // startManagerWith runs one that reaches the API server in a way of its own.
-func startManagerWith(config *rest.Config) (stop func()) {
+func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (stop func()) {
 	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
 	Expect(err).NotTo(HaveOccurred())
 	servers, err := langserver.NewInPods(pods, langserver.PodOptions{
@@ -119,9 +119,13 @@ func startManagerWith(config *rest.Config) (stop func()) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	all := union.New(rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, union.Member{Type: v1alpha1.RuntimePod, Runtime: pods})
-	mgr, err := manager.New(config, manager.Options{
+	options := manager.Options{
 		Runtime: all, LanguageServersInPods: servers, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
-	})
+	}
+	for _, change := range changes {
+		change(&options)
+	}
+	mgr, err := manager.New(config, options)
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -1,0 +1,157 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+const (
+	// PolicyConfigMap is the name of the ConfigMap with the parameters of the admission policies.
+	PolicyConfigMap = "berth-policy"
+	// runtimesKey is its key for runtimes; with a dot and the name of a namespace it is the one for that namespace.
+	runtimesKey = "runtimes"
+)
+
+// Permission reports which namespaces may run programs on this machine. It reads what the admission policy berth-runtimes reads: the label
+// berth.dev/allow-runtime of the namespace, and the ConfigMap berth-policy. Admission sees an object when it changes; this is checked at each start.
+type Permission struct {
+	// Cache is the cache of the manager, and Live reads past it.
+	Cache, Live client.Reader
+	// Namespace is where the ConfigMap is.
+	Namespace string
+}
+
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=berth-system,resources=configmaps,resourceNames=berth-policy,verbs=get;list;watch
+
+// forbidden returns why the runtime of the object is not permitted in its namespace, or nil if it is. Pods are for the cluster to permit.
+func (r *Reconciler) forbidden(ctx context.Context, object Object) (*lifecycle.Blocked, error) {
+	kind := r.machineRuntime(object)
+	if r.Permission == nil || kind == "" {
+		return nil, nil
+	}
+	// A refusal by the cache is confirmed: a namespace may be newer than what the cache has.
+	for _, reader := range []client.Reader{r.Permission.Cache, r.Permission.Live} {
+		permitted, err := r.Permission.permits(ctx, reader, object.GetNamespace(), kind)
+		if err != nil || permitted {
+			return nil, err
+		}
+	}
+	return &lifecycle.Blocked{
+		Reason: v1alpha1.ReasonRuntimeForbidden,
+		Message: fmt.Sprintf("The runtime %s is not permitted in namespace %s. An administrator can permit it with the namespace label %s=%s.",
+			kind, object.GetNamespace(), v1alpha1.LabelAllowRuntime, kind),
+	}, nil
+}
+
+// forbiddenNow is the last check before a start, past the cache: the permission may have been withdrawn a moment ago.
+func (r *Reconciler) forbiddenNow(ctx context.Context, object Object) (bool, error) {
+	kind := r.machineRuntime(object)
+	if r.Permission == nil || kind == "" {
+		return false, nil
+	}
+	permitted, err := r.Permission.permits(ctx, r.Permission.Live, object.GetNamespace(), kind)
+	return !permitted, err
+}
+
+// machineRuntime returns the runtime of an object that runs on this machine; empty for Pods.
+func (r *Reconciler) machineRuntime(object Object) v1alpha1.RuntimeType {
+	switch kind := r.runtimeType(object); kind {
+	case v1alpha1.RuntimePod:
+		return ""
+	case "":
+		return v1alpha1.RuntimeHost
+	default:
+		return kind
+	}
+}
+
+func (p *Permission) permits(ctx context.Context, reader client.Reader, namespace string, kind v1alpha1.RuntimeType) (bool, error) {
+	labels := &metav1.PartialObjectMetadata{}
+	labels.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := reader.Get(ctx, client.ObjectKey{Name: namespace}, labels); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("check whether namespace %s permits the runtime %s: %w", namespace, kind, err)
+	}
+	if labels.Labels[v1alpha1.LabelAllowRuntime] == string(kind) {
+		return true, nil
+	}
+	parameters := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: p.Namespace, Name: PolicyConfigMap}
+	if err := reader.Get(ctx, key, parameters); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("read ConfigMap %s, which says where the runtime %s is permitted: %w", key, kind, err)
+	}
+	text, own := parameters.Data[runtimesKey+"."+namespace]
+	if !own {
+		text = parameters.Data[runtimesKey]
+	}
+	return slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
+		line = strings.TrimSpace(line)
+		return line == "*" || line == string(kind)
+	}), nil
+}
+
+// watch adds what decides about the permission to the events of a kind.
+func (p *Permission) watch(b *builder.Builder, reader client.Reader, kind Kind) *builder.Builder {
+	enqueue := func(namespaceOf func(client.Object) string) handler.EventHandler {
+		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, changed client.Object) []reconcile.Request {
+			return requests(ctx, reader, kind, namespaceOf(changed))
+		})
+	}
+	b = b.WatchesMetadata(&corev1.Namespace{}, enqueue(client.Object.GetName), builder.WithPredicates(permissionChanged()))
+	everywhere := func(client.Object) string { return "" }
+	return b.Watches(&corev1.ConfigMap{}, enqueue(everywhere), builder.WithPredicates(p.parametersChanged()))
+}
+
+// requests names the objects of a kind in a namespace, or in all of them. A list that fails is made up for by the next event, and by the check at each start.
+func requests(ctx context.Context, reader client.Reader, kind Kind, namespace string) []reconcile.Request {
+	list := kind.NewList()
+	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil
+	}
+	var all []reconcile.Request
+	_ = apimeta.EachListItem(list, func(item apiruntime.Object) error {
+		if object, ok := item.(client.Object); ok {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)})
+		}
+		return nil
+	})
+	return all
+}
+
+func permissionChanged() predicate.Predicate {
+	allowed := func(namespace client.Object) string { return namespace.GetLabels()[v1alpha1.LabelAllowRuntime] }
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return allowed(e.Object) != "" },
+		UpdateFunc: func(e event.UpdateEvent) bool { return allowed(e.ObjectOld) != allowed(e.ObjectNew) },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+func (p *Permission) parametersChanged() predicate.Predicate {
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == PolicyConfigMap && o.GetNamespace() == p.Namespace })
+	return predicate.And(ours, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, was := e.ObjectOld.(*corev1.ConfigMap)
+		after, is := e.ObjectNew.(*corev1.ConfigMap)
+		return !was || !is || !equality.Semantic.DeepEqual(before.Data, after.Data)
+	}})
+}
