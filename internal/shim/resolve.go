@@ -81,7 +81,7 @@ func (l *Launch) Resolve() (Program, *Failure) {
 	if failed != nil {
 		return Program{}, failed
 	}
-	dir, failed := l.directory(env)
+	dir, failed := l.directory()
 	if failed != nil {
 		return Program{}, failed
 	}
@@ -102,10 +102,10 @@ func lookup(env []string, name string) string {
 }
 
 // directory gives the working directory, which exists and may be entered.
-func (l *Launch) directory(env []string) (string, *Failure) {
+func (l *Launch) directory() (string, *Failure) {
 	dir := l.Dir
 	if dir == "" {
-		dir = lookup(env, "HOME")
+		dir = lookup(l.Inherited, "HOME") // of the manager: no policy on directories sees the HOME of the spec
 	}
 	if dir == "" {
 		dir = "/"

@@ -1,0 +1,21 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// A program without a working directory starts in the home directory of the manager's user, whatever the spec says of HOME.
+func TestWorkingDirectoryIgnoresHomeOfTheSpec(t *testing.T) {
+	g := NewWithT(t)
+	home, elsewhere := t.TempDir(), t.TempDir()
+	launch := Launch{Command: []string{"/bin/sh"}, Inherited: []string{"HOME=" + home}, Env: []string{"HOME=" + elsewhere}}
+	program, failed := launch.Resolve()
+	g.Expect(failed).To(BeNil())
+	g.Expect(program.Dir).To(Equal(home))
+	g.Expect(program.Env).To(ContainElement("HOME="+elsewhere), "the program itself is given what the spec says")
+}
