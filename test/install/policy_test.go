@@ -24,13 +24,14 @@ import (
 
 // strictly are parameters that allow little, and more in the namespace team-a.
 var strictly = map[string]string{
-	"commands":           "# what we build with\n/usr/bin/npm\ngohello\n/opt/tools/*\n",
+	"commands":           "# what we build with\n/usr/bin/npm\ngohello\n/opt/tools/*\nimage-entrypoint\n",
 	"commands.team-a":    "*",
 	"images":             "example/app\nexample/exact:1.2\nlocal*",
 	"directories":        "/srv/agents\n/data/",
 	"directories.team-a": "",
 	"runtimes":           "Pod",
 	"runtimes.team-a":    "Docker",
+	"docker":             "network=dev*\nuser=1000",
 }
 
 // refusal is the text of the policy that refused.
@@ -86,7 +87,7 @@ func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
 	namespaces(t)
 	free := map[string]string{"commands": "*", "images": "*", "directories": "*", "runtimes": "*"}
 	parameters(t, free, policyCase{namespace: "default", kind: "Instance", spec: `{process: {command: [/bin/sh]}, runtime: {type: Host}}`})
-	old := object(g, policyCase{namespace: "default", kind: "Instance", spec: `{process: {command: [/bin/sh], workingDir: /etc}, runtime: {type: Host}}`})
+	old := object(g, policyCase{namespace: "default", kind: "Instance", spec: `process: {command: [/bin/sh], workingDir: /etc}`})
 	old.SetName("old")
 	g.Eventually(func() error { return k8s.Create(t.Context(), old) }, patience, poll).Should(Succeed())
 	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), old))).To(Succeed()) })
@@ -195,6 +196,9 @@ func TestImages(t *testing.T) {
 		{"team-a", "Instance", spec(`{type: Docker, docker: {image: evil}}`), "images", "the image evil"},
 		{"default", "Instance", spec(side(`command: [/bin/sh]`)), "commands", "the program /bin/sh"},
 		{"default", "Instance", spec(side(`command: [gohello]`)), "", ""},
+		{"default", "Instance", spec(side(`args: [/bin/sh, -c, evil]`)), "commands", "the program /bin/sh"},
+		{"default", "Instance", spec(side(`args: [--port=80]`)), "", ""},
+		{"default", "Instance", spec(side(`args: [gohello]`)), "", ""},
 		{"default", "Instance", spec(side(`lifecycle: {postStart: {exec: {command: [/bin/sh]}}}`)), "commands", "the program /bin/sh"},
 		{"default", "Instance", spec(side(`readinessProbe: {exec: {command: [/bin/sh]}}`)), "commands", "the program /bin/sh"},
 		{"default", "Instance", spec(`{type: Docker, docker: {image: local}}`), "runtimes", "the runtime Docker"},

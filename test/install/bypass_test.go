@@ -1,0 +1,113 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Variables by which an allowed program runs other code, or works in other directories, are refused where commands or directories are limited.
+func TestVariablesThatBypassPolicies(t *testing.T) {
+	namespaces(t)
+	parameters(t, strictly, policyCases[0])
+	env := func(words string) string { return `process: {command: [gohello], env: [` + words + `]}` }
+	pod := func(words string) string {
+		return `{process: {command: [gohello]}, runtime: ` + side(`command: [gohello], `+words) + `}`
+	}
+	for _, c := range []policyCase{
+		{"default", "Instance", env(`{name: HOME, value: /etc}`), "environment", "the variable HOME"},
+		{"default", "DevServer", env(`{name: PORT_NAME, value: x}, {name: NODE_OPTIONS, value: --require=/tmp/evil.js}`), "environment", "the variable NODE_OPTIONS"},
+		{"default", "Strategy", env(`{name: GCONV_PATH, value: /tmp}`), "environment", "the variable GCONV_PATH"},
+		{"default", "Strategy", env(`{name: PATH, valueFrom: {secretKeyRef: {name: a, key: b}}}`), "environment", "the variable PATH"},
+		{"default", "Instance", env(`{name: GIT_CONFIG_COUNT, value: "1"}`), "environment", "the variable GIT_CONFIG_COUNT"},
+		{"default", "Instance", env(`{name: npm_config_script_shell, value: /tmp/evil}`), "environment", "the variable npm_config_script_shell"},
+		{"default", "Instance", env(`{name: MY_HOME, value: /etc}, {name: CCACHE, value: x}, {name: GIT_AUTHOR_NAME, value: x}`), "", ""},
+		{"team-a", "Instance", env(`{name: HOME, value: /etc}`), "environment", "the variable HOME"}, // directories are limited there, commands are not
+		{"default", "Instance", pod(`env: [{name: LD_PRELOAD, value: /tmp/evil.so}]`), "environment", "the variable LD_PRELOAD"},
+		{"default", "Instance", pod(`env: [{name: LOG, value: debug}]`), "", ""},
+		{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "environment", "the source envFrom of a container"},
+	} {
+		t.Run(c.namespace+": "+c.spec, func(t *testing.T) { holds(t, c) })
+	}
+
+	free := maps.Clone(strictly)
+	free["commands"], free["directories"] = "*", "*"
+	parameters(t, free, policyCase{"default", "Instance", env(`{name: HOME, value: /etc}`), "", ""})
+	holds(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
+}
+
+// An image's own entrypoint is not known to the API server, so the list has to name it.
+func TestEntrypointsOfImages(t *testing.T) {
+	namespaces(t)
+	without := maps.Clone(strictly)
+	without["commands"] = "gohello"
+	spec := func(words string) string { return `{process: {command: [gohello]}, runtime: ` + side(words) + `}` }
+	parameters(t, without, policyCase{"default", "Instance", spec(`args: [--port=80]`), "commands", "the program image-entrypoint"})
+	holds(t, policyCase{"default", "Instance", spec(`command: [gohello]`), "", ""})
+	holds(t, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local, template: {spec: {containers: [{name: main, tty: true}]}}}}}`, "", ""})
+}
+
+// What a container of Docker may have of its machine.
+func TestOptionsOfContainers(t *testing.T) {
+	namespaces(t)
+	docker := maps.Clone(strictly)
+	docker["runtimes"] = "Docker"
+	spec := func(words string) string {
+		return `{process: {command: [gohello]}, runtime: {type: Docker, docker: {image: local` + words + `}}}`
+	}
+	parameters(t, docker, policyCase{"default", "Instance", spec(""), "", ""})
+	for _, c := range []policyCase{
+		{"default", "Instance", spec(`, network: host`), "docker", "the container option network=host"},
+		{"default", "Instance", spec(`, network: dev-net`), "", ""},
+		{"default", "Instance", spec(`, user: root`), "docker", "the container option user=root"},
+		{"default", "Instance", spec(`, network: dev, user: "0:0"`), "docker", "the container option user=0:0"},
+		{"default", "Instance", spec(`, user: "1000"`), "", ""},
+	} {
+		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+	}
+}
+
+// After the label of the namespace was removed, what is there can be stopped and not given another program.
+func TestProgramsOfAForbiddenRuntime(t *testing.T) {
+	g := NewWithT(t)
+	namespaces(t)
+	free := map[string]string{"commands": "*", "images": "*", "directories": "*", "runtimes": "*", "docker": "*"}
+	server := `{process: {command: [gohello]}, runtime: {type: Host}, readiness: {exec: {command: [gohello]}}}`
+	parameters(t, free, policyCase{"default", "DevServer", server, "", ""})
+	there := object(g, policyCase{namespace: "default", kind: "DevServer", spec: server})
+	there.SetName("permitted-before")
+	g.Expect(k8s.Create(t.Context(), there)).To(Succeed())
+	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), there))).To(Succeed()) })
+	free["runtimes"] = "Pod"
+	parameters(t, free, policyCase{"default", "DevServer", server, "runtimes", "the runtime Host"})
+
+	set := func(value any, fields ...string) error {
+		changed := there.DeepCopy()
+		g.Expect(unstructured.SetNestedField(changed.Object, value, fields...)).To(Succeed())
+		return k8s.Patch(t.Context(), changed, client.MergeFrom(there), client.DryRunAll)
+	}
+	for _, c := range []struct {
+		value   any
+		fields  []string
+		matches gomegatypes.GomegaMatcher
+	}{
+		{[]any{"evil"}, []string{"process", "command"}, refusal("runtimes", "the runtime Host")},
+		{[]any{"gohello", "evil"}, []string{"process", "command"}, refusal("runtimes", "the runtime Host")},
+		{"/etc", []string{"process", "workingDir"}, refusal("runtimes", "the runtime Host")},
+		{[]any{map[string]any{"name": "A", "value": "b"}}, []string{"process", "env"}, refusal("runtimes", "the runtime Host")},
+		{[]any{"evil"}, []string{"readiness", "exec", "command"}, refusal("runtimes", "the runtime Host")},
+		{"Stopped", []string{"state"}, Succeed()},
+		{int64(5), []string{"process", "stop", "gracePeriodSeconds"}, Succeed()},
+	} {
+		g.Expect(set(c.value, append([]string{"spec"}, c.fields...)...)).To(c.matches, "%v", c.fields)
+	}
+	g.Expect(k8s.Delete(t.Context(), there)).To(Succeed())
+}
