@@ -161,6 +161,9 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartErro
 	if refused := loads(after.Spec); refused != nil {
 		return refused
 	}
+	if refused := touchesReserved(pod.Spec, after.Spec); refused != nil {
+		return refused
+	}
 	pod.Labels, pod.Annotations, pod.Spec = after.Labels, after.Annotations, after.Spec
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}

@@ -1,0 +1,49 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// reservedPrefix begins the names of the volumes that Berth gives a Pod for itself, such as the one with the keys of a language server.
+const reservedPrefix = "berth-"
+
+// touchesReserved refuses a template that changes a volume of Berth, or mounts it in another way: what is in it would be another one's, or be shown to
+// another container.
+func touchesReserved(before, after corev1.PodSpec) *runtime.StartError {
+	for _, volume := range before.Volumes {
+		if !strings.HasPrefix(volume.Name, reservedPrefix) {
+			continue
+		}
+		if !equality.Semantic.DeepEqual(volumesOf(before, volume.Name), volumesOf(after, volume.Name)) ||
+			!equality.Semantic.DeepEqual(mountsOfVolume(before, volume.Name), mountsOfVolume(after, volume.Name)) {
+			return failed("spec.runtime.pod.template changes or mounts the volume %s, which is Berth's; leave it out", volume.Name)
+		}
+	}
+	return nil
+}
+
+func volumesOf(spec corev1.PodSpec, name string) []corev1.Volume {
+	return slices.DeleteFunc(slices.Clone(spec.Volumes), func(v corev1.Volume) bool { return v.Name != name })
+}
+
+// mountsOfVolume returns where each container has the volume.
+func mountsOfVolume(spec corev1.PodSpec, name string) map[string][]corev1.VolumeMount {
+	mounts := map[string][]corev1.VolumeMount{}
+	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for _, mount := range container.VolumeMounts {
+			if mount.Name == name {
+				mounts[container.Name] = append(mounts[container.Name], mount)
+			}
+		}
+	}
+	return mounts
+}
