@@ -66,8 +66,8 @@ const defaultSocket = "default"
 
 // trouble is what keeps sources from being looked through, in words for people.
 type trouble struct {
-	// patterns cannot be read; missing runtimes are not there at all; away are those that did not answer.
-	patterns, missing, away []string
+	// patterns cannot be read; forbidden runtimes are not permitted in the namespace; missing ones are not there at all; away are those that did not answer.
+	patterns, forbidden, missing, away []string
 	// sources are those that were not looked through.
 	sources map[string]bool
 }
@@ -92,13 +92,17 @@ func (r *Reconciler) look(ctx context.Context, p *pass) error {
 	if p.stopped() {
 		return nil
 	}
-	answers := r.ask(ctx, p.discovery.Spec.Sources)
+	sources, err := r.permitted(ctx, p)
+	if err != nil {
+		return err
+	}
+	answers := r.ask(ctx, sources)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	seen, patterns := map[string]bool{}, r.patterns.Compile(patternsOf(p.discovery.Spec.Sources))
-	for i := range p.discovery.Spec.Sources {
-		source := &p.discovery.Spec.Sources[i]
+	seen, patterns := map[string]bool{}, r.patterns.Compile(patternsOf(sources))
+	for i := range sources {
+		source := &sources[i]
 		if err := patterns.Errors[i]; err != nil {
 			p.trouble.note(&p.trouble.patterns, source.Name, "pattern %v", err)
 			continue
@@ -116,6 +120,23 @@ func (r *Reconciler) look(ctx context.Context, p *pass) error {
 		}
 	}
 	return nil
+}
+
+// permitted returns the sources whose runtime the namespace permits. What the others found before leaves the status: it is about the machine.
+func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.DiscoverySource, error) {
+	var sources []v1alpha1.DiscoverySource
+	for _, source := range p.discovery.Spec.Sources {
+		blocked, err := r.Permission.Forbids(ctx, p.discovery.Namespace, source.Type)
+		if err != nil {
+			return nil, err
+		}
+		if blocked != nil {
+			p.trouble.forbidden = append(p.trouble.forbidden, "source "+source.Name+": "+blocked.Message)
+			continue
+		}
+		sources = append(sources, source)
+	}
+	return sources, nil
 }
 
 // keep adds what a source means and no source before it.

@@ -48,6 +48,8 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	// Hosts knows this host and the others; nil if the manager is alone. A discovery is about the sessions and containers of its host.
 	Hosts *hosts.Hosts
+	// Permission is checked before sessions and containers of this machine are listed; nil permits all namespaces.
+	Permission *process.Permission
 
 	promises promises
 	patterns pattern.Cache

@@ -35,7 +35,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	deps = deps.WithDefaults()
 	reconciler := &Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Runtime: deps.Runtime, Recorder: mgr.GetEventRecorder("berth-discoveries"), Clock: deps.Clock,
-		Hosts: deps.Hosts,
+		Hosts: deps.Hosts, Permission: deps.Permission,
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("instancediscoveries").

@@ -12,13 +12,16 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/none"
@@ -93,6 +96,23 @@ func TestPatternsThatAreTooLargeForTheNames(t *testing.T) {
 	now := w.pass(d)
 	w.Expect(are(now)).To(Equal("Stalled InvalidPattern"))
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("the names of 30 sessions"))
+}
+
+// What runs on a machine is not for every namespace to see.
+func TestDiscovery_ListsNothingForANamespaceWithoutPermission(t *testing.T) {
+	d := discovery("default", "agents")
+	w := newWorld(t, d, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	w.sessions.OfferSessions("default", session("work"))
+	w.Expect(w.pass(d).Status.Found).To(HaveLen(1))
+	w.Permission = &process.Permission{Cache: w.api, Live: w.api, Namespace: "berth-system"}
+	now := w.pass(d)
+	w.Expect(are(now)).To(Equal("Stalled RuntimeForbidden"))
+	w.Expect(now.Status.Found).To(BeEmpty())
+	message := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message
+	w.Expect(message).To(And(ContainSubstring("source tmux: "), ContainSubstring("source docker: "), ContainSubstring("berth.dev/allow-runtime=Tmux")))
+
+	w.Expect(w.api.Update(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Tmux"}}})).To(Succeed())
+	w.Expect(w.pass(d).Status.Found).To(HaveLen(1), "of the source that is permitted")
 }
 
 func TestOneThatIsStoppedLooksForNothing(t *testing.T) {

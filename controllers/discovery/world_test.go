@@ -12,6 +12,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +53,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{WithT: NewWithT(t), ctx: t.Context(), clock: clocktesting.NewFakePassiveClock(begin)}
 	w.sessions = fake.WithSessions(fake.New(t.Context(), w.clock))
 	scheme := apiruntime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	counted := func(err error) error {
 		w.writes.Add(1)

@@ -47,12 +47,20 @@ type Permission struct {
 // forbidden returns why the runtime of the object is not permitted in its namespace, or nil if it is. Pods are for the cluster to permit.
 func (r *Reconciler) forbidden(ctx context.Context, object Object) (*lifecycle.Blocked, error) {
 	kind := r.machineRuntime(object)
-	if r.Permission == nil || kind == "" {
+	if kind == "" {
+		return nil, nil
+	}
+	return r.Permission.Forbids(ctx, object.GetNamespace(), kind)
+}
+
+// Forbids returns why a runtime of this machine is not permitted in a namespace, or nil if it is. A nil Permission permits everything.
+func (p *Permission) Forbids(ctx context.Context, namespace string, kind v1alpha1.RuntimeType) (*lifecycle.Blocked, error) {
+	if p == nil {
 		return nil, nil
 	}
 	// A refusal by the cache is confirmed: a namespace may be newer than what the cache has.
-	for _, reader := range []client.Reader{r.Permission.Cache, r.Permission.Live} {
-		permitted, err := r.Permission.permits(ctx, reader, object.GetNamespace(), kind)
+	for _, reader := range []client.Reader{p.Cache, p.Live} {
+		permitted, err := p.permits(ctx, reader, namespace, kind)
 		if err != nil || permitted {
 			return nil, err
 		}
@@ -60,7 +68,7 @@ func (r *Reconciler) forbidden(ctx context.Context, object Object) (*lifecycle.B
 	return &lifecycle.Blocked{
 		Reason: v1alpha1.ReasonRuntimeForbidden,
 		Message: fmt.Sprintf("The runtime %s is not permitted in namespace %s. An administrator can permit it with the namespace label %s=%s.",
-			kind, object.GetNamespace(), v1alpha1.LabelAllowRuntime, kind),
+			kind, namespace, v1alpha1.LabelAllowRuntime, kind),
 	}, nil
 }
 
