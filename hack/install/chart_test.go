@@ -84,7 +84,7 @@ var variations = []struct {
 	}},
 	{"no runtime", "runtimes: []", func(t *testing.T, objects Objects) {
 		for key := range objects {
-			if strings.HasSuffix(key, "berth-manager-pods") || strings.Contains(key, "ClusterRoleBinding") && strings.HasSuffix(key, "berth-manager-environment") {
+			if strings.HasSuffix(key, "berth-manager-pods") || strings.HasSuffix(key, "berth-manager-nodes") || strings.Contains(key, "ClusterRoleBinding") && strings.HasSuffix(key, "berth-manager-environment") {
 				t.Errorf("%s is there all the same", key)
 			}
 		}
@@ -93,6 +93,32 @@ var variations = []struct {
 		}
 		if manager := text(t, objects.Get("Deployment", "berth-manager")); !strings.Contains(manager, "- --runtimes=\n") {
 			t.Errorf("the manager has a runtime all the same: %s", manager)
+		}
+	}},
+	{"some namespaces", "watchNamespaces: [team-a, berth-system]", func(t *testing.T, objects Objects) {
+		bound := map[string][]string{}
+		for _, object := range objects {
+			if strings.HasSuffix(object.Kind(), "Binding") && strings.HasPrefix(object.Name(), "berth-manager") {
+				where := fmt.Sprint(object.Kind(), " ", object.At("metadata", "namespace"))
+				bound[where] = append(bound[where], fmt.Sprint(object.At("roleRef", "kind"), "/", object.At("roleRef", "name")))
+				slices.Sort(bound[where])
+			}
+		}
+		watched := []string{"ClusterRole/berth-manager", "ClusterRole/berth-manager-environment", "ClusterRole/berth-manager-pods"}
+		want := map[string][]string{
+			"ClusterRoleBinding <nil>": {"ClusterRole/berth-manager-nodes", "ClusterRole/berth-manager-reviews"},
+			"RoleBinding team-a":       watched, "RoleBinding berth-system": append(watched[:3:3], "Role/berth-manager"),
+		}
+		if !reflect.DeepEqual(bound, want) {
+			t.Errorf("the manager is bound to %v, want %v", bound, want)
+		}
+		for _, name := range []string{"berth-manager-nodes", "berth-manager-reviews"} {
+			if rules := text(t, objects.Get("ClusterRole", name)); !strings.Contains(rules, "- nodes") && !strings.Contains(rules, "reviews") || strings.Contains(rules, "- pods") {
+				t.Errorf("%s may do more: %s", name, rules)
+			}
+		}
+		if manager := text(t, objects.Get("Deployment", "berth-manager")); !strings.Contains(manager, "- --namespaces=team-a,berth-system\n") {
+			t.Errorf("the manager serves other namespaces: %s", manager)
 		}
 	}},
 	{"no kinds", "crds: {install: false}", without("CustomResourceDefinition")},
@@ -153,7 +179,7 @@ func TestTheSchemaRefusesMistakes(t *testing.T) {
 	for _, values := range []string{
 		"replicas: two", "replicas: -1", "replica: 2", "image: {pullPolicy: Sometimes}", "image: {digest: abc}", "image: {repository: ''}", "runtimes: [Host]",
 		"policies: {programs: x}", "policies: {namespaces: {a: {commands: [x]}}}", "networkPolicy: {apiServerPorts: []}", "metrics: {serviceMonitor: true}",
-		"extraArgs: --verbose", "extraArgs: [--runtimes=Host]", "extraArgs: [-runtimes, Host]", "nodeSelector: {a: 1}",
+		"extraArgs: --verbose", "extraArgs: [--runtimes=Host]", "extraArgs: [-runtimes, Host]", "extraArgs: [--namespaces=a]", "watchNamespaces: a", "watchNamespaces: [A]", "watchNamespaces: [a, a]", "nodeSelector: {a: 1}",
 	} {
 		if _, err := Helm(root, Namespace, values); err == nil || !strings.Contains(err.Error(), "check the values") {
 			t.Errorf("%s: %v", values, err)

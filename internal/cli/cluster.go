@@ -64,7 +64,7 @@ func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the Pods of the cluster: %w", err)
 	}
-	pods, err := pod.New(pod.Options{Client: api, Config: config, Logger: opts.log.WithName("pods")})
+	pods, err := pod.New(pod.Options{Client: api, Config: config, Namespaces: opts.namespaces, Logger: opts.log.WithName("pods")})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +39,7 @@ type managerFlags struct {
 	endpointCert, endpointKey string
 	leaderElect               bool
 	leaderElectNamespace      string
-	runtimes                  []string
+	runtimes, namespaces      []string
 	checkNamespaces           bool
 	metricsSecure             bool
 	metricsCertDir            string
@@ -74,6 +75,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
 	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it, by the label "+v1alpha1.LabelAllowRuntime+
 		" or the ConfigMap "+process.PolicyConfigMap)
+	flags.StringSliceVar(&f.namespaces, "namespaces", nil, "namespaces whose objects the manager serves; it needs no rights in others; empty for all")
 	flags.StringVar(&f.image, "multiplexer-image", "", "image that has berth-lsp-pod, for language servers in Pods; default: that of the Pod of this manager")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 	return command
@@ -90,12 +92,15 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	} else if err != nil {
 		return err
 	}
+	if err := validNamespaces(f.namespaces); err != nil {
+		return err
+	}
 	level := slog.LevelInfo
 	if f.verbose {
 		level = slog.LevelDebug
 	}
 	log := useLogger(a.err, level)
-	options := runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, log: log}
+	options := runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, namespaces: f.namespaces, log: log}
 	if f.leaderElect {
 		options.standby = ctx
 	}
@@ -112,7 +117,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 		return err
 	}
 	mgr, err := assemble(config, opened, log, manager.Options{
-		Host: host, PolicyNamespace: f.policyNamespace(host),
+		Host: host, Namespaces: f.namespaces, PolicyNamespace: f.policyNamespace(host),
 		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes,
 		LeaderElection: f.leaderElect && !f.onlyHost(), LeaderElectionNamespace: f.leaderElectNamespace,
 	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey, Namespace: f.leaderElectNamespace})
@@ -158,6 +163,25 @@ func (f *managerFlags) policyNamespace(host manager.Host) string {
 		return ""
 	}
 	return f.leaderElectNamespace
+}
+
+// mostNamespaces bounds --namespaces: each costs a watch for each kind.
+const mostNamespaces = 100
+
+// validNamespaces reports a name that no namespace can have, and one that is there twice.
+func validNamespaces(namespaces []string) error {
+	if len(namespaces) > mostNamespaces {
+		return fmt.Errorf("--namespaces: %d namespaces are more than %d; leave it empty to serve all", len(namespaces), mostNamespaces)
+	}
+	for i, name := range namespaces {
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			return fmt.Errorf("--namespaces: %q is not the name of a namespace: %s", name, problems[0])
+		}
+		if slices.Contains(namespaces[:i], name) {
+			return fmt.Errorf("--namespaces: %q is there twice", name)
+		}
+	}
+	return nil
 }
 
 // metricsOptions say how metrics are served: plainly to whoever reaches the address, or over TLS to whom the API server lets read them.

@@ -108,7 +108,7 @@ type clusterManager struct {
 }
 
 // startManager runs berth manager as the manifests of the cluster do. Its port is free when it is chosen; should somebody take it, another is tried.
-func startManager(t *testing.T, kubeconfig string) *clusterManager {
+func startManager(t *testing.T, kubeconfig string, more ...string) *clusterManager {
 	t.Helper()
 	for range 5 {
 		m := &clusterManager{fixture: newFixture(), metrics: freePort(t)}
@@ -118,8 +118,8 @@ func startManager(t *testing.T, kubeconfig string) *clusterManager {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan int, 1)
 		go func() {
-			ended <- m.run(ctx, "manager", "--kubeconfig", kubeconfig, "--runtimes=", "--leader-elect", "--leader-election-namespace=default",
-				"--endpoint-bind-address=0", "--metrics-bind-address="+m.metrics, "--metrics-secure")
+			ended <- m.run(ctx, append([]string{"manager", "--kubeconfig", kubeconfig, "--runtimes=", "--leader-elect", "--leader-election-namespace=default",
+				"--endpoint-bind-address=0", "--metrics-bind-address=" + m.metrics, "--metrics-secure"}, more...)...)
 		}()
 		var code *int
 		NewWithT(t).Eventually(func() bool {

@@ -26,7 +26,8 @@ import (
 // runtimeOptions say where the processes of this machine are kept.
 type runtimeOptions struct {
 	stateDir, shim, lsp string
-	image               string // that has berth-lsp-pod; empty: that of the manager's own Pod
+	image               string   // that has berth-lsp-pod; empty: that of the manager's own Pod
+	namespaces          []string // whose Pods are followed; none: all
 	log                 logr.Logger
 	pods                *inCluster      // nil without Pods; who opens the runtime closes it
 	standby             context.Context // if set, wait while another manager uses the state directory

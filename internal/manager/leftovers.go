@@ -36,6 +36,8 @@ type collector struct {
 	log      logr.Logger
 	interval time.Duration
 	grace    time.Duration
+	// namespaces are those whose objects can be read; none means all. Whether processes of others have an object is not known here.
+	namespaces []string
 
 	wake chan struct{}
 	// asked is when a leftover was asked to end. Losing it costs another grace period.
@@ -48,7 +50,7 @@ const pace = 250 * time.Millisecond
 func newCollector(opts Options, others *hosts.Hosts, reader client.Reader, log logr.Logger) *collector {
 	return &collector{
 		runtime: opts.Runtime, hosts: others, reader: reader, clock: opts.Clock, log: log,
-		interval: opts.LeftoverInterval, grace: opts.LeftoverGrace,
+		interval: opts.LeftoverInterval, grace: opts.LeftoverGrace, namespaces: opts.Namespaces,
 		wake: make(chan struct{}, 1), asked: map[types.UID]time.Time{},
 	}
 }
@@ -110,7 +112,7 @@ func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
 	}
 	strangers := map[types.UID][]runtime.Incarnation{}
 	for _, incarnation := range found {
-		if !owned[incarnation.UID] {
+		if !owned[incarnation.UID] && serves(c.namespaces, incarnation.Name) {
 			strangers[incarnation.UID] = append(strangers[incarnation.UID], incarnation)
 		}
 	}

@@ -62,6 +62,8 @@ type Options struct {
 	// PolicyNamespace is where the ConfigMap berth-policy is. If it is set, programs start on this machine only for namespaces that permit it; empty permits
 	// all of them.
 	PolicyNamespace string
+	// Namespaces are those whose objects the manager serves; none means all. Objects and processes of other namespaces are left alone.
+	Namespaces []string
 	// Clock gives the time; nil means the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager and its controllers log.
@@ -164,6 +166,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a manager: %w", err)
 	}
+	mgr = scope(mgr, opts.Namespaces)
 	others := newHosts(mgr, opts)
 	leftovers := newCollector(opts, others, mgr.GetAPIReader(), mgr.GetLogger().WithName("leftovers"))
 	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
@@ -256,8 +259,9 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		HealthProbeBindAddress: opts.HealthProbeBindAddress,
 		// Nobody reads managed fields here, and they are a third of the memory.
 		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject:         cached(opts),
+			DefaultTransform:  cache.TransformStripManagedFields(),
+			DefaultNamespaces: cachedNamespaces(opts.Namespaces),
+			ByObject:          cached(opts),
 		},
 		Client: client.Options{
 			FieldOwner:      FieldOwner,

@@ -113,7 +113,7 @@ func installOutsideRoles(t *testing.T) {
 		g.Expect(apply(t.Context(), o)).To(Succeed(), "%s %s", o.GetKind(), o.GetName())
 		t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), o))).To(Succeed()) })
 	}
-	g.Expect(bindings).To(Equal(2), "a ClusterRoleBinding and a RoleBinding")
+	g.Expect(bindings).To(Equal(3), "berth-manager, berth-manager-reviews, and the Role of its own namespace")
 }
 
 func expectRight(t *testing.T, account string, r right, want bool) {

@@ -24,6 +24,8 @@ The objects of a file below files/, which is a copy of one below config/, with t
 include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ...) "labels" (dict ...))
 */}}
 {{- define "berth.objects" -}}
+{{- /* Where the manager serves some namespaces, these ClusterRoles alone are bound for the cluster: what they are about is in no namespace. */}}
+{{- $clusterScoped := list "berth-manager-reviews" "berth-manager-nodes" }}
 {{- $root := .root }}
 {{- $namespace := $root.Release.Namespace }}
 {{- $labels := merge (dict) (include "berth.labels" $root | fromYaml) (.labels | default dict) }}
@@ -38,8 +40,17 @@ include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ..
 {{- if $annotations }}{{ $_ := set $meta "annotations" (merge ($meta.annotations | default dict) $annotations) }}{{ end }}
 {{- range $object.subjects }}{{ if .namespace }}{{ $_ := set . "namespace" $namespace }}{{ end }}{{ end }}
 {{- if eq $object.kind "ValidatingAdmissionPolicyBinding" }}{{ $_ := set $object.spec.paramRef "namespace" $namespace }}{{ end }}
+{{- $each := list "" }}
+{{- if and (eq $object.kind "ClusterRoleBinding") $root.Values.watchNamespaces (not (has $meta.name $clusterScoped)) }}
+{{- $each = $root.Values.watchNamespaces }}
+{{- $_ := set $object "kind" "RoleBinding" }}
+{{- $_ := set $meta "name" (printf "%s-watched" $meta.name) }}
+{{- end }}
+{{- range $each }}
+{{- if . }}{{ $_ := set $meta "namespace" . }}{{ end }}
 ---
 {{ toYaml $object }}
 {{ end }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -72,25 +72,24 @@ type Options struct {
 	Config *rest.Config
 	// Terminals is how many terminals are listened to at once. 0: 512.
 	Terminals int
-	// Namespace limits it to the Pods of one namespace. Empty: all.
-	Namespace string
+	// Namespaces limit it to the Pods of these namespaces. None: all.
+	Namespaces []string
 	// Logger is told what the manager should know; the zero value drops it.
 	Logger logr.Logger
 }
 
 // Runtime holds Pods. Make one with New.
 type Runtime struct {
-	client    kubernetes.Interface
-	config    *rest.Config // nil: terminals are not reached
-	views     views
-	deaf      sync.Map // nodes that did not answer, and since when
-	namespace string
-	log       logr.Logger
-	events    *notify.Notifier
-	watched   cache.SharedIndexInformer
-	listed    func() bool // what is there was heard of
-	store     *store
-	locks     [64]sync.Mutex // by UID: calls for one UID come one after another
+	client  kubernetes.Interface
+	config  *rest.Config // nil: terminals are not reached
+	views   views
+	deaf    sync.Map // nodes that did not answer, and since when
+	log     logr.Logger
+	events  *notify.Notifier
+	watched []cache.SharedIndexInformer // one for each namespace, or one for all
+	listed  func() bool                 // what is there was heard of
+	store   *store
+	locks   [64]sync.Mutex // by UID: calls for one UID come one after another
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -114,19 +113,21 @@ func New(options Options) (*Runtime, error) {
 	if options.Client == nil {
 		return nil, errors.New("pod runtime: no client was given")
 	}
-	r := &Runtime{client: options.Client, config: options.Config, namespace: options.Namespace, log: options.Logger, events: notify.New(), store: newStore(),
+	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: notify.New(), store: newStore(),
 		refused: map[types.UID]refusal{}, doubts: notify.New()}
 	if r.log.GetSink() == nil {
 		r.log = logr.Discard()
 	}
 	r.views.of, r.views.most = map[types.UID]*view{}, cmp.Or(options.Terminals, mostListened)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	if err := r.watch(); err != nil {
+	if err := r.watch(options.Namespaces); err != nil {
 		r.cancel()
 		return nil, fmt.Errorf("pod runtime: %w", err)
 	}
 	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
-	r.loops.Go(func() { r.watched.RunWithContext(r.ctx) })
+	for _, informer := range r.watched {
+		r.loops.Go(func() { informer.RunWithContext(r.ctx) })
+	}
 	r.loops.Go(func() { r.doubts.Run(r.ctx.Done()) })
 	r.loops.Go(r.giveUpLoop)
 	return r, nil

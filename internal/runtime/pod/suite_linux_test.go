@@ -132,7 +132,7 @@ func newBench(t testing.TB, api kubernetes.Interface, namespace string) *bench {
 
 func (b *bench) open() {
 	b.Helper()
-	options := Options{Client: b.api, Namespace: b.namespace}
+	options := Options{Client: b.api, Namespaces: []string{b.namespace}}
 	if way, reaches := b.api.(access); reaches {
 		options.Config = way.config
 	}

@@ -26,9 +26,33 @@ const giveUpRetry = time.Second
 // ours selects the Pods of this runtime; no other Pods come into memory.
 const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
 
-// watch prepares following the Pods.
-func (r *Runtime) watch() error {
-	r.watched = coreinformers.NewFilteredPodInformer(r.client, r.namespace, 0, cache.Indexers{},
+// watch prepares following the Pods of these namespaces; none means all.
+func (r *Runtime) watch(namespaces []string) error {
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	synced := make([]cache.InformerSynced, 0, len(namespaces))
+	for _, namespace := range namespaces {
+		heard, err := r.watchNamespace(namespace)
+		if err != nil {
+			return err
+		}
+		synced = append(synced, heard)
+	}
+	r.listed = func() bool {
+		for _, heard := range synced {
+			if !heard() {
+				return false
+			}
+		}
+		return true
+	}
+	return nil
+}
+
+// watchNamespace adds an informer, and returns what reports that its first list was heard of.
+func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, err error) {
+	informer := coreinformers.NewFilteredPodInformer(r.client, namespace, 0, cache.Indexers{},
 		func(options *metav1.ListOptions) { options.LabelSelector = ours })
 	slim := func(object any) (any, error) {
 		if p, is := object.(*corev1.Pod); is {
@@ -36,20 +60,20 @@ func (r *Runtime) watch() error {
 		}
 		return object, nil
 	}
-	if err := r.watched.SetTransform(slim); err != nil {
-		return err
+	if err := informer.SetTransform(slim); err != nil {
+		return nil, err
 	}
-	registered, err := r.watched.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    r.seen,
 		UpdateFunc: func(_, now any) { r.seen(now) },
 		DeleteFunc: r.unseen,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// Not those of the informer: what it has listed may be on its way here.
-	r.listed = registered.HasSynced
-	return nil
+	r.watched = append(r.watched, informer)
+	// Not that of the informer: what it has listed may be on its way here.
+	return registered.HasSynced, nil
 }
 
 func (r *Runtime) seen(object any) {

@@ -1,0 +1,80 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// scoped is a manager of some namespaces. Its cache is limited by its options; scoped limits the reader past the cache in the same way.
+type scoped struct {
+	ctrl.Manager
+	reader client.Reader
+}
+
+// scope returns mgr, limited to namespaces unless there are none.
+func scope(mgr ctrl.Manager, namespaces []string) ctrl.Manager {
+	if len(namespaces) == 0 {
+		return mgr
+	}
+	return &scoped{Manager: mgr, reader: &namespacedReader{Reader: mgr.GetAPIReader(), namespaces: namespaces}}
+}
+
+// GetAPIReader implements ctrl.Manager.
+func (s *scoped) GetAPIReader() client.Reader { return s.reader }
+
+// namespacedReader lists the objects of all its namespaces where its caller names none: a manager without ClusterRoles may not list all namespaces at once.
+type namespacedReader struct {
+	client.Reader
+	namespaces []string
+}
+
+// List implements client.Reader. It sends one request for each namespace.
+func (r *namespacedReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if (&client.ListOptions{}).ApplyOptions(opts).Namespace != "" {
+		return r.Reader.List(ctx, list, opts...)
+	}
+	var all []apiruntime.Object
+	for _, namespace := range r.namespaces {
+		part := list.DeepCopyObject().(client.ObjectList)
+		if err := r.Reader.List(ctx, part, append(slices.Clone(opts), client.InNamespace(namespace))...); err != nil {
+			return err
+		}
+		items, err := meta.ExtractList(part)
+		if err != nil {
+			return err
+		}
+		all = append(all, items...)
+	}
+	return meta.SetList(list, all)
+}
+
+// cachedNamespaces limits the cache; nil means all namespaces.
+func cachedNamespaces(namespaces []string) map[string]cache.Config {
+	if len(namespaces) == 0 {
+		return nil
+	}
+	limited := make(map[string]cache.Config, len(namespaces))
+	for _, namespace := range namespaces {
+		limited[namespace] = cache.Config{}
+	}
+	return limited
+}
+
+// serves reports whether the manager can see the object of a process, by its name such as devservers/default/web.
+func serves(namespaces []string, process string) bool {
+	if len(namespaces) == 0 {
+		return true
+	}
+	parts := strings.Split(process, "/")
+	return len(parts) == 3 && slices.Contains(namespaces, parts[1])
+}
