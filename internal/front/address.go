@@ -44,6 +44,10 @@ type address struct {
 	options Options
 	port    atomic.Int32
 	server  *http.Server
+	// connections are those of this address; the other quotas are shared by all.
+	connections, allConnections, heldBytes *quota
+	// hosts are the names that requests may ask for beside those of this machine.
+	hosts atomic.Pointer[[]string]
 	// ctx ends with the address, and with it everything that is still being answered.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -51,6 +55,8 @@ type address struct {
 	// mu guards what follows, and every change of the state.
 	mu        sync.Mutex
 	listeners []net.Listener
+	overIPv6  bool  // one of the listeners is on ::1
+	ipv6      error // why none is; nil if the machine has no IPv6
 	newest    int64 // the newest incarnation that was opened
 	ended     int64 // the newest incarnation that was ended
 	left      bool  // the address is being given up
@@ -67,39 +73,72 @@ type address struct {
 
 // Limits of a client that says nothing.
 const (
-	headerTime = 30 * time.Second
+	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
 )
 
 // silent drops what a server or a proxy would log of clients that go away.
 var silent = log.New(io.Discard, "", 0)
 
-func newAddress(name string, options Options) *address {
-	a := &address{name: name, options: options}
+func newAddress(name string, f *Fronts) *address {
+	a := &address{
+		name: name, options: f.options,
+		connections: &quota{limit: max(f.connections.limit/2, 1)}, allConnections: f.connections, heldBytes: f.heldBytes,
+	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.state.Store(&state{reason: Reason{Reason: "Starting", Message: "the server has not been ready yet"}, over: make(chan struct{})})
 	a.server = &http.Server{
 		Handler:           a.handler(),
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    headerBytes,
 		BaseContext:       func(net.Listener) context.Context { return a.ctx },
 		ErrorLog:          silent,
 	}
 	return a
 }
 
-// listen takes requests from these listeners and no others.
-func (a *address) listen(port int32, listeners []net.Listener) {
+// listen takes requests from this listener and no other.
+func (a *address) listen(port int32, listener *net.TCPListener) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, listener := range a.listeners {
 		_ = listener.Close()
 	}
 	a.port.Store(port)
-	a.listeners = listeners
-	for _, listener := range listeners {
-		a.work.Go(func() { _ = a.server.Serve(listener) }) // it ends when the listener is closed
+	a.listeners, a.overIPv6 = nil, false
+	a.serve(listener)
+}
+
+// serve takes requests from one listener more; the lock is held.
+func (a *address) serve(listener *net.TCPListener) {
+	a.listeners = append(a.listeners, listener)
+	limited := &limitedListener{TCPListener: listener, own: a.connections, all: a.allConnections}
+	a.work.Go(func() { _ = a.server.Serve(limited) }) // it ends when the listener is closed
+}
+
+// listenOverIPv6 listens on ::1 too, unless it does.
+func (a *address) listenOverIPv6() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.overIPv6 || a.left {
+		return
 	}
+	listener, err := bind("tcp6", "::1", a.port.Load())
+	if err == nil {
+		a.overIPv6 = true
+		a.serve(listener)
+	}
+	a.ipv6 = err
+	if absent(err) {
+		a.ipv6 = nil
+	}
+}
+
+func (a *address) withoutIPv6() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ipv6
 }
 
 // open lets requests through to an incarnation.

@@ -27,6 +27,10 @@ func (a *address) handler() http.Handler {
 		ErrorLog:       silent,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := CheckHost(r, *a.hosts.Load()); err != nil {
+			a.forbid(w, err)
+			return
+		}
 		if !a.enter() {
 			a.fail(w, r, refuse(a.state.Load(), ""))
 			return
@@ -109,6 +113,21 @@ func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
 		text = fmt.Sprintf("%s ended the request without an answer, and whether it had an effect is not known: %s\n", a.name, err)
 		w.Header().Set(HeaderReason, "Interrupted")
 	}
+	reply(w, status, text)
+}
+
+// forbid answers a request that CheckHost refuses. The text goes to whatever page has sent the request, so it does not name the object.
+func (a *address) forbid(w http.ResponseWriter, err error) {
+	var why *forbidden
+	if errors.As(err, &why) {
+		w.Header().Set(HeaderReason, why.reason)
+	}
+	reply(w, http.StatusForbidden, fmt.Sprintf("Forbidden: %s.\nUse http://127.0.0.1:%d or http://localhost:%d, or add the name to spec.allowedHosts of the DevServer.\n",
+		err, a.port.Load(), a.port.Load()))
+}
+
+// reply answers with a line of text.
+func reply(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

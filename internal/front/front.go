@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,11 @@ type Options struct {
 	HoldTime time.Duration
 	// HoldRequests is how many requests may wait at one address; 0 means 1024. Their bodies are not read meanwhile.
 	HoldRequests int
+	// HoldBytes is how many bytes the requests that wait may take, at all addresses together; 0 means 64 MiB.
+	HoldBytes int64
+	// Connections is how many connections clients may have to all addresses together; 0 means 2048, or a quarter of the files that the process may have
+	// open if that is less. One address may have half of them.
+	Connections int
 }
 
 const (
@@ -46,6 +52,8 @@ type Reason struct {
 // Fronts are the addresses that one manager holds. It is a Runnable of the manager: when that ends, all are closed.
 type Fronts struct {
 	options Options
+	// connections and heldBytes are those of all addresses together.
+	connections, heldBytes *quota
 
 	mu        sync.Mutex
 	addresses map[types.UID]*address
@@ -61,32 +69,52 @@ func New(options Options) *Fronts {
 	if options.HoldRequests == 0 {
 		options.HoldRequests = defaultHoldRequests
 	}
-	return &Fronts{options: options, addresses: map[types.UID]*address{}}
+	if options.HoldBytes == 0 {
+		options.HoldBytes = defaultHoldBytes
+	}
+	if options.Connections == 0 {
+		options.Connections = connections(openFiles())
+	}
+	return &Fronts{
+		options: options, addresses: map[types.UID]*address{},
+		connections: &quota{limit: int64(options.Connections)}, heldBytes: &quota{limit: options.HoldBytes},
+	}
 }
 
 // ErrEnded refuses an address because the manager is being ended. It says nothing about the port.
 var ErrEnded = errors.New("the manager is being ended")
 
-// Listen holds the port for the object from now on, on the loopback, and gives up another one that it held. Name is for messages.
-func (f *Fronts) Listen(uid types.UID, name string, port int32) error {
+// Listen holds the port for the object from now on, on the loopback, and gives up another one that it held. Name is for messages. Requests may name
+// this machine or one of hosts: see CheckHost.
+func (f *Fronts) Listen(uid types.UID, name string, port int32, hosts ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
 		return ErrEnded
 	}
 	a := f.addresses[uid]
-	if a != nil && a.port.Load() == port {
-		return nil
+	if a == nil || a.port.Load() != port {
+		listener, err := bind("tcp4", "127.0.0.1", port)
+		if err != nil {
+			return fmt.Errorf("listen on port %d: %w", port, err)
+		}
+		if a == nil {
+			a = newAddress(name, f)
+			f.addresses[uid] = a
+		}
+		a.hosts.Store(&hosts)
+		a.listen(port, listener)
 	}
-	listeners, err := bind(port)
-	if err != nil {
-		return err
+	a.hosts.Store(&hosts)
+	a.listenOverIPv6()
+	return nil
+}
+
+// IPv6 returns why the address of an object does not listen on ::1. It returns nil if it does, and if the machine has no IPv6.
+func (f *Fronts) IPv6(uid types.UID) error {
+	if a := f.of(uid); a != nil {
+		return a.withoutIPv6()
 	}
-	if a == nil {
-		a = newAddress(name, f.options)
-		f.addresses[uid] = a
-	}
-	a.listen(port, listeners)
 	return nil
 }
 
@@ -170,17 +198,16 @@ var (
 	restarting = Reason{Reason: "ManagerEnding", Message: "the manager of this address is being ended; another one takes it over"}
 )
 
-// bind listens on the loopback: over IPv4, which it has to, and over IPv6 if the port is free there.
-func bind(port int32) ([]net.Listener, error) {
+func bind(network, host string, port int32) (*net.TCPListener, error) {
 	var config net.ListenConfig
-	number := strconv.Itoa(int(port))
-	v4, err := config.Listen(context.Background(), "tcp4", net.JoinHostPort("127.0.0.1", number))
+	listener, err := config.Listen(context.Background(), network, net.JoinHostPort(host, strconv.Itoa(int(port))))
 	if err != nil {
-		return nil, fmt.Errorf("listen on port %s: %w", number, err)
+		return nil, err
 	}
-	listeners := []net.Listener{v4}
-	if v6, err := config.Listen(context.Background(), "tcp6", net.JoinHostPort("::1", number)); err == nil {
-		listeners = append(listeners, v6)
-	}
-	return listeners, nil
+	return listener.(*net.TCPListener), nil // as the network is TCP
+}
+
+// absent reports whether ::1 cannot be bound because the machine has no IPv6.
+func absent(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EPROTONOSUPPORT)
 }

@@ -422,6 +422,7 @@ func TestRequestsPassAsTheyAre(t *testing.T) {
 	s.g.Expect(got.Body).To(Equal(fmt.Sprintf("PUT 127.0.0.1:%d /a%%2Fb//c?x=1;y&import http 127.0.0.1 gzip body", s.port)))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url("/"), nil)
 	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(s.Listen(uid, "web", s.port, "app.example")).To(Succeed())
 	req.Host = "app.example"
 	req.Header.Set("X-Forwarded-Proto", "https")
 	req.Header.Set("X-Forwarded-For", "10.1.1.1")

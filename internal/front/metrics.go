@@ -25,6 +25,10 @@ var (
 		Name: "berth_front_held_requests_total",
 		Help: "Requests that had to wait for their server, by what became of that.",
 	}, []string{"outcome"})
+	turnedAway = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "berth_front_refused_connections_total",
+		Help: "Connections that were answered with 503 and closed because too many were open.",
+	})
 	holdTime = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "berth_front_hold_seconds",
 		Help:    "Seconds that requests waited for their server.",
@@ -44,7 +48,7 @@ const (
 )
 
 func init() {
-	metrics.Registry.MustRegister(answered, waiting, waited, holdTime)
+	metrics.Registry.MustRegister(answered, waiting, waited, turnedAway, holdTime)
 	for code := 1; code <= 5; code++ { // so that all are there from the first moment on
 		answered.WithLabelValues(class(100 * code))
 	}

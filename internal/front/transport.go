@@ -18,7 +18,7 @@ import (
 // What was never sent, for nobody took the connection, is sent to the next one. What was sent and lost without an answer is sent once more if it
 // is safe: GET, HEAD or OPTIONS without a body. Everything else has perhaps had its effect, and its client is told that it was lost.
 func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
-	w := &wait{until: time.Now().Add(a.options.HoldTime)}
+	w := &wait{until: time.Now().Add(a.options.HoldTime), request: req}
 	payload := watchBody(req)
 	for {
 		s, err := a.admit(req.Context(), w)
@@ -44,6 +44,7 @@ func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // wait is what is known of one request.
 type wait struct {
+	request *http.Request
 	// until is when it has waited for long enough.
 	until time.Time
 	// after is the version that has failed it.
@@ -66,6 +67,12 @@ func (a *address) admit(ctx context.Context, w *wait) (*state, error) {
 		return nil, refuse(s, "too many requests wait already")
 	}
 	defer a.waiting.Add(-1)
+	bytes := weight(w.request)
+	if !a.heldBytes.take(bytes) {
+		waited.WithLabelValues(string(outcomeTooMany)).Inc()
+		return nil, refuse(s, "the requests that wait already take too much memory")
+	}
+	defer a.heldBytes.give(bytes)
 	waiting.Inc()
 	began := time.Now()
 	s, became, err := a.await(ctx, w)
