@@ -35,6 +35,16 @@ type DevServerSpec struct {
 	// +kubebuilder:default=Disabled
 	Proxy ProxyMode `json:"proxy,omitempty"`
 
+	// allowedHosts lists the host names, beside localhost and the loopback addresses, under which the proxy answers, and whose pages may open
+	// WebSockets: lower-case DNS names, *.example.com for all names below one, or IPv4 addresses. At most 16. The proxy answers 403 to requests
+	// for any other host, because a web page of another site may have sent them. Unset: no others. Without a proxy it has no effect.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^(\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$')`,message="each of allowedHosts must be a DNS name in lower case without a port, such as dev.example.com or *.example.com"
+	// +listType=set
+	AllowedHosts []string `json:"allowedHosts,omitempty"`
+
 	// How status.url is made.
 	// +optional
 	// +kubebuilder:default={}

@@ -348,6 +348,11 @@ func (in *DevServerSpec) DeepCopyInto(out *DevServerSpec) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.AllowedHosts != nil {
+		in, out := &in.AllowedHosts, &out.AllowedHosts
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	out.URL = in.URL
 	if in.Readiness != nil {
 		in, out := &in.Readiness, &out.Readiness

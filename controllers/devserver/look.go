@@ -205,7 +205,7 @@ func (k *Kind) observePorts(dev *v1alpha1.DevServer, s *sight) {
 	given := assigned(dev).own()
 	switch {
 	case slices.Contains(ports, given):
-		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, fmt.Sprintf("listens on port %d", given))
+		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, fmt.Sprintf("listens on port %d", given)+k.withoutIPv6(dev))
 	case len(ports) == 0:
 		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, fmt.Sprintf("does not listen on port %d", given))
 	case s.port == 0:

@@ -34,7 +34,7 @@ func frontName(dev *v1alpha1.DevServer) string {
 
 // listen has the proxy of an object hold a port. That a manager is being ended is nothing to tell of the object: the next one listens again.
 func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
-	if err := k.fronts.Listen(dev.UID, frontName(dev), port); err != nil && !errors.Is(err, front.ErrEnded) {
+	if err := k.fronts.Listen(dev.UID, frontName(dev), port, dev.Spec.AllowedHosts...); err != nil && !errors.Is(err, front.ErrEnded) {
 		return err
 	}
 	return nil
@@ -89,6 +89,16 @@ func (k *Kind) route(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s 
 	case m.backend == "" && s.blind != "":
 		m.backend = k.backend(dev, m, ports.backend) // where it was told to listen
 	}
+}
+
+// withoutIPv6 returns what to add to a message if the proxy cannot listen on ::1: browsers that try IPv6 first for localhost may reach another program.
+func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
+	err := k.fronts.IPv6(dev.UID)
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("; its proxy listens on 127.0.0.1 but not on [::1]:%d (%v), so localhost may lead to another program: stop that, or use 127.0.0.1",
+		assigned(dev).public, err)
 }
 
 // Decided has the proxy do as the status says now: it lets requests through to the incarnation that is Ready, has them wait while there will be one,

@@ -377,3 +377,47 @@ func TestRivalsOfAPrivatePort(t *testing.T) {
 	s.g.Expect(contested.Rivals(t.Context(), s.client, a)).To(HaveLen(1))
 	s.g.Expect(strings.Join(byPort(server("c", 2)), "")).To(BeEmpty())
 }
+
+func TestProxyAnswersUnderAllowedHosts(t *testing.T) {
+	s := newStage(t)
+	dev, _ := s.proxied(t)
+	s.becomes(dev, 1, true)
+	ask := func(host string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", dev.Status.Port), nil)
+		s.g.Expect(err).NotTo(HaveOccurred())
+		r.Host = host
+		browser := &http.Client{Timeout: long, Transport: &http.Transport{DisableKeepAlives: true}}
+		response, err := browser.Do(r)
+		s.g.Expect(err).NotTo(HaveOccurred())
+		s.g.Expect(response.Body.Close()).To(Succeed())
+		return response.StatusCode
+	}
+	s.decided(dev, true, "Running", lifecycle.Step{})
+	s.g.Expect(ask("dev.example.com")).To(Equal(http.StatusForbidden))
+	dev.Spec.AllowedHosts = []string{"dev.example.com"}
+	s.g.Expect(s.prepare(dev).Fingerprint).To(HaveLen(2), "the names are none of the process's business: nothing is restarted")
+	s.decided(dev, true, "Running", lifecycle.Step{})
+	s.g.Expect(ask("dev.example.com")).To(Equal(http.StatusOK))
+	s.g.Expect(ask("other.example.com")).To(Equal(http.StatusForbidden))
+}
+
+func TestProxyThatCannotListenOverIPv6SaysSo(t *testing.T) {
+	s := newStage(t)
+	public := publicPort(t)
+	other, err := net.Listen("tcp6", join("::1", public))
+	if err != nil {
+		t.Skip("this machine has no IPv6:", err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	here := newSite(t)
+	dev := server("web", 0, fixed(public), behindProxy)
+	s.network.free = func(int32) bool { return true }
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
+	dev.Status.BackendPort = here.port
+	running(dev.Status.Port)(dev)
+	s.backend.listen(on("127.0.0.1", here.port))
+	s.becomes(dev, 1, true)
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
+	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(ContainSubstring("not on [::1]:" + list([]int32{public})))
+	s.g.Expect(len(condition(dev, v1alpha1.ConditionPortVerified).Message)).To(BeNumerically("<=", 250))
+}

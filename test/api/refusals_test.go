@@ -187,6 +187,21 @@ var refusals = []refusal{
 		words:    "state OnDemand is for LanguageServers only",
 	},
 	{
+		name: "a host name with a port", kinds: devServerOnly,
+		fragment: `{spec: {allowedHosts: ["dev.example.com:8080"]}}`,
+		words:    "must be a DNS name in lower case without a port",
+	},
+	{
+		name: "every host", kinds: devServerOnly,
+		fragment: `{spec: {allowedHosts: ["*"]}}`,
+		words:    "must be a DNS name in lower case without a port",
+	},
+	{
+		name: "a host name with a control character", kinds: devServerOnly,
+		fragment: `{spec: {allowedHosts: ["dev.example.com\n"]}}`,
+		words:    "must be a DNS name in lower case without a port",
+	},
+	{
 		name: "a relative folder", kinds: languageServerOnly,
 		fragment: `{spec: {workspace: {folders: [/src, lib]}}}`,
 		words:    "every folder must be an absolute path",
