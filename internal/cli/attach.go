@@ -43,7 +43,7 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	if err != nil {
 		return err
 	}
-	window := findWindow(a.in, a.out)
+	window := findWindow(a.in, a.raw)
 	conn, err := a.line(ctx, to, ref, window.size())
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", ref, err)
@@ -108,7 +108,7 @@ func (a *app) join(ctx context.Context, conn line, window window) (detached bool
 	// Reading the keyboard can't be broken off; this ends with the program when the process ends first.
 	go func() { left <- copyKeys(conn, a.in) }()
 	ended := make(chan error, 1)
-	go func() { ended <- conn.Receive(a.out, nil) }()
+	go func() { ended <- conn.Receive(a.raw, nil) }()
 	hangUp := func() error {
 		_ = conn.Close()
 		return <-ended

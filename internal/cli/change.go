@@ -134,7 +134,7 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 		return false, nil
 	}
 	if stalled := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
-		return false, fmt.Errorf("%s: %s", stalled.Reason, stalled.Message)
+		return false, fmt.Errorf("%s: %s", stalled.Reason, clean(stalled.Message))
 	}
 	newer := object.GetProcessSpec().RestartToken
 	if status.ObservedRestartToken != token && status.ObservedRestartToken != newer {

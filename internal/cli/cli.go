@@ -24,9 +24,12 @@ import (
 
 // app is what all commands share; tests give their own streams, clock, connection and runtime.
 type app struct {
-	in       io.Reader
+	in io.Reader
+	// out and err take text for people, which run makes plain.
 	out, err io.Writer
-	clock    clock.WithTicker
+	// raw is out as it was given: for the output of processes, for protocols, and for what moves the cursor.
+	raw   io.Writer
+	clock clock.WithTicker
 	// connect reaches an API server as the flags say.
 	connect func(*connectionFlags) (*connection, error)
 	// newRuntime makes the runtime of berth up and berth manager.
@@ -48,6 +51,9 @@ func Main(args []string) int {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
+	if a.raw == nil {
+		a.raw, a.out, a.err = a.out, &plainWriter{a.out}, &plainWriter{a.err}
+	}
 	root := a.command(filepath.Base(args[0]))
 	root.SetArgs(args[1:])
 	err := root.ExecuteContext(ctx)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -15,6 +14,8 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/internal/front"
 )
 
 // forward gives what serves a Service of the cluster, by its address, through the API server: nothing else of that is reached.
@@ -56,15 +57,10 @@ type forwarding struct {
 	proxy  *httputil.ReverseProxy
 }
 
-// ServeHTTP lets through what is for the Service. Other pages that a browser shows must not use the rights of its user, so the name that they ask
-// for has to be this machine's.
+// ServeHTTP forwards requests for the Service. Other pages that a browser shows must not use the rights of its user: see front.CheckHost.
 func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	host, _, err := net.SplitHostPort(r.Host)
-	if err != nil {
-		host = r.Host
-	}
-	if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && !strings.HasSuffix(host, ".localhost") && (ip == nil || !ip.IsLoopback()) {
-		http.Error(w, "This address is for this machine alone: use 127.0.0.1 or localhost.", http.StatusForbidden)
+	if err := front.CheckHost(r, nil); err != nil {
+		http.Error(w, "Forbidden: "+err.Error()+". This address is for this machine alone: use 127.0.0.1 or localhost.", http.StatusForbidden)
 		return
 	}
 	if slices.Contains(strings.Split(r.URL.Path, "/"), "..") {

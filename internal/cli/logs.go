@@ -60,7 +60,7 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 	if stream.Screen {
 		a.say("%s was there before Berth, so its output is not kept: this is what its terminal shows now", ref)
 	}
-	if _, err := io.Copy(a.out, stream); err != nil {
+	if _, err := io.Copy(a.raw, stream); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -61,7 +61,7 @@ func (a *app) lspConnect(ctx context.Context, flags *connectionFlags, word strin
 	if _, err := dialer.look(ctx); err != nil {
 		return err
 	}
-	return bridge.Run(ctx, bridge.Options{In: a.in, Out: a.out, Dial: dialer.dial, Say: a.say})
+	return bridge.Run(ctx, bridge.Options{In: a.in, Out: a.raw, Dial: dialer.dial, Say: a.say})
 }
 
 // parseLanguageServer reads NAME, or languageserver/NAME as the other commands have it.

@@ -53,7 +53,7 @@ func (a *app) open(ctx context.Context, flags *connectionFlags, word string, por
 	case dev.Status.URL == "":
 		return fmt.Errorf("%s has no address yet: berth status %s says how it is", ref, ref)
 	case !inPod(dev):
-		_, _ = fmt.Fprintln(a.out, dev.Status.URL)
+		_, _ = fmt.Fprintln(a.out, clean(dev.Status.URL))
 		return nil
 	}
 	address, err := url.Parse(dev.Status.URL)
@@ -70,6 +70,13 @@ func (a *app) open(ctx context.Context, flags *connectionFlags, word string, por
 // closeTime is how long requests may go on when the user leaves.
 const closeTime = time.Second
 
+// Limits of clients of berth open, as the proxies of DevServers have them.
+const (
+	openHeaderTime  = 10 * time.Second
+	openIdleTime    = 2 * time.Minute
+	openHeaderBytes = 64 << 10
+)
+
 // serveOpen serves until the user leaves.
 func (a *app) serveOpen(ctx context.Context, ref reference, handler http.Handler, port int32) error {
 	var config net.ListenConfig
@@ -77,7 +84,7 @@ func (a *app) serveOpen(ctx context.Context, ref reference, handler http.Handler
 	if err != nil {
 		return fmt.Errorf("open %s: %w; choose another --port", ref, err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: openHeaderTime, IdleTimeout: openIdleTime, MaxHeaderBytes: openHeaderBytes}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	_, _ = fmt.Fprintf(a.out, "http://%s/\n", listener.Addr())

@@ -98,7 +98,7 @@ func TestOpenForwardsToTheService(t *testing.T) {
 
 // What reloads a page in the browser is a WebSocket.
 func answerOnce(t *testing.T, w http.ResponseWriter, r *http.Request) {
-	conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+	conn, err := (&websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}).Upgrade(w, r, nil)
 	if err != nil {
 		t.Error(err)
 		return
@@ -120,6 +120,26 @@ func TestOpenForwardsWebSockets(t *testing.T) {
 	_, text, err := conn.ReadMessage()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(text)).To(Equal(servicePath + "/?token=a Bearer mine hello"))
+}
+
+func TestOpenRefusesWebSocketsOfOtherSites(t *testing.T) {
+	g := NewWithT(t)
+	address := opened(t, inService)
+	for origin, want := range map[string]int{
+		"https://evil.example": http.StatusForbidden, "null": http.StatusForbidden, address: http.StatusSwitchingProtocols,
+	} {
+		header := http.Header{"Origin": {origin}}
+		conn, response, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(address, "http")+"/", header)
+		g.Expect(response).NotTo(BeNil(), "%v", err)
+		g.Expect(response.Body.Close()).To(Succeed())
+		g.Expect(response.StatusCode).To(Equal(want), origin)
+		if err == nil {
+			g.Expect(conn.WriteMessage(websocket.TextMessage, []byte("hello"))).To(Succeed())
+			_, _, err = conn.ReadMessage()
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(conn.Close()).To(Succeed())
+		}
+	}
 }
 
 func TestOpenPrintsTheAddressOnTheHost(t *testing.T) {

@@ -199,7 +199,7 @@ func arrived(plan *v1alpha1.Plan, generation int64) (bool, error) {
 	case s.State == v1alpha1.PlanComplete:
 		return phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase), nil
 	case stalled != nil && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled):
-		return false, fmt.Errorf("plan/%s is %s: %s: %s", plan.Name, s.State, stalled.Reason, stalled.Message)
+		return false, fmt.Errorf("plan/%s is %s: %s: %s", plan.Name, s.State, stalled.Reason, clean(stalled.Message))
 	default:
 		return false, nil
 	}

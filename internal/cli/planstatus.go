@@ -111,7 +111,7 @@ func (c *connection) runsOf(ctx context.Context, plan *v1alpha1.Plan) ([]v1alpha
 // followPlan shows a plan, in place on a terminal, else a line for all that changes, until that is enough. An API server that is away for a
 // while ends it only when it was never there.
 func (a *app) followPlan(ctx context.Context, to *connection, name string, enough func(*v1alpha1.Plan) (bool, error)) error {
-	board := newBoard(a.out, false)
+	board := newBoard(a.raw, false)
 	tick := a.clock.NewTicker(followEvery)
 	defer tick.Stop()
 	for seen, failed := false, false; ; {

@@ -50,7 +50,7 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 	if err != nil {
 		return fmt.Errorf("use the API server %s: %w", to.config.Host, err)
 	}
-	from := podOutput{api: api, follow: opts.Follow, out: a.out}
+	from := podOutput{api: api, follow: opts.Follow, out: a.raw}
 	if opts.Tail >= 0 {
 		from.tail = ptr.To(opts.Tail)
 	}

@@ -57,7 +57,7 @@ func (a *app) status(ctx context.Context, flags *connectionFlags, args []string,
 
 // statusWatch shows what changes until the context ends. An API server that is away for a while ends it only when it was never there.
 func (a *app) statusWatch(ctx context.Context, to *connection, wanted []reference) error {
-	board := newBoard(a.out, to.namespace == "")
+	board := newBoard(a.raw, to.namespace == "")
 	tick := a.clock.NewTicker(watchEvery)
 	defer tick.Stop()
 	for failed := false; ; {

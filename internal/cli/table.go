@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
@@ -45,16 +44,6 @@ func makeRow(kind *kind, object process.Object) row {
 		r.pid = strconv.FormatInt(status.Process.PID, 10)
 	}
 	return r
-}
-
-// clean keeps what a program printed from doing things to the terminal.
-func clean(text string) string {
-	return strings.Map(func(char rune) rune {
-		if unicode.IsControl(char) {
-			return ' '
-		}
-		return char
-	}, ansi.Strip(text))
 }
 
 func sortRows(rows []row) {
@@ -114,7 +103,8 @@ func align(cells [][]string) []string {
 
 // board shows rows again and again: in place on a terminal, else a line for each row that has changed.
 type board struct {
-	out        io.Writer
+	// out takes lines; raw is the same, and lets the board move the cursor.
+	out, raw   io.Writer
 	namespaces bool
 	// size gives width and height of the terminal; nil when it is none.
 	size  func() (int, int)
@@ -123,9 +113,9 @@ type board struct {
 	said  map[string]string
 }
 
-func newBoard(out io.Writer, namespaces bool) *board {
-	b := &board{out: out, namespaces: namespaces, said: map[string]string{}}
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+func newBoard(raw io.Writer, namespaces bool) *board {
+	b := &board{out: &plainWriter{raw}, raw: raw, namespaces: namespaces, said: map[string]string{}}
+	if file, ok := raw.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		b.size = func() (int, int) {
 			width, height, err := term.GetSize(int(file.Fd()))
 			if err != nil || width <= 0 || height <= 0 {
@@ -158,7 +148,7 @@ func (b *board) draw(table []string) {
 	}
 	var text strings.Builder
 	for _, line := range table {
-		text.WriteString(ansi.Truncate(line, width-1, "…") + "\x1b[K\n")
+		text.WriteString(ansi.Truncate(clean(line), width-1, "…") + "\x1b[K\n")
 	}
 	if text.String() == b.last {
 		return
@@ -169,7 +159,7 @@ func (b *board) draw(table []string) {
 		up = fmt.Sprintf("\x1b[%dA", b.drawn)
 	}
 	b.drawn = len(table)
-	_, _ = io.WriteString(b.out, up+b.last+"\x1b[J")
+	_, _ = io.WriteString(b.raw, up+b.last+"\x1b[J")
 }
 
 func (b *board) tell(rows []row, now time.Time) {

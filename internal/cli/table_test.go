@@ -40,7 +40,7 @@ func TestBoardOnATerminal(t *testing.T) {
 }
 
 func TestClean(t *testing.T) {
-	NewWithT(t).Expect(clean("a\x1b[31mb\x1b]0;title\x07c\nd\x7f")).To(Equal("abc d "))
+	NewWithT(t).Expect(clean("a\x1b[31mb\x1b]0;title\x07c\nd\x7f")).To(Equal("ab\ufffd]0;title\ufffdc d\ufffd"))
 }
 
 func TestQuote(t *testing.T) {

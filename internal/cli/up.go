@@ -212,7 +212,7 @@ func (a *app) showTable(ctx context.Context, mgr *assembled) {
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		return
 	}
-	board := newBoard(a.out, true)
+	board := newBoard(a.raw, true)
 	tick := a.clock.NewTicker(showEvery)
 	defer tick.Stop()
 	for {
