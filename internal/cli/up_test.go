@@ -70,9 +70,15 @@ func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 func start(t *testing.T, f *fixture, args ...string) (end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	code := make(chan int, 1)
-	go func() { code <- f.run(ctx, append([]string{"up"}, args...)...) }()
-	t.Cleanup(cancel)
+	code, done := make(chan int, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		code <- f.run(ctx, append([]string{"up"}, args...)...)
+	}()
+	t.Cleanup(func() { // a test that fails leaves no control plane behind
+		cancel()
+		<-done
+	})
 	return func() int {
 		cancel()
 		var got int

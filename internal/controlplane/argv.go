@@ -45,6 +45,10 @@ func etcdFlags(dir layout, used ports) []string {
 		"--peer-trusted-ca-file=" + dir.pki(fileCA),
 		"--peer-cert-file=" + dir.pki(fileEtcdCert),
 		"--peer-key-file=" + dir.pki(fileEtcdKey),
+		// Without these, every version of every object stays in the file.
+		"--auto-compaction-mode=periodic",
+		"--auto-compaction-retention=2m",
+		fmt.Sprintf("--quota-backend-bytes=%d", etcdQuota),
 		"--log-level=warn",
 	}
 }

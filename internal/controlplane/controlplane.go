@@ -180,6 +180,9 @@ func (c *ControlPlane) startChildren(ctx context.Context) error {
 		}
 		c.children = append(c.children, started)
 		c.opts.Progress(fmt.Sprintf("started %s (process %d, log %s)", name, started.record.PID, c.dir.log(name)))
+		if name == nameEtcd {
+			c.compactBeforeReady(ctx, started)
+		}
 		// The controller manager gives up when the API does not answer soon, so it comes last.
 		if name == nameAPIServer {
 			if err := c.waitReady(ctx, began); err != nil {

@@ -53,6 +53,9 @@ func (c *ControlPlane) watch(ctx context.Context) {
 			for _, name := range names {
 				boundLog(c.dir.log(name))
 			}
+			if err := c.compactIfLarge(ctx); err != nil && ctx.Err() == nil && !c.anyEnded() {
+				c.opts.Progress(err.Error())
+			}
 			continue
 		}
 		if err := c.revive(ctx); err != nil {
@@ -104,6 +107,9 @@ func (c *ControlPlane) restart(ctx context.Context, i int) error {
 	c.children[i] = started
 	if name == nameControllerManager {
 		return nil
+	}
+	if name == nameEtcd {
+		c.compactBeforeReady(ctx, started)
 	}
 	// The controller manager ends if the API does not answer, so nothing else is restarted before it does.
 	err = c.waitReady(ctx, time.Now())

@@ -1,0 +1,118 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// small is a file system with that many MiB, which needs root.
+func small(t *testing.T, mebibytes int) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small file system to fill")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0700", mebibytes)); err != nil {
+		t.Skipf("a small file system to fill cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { NewWithT(t).Expect(unix.Unmount(dir, unix.MNT_DETACH)).To(Succeed()) })
+	return dir
+}
+
+func TestNoSpaceToStart(t *testing.T) {
+	g := NewWithT(t)
+	dir := small(t, 32)
+	_, err := Start(t.Context(), Options{StateDir: dir, Assets: assets(t)})
+	g.Expect(err).To(MatchError(ContainSubstring("no space left in " + dir)))
+}
+
+// The disk is filled up under the control plane, which says so, waits, and goes on with all objects when there is space again.
+func TestFullDisk(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	progress := &said{}
+	dir := small(t, 512)
+	c, err := Start(ctx, Options{StateDir: dir, Assets: assets(t), Progress: progress.add})
+	g.Expect(err).NotTo(HaveOccurred(), progress.String())
+	defer closeIdle(g, c)
+	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
+	api, err := client.New(c.Config(), client.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	kept := large("kept", 0)
+	g.Eventually(func() error { return api.Create(ctx, kept) }, time.Minute, 100*time.Millisecond).Should(Succeed())
+
+	filler := filepath.Join(dir, "filler")
+	fill(g, filler)
+	number := 0
+	g.Eventually(func() string {
+		number++
+		_ = api.Create(ctx, large("more", number))
+		return progress.String()
+	}, 2*time.Minute, time.Millisecond).Should(ContainSubstring("no space left in " + dir))
+	g.Expect(os.Remove(filler)).To(Succeed())
+	g.Eventually(func() error { return api.Create(ctx, large("after", 0)) }, 2*time.Minute, 100*time.Millisecond).Should(Succeed(), progress.String)
+	g.Expect(api.Get(ctx, client.ObjectKeyFromObject(kept), &corev1.ConfigMap{})).To(Succeed())
+	g.Expect(c.Failed()).NotTo(Receive())
+}
+
+// fill takes all the space that is left.
+func fill(g Gomega, path string) {
+	file, err := os.Create(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	block := make([]byte, 1<<16)
+	for err == nil {
+		_, err = file.Write(block)
+	}
+	g.Expect(err).To(MatchError(unix.ENOSPC))
+	g.Expect(file.Close()).To(Succeed())
+}
+
+// large is an object of half a MiB.
+func large(name string, number int) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, number)},
+		Data: map[string]string{"text": strings.Repeat("x", 1<<19)}}
+}
+
+// One object is changed until etcd has written its quota several times: the file stays below the quota, and writes go on.
+func TestChurnIsBounded(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	before := etcdQuota
+	etcdQuota = 48 << 20
+	defer func() { etcdQuota = before }()
+	progress := &said{}
+	c, err := Start(ctx, Options{StateDir: t.TempDir(), Assets: assets(t), Progress: progress.add})
+	g.Expect(err).NotTo(HaveOccurred(), progress.String())
+	defer closeIdle(g, c)
+	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
+	api, err := client.New(c.Config(), client.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	changed := large("changed", 0)
+	g.Eventually(func() error { return api.Create(ctx, changed) }, time.Minute, 100*time.Millisecond).Should(Succeed())
+	for written := int64(0); written < 3*etcdQuota; written += 1 << 19 {
+		changed.ResourceVersion = "" // the last write counts
+		changed.Annotations = map[string]string{"written": fmt.Sprint(written)}
+		g.Eventually(func() error { return api.Update(ctx, changed) }, time.Minute, 50*time.Millisecond).Should(Succeed(), progress.String)
+		if info, err := os.Stat(filepath.Join(c.dir.etcd(), "member", "snap", "db")); err == nil {
+			// bbolt makes its file longer by 16 MiB at once.
+			g.Expect(info.Size()).To(BeNumerically("<=", etcdQuota+32<<20))
+		}
+	}
+	g.Expect(c.Failed()).NotTo(Receive())
+}
