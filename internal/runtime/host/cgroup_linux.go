@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -42,6 +43,25 @@ func contain(options Options) (string, error) {
 	}
 	options.Logger.Info("Processes are held by subreapers, as cgroups cannot be used", "reason", err.Error())
 	return "", nil
+}
+
+// installName matches what Options.install returns.
+var installName = regexp.MustCompile(`^berth-[0-9a-f]{12}$`)
+
+// removeEmptyCgroups removes the subtrees of other state directories in which no process is left: their managers were killed. That of a manager that runs
+// contains its spare shim. The kernel refuses to remove a cgroup with a process.
+func removeEmptyCgroups(own string) {
+	parent := filepath.Dir(own)
+	entries, _ := os.ReadDir(parent)
+	for _, entry := range entries {
+		root := filepath.Join(parent, entry.Name())
+		if root == own || !installName.MatchString(entry.Name()) {
+			continue
+		}
+		if populated, err := shim.Populated(root); err == nil && !populated {
+			_ = shim.RemoveCgroup(root) // it may belong to another user
+		}
+	}
 }
 
 // cgroupParents gives the directories to try: the highest first, as what is made there outlives a login session.

@@ -5,10 +5,15 @@ package host
 
 import (
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // That somebody kills the first process of a manager proves nothing of cgroups.
@@ -33,4 +38,33 @@ func TestWhatWasKilledIsTriedAgain(t *testing.T) {
 	g.Expect(tried).To(Equal(trials))
 	cannot := errors.New("cannot")
 	g.Expect(tryOut(func() (int, error) { return 0, cannot })).To(MatchError(cannot))
+}
+
+// Only the empty cgroups of other installs are removed.
+func TestEmptyCgroupsOfOthersAreRemoved(t *testing.T) {
+	b := newBench(t, tiers(t)[0])
+	if b.Containment() != shim.Cgroup {
+		t.Skip("there is no cgroup that can be written")
+	}
+	sibling := func(name string) string {
+		path := filepath.Join(filepath.Dir(b.cgroup), name)
+		t.Cleanup(func() { b.Expect(shim.RemoveCgroup(path)).To(Succeed()) })
+		b.Expect(os.MkdirAll(filepath.Join(path, "uid", "run"), 0o755)).To(Succeed())
+		return path
+	}
+	empty, foreign, busy := sibling("berth-0123456789ab"), sibling("berth-others"), sibling("berth-0123456789ac")
+	dir, err := os.Open(filepath.Join(busy, "uid", "run"))
+	b.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = dir.Close() }()
+	process := exec.Command("sleep", "1000")
+	process.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	b.Expect(process.Start()).To(Succeed())
+	defer func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	}()
+	b.reopen()
+	b.Expect(empty).NotTo(BeADirectory())
+	b.Expect(foreign).To(BeADirectory())
+	b.Expect(filepath.Join(busy, "uid", "run")).To(BeADirectory())
 }

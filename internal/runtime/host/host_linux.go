@@ -120,6 +120,9 @@ func (h *Host) open() error {
 	if h.cgroup, err = contain(h.options); err != nil {
 		return err
 	}
+	if h.cgroup != "" {
+		removeEmptyCgroups(h.cgroup)
+	}
 	if h.watcher, err = newWatcher(h.ended); err != nil {
 		return err
 	}
