@@ -107,12 +107,12 @@ var costly = map[string]string{
 	"repeats": "x\x1b[1000b", "repeats a wide one": "日\x1b[1000b", "inserts": "x\x1b[H\x1b[1000@", "text": "x", "unfinished": "\x1b]", "numbers": "\x1b[1;1;1;1;1;1;1;1H",
 }
 
-// TestWhatSequencesCost: 64 KiB of any sequence take no more memory than the two largest screens.
+// TestWhatSequencesCost: 16 KiB of any sequence take no more memory than the two largest screens.
 func TestWhatSequencesCost(t *testing.T) {
 	for name, sequence := range costly {
 		for _, size := range [][2]int{{262, 1000}, {1, 1000}} {
 			var before, after runtime.MemStats
-			output := []byte(strings.Repeat(sequence, 64<<10/len(sequence)))
+			output := []byte(strings.Repeat(sequence, 16<<10/len(sequence)))
 			runtime.ReadMemStats(&before)
 			s := New(size[0], size[1])
 			_, _ = s.Write(output)

@@ -5,9 +5,12 @@ package integration
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,5 +74,22 @@ var _ = Describe("an Instance that nobody uses", func() {
 		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
 		tmux.Show(instance.UID, "Go on? [y/N] y\nremoved 12 files")
 		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput)
+	})
+
+	It("is refused patterns that are too large, and goes at once", func(ctx context.Context) {
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		attack := `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
+		instance.Spec.Terminal.AwaitingInput.Patterns = slices.Repeat([]string{attack}, 16)
+		instance.Spec.Terminal.Columns = ptr.To[int32](1000)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		tmux.Show(instance.UID, strings.Repeat(strings.Repeat("x", 1000)+"\n", 20))
+		condition := reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern)
+		Expect(condition.Message).To(ContainSubstring("patterns[0]"))
+		staysUnwritten(ctx, instance)
+		Expect(k8s.Delete(ctx, instance)).To(Succeed())
+		Eventually(ctx, func() bool {
+			return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(instance), instance))
+		}).Should(BeTrue())
 	})
 })

@@ -243,6 +243,15 @@ var _ = Describe("a Plan", func() {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
 
+		good := action.DeepCopy().Spec.Arguments
+		action.Spec.Arguments[0].Pattern = `(?:.?.?.?.?){1000}`
+		Expect(k8s.Update(ctx, action)).To(Succeed())
+		large := newPlan(ctx, "large", func(*v1alpha1.PlanSpec) {})
+		Expect(stalled(ctx, large, v1alpha1.ReasonInvalidPattern)).To(ContainSubstring("argument " + good[0].Name))
+		action.Spec.Arguments = good
+		Expect(k8s.Update(ctx, action)).To(Succeed())
+		is(ctx, large, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
+
 		for name, arguments := range map[string][]v1alpha1.RunArgument{
 			"version": {{Name: "version", Value: "1.0"}},
 			"dry-run": {{Name: "version", Value: "v1"}, {Name: "dry-run", Value: "yes"}},
