@@ -51,6 +51,7 @@ type backend struct {
 	responsive    bool             // it has answered the ping after initialized
 	indexed       bool
 	indexedBy     string
+	overflow      bool   // it does not read what it is sent, and something was lost
 	fault         string // why it has to be restarted; then nothing more is sent to it
 	faultMessage  string
 	endedAt       time.Time // when its output ended, if it did
@@ -72,7 +73,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	}
 	limits := m.config.Limits
 	b := &backend{
-		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(0), attachedAt: m.now(),
+		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(unreadBytes + limits.DocumentBytes), attachedAt: m.now(),
 		read: make(chan struct{}), written: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		pending: map[int64]*request{}, tokens: map[int64]*request{}, work: map[string]*work{},
 	}
@@ -138,8 +139,17 @@ func (b *backend) number() int64 {
 
 // put queues a message for the server.
 func (b *backend) put(body []byte) {
-	buffer, _ := b.out.begin(needed, "")
-	b.out.end(wire.AppendFrame(buffer, body), needed, "")
+	b.add(func(buffer []byte) []byte { return wire.AppendFrame(buffer, body) })
+}
+
+// add queues what frame appends to a buffer. When the queue is full the message is lost, and the server has to be restarted.
+func (b *backend) add(frame func(buffer []byte) []byte) {
+	buffer, ok := b.out.begin(needed, "")
+	if !ok {
+		b.overflow = true
+		return
+	}
+	b.out.end(frame(buffer), needed, "")
 }
 
 // request asks the server something for the multiplexer itself.

@@ -6,6 +6,7 @@ package mux
 import (
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/url"
 	"path/filepath"
@@ -167,21 +168,41 @@ func on(value json.RawMessage) bool {
 	return text != "" && text != "false" && text != "null"
 }
 
-// configuration answers workspace/configuration from the settings of the spec: null for a section that they lack.
-func (m *Mux) configuration(params json.RawMessage) json.RawMessage {
+// A server may ask for the same settings in as many items as it likes.
+const (
+	configurationItems = 1000
+	configurationBytes = 4 << 20
+)
+
+// configuration answers workspace/configuration from the settings of the spec: null for a section that they lack. It returns an error when more
+// items or bytes are requested than Berth answers at once.
+func (m *Mux) configuration(params json.RawMessage) (json.RawMessage, error) {
 	var p struct {
 		Items []struct {
 			Section string `json:"section"`
 		} `json:"items"`
 	}
 	if json.Unmarshal(params, &p) != nil {
-		return json.RawMessage("[]")
+		return json.RawMessage("[]"), nil
+	}
+	if len(p.Items) > configurationItems {
+		return nil, fmt.Errorf("%d items of configuration were requested; request at most %d at once", len(p.Items), configurationItems)
 	}
 	sections := make([]json.RawMessage, 0, len(p.Items))
+	known := map[string]json.RawMessage{}
+	size := 0
 	for _, item := range p.Items {
-		sections = append(sections, section(m.config.Settings, item.Section))
+		found, asked := known[item.Section]
+		if !asked {
+			found = section(m.config.Settings, item.Section)
+			known[item.Section] = found
+		}
+		if size += len(found); size > configurationBytes {
+			return nil, fmt.Errorf("the requested configuration is larger than %d bytes; request fewer sections at once", configurationBytes)
+		}
+		sections = append(sections, found)
 	}
-	return encode(sections)
+	return encode(sections), nil
 }
 
 // section finds a.b.c in settings, where keys may hold dots themselves.

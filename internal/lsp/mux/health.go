@@ -28,8 +28,9 @@ const (
 	canaryInARow = 3
 	busyFactor   = 5 // as long as a server that computes may be silent
 	startFactor  = 6 // as long as a start with progress may take
-	// unreadBytes wait for a server that doesn't read, at most.
-	unreadBytes = 256 << 20
+	// unreadBytes, and as much again as its documents may have, wait at most for a server that does not read.
+	unreadBytes = 64 << 20
+	doesNotRead = "the language server does not read what it is sent"
 )
 
 // silence is what a silent server had computed when it fell silent, and when that was looked at last.
@@ -94,8 +95,8 @@ func (m *Mux) examine(b *backend, now time.Time) {
 	switch {
 	case !b.endedAt.IsZero() && now.Sub(b.endedAt) >= outputPatience:
 		m.blame(b, lsp.ReasonProtocolError, "the language server has closed its output, but runs on")
-	case b.out.backlog() > unreadBytes:
-		m.blame(b, lsp.ReasonHung, "the language server does not read what it is sent")
+	case b.overflow:
+		m.blame(b, lsp.ReasonHung, doesNotRead)
 	case !b.ready:
 		m.examineStart(b, now)
 	default:

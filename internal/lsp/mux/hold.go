@@ -180,8 +180,7 @@ func (m *Mux) dispatch(r *request) {
 		b.tokens[r.partToken] = r
 		replacements = append(replacements, replace(r.spans.part, appendToken(m.scratch[2][:0], r.partToken)))
 	}
-	buffer, _ := b.out.begin(needed, "")
-	b.out.end(wire.AppendReplaced(buffer, r.body, replacements), needed, "")
+	b.add(func(buffer []byte) []byte { return wire.AppendReplaced(buffer, r.body, replacements) })
 	m.nudge()
 }
 

@@ -16,6 +16,7 @@ const (
 	codeParse            = -32700
 	codeInvalidRequest   = -32600
 	codeMethodNotFound   = -32601
+	codeInvalidParams    = -32602
 	codeNotInitialized   = -32002
 	codeRequestCancelled = -32800
 	codeContentModified  = -32801

@@ -38,7 +38,12 @@ func (m *Mux) serverAsks(b *backend, body []byte, e *wire.Envelope) {
 	method := string(e.Method)
 	switch method {
 	case "workspace/configuration":
-		b.put(resultBody(e.ID, m.configuration(params)))
+		result, err := m.configuration(params)
+		if err != nil {
+			b.put(errorBody(e.ID, codeInvalidParams, err.Error(), nil))
+			return
+		}
+		b.put(resultBody(e.ID, result))
 	case "workspace/workspaceFolders":
 		b.put(resultBody(e.ID, encode(workspaceFolders(m.config.Folders))))
 	case "client/registerCapability":
@@ -151,8 +156,7 @@ func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 	if q.id == nil || q.server != m.server {
 		return
 	}
-	buffer, _ := m.server.out.begin(needed, "")
-	m.server.out.end(e.AppendWithID(buffer, body, q.id), needed, "")
+	m.server.add(func(buffer []byte) []byte { return e.AppendWithID(buffer, body, q.id) })
 }
 
 // giveUp answers the server in place of a client that doesn't.

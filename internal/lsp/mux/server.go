@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
@@ -27,6 +28,9 @@ func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 		m.serverAsks(b, body, e)
 	case wire.Notification:
 		m.serverTells(b, body, e)
+	}
+	if b.overflow {
+		m.blame(b, lsp.ReasonHung, doesNotRead)
 	}
 }
 

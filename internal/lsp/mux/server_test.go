@@ -6,6 +6,8 @@ package mux
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -268,4 +270,45 @@ func TestTheVersionOfAServer(t *testing.T) {
 		r.ServerInfo.Version = said
 		g.Expect(r.version()).To(Equal(want))
 	}
+}
+
+// A server may ask for large settings as often as it likes.
+func TestConfiguration_IsBounded(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `","small":1}`)})
+	s := b.serve(nil)
+	items := func(n int, name string) string {
+		return `{"items":[` + strings.TrimSuffix(strings.Repeat(`{"section":"`+name+`"},`, n), ",") + `]}`
+	}
+	b.Expect(b.serverAsks(s, `"1"`, "workspace/configuration", items(configurationItems, "small")).Error).To(BeNil())
+	b.Expect(b.serverAsks(s, `"2"`, "workspace/configuration", items(3, "large")).Error).To(BeNil())
+	for id, params := range map[string]string{`"3"`: items(configurationItems+1, "small"), `"4"`: items(4, "large")} {
+		answer := b.serverAsks(s, id, "workspace/configuration", params)
+		b.Expect(answer.Error).NotTo(BeNil())
+		b.Expect(answer.Error.Code).To(Equal(codeInvalidParams))
+	}
+}
+
+func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `"}`), Limits: lsp.Limits{DocumentBytes: 1}})
+	reads := make(chan struct{})
+	var stop sync.Once
+	defer stop.Do(func() { close(reads) })
+	s := b.serve(func(_ *fakeServer, m message) {
+		if m.Method == "" && string(m.ID) == `"stop"` {
+			<-reads
+		}
+	})
+	s.send(`{"jsonrpc":"2.0","id":"stop","method":"workspace/workspaceFolders"}`)
+	for i := range 3 * unreadBytes >> 20 {
+		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"c%d","method":"workspace/configuration","params":{"items":[{"section":"large"}]}}`, i))
+	}
+	b.Eventually(func() bool { return b.report().Restart }).Should(BeTrue())
+	b.restartWanted(lsp.ReasonHung)
+	b.mux.lock()
+	backlog := b.mux.server.out.backlog()
+	b.mux.unlock()
+	b.Expect(backlog).To(BeNumerically("<=", unreadBytes+2<<20))
+	stop.Do(func() { close(reads) })
 }
