@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -18,6 +19,7 @@ const aheadRetry = time.Second
 // Next decides what to do next about one process. It is pure: the same arguments give the same Step.
 func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now time.Time) Step {
 	m := &machine{desired: desired, observed: observed, now: now, status: *record.DeepCopy()}
+	m.numberUnknown()
 	if !m.recordIsNewest() {
 		return Step{Status: record, Action: LookAgain, Requeue: staleRetry}
 	}
@@ -44,6 +46,16 @@ type machine struct {
 	edited   bool   // the spec was changed since the record was written
 	conflict bool   // the condition Conflict was set to True
 	lostHost string // the former holder, if it was declared lost
+}
+
+// numberUnknown makes an incarnation that the backend cannot read the one of the record. Taken for an older one, it would be ended to make room.
+func (m *machine) numberUnknown() {
+	for i, incarnation := range m.observed.Incarnations {
+		if incarnation.Number == 0 && incarnation.Phase == Unknown {
+			m.observed.Incarnations = slices.Clone(m.observed.Incarnations)
+			m.observed.Incarnations[i].Number = m.status.Incarnation
+		}
+	}
 }
 
 // recordIsNewest is false when there is an incarnation outside that the record has neither heard of nor reserved: somebody recorded and started it meanwhile. A record that was

@@ -675,6 +675,20 @@ func TestUnknownIsLeftAlone(t *testing.T) {
 	}
 }
 
+// What a backend cannot read has no number. It is the one of the record, not an older one that is in the way.
+func TestUnknownWithoutANumberIsTheCurrentOne(t *testing.T) {
+	s := newStory(t).up()
+	s.is(Incarnation{Phase: Unknown, Message: "spec.json is damaged", Endable: true})
+	s.tick()
+	s.g.Expect(s.last.Action).To(Equal(None))
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonUnknown)
+	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("spec.json is damaged"))
+	s.desired.Want = Gone
+	s.tick()
+	s.g.Expect(s.last.Action).To(Equal(StopProcess))
+	s.g.Expect(s.last.Incarnation).To(Equal(int64(1)))
+}
+
 func TestUnknownIsEndedWhereItsEndWillBeKnown(t *testing.T) {
 	unreachable := Incarnation{Number: 1, Phase: Unknown, Message: "its Pod runs", Endable: true}
 	for name, change := range map[string]func(*Desired){

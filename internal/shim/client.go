@@ -27,7 +27,8 @@ type Client struct {
 	timeout time.Duration
 }
 
-// NewClient says Hello on a connection and makes sure that the shim at its other end is the one with this token. It closes the connection on error.
+// NewClient says Hello on a connection and makes sure that the shim at its other end is the one with this token; an empty token is any.
+// It closes the connection on error.
 func NewClient(conn net.Conn, token string, timeout time.Duration) (*Client, error) {
 	c := &Client{Conn: conn, version: Version, timeout: timeout}
 	answer, err := c.call(Call{Verb: VerbHello})
@@ -45,7 +46,7 @@ func (c *Client) accept(answer *Answer, token string) error {
 	if answer.Version < PreviousVersion || answer.Version > Version {
 		return fmt.Errorf("the shim speaks version %d of the protocol, this program %d and %d", answer.Version, PreviousVersion, Version)
 	}
-	if answer.Token != token {
+	if token != "" && answer.Token != token {
 		return ErrImpostor
 	}
 	c.version = answer.Version
@@ -76,11 +77,17 @@ func (c *Client) call(call Call) (*Answer, error) {
 
 // Status asks the shim who it is and what it holds.
 func (c *Client) Status() (*Identity, error) {
+	identity, _, err := c.Records()
+	return identity, err
+}
+
+// Records returns what the shim has in memory of its files IdentityFile and RecordFile. An older shim has only the first.
+func (c *Client) Records() (*Identity, *Record, error) {
 	answer, err := c.call(Call{Verb: VerbStatus})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return answer.Identity, nil
+	return answer.Identity, answer.Record, nil
 }
 
 // Signal sends a signal, such as SIGTERM, to every process of the tree.

@@ -45,6 +45,7 @@ type Answer struct {
 	Token       string    `json:"token,omitempty"`
 	Incarnation int64     `json:"incarnation,omitempty"`
 	Identity    *Identity `json:"identity,omitempty"`
+	Record      *Record   `json:"record,omitempty"` // with Identity; older shims do not send it
 	// Replay is how many bytes of earlier output come first after Attach; a few more if the program is writing just now.
 	Replay int `json:"replay,omitempty"`
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -193,17 +194,28 @@ func WriteFile(path string, value any, sync bool) error {
 	return err
 }
 
-// ReadFile reads what WriteFile wrote; false when there is no such file.
+// ErrDamaged means: a file is not what WriteFile wrote.
+var ErrDamaged = errors.New("the file is damaged")
+
+// maxFile bounds what is read of a file of ours, in bytes; the largest of them take a few KiB.
+const maxFile = 1 << 20
+
+// ReadFile reads what WriteFile wrote; false when there is no such file. The error wraps ErrDamaged when the file is there and holds something else.
 func ReadFile(path string, value any) (bool, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile))
+	_ = f.Close()
+	if err != nil {
+		return false, err
+	}
 	if err := json.Unmarshal(data, value); err != nil {
-		return false, fmt.Errorf("%s is damaged: %w", path, err)
+		return false, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	return true, nil
 }

@@ -121,7 +121,7 @@ func (s *shim) answer(call Call) Answer {
 	var err error
 	switch call.Verb {
 	case VerbStatus:
-		return Answer{Identity: s.snapshot()}
+		return Answer{Identity: s.snapshot(), Record: &s.launch.Record}
 	case VerbSignal:
 		number, ok := SignalNumber(call.Signal)
 		if !ok {

@@ -28,6 +28,7 @@ type found struct {
 	orphaned   bool // the shim is gone and the workload is not
 	leaderGone bool
 	err        error // why it cannot be told
+	damage     error // names the file of ours that is damaged or missing
 
 	incarnation runtime.Incarnation
 	tree        shim.Tree
@@ -74,8 +75,11 @@ func (h *Host) lookOnce(e *entry) (*found, bool) {
 	if err := h.read(e, f); err != nil {
 		return f.unknown(fmt.Errorf("the records of the process cannot be read: %w", err)), true
 	}
-	if !f.recorded {
-		h.leftover(f)
+	if f.needsMending() && h.mend(e, f) {
+		return f, false
+	}
+	if !f.recorded && !h.rebuild(f) {
+		h.withoutRecord(e, f)
 		return f, true
 	}
 	f.exists = true
@@ -86,28 +90,30 @@ func (h *Host) lookOnce(e *entry) (*found, bool) {
 	return f, h.judge(e, f)
 }
 
-// read reads the files of a UID; those of another start count as missing.
+// read reads the files of a UID; those of another start count as missing, and so do damaged ones, which f.damage names.
 func (h *Host) read(e *entry, f *found) (err error) {
 	path := func(name string) string { return filepath.Join(h.dir(e.uid), name) }
-	if f.recorded, err = shim.ReadFile(path(shim.RecordFile), &f.record); err != nil {
-		if !f.held && beforeBoot(path(shim.RecordFile)) {
-			return nil // damaged by a power failure: nothing of it can live
-		}
+	if f.recorded, err = f.readable(path(shim.RecordFile), &f.record); err != nil {
 		return err
 	}
-	if !f.recorded {
+	f.recorded = f.valid(path(shim.RecordFile), f.recorded, f.record.UID == string(e.uid) && f.record.Token != "" && f.record.Incarnation > 0)
+	if !f.recorded && !f.held && beforeBoot(path(shim.RecordFile)) {
+		f.damage = nil // by a power failure: nothing of it can live
 		return nil
 	}
-	if f.identified, err = shim.ReadFile(path(shim.IdentityFile), &f.identity); err != nil && f.record.BootID == h.boot {
+	present, err := f.readable(path(shim.IdentityFile), &f.identity)
+	if err != nil {
 		return err
 	}
-	f.identified = f.identified && f.identity.Token == f.record.Token
+	f.identified = f.valid(path(shim.IdentityFile), present, f.identity.Token != "" && f.identity.Incarnation > 0)
+	if f.recorded {
+		f.identified = f.identified && f.identity.Token == f.record.Token
+	}
 	var end shim.End
-	present, err := shim.ReadFile(path(shim.EndFile), &end)
-	if err != nil && f.record.BootID == h.boot {
+	if present, err = f.readable(path(shim.EndFile), &end); err != nil {
 		return err
 	}
-	if present && end.Token == f.record.Token {
+	if present && (end.Exit != nil || end.Failure != nil) && (!f.recorded || end.Token == f.record.Token) {
 		f.end = &end
 	}
 	return nil
@@ -146,7 +152,7 @@ func (h *Host) judge(e *entry, f *found) bool {
 		h.settle(e, f, shim.End{Exit: &shim.Exit{FinishedAt: time.Now(), Message: "the machine was restarted while it ran"}})
 	case f.held:
 		return h.judgeHeld(e, f)
-	case f.identified:
+	case f.identified, f.leavesProcesses():
 		h.judgeOrphan(e, f)
 	case e.spawned:
 		h.settle(e, f, shim.End{Failure: &shim.Failure{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(
@@ -171,6 +177,9 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 	if !f.identified {
 		if !e.watched {
 			h.tender.add(e.uid) // its shim was started by an earlier manager and has not said who it is yet
+		}
+		if f.needsMending() {
+			f.endable()
 		}
 		return true
 	}
@@ -246,10 +255,6 @@ func (h *Host) settle(e *entry, f *found, end shim.End) {
 
 // leftover finds processes in our cgroups that no record speaks of.
 func (h *Host) leftover(f *found) {
-	if f.held {
-		f.unknown(errors.New("a shim lives, but its record is gone"))
-		return
-	}
 	if h.cgroup == "" {
 		return
 	}

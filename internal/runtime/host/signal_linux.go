@@ -32,7 +32,7 @@ func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
 		return err
 	}
 	f := h.look(e)
-	if f.exists && f.incarnation.Number == incarnation {
+	if f.exists && (f.incarnation.Number == incarnation || f.incarnation.Endable && f.incarnation.Number == 0) {
 		err = h.end(e, f, kill)
 		f.exists = true
 	}
@@ -49,6 +49,9 @@ func (h *Host) end(e *entry, f *found, kill bool) error {
 	case runtime.Exited, runtime.Failed:
 		return nil
 	case runtime.Unknown:
+		if f.incarnation.Endable {
+			return h.endDamaged(e, f, kill)
+		}
 		return errors.New(f.incarnation.Message)
 	}
 	if !f.recorded {

@@ -1,0 +1,206 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+const (
+	// mendEvery is how often a shim is asked for records that were lost; one that does not answer holds up its UID for helloTimeout each time.
+	mendEvery = 30 * time.Second
+	// identityAfter is how long a shim may take to write its first identity.
+	identityAfter = 2 * time.Second
+)
+
+// readable reads a file; a damaged one counts as missing.
+func (f *found) readable(path string, value any) (bool, error) {
+	present, err := shim.ReadFile(path, value)
+	if errors.Is(err, shim.ErrDamaged) {
+		f.damage = err
+		return false, nil
+	}
+	return present, err
+}
+
+// valid reports whether a file is there with what it always has, and notes the damage otherwise.
+func (f *found) valid(path string, present, complete bool) bool {
+	switch {
+	case present && !complete:
+		f.damage = fmt.Errorf("%w: %s has no token, or one of another object", shim.ErrDamaged, path)
+	case !present && f.damage == nil:
+		f.damage = fmt.Errorf("%s does not exist", path)
+	}
+	return present && complete
+}
+
+// needsMending reports whether a living shim has to be asked for what its files should say.
+func (f *found) needsMending() bool {
+	return f.held && f.end == nil && (!f.recorded || !f.identified && time.Since(f.record.CreatedAt) > identityAfter)
+}
+
+// mend has the shim say what it holds, and writes the records anew. The socket is in a directory that is ours alone, and its peer is verified to be the
+// living process that it says it is.
+func (h *Host) mend(e *entry, f *found) bool {
+	if time.Since(e.mended) < mendEvery {
+		return false
+	}
+	e.mended = time.Now()
+	if err := h.askShim(e, f); err != nil {
+		h.log.Error(err, "Cannot restore the records of a process from its shim", "uid", e.uid, "damage", f.whatIsWrong().Error())
+		return false
+	}
+	h.log.Info("Restored the records of a process from its shim", "uid", e.uid, "damage", f.whatIsWrong().Error())
+	return true
+}
+
+func (h *Host) askShim(e *entry, f *found) error {
+	client, err := h.dial(e.uid, f.record.Token)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Conn.Close() }()
+	identity, record, err := client.Records()
+	switch {
+	case err != nil:
+		return err
+	case identity == nil || identity.Token == "" || identity.Incarnation <= 0:
+		return errors.New("the shim does not know what it holds")
+	}
+	if alive, err := shim.Alive(identity.Shim); err != nil || !alive {
+		return errors.Join(fmt.Errorf("process %d, which the shim says it is, does not run", identity.Shim.PID), err)
+	}
+	if !f.recorded {
+		if record == nil { // an older shim
+			record = h.recordOf(f, identity)
+		}
+		if record.UID != string(e.uid) || record.Token != identity.Token || record.BootID != h.boot {
+			return fmt.Errorf("the shim holds %q and not this object", record.UID)
+		}
+		if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.RecordFile), record, false); err != nil {
+			return err
+		}
+	}
+	return shim.WriteFile(filepath.Join(h.dir(e.uid), shim.IdentityFile), identity, false)
+}
+
+// rebuild makes a record of what the identity says; false when there is none either.
+func (h *Host) rebuild(f *found) bool {
+	if !f.identified || f.damage == nil {
+		return false
+	}
+	f.record, f.recorded = *h.recordOf(f, &f.identity), true
+	if f.end != nil && f.end.Token != f.record.Token {
+		f.end = nil
+	}
+	return true
+}
+
+// recordOf is the part of a record that follows from the identity. The rest only names the process, or says how to stop it.
+func (h *Host) recordOf(f *found, identity *shim.Identity) *shim.Record {
+	record := h.record(runtime.Process{UID: f.incarnation.UID, Incarnation: identity.Incarnation})
+	record.Token, record.CreatedAt = identity.Token, identity.StartedAt
+	if populated, err := shim.Populated(record.Cgroup); err == nil && !populated { // it was started without cgroups, or has ended
+		record.Cgroup, record.Containment = "", shim.Subreaper
+	}
+	return &record
+}
+
+// withoutRecord is for a UID of which neither the record nor the identity can be read.
+func (h *Host) withoutRecord(e *entry, f *found) {
+	switch {
+	case f.held:
+		f.endable()
+		h.tender.add(e.uid) // nobody else tells when it ends
+	case f.end != nil && f.end.Incarnation > 0:
+		f.exists, f.incarnation.Number = true, f.end.Incarnation
+		f.finish()
+	default:
+		h.leftover(f)
+		if !f.exists && h.cgroup == "" && errors.Is(f.damage, shim.ErrDamaged) {
+			f.endable() // without a cgroup it cannot be told whether something lives
+		}
+	}
+}
+
+func (f *found) whatIsWrong() error {
+	if f.damage == nil {
+		return fmt.Errorf("%s is of an earlier start", shim.IdentityFile)
+	}
+	return f.damage
+}
+
+// endable reports that nothing is known but that it can be killed.
+func (f *found) endable() {
+	f.unknown(fmt.Errorf("%w; its shim does not answer", f.whatIsWrong()))
+	f.incarnation.Endable = true
+}
+
+// leavesProcesses reports whether an incarnation without an identity has living processes all the same.
+func (f *found) leavesProcesses() bool {
+	if f.identified {
+		return false
+	}
+	empty, err := f.tree.Empty()
+	return err != nil || !empty
+}
+
+// endDamaged ends what is known only by its directory and its cgroup. A shim then writes the exit and ends, as always.
+func (h *Host) endDamaged(e *entry, f *found, kill bool) error {
+	if !f.held && kill {
+		// Nothing of it can be found, and its files would be in the way for ever.
+		return errors.Join(remove(filepath.Join(h.dir(e.uid), shim.IdentityFile)), remove(filepath.Join(h.dir(e.uid), shim.RecordFile)))
+	}
+	tree := shim.Tree{}
+	if h.cgroup != "" {
+		tree.Cgroup = filepath.Join(h.group(e.uid), "run")
+	}
+	for _, holder := range h.shimsIn(h.dir(e.uid)) {
+		tree.Ancestor = holder.PID
+		if fd, err := shim.Open(holder); err == nil {
+			_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
+			_ = unix.Close(fd)
+		}
+	}
+	if kill {
+		return tree.Kill()
+	}
+	return tree.Signal(unix.SIGTERM)
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// shimsIn returns the processes that run our shim in a directory.
+func (h *Host) shimsIn(dir string) []shim.Process {
+	var found []shim.Process
+	entries, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, entry := range entries {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(entry)))
+		p, err := shim.Identify(pid)
+		if err != nil {
+			continue
+		}
+		cwd, err := os.Readlink(entry)
+		command, _ := os.ReadFile(filepath.Join(filepath.Dir(entry), "comm"))
+		if err == nil && cwd == dir && string(command) == filepath.Base(h.options.ShimPath)+"\n" {
+			found = append(found, p)
+		}
+	}
+	return found
+}

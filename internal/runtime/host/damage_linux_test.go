@@ -1,0 +1,123 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// damages are what happens to a file while no manager runs.
+var damages = map[string]func(path string) error{
+	"emptied": func(path string) error { return os.Truncate(path, 0) },
+	"removed": os.Remove,
+	"garbage": func(path string) error { return os.WriteFile(path, []byte("\x00\xff}{"), 0o600) },
+	"a blank": func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
+}
+
+// forDamages runs a test with one process whose files are damaged, in every way, between two managers. between is called while there is no manager.
+func forDamages(t *testing.T, between func(*bench), test func(b *bench, before runtime.Incarnation, word string), files ...string) {
+	for name, damage := range damages {
+		t.Run(strings.Join(files, "+")+" "+name, func(t *testing.T) {
+			forTiers(t, func(b *bench) {
+				word := b.word()
+				p := b.beside(`setsid -f sleep "$WORD"; exec sleep "$WORD"`, "WORD="+word)
+				p.StopSignal = "SIGTERM"
+				b.Expect(b.Start(b.ctx, p)).To(Succeed())
+				before := b.await("web", runtime.Running)
+				b.Eventually(func() []string { return sleepers(word) }).WithTimeout(conformance.Timeout).Should(HaveLen(2))
+				b.Expect(b.Close()).To(Succeed())
+				between(b)
+				for _, file := range files {
+					b.Expect(damage(filepath.Join(b.dir("web"), file))).To(Succeed())
+				}
+				b.open()
+				test(b, before, word)
+				b.Eventually(func() error {
+					now := b.observe("web")
+					if err := b.Kill(b.ctx, "web", max(now.Number, 0)); err != nil {
+						return err
+					}
+					return b.Forget(b.ctx, "web")
+				}).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
+				b.Expect(sleepers(word)).To(BeEmpty())
+			})
+		})
+	}
+}
+
+func nothing(*bench) {}
+
+// A shim that lives knows what its files said.
+func TestDamagedRecords_AreRestoredFromTheShim(t *testing.T) {
+	same := func(b *bench, before runtime.Incarnation, _ string) {
+		b.Eventually(func() runtime.Incarnation { return b.observe("web") }).WithTimeout(conformance.Timeout).Should(Equal(before))
+		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+		b.reopen()
+		b.Expect(b.observe("web")).To(Equal(before), "the files are whole again")
+		b.Expect(b.Stop(b.ctx, "web", 1)).To(Succeed())
+		b.Expect(b.await("web", runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	}
+	forDamages(t, nothing, same, shim.RecordFile)
+	forDamages(t, nothing, same, shim.IdentityFile)
+	forDamages(t, nothing, same, shim.RecordFile, shim.IdentityFile)
+}
+
+// A shim that does not answer cannot be asked. The state says which file is at fault, nothing is started beside, and a kill ends everything.
+func TestDamagedRecords_OfASilentShimAreNamedAndEndable(t *testing.T) {
+	forDamages(t, func(b *bench) {
+		signal(b, b.identity("web").Shim, unix.SIGSTOP)
+	}, func(b *bench, _ runtime.Incarnation, word string) {
+		now := b.observe("web")
+		b.Expect(now.Phase).To(Equal(runtime.Unknown))
+		b.Expect(now.Endable).To(BeTrue())
+		b.Expect(now.Message).To(ContainSubstring(".json"))
+		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+		b.Expect(sleepers(word)).To(HaveLen(2))
+		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
+		ended := b.await("web", runtime.Exited)
+		b.Expect(ended.Number).To(Equal(int64(1)))
+		b.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
+	}, shim.RecordFile, shim.IdentityFile)
+}
+
+// With the shim gone as well, the cgroup tells what is left, and where there is none the file that is whole.
+func TestDamagedRecords_WithoutAShimAreEnded(t *testing.T) {
+	gone := func(b *bench) { b.killShim("web") }
+	runs := func(b *bench, _ runtime.Incarnation, word string) {
+		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+		b.Expect(b.observe("web").Phase).To(Equal(runtime.Running))
+		b.Expect(b.Kill(b.ctx, "web", b.observe("web").Number)).To(Succeed())
+		b.Eventually(func() []string { return sleepers(word) }).WithTimeout(conformance.Timeout).Should(BeEmpty())
+	}
+	forDamages(t, gone, runs, shim.RecordFile)
+	forDamages(t, gone, runs, shim.IdentityFile)
+	if tiers(t)[0] == shim.Cgroup {
+		t.Run("both", func(t *testing.T) {
+			b := newBench(t, shim.Cgroup)
+			b.start("web", "sleep")
+			b.await("web", runtime.Running)
+			b.Expect(b.Close()).To(Succeed())
+			gone(b)
+			for _, file := range []string{shim.RecordFile, shim.IdentityFile} {
+				b.Expect(os.Truncate(filepath.Join(b.dir("web"), file), 0)).To(Succeed())
+			}
+			b.open()
+			b.Expect(b.observe("web").Phase).To(Equal(runtime.Running))
+			b.Expect(b.Kill(b.ctx, "web", 0)).To(Succeed())
+			b.Eventually(func() runtime.Phase { return b.observe("web").Phase }).WithTimeout(conformance.Timeout).Should(BeEmpty())
+			b.Expect(b.Forget(b.ctx, "web")).To(Succeed())
+		})
+	}
+}
