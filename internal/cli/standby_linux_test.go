@@ -15,9 +15,11 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -33,6 +35,8 @@ func TestStandbyTakesOver(t *testing.T) {
 	first := startBerth(t, arguments...)
 	before, after := sleeper("before"), sleeper("after")
 	g.Expect(api.Create(t.Context(), before)).To(Succeed())
+	awaitForbidden(t, g, api, before, first) // no flag asks for that check
+	permitHost(t, g, api, before.Namespace)
 	awaitReady(t, g, api, before, first)
 
 	second := startBerth(t, arguments...)
@@ -69,6 +73,24 @@ func awaitReady(t *testing.T, g Gomega, api client.Client, instance *v1alpha1.In
 		g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		g.Expect(meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionReady)).To(BeTrue())
 	}, clusterTimeout, 50*time.Millisecond).Should(Succeed(), by.log.String)
+}
+
+func awaitForbidden(t *testing.T, g Gomega, api client.Client, instance *v1alpha1.Instance, by *berthProcess) {
+	t.Helper()
+	g.Eventually(func(g Gomega) {
+		g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+		stalled := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionStalled)
+		g.Expect(stalled).To(HaveValue(HaveField("Reason", v1alpha1.ReasonRuntimeForbidden)))
+	}, clusterTimeout, 50*time.Millisecond).Should(Succeed(), by.log.String)
+	g.Expect(instance.Status.Incarnation).To(BeZero())
+}
+
+// permitHost labels the namespace as an administrator does.
+func permitHost(t *testing.T, g Gomega, api client.Client, name string) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1alpha1.LabelAllowRuntime+`":"Host"}}}`))
+	g.Expect(api.Patch(t.Context(), namespace, patch)).To(Succeed())
 }
 
 func deleteInstances(g Gomega, api client.Client, instances ...*v1alpha1.Instance) {
