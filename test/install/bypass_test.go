@@ -10,8 +10,13 @@ import (
 
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/controllers/process"
 )
 
 // Variables by which an allowed program runs other code, or works in other directories, are refused where commands or directories are limited.
@@ -110,4 +115,25 @@ func TestProgramsOfAForbiddenRuntime(t *testing.T) {
 		g.Expect(set(c.value, append([]string{"spec"}, c.fields...)...)).To(c.matches, "%v", c.fields)
 	}
 	g.Expect(k8s.Delete(t.Context(), there)).To(Succeed())
+}
+
+// A manager on a machine watches what permits programs there with the rights of its account.
+func TestTheManagerMayReadPermissions(t *testing.T) {
+	g := NewWithT(t)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	g.Expect(err).NotTo(HaveOccurred())
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:berth-system:berth-manager", Groups: []string{"system:serviceaccounts"}}
+	manager, err := client.NewWithWatch(config, client.Options{Scheme: k8s.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	parameters := []client.ListOption{client.InNamespace("berth-system"), client.MatchingFields{"metadata.name": process.PolicyConfigMap}}
+	for _, c := range []struct {
+		list    client.ObjectList
+		options []client.ListOption
+	}{{&corev1.NamespaceList{}, nil}, {&corev1.ConfigMapList{}, parameters}} {
+		g.Eventually(func() error { return manager.List(t.Context(), c.list, c.options...) }, patience, poll).Should(Succeed())
+		watching, err := manager.Watch(t.Context(), c.list, c.options...)
+		g.Expect(err).NotTo(HaveOccurred())
+		watching.Stop()
+	}
+	g.Expect(manager.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("berth-system"))).NotTo(Succeed(), "and no other ConfigMap")
 }
