@@ -64,9 +64,9 @@ func walk(schema schemaProps, path string, visit func(path string, schema schema
 func TestDefinitions(t *testing.T) {
 	shortNames := map[string]string{kindInstance: "inst", kindDevServer: "dsv", kindLanguageServer: "lsv"}
 	ownColumns := map[string][]string{
-		kindInstance:       {"Ready", "Reason", "Waiting", "Attach", "Restarts", "Session", "PID", "Active", "Age"},
-		kindDevServer:      {"Ready", "Reason", "URL", "Restarts", "Session", "PID", "Age"},
-		kindLanguageServer: {"Ready", "Reason", "Language", "Server", "Clients", "Restarts", "Endpoint", "Session", "PID", "Age"},
+		kindInstance:       {"Ready", "Reason", "Waiting", "Attach", "Restarts", "Session", "Host", "PID", "Active", "Age"},
+		kindDevServer:      {"Ready", "Reason", "URL", "Restarts", "Session", "Host", "PID", "Age"},
+		kindLanguageServer: {"Ready", "Reason", "Language", "Server", "Clients", "Restarts", "Endpoint", "Session", "Host", "PID", "Age"},
 	}
 	for _, kind := range every {
 		t.Run(kind, func(t *testing.T) {

@@ -49,7 +49,7 @@ type counts struct {
 }
 
 func TestHostileSpecs(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, 0)
 	objects, seed := number(t, "OBJECTS", 1000), uint64(number(t, "SEED", 1)) //nolint:gosec // a seed
 	calm := w.newCalm()
 	quiet := calm.measure(20)

@@ -39,9 +39,13 @@ const (
 	root      = "../.."
 )
 
+// ordinary is the user that the manager and its programs run as, if the test is run by root and asks for it: one that owns nothing else.
+const ordinary = 54321
+
 // world is a control plane, a manager in a process of its own, and where that one keeps everything.
 type world struct {
 	*testing.T
+	user    uint32
 	api     client.WithWatch
 	plane   *envtest.Environment
 	manager *exec.Cmd
@@ -49,9 +53,10 @@ type world struct {
 	dir     string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, user uint32) *world {
 	t.Helper()
-	w := &world{T: t, plane: plane.New(root), dir: t.TempDir()}
+	w := &world{T: t, user: user, plane: plane.New(root)}
+	w.makeDir()
 	config, err := w.plane.Start()
 	w.must(err, "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { w.must(w.plane.Stop(), "stop the control plane") })
@@ -75,16 +80,32 @@ func (w *world) must(err error, doing string) {
 	}
 }
 
+// makeDir makes the directory of the manager, in a place that its user can reach.
+func (w *world) makeDir() {
+	w.Helper()
+	dir, err := os.MkdirTemp("", "berth-hostile-")
+	w.must(err, "make a directory")
+	w.dir = dir
+	w.Cleanup(func() { w.must(os.RemoveAll(dir), "remove the directory of the manager") })
+	if w.user != 0 {
+		w.must(os.Chown(dir, int(w.user), int(w.user)), "give the directory away")
+	}
+}
+
 // startManager builds and runs berth manager with the host runtime. Neither the sessions nor the programs of the user who runs the test are in its reach.
 func (w *world) startManager() {
 	w.Helper()
-	build := exec.CommandContext(w.Context(), "go", "build", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp")
+	build := exec.CommandContext(w.Context(), "go", "build", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/hostile/adversary")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		w.Fatalf("build berth: %v\n%s", err, out)
 	}
 	kubeconfig := filepath.Join(w.dir, "kubeconfig")
 	w.must(os.WriteFile(kubeconfig, w.plane.KubeConfig, 0o600), "write a kubeconfig")
+	if w.user != 0 {
+		w.must(os.Chown(kubeconfig, int(w.user), int(w.user)), "give the kubeconfig away")
+		w.must(os.Chmod(w.dir, 0o711), "let the user in") //nolint:gosec // the programs are in there
+	}
 	w.metrics = freeAddress(w.T)
 	log, err := os.Create(filepath.Join(w.dir, "manager.log"))
 	w.must(err, "make a log")
@@ -92,6 +113,9 @@ func (w *world) startManager() {
 		"--state-dir", filepath.Join(w.dir, "state"), "--metrics-bind-address", w.metrics)
 	w.manager.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + w.dir, "TMUX_TMPDIR=" + w.dir, "DOCKER_HOST=unix://" + filepath.Join(w.dir, "no-docker.sock")}
 	w.manager.Stdout, w.manager.Stderr = log, log
+	if w.user != 0 {
+		w.manager.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: w.user, Gid: w.user}}
+	}
 	w.must(w.manager.Start(), "start the manager")
 	w.Cleanup(func() {
 		_ = w.manager.Process.Signal(syscall.SIGTERM)
