@@ -51,9 +51,7 @@ func Main(args []string) int {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	if a.raw == nil {
-		a.raw, a.out, a.err = a.out, &plainWriter{a.out}, &plainWriter{a.err}
-	}
+	a = a.plain()
 	root := a.command(filepath.Base(args[0]))
 	root.SetArgs(args[1:])
 	err := root.ExecuteContext(ctx)
@@ -70,6 +68,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 		_, _ = fmt.Fprintf(a.err, "error: %v\n", explain(err))
 		return 1
 	}
+}
+
+// plain returns an app that prints plain text.
+func (a *app) plain() *app {
+	plain := *a
+	plain.raw, plain.out, plain.err = a.out, &plainWriter{a.out}, &plainWriter{a.err}
+	return &plain
 }
 
 // usageError is a command line that was not understood.
