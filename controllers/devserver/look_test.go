@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -394,6 +395,20 @@ func TestExecProbeHasTheEnvironmentOfTheServer(t *testing.T) {
 	current := incarnation(1)
 	plan := s.prepareBeside(dev, &current)
 	plan.Process.Env = []string{"TOKEN=secret"}
+	s.becomes(dev, 1, true)
+}
+
+// An exec probe is a program on the machine: without the permission of the namespace a changed one is not run.
+func TestExecProbe_NotRunWhileStartsAreBlocked(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
+	current := incarnation(1)
+	plan := s.prepareBeside(dev, &current)
+	plan.Process.Env = []string{"TOKEN=secret"}
+	plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeForbidden}
+	_, runs := s.config(probe.Key{UID: dev.UID, Incarnation: 1, Kind: probe.Readiness}, dev.Spec.Readiness, s.memory(dev.UID))
+	s.g.Expect(runs).To(BeFalse())
+	plan.Blocked = nil
 	s.becomes(dev, 1, true)
 }
 

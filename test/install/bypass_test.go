@@ -49,6 +49,25 @@ func TestVariablesThatBypassPolicies(t *testing.T) {
 	holds(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
 }
 
+// The keys of a language server are in a volume that no spec may replace or mount.
+func TestVolumesOfBerth(t *testing.T) {
+	namespaces(t)
+	parameters(t, strictly, policyCases[0])
+	pod := func(words string) string {
+		return `{language: go, workspace: {folders: [/srv/agents]}, process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local, ` + words + `}}}`
+	}
+	for _, c := range []policyCase{
+		{"default", "LanguageServer", pod(`template: {spec: {volumes: [{name: berth-keys, secret: {secretName: a}}]}}`), "volumes", "the volume berth-keys"},
+		{"default", "LanguageServer", pod(`template: {spec: {initContainers: [{name: a, command: [gohello], volumeMounts: [{name: berth-keys, mountPath: /k}]}]}}`),
+			"volumes", "the volume berth-keys"},
+		{"default", "LanguageServer", pod(`volumes: [{name: berth-program, emptyDir: {}}]`), "volumes", "the volume berth-program"},
+		{"default", "LanguageServer", pod(`volumeMounts: [{name: berth-keys, mountPath: /k}]`), "volumes", "the volume berth-keys"},
+		{"default", "LanguageServer", pod(`volumes: [{name: mine, emptyDir: {}}], volumeMounts: [{name: mine, mountPath: /k}]`), "", ""},
+	} {
+		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+	}
+}
+
 // An image's own entrypoint is not known to the API server, so the list has to name it.
 func TestEntrypointsOfImages(t *testing.T) {
 	namespaces(t)

@@ -39,7 +39,7 @@ include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ..
 {{- $_ := set $meta "labels" (merge ($meta.labels | default dict) $labels) }}
 {{- if $annotations }}{{ $_ := set $meta "annotations" (merge ($meta.annotations | default dict) $annotations) }}{{ end }}
 {{- range $object.subjects }}{{ if .namespace }}{{ $_ := set . "namespace" $namespace }}{{ end }}{{ end }}
-{{- if eq $object.kind "ValidatingAdmissionPolicyBinding" }}{{ $_ := set $object.spec.paramRef "namespace" $namespace }}{{ end }}
+{{- if eq $object.kind "ValidatingAdmissionPolicyBinding" }}{{ with $object.spec.paramRef }}{{ $_ := set . "namespace" $namespace }}{{ end }}{{ end }}
 {{- $each := list "" }}
 {{- if and (eq $object.kind "ClusterRoleBinding") $root.Values.watchNamespaces (not (has $meta.name $clusterScoped)) }}
 {{- $each = $root.Values.watchNamespaces }}
