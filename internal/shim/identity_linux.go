@@ -48,6 +48,11 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
+	return parseStat(pid, data)
+}
+
+// parseStat reads the text of /proc/PID/stat.
+func parseStat(pid int, data []byte) (stat, error) {
 	// The second field is the name, in parentheses, and may itself hold parentheses and spaces.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 20 {

@@ -85,11 +85,18 @@ func (r *Runtime) inside(l launch) *container.Config {
 	return config
 }
 
-// outside is what the container gets of its machine. The engine starts nothing again by itself: that is for whoever counts incarnations.
+// maxProcesses bounds the processes and threads of a container: enough for a build, too few to fill the process table of the machine.
+const maxProcesses = 4096
+
+// outside is what the container gets of its machine. The engine starts nothing again by itself: that is for whoever counts incarnations. No program in
+// the container gains rights by a setuid file.
 func outside(l launch, engine *engine) *container.HostConfig {
+	processes := int64(maxProcesses)
 	config := &container.HostConfig{
 		NetworkMode:   container.NetworkMode(l.config.Network),
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		SecurityOpt:   []string{"no-new-privileges"},
+		Resources:     container.Resources{PidsLimit: &processes},
 	}
 	if engine.init {
 		// As PID 1 a program would ignore every signal that it does not handle, and reap nobody.
