@@ -123,7 +123,10 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		return // it is being ended already
 	}
 	maps.DeleteFunc(m.poison, func(_ string, until time.Time) bool { return !m.now().Before(until) })
+	// The open documents are bounded by the limits of the clients, however much that is together.
+	b.out.setLimit(0)
 	m.emit(m.documents.Replay(m.isPoisoned))
+	b.out.setLimit(b.out.backlog() + unreadBytes)
 	b.ready, b.readyAt = true, m.now()
 	b.workAt = b.readyAt
 	b.silence = silence{}

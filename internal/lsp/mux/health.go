@@ -28,7 +28,7 @@ const (
 	canaryInARow = 3
 	busyFactor   = 5 // as long as a server that computes may be silent
 	startFactor  = 6 // as long as a start with progress may take
-	// unreadBytes, and as much again as its documents may have, wait at most for a server that does not read.
+	// unreadBytes wait at most for a server that does not read, beside the documents that it is told at its start.
 	unreadBytes = 64 << 20
 	doesNotRead = "the language server does not read what it is sent"
 )

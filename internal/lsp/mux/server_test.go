@@ -312,3 +312,29 @@ func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
 	b.Expect(backlog).To(BeNumerically("<=", unreadBytes+2<<20))
 	stop.Do(func() { close(reads) })
 }
+
+// The documents of many clients are told a new server at once. That is no sign that it does not read.
+func TestAServerIsToldMoreDocumentsThanWaitOtherwise(t *testing.T) {
+	b := newBench(t, lsp.Config{})
+	first := b.serve(nil)
+	text := strings.Repeat("x", 30<<20)
+	for i := range 3 {
+		c := b.join()
+		c.openDocument(fmt.Sprintf("file:///%d", i), text)
+		c.sync()
+	}
+	b.await(first.peer, "textDocument/didOpen", 3)
+	b.crash(first)
+	reads := make(chan struct{})
+	second := b.attach(fakeResult, func(_ *fakeServer, m message) {
+		if m.Method == "initialized" {
+			<-reads
+		}
+	})
+	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
+	b.tick(0)
+	restart := b.report().Restart
+	close(reads)
+	b.Expect(restart).To(BeFalse())
+	b.await(second.peer, "textDocument/didOpen", 3)
+}
