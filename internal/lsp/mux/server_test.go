@@ -318,12 +318,13 @@ func TestAServerIsToldMoreDocumentsThanWaitOtherwise(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	first := b.serve(nil)
 	text := strings.Repeat("x", 30<<20)
-	for i := range 3 {
+	const clients = 4
+	for i := range clients {
 		c := b.join()
 		c.openDocument(fmt.Sprintf("file:///%d", i), text)
 		c.sync()
 	}
-	b.await(first.peer, "textDocument/didOpen", 3)
+	b.await(first.peer, "textDocument/didOpen", clients)
 	b.crash(first)
 	reads := make(chan struct{})
 	second := b.attach(fakeResult, func(_ *fakeServer, m message) {
@@ -336,5 +337,5 @@ func TestAServerIsToldMoreDocumentsThanWaitOtherwise(t *testing.T) {
 	restart := b.report().Restart
 	close(reads)
 	b.Expect(restart).To(BeFalse())
-	b.await(second.peer, "textDocument/didOpen", 3)
+	b.await(second.peer, "textDocument/didOpen", clients)
 }
