@@ -29,7 +29,7 @@ const compactTimeout = 30 * time.Second
 func (c *ControlPlane) compactIfLarge(ctx context.Context) error {
 	info, err := os.Stat(filepath.Join(c.dir.etcd(), "member", "snap", "db"))
 	if err != nil || info.Size() < etcdQuota/2 {
-		return nil //nolint:nilerr // etcd has not created it yet
+		return nil // etcd may not have created it yet
 	}
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()

@@ -112,10 +112,10 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if c.adopt(ctx, leftovers, identity) {
 		return nil
 	}
-	if err := c.endLeftovers(leftovers); err != nil {
+	if err := c.lacksSpace(); err != nil {
 		return err
 	}
-	if err := c.lacksSpace(); err != nil {
+	if err := c.endLeftovers(leftovers); err != nil {
 		return err
 	}
 	if c.used, err = choosePorts(c.dir, c.used); err != nil {

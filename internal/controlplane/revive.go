@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// A child that ends maxRestarts times within restartWindow is not restarted again.
+	// A child that was restarted maxRestarts times within restartWindow, and with which the API never got ready, is given up.
 	maxRestarts   = 8
 	restartWindow = 5 * time.Minute
 	// The first restart waits for firstDelay, and each further one in the window twice as long, up to longestDelay.
@@ -19,7 +19,7 @@ const (
 	longestDelay = 10 * time.Second
 )
 
-// restarts are the times at which one child was restarted.
+// restarts are the times at which one child was restarted since the API was ready with it.
 type restarts []time.Time
 
 // next returns how long to wait before the next restart. It returns false if there were too many within the window.
@@ -112,17 +112,15 @@ func (c *ControlPlane) restart(ctx context.Context, i int) error {
 		c.compactBeforeReady(ctx, started)
 	}
 	// The controller manager ends if the API does not answer, so nothing else is restarted before it does.
-	err = c.waitReady(ctx, time.Now())
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err == nil:
-		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API answers", name, started.record.PID))
-		return nil
-	case c.anyEnded() || c.lacksSpace() != nil:
-		return nil
+	if err := c.waitReady(ctx, time.Now()); err != nil {
+		if ctx.Err() == nil && (c.anyEnded() || c.lacksSpace() != nil) {
+			return nil
+		}
+		return err
 	}
-	return err
+	c.restarts[i] = nil
+	c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API answers", name, started.record.PID))
+	return nil
 }
 
 func (c *ControlPlane) anyEnded() bool {

@@ -15,5 +15,5 @@ func freeSpace(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &stat); err != nil {
 		return 0, fmt.Errorf("free space in %s: %w", dir, err)
 	}
-	return int64(stat.Bavail) * stat.Bsize, nil //nolint:unconvert,gosec // their types differ between architectures
+	return int64(stat.Bavail) * int64(stat.Bsize), nil // their types differ between architectures
 }

@@ -213,7 +213,7 @@ func (w *world) report() string {
 		fmt.Fprintf(&text, "%s uid %s life %s\n%s", object.GetName(), uid, lifeOf(object), written(object))
 	}
 	fmt.Fprintf(&text, "--- the end of the log of the manager (clock %s):\n%s\n", w.manager.offset, tail(w.manager.log, 60))
-	fmt.Fprintf(&text, "--- parts of the control plane that ended by themselves: %v\n", w.plane.revived)
+	fmt.Fprintf(&text, "--- the control plane:\n%s\n", w.plane.log())
 	return text.String()
 }
 

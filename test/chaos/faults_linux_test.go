@@ -144,7 +144,7 @@ func planeFaults(cycle int) []string {
 	return nil
 }
 
-// strikePlane kills parts of the control plane, at a random time, and starts them again.
+// strikePlane kills parts of the control plane, at a random time, and waits until they are restarted.
 func (w *world) strikePlane(ctx context.Context, random *rand.Rand, parts []string) error {
 	pause(ctx, time.Duration(random.IntN(200))*time.Millisecond)
 	for _, name := range parts {
@@ -154,7 +154,7 @@ func (w *world) strikePlane(ctx context.Context, random *rand.Rand, parts []stri
 		}
 	}
 	pause(ctx, time.Duration(random.IntN(300))*time.Millisecond)
-	return w.plane.recover(ctx, parts...)
+	return w.plane.recover(ctx)
 }
 
 // mount gives the state a small file system of its own, so that it can be filled. Only root can, and not everywhere.
