@@ -112,15 +112,15 @@ func (c *ControlPlane) restart(ctx context.Context, i int) error {
 		c.compactBeforeReady(ctx, started)
 	}
 	// The controller manager ends if the API does not answer, so nothing else is restarted before it does.
-	if err := c.waitReady(ctx, time.Now()); err != nil {
-		if ctx.Err() == nil && (c.anyEnded() || c.lacksSpace() != nil) {
-			return nil
-		}
-		return err
+	err = c.waitReady(ctx, time.Now())
+	if err == nil {
+		c.restarts[i] = nil
+		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API answers", name, started.record.PID))
 	}
-	c.restarts[i] = nil
-	c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API answers", name, started.record.PID))
-	return nil
+	if again := c.anyEnded() || c.lacksSpace() != nil; again && ctx.Err() == nil {
+		return nil
+	}
+	return err
 }
 
 func (c *ControlPlane) anyEnded() bool {
