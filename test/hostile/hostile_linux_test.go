@@ -192,11 +192,14 @@ func (c *counts) note(took time.Duration, lingering string) {
 
 func (c *counts) refuse(err error) {
 	c.refused.Add(1)
-	for _, words := range []string{"cost budget", "cost limit", "too complex"} {
-		if text := err.Error(); strings.Contains(text, words) {
-			c.costly.CompareAndSwap(nil, &text)
-		}
+	if text := err.Error(); tooCostly(text) {
+		c.costly.CompareAndSwap(nil, &text)
 	}
+}
+
+// tooCostly reports whether the API server refused an object because its CEL rules ran out of budget.
+func tooCostly(refusal string) bool {
+	return slices.ContainsFunc([]string{"cost budget", "cost limit", "too complex"}, func(words string) bool { return strings.Contains(refusal, words) })
 }
 
 // calm is the well-behaved object: an Instance that is restarted again and again.

@@ -55,8 +55,17 @@ type world struct {
 
 func newWorld(t *testing.T, user uint32) *world {
 	t.Helper()
-	w := &world{T: t, user: user, plane: plane.New(root)}
+	w := newPlane(t)
+	w.user = user
 	w.makeDir()
+	w.startManager()
+	return w
+}
+
+// newPlane is a world without a manager.
+func newPlane(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, plane: plane.New(root)}
 	config, err := w.plane.Start()
 	w.must(err, "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { w.must(w.plane.Stop(), "stop the control plane") })
@@ -69,7 +78,6 @@ func newWorld(t *testing.T, user uint32) *world {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"berth.dev/allow-runtime": "Host"}}}
 		w.must(w.api.Create(t.Context(), namespace), "create a namespace")
 	}
-	w.startManager()
 	return w
 }
 
