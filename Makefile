@@ -160,6 +160,13 @@ SEED ?= 1
 hostile: controlplane ## Create, change and delete OBJECTS=1000 objects with extreme specs beside a well-behaved one, which must not notice.
 	@OBJECTS=$(OBJECTS) SEED=$(SEED) $(PLAIN) go test -count=1 -timeout 60m -v ./test/hostile
 
+# How long each: make fuzz FUZZ_FOR=3m
+FUZZ_FOR ?= 5s
+
+.PHONY: fuzz
+fuzz: ## Fuzz each parser of outside input for FUZZ_FOR=5s.
+	@$(PLAIN) hack/fuzz.sh $(FUZZ_FOR)
+
 # How long: make races-hosts HOSTS_FOR=5m
 HOSTS_FOR ?= 5m
 

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,8 +94,7 @@ func (r *Reconciler) machineRuntime(object Object) v1alpha1.RuntimeType {
 }
 
 func (p *Permission) permits(ctx context.Context, reader client.Reader, namespace string, kind v1alpha1.RuntimeType) (bool, error) {
-	labels := &metav1.PartialObjectMetadata{}
-	labels.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	labels := &corev1.Namespace{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: namespace}, labels); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("check whether namespace %s permits the runtime %s: %w", namespace, kind, err)
 	}
@@ -125,7 +123,7 @@ func (p *Permission) watch(b *builder.Builder, reader client.Reader, kind Kind) 
 			return requests(ctx, reader, kind, namespaceOf(changed))
 		})
 	}
-	b = b.WatchesMetadata(&corev1.Namespace{}, enqueue(client.Object.GetName), builder.WithPredicates(permissionChanged()))
+	b = b.Watches(&corev1.Namespace{}, enqueue(client.Object.GetName), builder.WithPredicates(permissionChanged()))
 	everywhere := func(client.Object) string { return "" }
 	return b.Watches(&corev1.ConfigMap{}, enqueue(everywhere), builder.WithPredicates(p.parametersChanged()))
 }

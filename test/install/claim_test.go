@@ -23,17 +23,24 @@ type claimCase struct {
 	labels                     map[string]string
 }
 
+// placeholderHost stands in the policy for the host, and berth up puts its own there.
+const placeholderHost = "BERTH_HOST"
+
+var onHost = map[string]string{v1alpha1.LabelHost: placeholderHost}
+
 var claimCases = []claimCase{
-	{"plain", "Instance", ``, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, nil},
+	{"plain", "Instance", ``, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, onHost},
 	{"with labels and finalizers of the user", "DevServer", `{labels: {a: b}, finalizers: [example.com/mine]}`, `process: {command: [gohello]}`,
-		[]string{"example.com/mine", v1alpha1.FinalizerProcess}, map[string]string{"a": "b"}},
-	{"with a session", "Instance", ``, `{session: s1, process: {command: [gohello]}}`, []string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1"}},
+		[]string{"example.com/mine", v1alpha1.FinalizerProcess}, map[string]string{"a": "b", v1alpha1.LabelHost: placeholderHost}},
+	{"with a session", "Instance", ``, `{session: s1, process: {command: [gohello]}}`, []string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1", v1alpha1.LabelHost: placeholderHost}},
 	{"with a session and labels, one of them wrong", "LanguageServer", `{labels: {a: b, berth.dev/session: other}}`,
 		`{session: s1, language: go, workspace: {folders: [/srv/agents]}, process: {command: [gohello]}}`,
-		[]string{v1alpha1.FinalizerProcess}, map[string]string{"a": "b", v1alpha1.LabelSession: "s1"}},
+		[]string{v1alpha1.FinalizerProcess}, map[string]string{"a": "b", v1alpha1.LabelSession: "s1", v1alpha1.LabelHost: placeholderHost}},
 	{"with empty lists", "DevServer", `{labels: {}, finalizers: []}`, `{session: s1, process: {command: [gohello]}}`,
-		[]string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1"}},
-	{"claimed already", "Instance", `{finalizers: [berth.dev/process]}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, nil},
+		[]string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1", v1alpha1.LabelHost: placeholderHost}},
+	{"claimed already", "Instance", `{finalizers: [berth.dev/process]}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, onHost},
+	{"placed on another host", "Instance", `{labels: {berth.dev/host: other}}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess},
+		map[string]string{v1alpha1.LabelHost: "other"}},
 	{"a run, whose controller claims it with a finalizer more", "StrategyRun", ``, `strategyRef: {name: lint}`, nil, nil},
 }
 
