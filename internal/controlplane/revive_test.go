@@ -34,7 +34,10 @@ func TestKilledChildrenAreRestarted(t *testing.T) {
 	c, err := Start(ctx, Options{StateDir: t.TempDir(), Assets: assets(t), Progress: progress.add})
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	defer closeIdle(g, c)
-	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
+	defer func() {
+		g.Expect(c.Stop()).To(Succeed())
+		g.Expect(c.restarts[:2]).To(HaveEach(BeEmpty()), "kills after which the API is ready again are not counted")
+	}()
 	api, err := client.New(c.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}}
