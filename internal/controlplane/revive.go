@@ -19,7 +19,7 @@ const (
 	longestDelay = 10 * time.Second
 )
 
-// restarts are the times at which one child was restarted since the API was ready with it.
+// restarts are the times at which one child was restarted; those of etcd and kube-apiserver, since the API was ready.
 type restarts []time.Time
 
 // next returns how long to wait before the next restart. It returns false if there were too many within the window.
@@ -114,7 +114,7 @@ func (c *ControlPlane) restart(ctx context.Context, i int) error {
 	// The controller manager ends if the API does not answer, so nothing else is restarted before it does.
 	err = c.waitReady(ctx, time.Now())
 	if err == nil {
-		c.restarts[i] = nil
+		c.restarts[0], c.restarts[1] = nil, nil // an API that is ready proves both
 		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API answers", name, started.record.PID))
 	}
 	if again := c.anyEnded() || c.lacksSpace() != nil; again && ctx.Err() == nil {
