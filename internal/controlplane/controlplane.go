@@ -194,7 +194,7 @@ func (c *ControlPlane) startChildren(ctx context.Context) error {
 	return nil
 }
 
-// waitReady waits until the API server says that it is ready, and fails at once when a child ends before that.
+// waitReady waits until the API server says that it is ready, and fails at once when etcd or the API server ends before that.
 func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.ReadyTimeout)
 	defer cancel()
@@ -206,7 +206,7 @@ func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 		if err == nil {
 			return nil
 		}
-		for _, child := range c.children {
+		for _, child := range c.children[:min(len(c.children), 2)] { // the API does not need the controller manager
 			if child.ended() {
 				return c.explain(child, "ended before the API was ready")
 			}
