@@ -185,8 +185,8 @@ func (m *Mux) configuration(params json.RawMessage) (json.RawMessage, error) {
 			Section string `json:"section"`
 		} `json:"items"`
 	}
-	if json.Unmarshal(params, &p) != nil {
-		return json.RawMessage("[]"), nil
+	if err := json.Unmarshal(params, &p); err != nil {
+		return nil, fmt.Errorf("read the requested items: %w", err)
 	}
 	if len(p.Items) > configurationItems {
 		return nil, fmt.Errorf("%d items of configuration were requested; request at most %d at once", len(p.Items), configurationItems)

@@ -109,14 +109,16 @@ func (h *Host) read(e *entry, f *found) (err error) {
 	if f.recorded {
 		f.identified = f.identified && f.identity.Token == f.record.Token
 	}
+	return f.readEnd(path(shim.EndFile))
+}
+
+func (f *found) readEnd(path string) error {
 	var end shim.End
-	if present, err = f.readable(path(shim.EndFile), &end); err != nil {
-		return err
-	}
+	present, err := f.readable(path, &end)
 	if present && (end.Exit != nil || end.Failure != nil) && (!f.recorded || end.Token == f.record.Token) {
 		f.end = &end
 	}
-	return nil
+	return err
 }
 
 func beforeBoot(path string) bool {
