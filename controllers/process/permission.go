@@ -123,6 +123,7 @@ func (p *Permission) watch(b *builder.Builder, reader client.Reader, kind Kind) 
 			return requests(ctx, reader, kind, namespaceOf(changed))
 		})
 	}
+	// Whole objects: an informer of metadata leaks a goroutine when it stops with an event in flight.
 	b = b.Watches(&corev1.Namespace{}, enqueue(client.Object.GetName), builder.WithPredicates(permissionChanged()))
 	everywhere := func(client.Object) string { return "" }
 	return b.Watches(&corev1.ConfigMap{}, enqueue(everywhere), builder.WithPredicates(p.parametersChanged()))

@@ -100,18 +100,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.forget(object)
 		return ctrl.Result{}, nil
 	}
-	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
-	if resolver, resolves := r.Kind.(Resolver); resolves {
-		if err := resolver.Resolve(ctx, object); err != nil {
-			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
-		}
-	}
-	v.runtime = r.Runtime
-	if placed, is := r.Kind.(Placed); is {
-		v.runtime = placed.Runtime(object)
-	}
-	if namespaced, is := v.runtime.(runtime.Namespaced); is {
-		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before anybody looks
+	v, err := r.begin(ctx, object)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	if leave, result, err := r.host(ctx, v); leave || err != nil {
 		if errors.Is(err, errStale) {
@@ -138,6 +129,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.memory.content(object.GetUID())
 	return ctrl.Result{RequeueAfter: soonest(v.retries)}, nil
+}
+
+// begin resolves the object and finds out where it runs.
+func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
+	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond), runtime: r.Runtime}
+	if resolver, resolves := r.Kind.(Resolver); resolves {
+		if err := resolver.Resolve(ctx, object); err != nil {
+			return nil, fmt.Errorf("%s: %w", name(r.Kind, object), err)
+		}
+	}
+	if placed, is := r.Kind.(Placed); is {
+		v.runtime = placed.Runtime(object)
+	}
+	if namespaced, is := v.runtime.(runtime.Namespaced); is {
+		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before anybody looks
+	}
+	return v, nil
 }
 
 // read gives the object, or nil when there is none. The cache is passed by while it has not seen our own last write.

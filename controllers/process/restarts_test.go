@@ -55,5 +55,5 @@ func TestRestarts_ForgetsNamespacesWithoutBacklog(t *testing.T) {
 	for i := range 1000 {
 		limit.plan(fmt.Sprint(i), now.Add(time.Duration(i)*time.Minute))
 	}
-	g.Expect(len(limit.planned)).To(Equal(1))
+	g.Expect(limit.planned).To(HaveLen(1))
 }

@@ -68,12 +68,10 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	case len(args) > 2 && args[0] == "image":
 		return c.image(ctx, args[1], args[2:])
-	case len(args) == 2 && args[0] == "stop":
-		return c.stopPart(ctx, args[1])
-	case len(args) == 2 && args[0] == "kill":
-		return c.killPart(ctx, args[1])
-	case len(args) == 2 && args[0] == "start":
-		return c.startPart(ctx, args[1])
+	}
+	ofParts := map[string]func(context.Context, string) error{"stop": c.stopPart, "kill": c.killPart, "start": c.startPart}
+	if len(args) == 2 && ofParts[args[0]] != nil {
+		return ofParts[args[0]](ctx, args[1])
 	}
 	return errors.New("usage: cluster up | cluster image NAME PROGRAM... | cluster stop PART | cluster kill PART | cluster start PART | cluster logs | cluster down")
 }

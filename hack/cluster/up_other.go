@@ -20,4 +20,6 @@ func (c *cluster) killPart(context.Context, string) error { return errUnavailabl
 
 func (c *cluster) startPart(context.Context, string) error { return errUnavailable }
 
+func (c *cluster) lastWords() string { return "" }
+
 func (c *cluster) down(context.Context) error { return nil }

@@ -29,8 +29,9 @@ const (
 	leasePrefix = "berth-host-"
 	// annotationRuntimes lists the runtimes that the manager of the host serves.
 	annotationRuntimes = "berth.dev/runtimes"
-	// Duration is how long a host counts as reporting after it renewed its Lease, and Interval is how often a manager renews its own and reads the others.
+	// Duration is how long a host counts as reporting after it renewed its Lease.
 	Duration = 40 * time.Second
+	// Interval is how often a manager renews its own Lease and reads the others.
 	Interval = 10 * time.Second
 )
 

@@ -128,7 +128,6 @@ type twoHosts struct {
 type hostManager struct {
 	at      point
 	version int
-	taken   bool
 	deleted bool
 	claim   HostClaim
 	status  v1alpha1.ProcessStatus
