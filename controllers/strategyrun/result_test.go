@@ -4,10 +4,12 @@
 package strategyrun
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	. "github.com/onsi/gomega"
@@ -151,4 +153,22 @@ func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
 		strategy = before
 	}
 	g.Expect(blocked()).To(BeEmpty(), "it was put back")
+}
+
+// FuzzSummary: whatever a program leaves, its summary is one short line of printable text.
+func FuzzSummary(f *testing.F) {
+	f.Add([]byte("done\n"), int64(5))
+	f.Add([]byte("\x1b]0;title\a\u202e\xff text"), int64(1<<40))
+	f.Add(bytes.Repeat([]byte("é"), 2000), int64(4000))
+	f.Fuzz(func(t *testing.T, head []byte, size int64) {
+		text := summary(head, size)
+		if len(text) > longestSummary || !utf8.ValidString(text) {
+			t.Errorf("%d bytes, valid %v: %q", len(text), utf8.ValidString(text), text)
+		}
+		for _, r := range text {
+			if !unicode.IsPrint(r) {
+				t.Errorf("%q has %U", text, r)
+			}
+		}
+	})
 }
