@@ -59,10 +59,12 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	cmd.Dir = "/" // a server that it starts stays where it is
 	// A server that this call starts inherits nothing that would keep the pipes of the call open.
 	cmd.WaitDelay = time.Second
-	var out, said bytes.Buffer
+	var out, said bounded
 	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()
 	switch {
+	case err == nil && out.dropped:
+		return "", fmt.Errorf("tmux answered with more than %d bytes on socket %s", mostAnswer, c.socket)
 	case err == nil:
 		return out.String(), nil
 	case ctx.Err() != nil:
@@ -70,6 +72,24 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	}
 	return "", c.explain(err, strings.TrimSpace(said.String()))
 }
+
+// mostAnswer is how much of an answer is kept, in bytes. The largest screen and thousands of sessions fit; a server of somebody else may send any amount.
+const mostAnswer = 4 << 20
+
+// bounded keeps the beginning of what is written to it.
+type bounded struct {
+	kept    bytes.Buffer // not embedded: its ReadFrom would pass Write by
+	dropped bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := min(len(p), mostAnswer-b.kept.Len())
+	b.dropped = b.dropped || room < len(p)
+	_, _ = b.kept.Write(p[:room]) // never fails
+	return len(p), nil
+}
+
+func (b *bounded) String() string { return b.kept.String() }
 
 // explain tells a server that is gone from one that says no, and both from a call that went wrong.
 func (c client) explain(err error, said string) error {
