@@ -1,0 +1,103 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+)
+
+var _ = Describe("A manager that is one of several hosts", Serial, func() {
+	BeforeEach(func(ctx context.Context) {
+		stopManager()
+		stopManager = func() {}
+		DeferCleanup(func() {
+			stopManager()
+			stopManager = startManager()
+		})
+		reporting := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "berth-host-reporting", Labels: map[string]string{v1alpha1.LabelHost: "reporting"},
+		}}
+		renewed := metav1.NewMicroTime(time.Now())
+		reporting.Spec.RenewTime = &renewed
+		Expect(k8s.Create(ctx, reporting)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(k8s.Delete(ctx, reporting)).To(Succeed()) })
+		stopManager = startManagerWith(config, func(o *manager.Options) {
+			o.Host = manager.Host{Name: "here", Namespace: "default", Runtimes: []v1alpha1.RuntimeType{v1alpha1.RuntimeHost}}
+		})
+	})
+
+	// held creates an object that another host has: its label and its status say so, and a process that is not on this host.
+	held := func(ctx context.Context, namespace, host string) *v1alpha1.Instance {
+		GinkgoHelper()
+		instance := newInstance(namespace, "of-"+host, "claude")
+		instance.Labels = map[string]string{v1alpha1.LabelHost: host}
+		instance.Finalizers = []string{v1alpha1.FinalizerProcess}
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		instance.Status.HostName, instance.Status.Incarnation = host, 3
+		instance.Status.Process = &v1alpha1.ProcessReference{Incarnation: 3, PID: 4711}
+		Expect(k8s.Status().Update(ctx, instance)).To(Succeed())
+		return instance
+	}
+
+	It("takes objects that have no host, and says so", func(ctx context.Context) {
+		instance := newInstance(newNamespace(ctx), "agent", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		Expect(instance.Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "here"))
+		Expect(instance.Status.HostName).To(Equal("here"))
+		restsAs(instance, status.CurrentStatus)
+	})
+
+	It("leaves objects of a host that reports alone, and says of others that their host does not", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		lost, kept := held(ctx, namespace, "silent"), held(ctx, namespace, "reporting")
+		message := stalls(ctx, lost, v1alpha1.ReasonHostUnavailable)
+		Expect(message).To(ContainSubstring(`Host "silent" does not report`))
+		Expect(lost.Status.Process).To(HaveField("PID", int64(4711)), "nothing else of the record changes")
+		Consistently(func(g Gomega) {
+			get(ctx, g, kept)
+			g.Expect(kept.Status.Conditions).To(BeEmpty())
+			g.Expect(rt.Known()).NotTo(ContainElements(lost.UID, kept.UID))
+		}).Should(Succeed())
+
+		By("starting it once a person declares that host lost")
+		change(ctx, lost, func() {
+			lost.Labels[v1alpha1.LabelHost] = "here"
+			lost.Annotations = map[string]string{v1alpha1.AnnotationLostHost: "silent"}
+		})
+		becomesReady(ctx, lost)
+		Expect(lost.Status.HostName).To(Equal("here"))
+		Expect(lost.Status.Incarnation).To(BeNumerically(">", 3))
+		Expect(lost.Status.LastExit).To(HaveField("Reason", v1alpha1.ReasonLost))
+
+		By("releasing what was never its own, so that the namespace can go")
+		Expect(k8s.Patch(ctx, kept, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+	})
+
+	It("gives an object up for the host that its label names", func(ctx context.Context) {
+		instance := newInstance(newNamespace(ctx), "agent", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		becomesReady(ctx, instance)
+		change(ctx, instance, func() { instance.Labels[v1alpha1.LabelHost] = "reporting" })
+		Eventually(func(g Gomega) {
+			get(ctx, g, instance)
+			g.Expect(instance.Status.HostName).To(BeEmpty())
+			g.Expect(instance.Status.Process).To(BeNil())
+		}).Should(Succeed())
+		Eventually(live(instance)).Should(BeEmpty())
+		change(ctx, instance, func() { instance.Labels[v1alpha1.LabelHost] = "here" })
+		becomesReady(ctx, instance)
+	})
+})
