@@ -98,7 +98,7 @@ func TestPatternsThatAreTooLargeForTheNames(t *testing.T) {
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("the names of 30 sessions"))
 }
 
-// What runs on a machine is not for every namespace to see.
+// A namespace without permission must not see the sessions and containers of a machine.
 func TestDiscovery_ListsNothingForANamespaceWithoutPermission(t *testing.T) {
 	d := discovery("default", "agents")
 	w := newWorld(t, d, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})

@@ -107,8 +107,8 @@ func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
 	k.waits(instance, screen.Asks(text, questions))
 }
 
-// waits says whether a question is shown, and which kind. What is shown stays in the terminal: it may be a secret. Without a question it reports patterns
-// that cannot be used, because one of them might have matched.
+// waits sets the condition AwaitingInput: whether the terminal shows a question, and of which kind. It never copies the text of the terminal, which may
+// be a secret. Without a question it reports patterns that cannot be used, because one of them might have matched.
 func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
 	if question != "" {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput, "The terminal shows a question ("+question+").")

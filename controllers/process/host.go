@@ -82,7 +82,7 @@ func (r *Reconciler) hostClaim(ctx context.Context, v *visit) (lifecycle.HostCla
 	if claim.Label != "" || claim.Holder != "" || status.Process == nil {
 		return claim, nil
 	}
-	// A record from before hosts had names: whoever knows the process is its host.
+	// A record from before hosts had names: the host that knows the process is its host.
 	found, err := v.runtime.Observe(ctx, v.object.GetUID())
 	if err != nil {
 		return claim, err
@@ -91,7 +91,7 @@ func (r *Reconciler) hostClaim(ctx context.Context, v *visit) (lifecycle.HostCla
 	return claim, nil
 }
 
-// leave does not touch an object of another host, unless that host does not report: then the status says so.
+// leave does not touch an object of another host. If that host does not report, leave sets the reason HostUnavailable.
 func (r *Reconciler) leave(ctx context.Context, v *visit, owner string) (ctrl.Result, error) {
 	r.Kind.Forget(v.object.GetUID())
 	counted.forget(v.object.GetUID())

@@ -104,7 +104,7 @@ func (p *Permission) permits(ctx context.Context, reader client.Reader, namespac
 	parameters := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: p.Namespace, Name: PolicyConfigMap}
 	if err := reader.Get(ctx, key, parameters); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("read ConfigMap %s, which says where the runtime %s is permitted: %w", key, kind, err)
+		return false, fmt.Errorf("read ConfigMap %s, which permits the runtime %s in namespaces: %w", key, kind, err)
 	}
 	text, own := parameters.Data[runtimesKey+"."+namespace]
 	if !own {

@@ -77,7 +77,7 @@ func TestPermission_WithdrawnWhileTheProcessRuns(t *testing.T) {
 	b.permit("")
 	b.update(func(i *v1alpha1.Instance) { i.Spec.Process.Command = []string{"evil"}; i.Spec.RestartToken = "again" })
 	b.reconcile()
-	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}), "what runs goes on")
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}), "the running process is not stopped")
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
 	b.Expect(b.condition(v1alpha1.ConditionDriftDetected).Reason).To(Equal(v1alpha1.ReasonRuntimeForbidden))
 

@@ -65,7 +65,7 @@ type visit struct {
 	now  time.Time
 
 	want lifecycle.Want
-	// hosted is the host of the object. take writes the label of this host before anything else; move gives the object up for another host.
+	// hosted is the host of the object. take writes the label of this host before anything else; move releases the object to another host.
 	hosted     lifecycle.Hosted
 	take, move bool
 	// runtime is where the object runs; orphan says that what runs there is left as it is when the object goes.
@@ -143,7 +143,7 @@ func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
 		v.runtime = placed.Runtime(object)
 	}
 	if namespaced, is := v.runtime.(runtime.Namespaced); is {
-		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before anybody looks
+		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before the first call for this UID
 	}
 	return v, nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Restarts limits how often a manager restarts processes after failures, over all objects. Namespaces share the rate equally, so that one with a thousand
-// objects that crash does not delay the restart of one that crashes in another namespace. Starts that somebody asked for are not limited.
+// objects that crash does not delay the restart of one that crashes in another namespace. Starts that a user requests are not limited.
 //
 // It only reports how long the restarts that were planned before will take; internal/lifecycle decides when the next one is. A nil *Restarts does not limit.
 type Restarts struct {

@@ -176,7 +176,7 @@ func (c *cluster) endPods(ctx context.Context) error {
 	})
 }
 
-// lastWords are the ends of the logs, for whoever has to find out why it did not come up, or what became of it.
+// lastWords returns the ends of the logs, to find out why the cluster did not start or how it failed.
 func (c *cluster) lastWords() string {
 	var text strings.Builder
 	for _, part := range parts {

@@ -37,7 +37,7 @@ func (a *app) adoptCommand() *cobra.Command {
 		Long: "Several hosts can serve one API server; each object that runs on a machine belongs to one of them, named by the label " + v1alpha1.LabelHost + ". " +
 			"Adopt changes that label. The former host stops the process, then the new host starts it.\n\n" +
 			"If the former host will never come back, add --host-is-gone: the new host then starts the process without waiting for the former one. " +
-			"Say so only if the machine or its state directory is gone: a process that still runs there would run twice. " +
+			"Use it only if the machine or its state directory is gone: a process that still runs there would run twice. " +
 			"Adopt first watches for " + leaseWatch.String() + " whether that host still reports, and refuses if it does.",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(&flags.connectionFlags),

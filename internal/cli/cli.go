@@ -25,7 +25,7 @@ import (
 // app is what all commands share; tests give their own streams, clock, connection and runtime.
 type app struct {
 	in io.Reader
-	// out and err take text for people, which run makes plain.
+	// out and err receive readable text; run replaces its control characters.
 	out, err io.Writer
 	// raw is out as it was given: for the output of processes, for protocols, and for what moves the cursor.
 	raw   io.Writer

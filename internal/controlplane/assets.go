@@ -11,8 +11,8 @@ import (
 )
 
 // FindAssets returns the folder that holds the binaries of the control plane: the given one, else KUBEBUILDER_ASSETS, the folder of this executable, or
-// a folder of PATH. It never searches relative to the working directory, where somebody else may have put programs of these names.
-// The error says how to get the binaries.
+// a folder of PATH. It never searches relative to the working directory, where another user may have put programs of these names.
+// The error explains how to get the binaries.
 func FindAssets(given string) (string, error) {
 	if given != "" {
 		if missing := missingIn(given); len(missing) > 0 {

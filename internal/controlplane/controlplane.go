@@ -32,7 +32,7 @@ type Options struct {
 	StateDir string
 	// Assets is where the binaries are. Empty: see FindAssets.
 	Assets string
-	// Progress is called with lines for people, also while the control plane runs. Nil drops them.
+	// Progress is called with readable lines, also while the control plane runs. Nil drops them.
 	Progress func(line string)
 	// ReadyTimeout bounds the wait until the API answers. 0 means 2 minutes.
 	ReadyTimeout time.Duration
@@ -194,7 +194,7 @@ func (c *ControlPlane) startChildren(ctx context.Context) error {
 	return nil
 }
 
-// waitReady waits until the API server says that it is ready, and fails at once when etcd or the API server ends before that.
+// waitReady waits until the API server reports that it is ready, and fails at once when etcd or the API server ends before that.
 func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.ReadyTimeout)
 	defer cancel()

@@ -74,7 +74,7 @@ func (c *ControlPlane) revive(ctx context.Context) error {
 			continue
 		}
 		c.opts.Progress(fmt.Sprintf("%s ended unexpectedly; restarting it (log %s)", gone.name, c.dir.oldLog(gone.name)))
-		// A full disk ends children as often as they are started, and is no reason to give up.
+		// On a full disk children exit after every start; that is no reason to give up.
 		full, err := c.awaitSpace(ctx)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (c *ControlPlane) revive(ctx context.Context) error {
 // restart starts a child again. That it cannot be started, or others have ended meanwhile, is left to the next call of revive.
 func (c *ControlPlane) restart(ctx context.Context, i int) error {
 	name := names[i]
-	// The next child begins its log anew. A rename takes no space of a full disk.
+	// The next child starts a new log. A rename needs no space on a full disk.
 	_ = os.Rename(c.dir.log(name), c.dir.oldLog(name))
 	started, err := startChild(c.dir, name, argv(name, c.assets, c.dir, c.used))
 	if err != nil {

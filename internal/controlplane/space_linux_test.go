@@ -40,7 +40,7 @@ func TestNoSpaceToStart(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("no space left in " + dir)))
 }
 
-// The disk is filled up under the control plane, which says so, waits, and goes on with all objects when there is space again.
+// The test fills the disk of the control plane. The control plane reports it, waits, and continues with all objects once there is space.
 func TestFullDisk(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

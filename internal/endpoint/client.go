@@ -45,7 +45,7 @@ type FindOptions struct {
 
 // Find reads the address and the certificate authority of the endpoint from the API server and returns a client for it.
 //
-// Whoever can write the ConfigMap chooses the address, and every user sends a bearer token there. So Find refuses a published address that is not on
+// A user who can write the ConfigMap chooses the address, and every user sends a bearer token there. So Find refuses a published address that is not on
 // loopback, unless the caller names the address itself.
 func Find(ctx context.Context, config *rest.Config, reader client.Reader, opts FindOptions) (*Client, error) {
 	base, ca, err := opts.locate(ctx, reader)

@@ -51,7 +51,7 @@ func nameOf(stateDir, machine string) (string, error) {
 	return choose(path, machine)
 }
 
-// choose writes a new name: the host name for people, and random digits to keep two apart.
+// choose writes a new name: the host name, which is readable, and random digits, which make it unique.
 func choose(path, machine string) (string, error) {
 	var digits [4]byte
 	_, _ = rand.Read(digits[:]) // never fails

@@ -101,7 +101,7 @@ func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int
 	return status
 }
 
-// decideMove stops the process, then gives the object up for the host that its label names.
+// decideMove stops the process, then releases the object to the host that its label names.
 func (m *machine) decideMove(current *Incarnation) {
 	m.reconciling(v1alpha1.ReasonMoving, fmt.Sprintf("Moving to host %q.", m.desired.MoveTo))
 	if current != nil && current.alive() && !m.desired.Orphan { // an adopted session stays where it is

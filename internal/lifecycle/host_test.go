@@ -32,7 +32,7 @@ func TestHostClaim_Decide(t *testing.T) {
 		"held by another host, should move here":   {HostClaim{Self: "a", Label: "a", Holder: "b"}, HostLeave},
 		"other host lost, chosen instead":          {HostClaim{Self: "a", Label: "a", Holder: "b", Lost: "b"}, HostServe},
 		"other host lost, third chosen":            {HostClaim{Self: "a", Label: "c", Holder: "b", Lost: "b"}, HostLeave},
-		"other host lost, nobody chosen":           {HostClaim{Self: "a", Holder: "b", Lost: "b"}, HostLeave},
+		"other host lost, no host chosen":          {HostClaim{Self: "a", Holder: "b", Lost: "b"}, HostLeave},
 		"an earlier loss of a host that is back":   {HostClaim{Self: "b", Label: "b", Holder: "b", Lost: "b"}, HostServe},
 		"unnamed record of this host":              {HostClaim{Self: "a"}, HostTake},
 		"unnamed record of another host":           {HostClaim{Self: "a", Foreign: true}, HostLeave},

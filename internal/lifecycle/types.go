@@ -190,7 +190,7 @@ type Step struct {
 	// Why is the reason of a restart that is made ahead; empty when it is none.
 	Why     string
 	Requeue time.Duration
-	// PlannedRestart says that a restart after a failure was planned, which counts for the rate of restarts.
+	// PlannedRestart reports that a restart after a failure was planned, which counts for the rate of restarts.
 	PlannedRestart bool
 	// Ended is the process that was found to have ended, as far as it is known; the status has it no more.
 	Ended *v1alpha1.ProcessReference

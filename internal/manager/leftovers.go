@@ -150,7 +150,7 @@ func (c *collector) owned(ctx context.Context) (map[types.UID]bool, error) {
 	return owned, nil
 }
 
-// elsewhere reports whether an object belongs to another host, so that what runs of it here is an orphan. An object that is being moved away is not: its
+// elsewhere reports whether an object belongs to another host, so that its processes here are orphans. An object that is being moved away is not: its
 // reconciler stops the process.
 func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.PartialObjectMetadata) (bool, error) {
 	self, label := c.hosts.Self(), object.Labels[v1alpha1.LabelHost]

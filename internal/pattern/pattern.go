@@ -51,7 +51,7 @@ func (p *Pattern) Match(text string) bool {
 
 // Set is the patterns of one object.
 type Set struct {
-	// Patterns has one entry for each text that was compiled: nil if the text is empty or cannot be used. Errors then says why.
+	// Patterns has one entry for each text that was compiled: nil if the text is empty or cannot be used. Errors then has the reason.
 	Patterns []*Pattern
 	Errors   []error
 

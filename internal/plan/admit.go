@@ -173,7 +173,7 @@ func check(d *v1alpha1.ActionArgument, value string) string {
 	return ""
 }
 
-// match says what is wrong with a value that its pattern has to match, or nothing.
+// match returns why a value does not match its pattern, or an empty string if it does.
 func match(patterns *pattern.Set, i int, text, value string) string {
 	switch longest := patterns.MaxText(); {
 	case utf8.RuneCountInString(value) > longest:

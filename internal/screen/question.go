@@ -15,7 +15,7 @@ const lastLines = 20
 
 // Questions are patterns that a screen matches which waits for an answer.
 type Questions struct {
-	names    []string // of the patterns, for people; nil for those of a spec, which are known by their index
+	names    []string // of the patterns, for messages; nil for those of a spec, which have an index
 	patterns *pattern.Set
 }
 

@@ -42,7 +42,7 @@ const (
 	mostCells               = 256 << 10
 )
 
-// New gives an empty screen. A size that is not positive is the usual one, 120 times 40. A screen of more than mostCells has fewer rows.
+// New returns an empty screen. A size that is not positive means the default, 120 columns and 40 rows. A screen of more than mostCells has fewer rows.
 func New(columns, rows int) *Screen {
 	if columns <= 0 {
 		columns = usualColumns

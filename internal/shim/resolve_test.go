@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// A program without a working directory starts in the home directory of the manager's user, whatever the spec says of HOME.
+// A program without a working directory starts in the home directory of the manager's user, whatever HOME the spec sets.
 func TestWorkingDirectoryIgnoresHomeOfTheSpec(t *testing.T) {
 	g := NewWithT(t)
 	home, elsewhere := t.TempDir(), t.TempDir()

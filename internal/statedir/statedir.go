@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// Make creates a state directory with mode 0700 and returns its absolute path. Whoever can write to the directory can run programs as its user, so Make
+// Make creates a state directory with mode 0700 and returns its absolute path. A user who can write to the directory can run programs as its owner, so Make
 // refuses one that belongs to another user, and one with content that other users were able to write. It takes away any rights of other users.
 func Make(dir string) (string, error) {
 	if dir == "" {

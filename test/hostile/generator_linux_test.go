@@ -182,7 +182,7 @@ func put(content any, path []string, value any) {
 	put(list[0], path[2:], value)
 }
 
-// extremes are the values of a field that are worth a try: the least, the largest, none, and what nobody expects. Many of them are refused, which is right.
+// extremes returns the values of a field that are worth a test: the least, the largest, none, and unexpected ones. The API server rightly refuses many of them.
 func (g *generator) extremes(s schema, depth int, size *int) []any {
 	switch {
 	case depth == 0 || *size <= 0:

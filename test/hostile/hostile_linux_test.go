@@ -157,7 +157,7 @@ func (w *world) live(g *generator, n int, done *counts) {
 // pause is the pace of a client.
 func pause(random *rand.Rand) { time.Sleep(time.Duration(random.Int64N(int64(longestLife) / 2))) }
 
-// end deletes an object and waits until it is gone.
+// end deletes an object and waits until it no longer exists.
 func (w *world) end(ctx context.Context, o *unstructured.Unstructured, done *counts) {
 	begun := time.Now()
 	name := o.GetKind() + "/" + o.GetName()

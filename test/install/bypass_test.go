@@ -99,7 +99,7 @@ func TestOptionsOfContainers(t *testing.T) {
 	}
 }
 
-// After the label of the namespace was removed, what is there can be stopped and not given another program.
+// After the label of the namespace is removed, existing objects can be stopped but not given another program.
 func TestProgramsOfAForbiddenRuntime(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)

@@ -70,7 +70,7 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 		stalls(ctx, session, v1alpha1.ReasonRuntimeForbidden)
 	})
 
-	It("starts nothing new after the label was removed, and leaves what runs alone", func(ctx context.Context) {
+	It("starts nothing new after the label was removed, and does not stop running processes", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		permit(ctx, namespace, "Host")
 		instance := newInstance(namespace, "agent", "claude")

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
-// hostsForVariable says how long the row S19 goes on, such as 5m. Without it a few rounds are made.
+// hostsForVariable names the variable with the duration of row S19, such as 5m. Without it the row makes a few rounds.
 const hostsForVariable = "RACES_HOSTS_FOR"
 
 // seat is a manager with a state directory of its own, one of two that serve the same API server.

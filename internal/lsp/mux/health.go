@@ -28,7 +28,7 @@ const (
 	canaryInARow = 3
 	busyFactor   = 5 // as long as a server that computes may be silent
 	startFactor  = 6 // as long as a start with progress may take
-	// unreadBytes wait at most for a server that does not read, beside the documents that it is told at its start.
+	// unreadBytes bounds the bytes queued for a server that does not read, beside the documents that it receives at its start.
 	unreadBytes = 64 << 20
 	doesNotRead = "the language server does not read what it is sent"
 )

@@ -313,7 +313,7 @@ func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
 	stop.Do(func() { close(reads) })
 }
 
-// The documents of many clients are told a new server at once. That is no sign that it does not read.
+// A new server receives the documents of many clients at once. A long queue then is no sign that the server does not read.
 func TestAServerIsToldMoreDocumentsThanWaitOtherwise(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	first := b.serve(nil)

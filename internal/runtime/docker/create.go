@@ -88,7 +88,7 @@ func (r *Runtime) inside(l launch) *container.Config {
 // maxProcesses bounds the processes and threads of a container: enough for a build, too few to fill the process table of the machine.
 const maxProcesses = 4096
 
-// outside is what the container gets of its machine. The engine starts nothing again by itself: that is for whoever counts incarnations. No program in
+// outside returns what the container may use of its machine. The engine restarts no container by itself, because the manager counts incarnations. No program in
 // the container gains rights by a setuid file.
 func outside(l launch, engine *engine) *container.HostConfig {
 	processes := int64(maxProcesses)

@@ -11,7 +11,7 @@ import (
 
 var _ runtime.Executor = (*Runtime)(nil)
 
-// Exec seems to run a command beside a process. It exits as Program says of the command, and with code 0 if nothing is said.
+// Exec simulates a command beside a process. It returns the exit that Program sets for the command, and exit code 0 by default.
 func (r *Runtime) Exec(_ context.Context, p runtime.Process) (runtime.Exit, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// mendEvery is how often a shim is asked for records that were lost; one that does not answer holds up its UID for helloTimeout each time.
+	// mendEvery is the interval between queries of a shim for lost records; a shim that does not answer delays its UID for helloTimeout each time.
 	mendEvery = 30 * time.Second
 	// identityAfter is how long a shim may take to write its first identity.
 	identityAfter = 2 * time.Second
@@ -50,8 +50,8 @@ func (f *found) needsMending() bool {
 	return f.held && f.end == nil && (!f.recorded || !f.identified && time.Since(f.record.CreatedAt) > identityAfter)
 }
 
-// mend has the shim say what it holds, and writes the records anew. The socket is in a directory that is ours alone, and its peer is verified to be the
-// living process that it says it is.
+// mend queries the shim and rewrites the lost records. The socket is in a directory of this user alone, and mend verifies that its peer is the living
+// process that the peer claims to be.
 func (h *Host) mend(e *entry, f *found) bool {
 	if time.Since(e.mended) < mendEvery {
 		return false
@@ -107,7 +107,7 @@ func (h *Host) rebuild(f *found) bool {
 	return true
 }
 
-// recordOf is the part of a record that follows from the identity. The rest only names the process, or says how to stop it.
+// recordOf is the part of a record that follows from the identity. The rest only names the process, or describes how to stop it.
 func (h *Host) recordOf(f *found, identity *shim.Identity) *shim.Record {
 	record := h.record(runtime.Process{UID: f.incarnation.UID, Incarnation: identity.Incarnation})
 	record.Token, record.CreatedAt = identity.Token, identity.StartedAt
@@ -122,14 +122,14 @@ func (h *Host) withoutRecord(e *entry, f *found) {
 	switch {
 	case f.held:
 		f.endable()
-		h.tender.add(e.uid) // nobody else tells when it ends
+		h.tender.add(e.uid) // nothing else reports its exit
 	case f.end != nil && f.end.Incarnation > 0:
 		f.exists, f.incarnation.Number = true, f.end.Incarnation
 		f.finish()
 	default:
 		h.leftover(f)
 		if !f.exists && h.cgroup == "" && errors.Is(f.damage, shim.ErrDamaged) {
-			f.endable() // without a cgroup it cannot be told whether something lives
+			f.endable() // without a cgroup, the host cannot determine whether a process lives
 		}
 	}
 }

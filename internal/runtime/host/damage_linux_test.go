@@ -92,7 +92,7 @@ func TestDamagedRecords_OfASilentShimAreNamedAndEndable(t *testing.T) {
 	}, shim.RecordFile, shim.IdentityFile)
 }
 
-// With the shim gone as well, the cgroup tells what is left, and where there is none the file that is whole.
+// Without the shim, the cgroup shows which processes are left; without a cgroup, the undamaged file does.
 func TestDamagedRecords_WithoutAShimAreEnded(t *testing.T) {
 	gone := func(b *bench) { b.killShim("web") }
 	runs := func(b *bench, _ runtime.Incarnation, word string) {

@@ -73,7 +73,7 @@ type entry struct {
 	watched bool // the shim's end will be told
 	leader  int  // pidfd of the program, or -1
 	orphan  orphan
-	// mended is when the shim was asked last for records that were lost.
+	// mended is when the host last queried the shim for lost records.
 	mended time.Time
 	// distrust is why whoever holds the lock is not taken for the shim.
 	distrust error

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzSockets reads what the kernel says of sockets: text that programs choose is in neither, but what is cut off must not break anything.
+// FuzzSockets reads the kernel's tables of sockets. Programs choose no text in them, but a truncated table must not cause a failure.
 func FuzzSockets(f *testing.F) {
 	f.Add("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12345 1 0 100 0 0 10 0")
 	f.Add("   0: 00000000000000000000000001000000:1F90 0:0 0A 0 0 0 1000 0 12345")

@@ -87,7 +87,7 @@ type Runtime struct {
 	log     logr.Logger
 	events  *notify.Notifier
 	watched []cache.SharedIndexInformer // one for each namespace, or one for all
-	listed  func() bool                 // what is there was heard of
+	listed  func() bool                 // reports whether the first list of Pods has arrived
 	store   *store
 	locks   [64]sync.Mutex // by UID: calls for one UID come one after another
 

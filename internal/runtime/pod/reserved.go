@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// reservedPrefix begins the names of the volumes that Berth gives a Pod for itself, such as the one with the keys of a language server.
+// reservedPrefix begins the names of the volumes that Berth adds to a Pod for its own use, such as the one with the keys of a language server.
 const reservedPrefix = "berth-"
 
 // touchesReserved refuses a template that changes a volume of Berth, or mounts it in another way: what is in it would be another one's, or be shown to

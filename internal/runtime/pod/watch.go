@@ -72,7 +72,7 @@ func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, 
 		return nil, err
 	}
 	r.watched = append(r.watched, informer)
-	// Not that of the informer: what it has listed may be on its way here.
+	// Not HasSynced of the informer: the handler may not have received all listed Pods yet.
 	return registered.HasSynced, nil
 }
 

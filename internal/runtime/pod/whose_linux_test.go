@@ -149,7 +149,7 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 	c.assign(2, "node")
 	c.says(2, corev1.PodFailed, endedWith(1, "Error", ""))
 	c.await(runtime.Exited)
-	// What is in nobody's way stays, with its output.
+	// A Pod that blocks no name stays, with its output.
 	c.pretend(c.namespace, podName(c.uid, "devservers/default/web", 3), "", 0)
 	c.Expect(c.Start(c.ctx, p(3))).To(MatchError(ContainSubstring("not of this object")))
 	c.Expect(c.pod(2)).NotTo(BeNil())
@@ -196,7 +196,7 @@ func TestAPodStaysAsLongAsItsSecrets(t *testing.T) {
 	c.Expect(busy.Kill(c.ctx, c.uid, 1)).To(Succeed())
 	on.Store(true)
 	c.Expect(busy.Forget(c.ctx, c.uid)).To(MatchError(ContainSubstring("remove the Secret")))
-	c.Expect(c.pod(1)).NotTo(BeNil(), "nobody would find the Secret without it")
+	c.Expect(c.pod(1)).NotTo(BeNil(), "without the Pod the Secret would be an orphan")
 	on.Store(false)
 	c.Expect(busy.Forget(c.ctx, c.uid)).To(Succeed())
 	c.Expect(c.pod(1)).To(BeNil())

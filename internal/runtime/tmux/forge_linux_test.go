@@ -36,7 +36,7 @@ func TestSessions_CannotBeForged(t *testing.T) {
 	b.Expect(all).To(HaveLen(3))
 	b.Expect(all[0]).To(And(HaveField("ID", "$0"), HaveField("Name", "agent")))
 	b.Expect(all[1]).To(And(HaveField("ID", "$1"), HaveField("Name", "marked")))
-	b.Expect(all[1].UID).NotTo(BeEmpty(), "marked by somebody")
+	b.Expect(all[1].UID).NotTo(BeEmpty(), "marked with a UID")
 	for _, s := range all {
 		b.Expect(s.PanePID).NotTo(BeEquivalentTo(os.Getpid()))
 		b.Expect(s.Command).NotTo(ContainSubstring("\n"))
