@@ -52,7 +52,8 @@ func (a *app) managerCommand() *cobra.Command {
 		Use:   "manager",
 		Short: "Run the controllers against any API server",
 		Long: "Manager runs the controllers of Berth against the API server of the kubeconfig, and processes on this machine.\n" +
-			"The kinds must be installed there. When it ends, the processes go on; the next manager with the same --state-dir finds them.",
+			"The kinds must be installed there. It runs programs on this machine only for namespaces with the label " + v1alpha1.LabelAllowRuntime + ", or that the\n" +
+			"ConfigMap " + process.PolicyConfigMap + " permits. When the manager ends, the processes keep running; the next manager with the same --state-dir finds them.",
 		Args: needs(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error { return a.manager(command.Context(), f) },
 	}
@@ -168,7 +169,7 @@ func (f *managerFlags) policyNamespace(host manager.Host) string {
 // mostNamespaces bounds --namespaces: each costs a watch for each kind.
 const mostNamespaces = 100
 
-// validNamespaces reports a name that no namespace can have, and one that is there twice.
+// validNamespaces returns an error for a name that no namespace can have, and for a duplicate.
 func validNamespaces(namespaces []string) error {
 	if len(namespaces) > mostNamespaces {
 		return fmt.Errorf("--namespaces: %d namespaces are more than %d; leave it empty to serve all", len(namespaces), mostNamespaces)
