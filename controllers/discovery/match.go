@@ -37,7 +37,8 @@ func tooMany(found []runtime.Found, patterns *pattern.Set) bool {
 	return characters > patterns.MaxText()
 }
 
-// matcher returns a function that reports whether a session or container matches all criteria of a source. named is the pattern of the source; nil if it has none.
+// matcher returns a function that reports whether a session or container matches all criteria of a source. named is the pattern of the source; nil if
+// it has none.
 func matcher(source *v1alpha1.DiscoverySource, named *pattern.Pattern) func(*runtime.Found) bool {
 	var wanted []func(*runtime.Found) bool
 	if tmux := source.Tmux; tmux != nil {
