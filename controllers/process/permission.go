@@ -66,8 +66,8 @@ func (p *Permission) Forbids(ctx context.Context, namespace string, kind v1alpha
 	}
 	return &lifecycle.Blocked{
 		Reason: v1alpha1.ReasonRuntimeForbidden,
-		Message: fmt.Sprintf("The runtime %s is not permitted in namespace %s. An administrator can permit it with the namespace label %s=%s.",
-			kind, namespace, v1alpha1.LabelAllowRuntime, kind),
+		Message: fmt.Sprintf("The runtime %s is not permitted in namespace %s. An administrator can permit it with the namespace label %s=%s, "+
+			"or with the key %s.%s of the ConfigMap %s/%s.", kind, namespace, v1alpha1.LabelAllowRuntime, kind, runtimesKey, namespace, p.Namespace, PolicyConfigMap),
 	}, nil
 }
 

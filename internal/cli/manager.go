@@ -64,7 +64,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
 	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "where to serve metrics, such as 127.0.0.1:8080; 0 for nowhere")
-	flags.BoolVar(&f.metricsSecure, "metrics-secure", false, "serve metrics over TLS, to who has a token and may get /metrics")
+	flags.BoolVar(&f.metricsSecure, "metrics-secure", false, "serve metrics over TLS, and only to callers whose token is allowed to get /metrics")
 	flags.StringVar(&f.metricsCertDir, "metrics-cert-dir", "", "where tls.crt and tls.key for the metrics are; without them a certificate is made")
 	flags.StringVar(&f.probes, "health-probe-bind-address", "0", "where to serve /healthz and /readyz, such as :8081; 0 for nowhere")
 	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "where to serve logs and terminals; beyond loopback it needs a certificate; 0 for nowhere")
@@ -73,7 +73,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.BoolVar(&f.leaderElect, "leader-elect", false,
 		"run one of several managers: wait while another one uses the state directory or, with other runtimes than Host, leads")
 	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation: of the leases of the leader and of hosts, and of the ConfigMap berth-endpoint")
-	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "where processes may run: Host, on this machine, and Pod, in the cluster; empty for nowhere")
+	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "runtimes to serve: Host (this machine, with Tmux and Docker) and Pod (the cluster); empty serves none")
 	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it, by the label "+v1alpha1.LabelAllowRuntime+
 		" or the ConfigMap "+process.PolicyConfigMap)
 	flags.StringSliceVar(&f.namespaces, "namespaces", nil, "namespaces whose objects the manager serves; it needs no rights in others; empty for all")
@@ -179,7 +179,7 @@ func validNamespaces(namespaces []string) error {
 			return fmt.Errorf("--namespaces: %q is not the name of a namespace: %s", name, problems[0])
 		}
 		if slices.Contains(namespaces[:i], name) {
-			return fmt.Errorf("--namespaces: %q is there twice", name)
+			return fmt.Errorf("--namespaces: %q is listed twice", name)
 		}
 	}
 	return nil

@@ -107,7 +107,7 @@ func TestNamespacesAreChecked(t *testing.T) {
 	g.Expect(validNamespaces([]string{"a", "b-1"})).To(Succeed())
 	g.Expect(validNamespaces([]string{"a", "A"})).To(MatchError(ContainSubstring(`"A" is not the name of a namespace`)))
 	g.Expect(validNamespaces([]string{"a", ""})).To(MatchError(ContainSubstring(`"" is not the name of a namespace`)))
-	g.Expect(validNamespaces([]string{"a", "a"})).To(MatchError(ContainSubstring(`"a" is there twice`)))
+	g.Expect(validNamespaces([]string{"a", "a"})).To(MatchError(ContainSubstring(`"a" is listed twice`)))
 	g.Expect(validNamespaces(make([]string, 101))).To(MatchError(ContainSubstring("more than 100")))
 }
 

@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	// clients is how many create, change and delete hostile objects at once; each object lives for at most longestLife.
-	clients     = 8
+	// clients is how many create, change and delete hostile objects at once; each object lives for at most longestLife. They leave two cores some time: a
+	// busy API server alone delays everything.
+	clients     = 4
 	longestLife = 500 * time.Millisecond
 
 	// What the manager has to hold to.
