@@ -4,6 +4,7 @@
 package host
 
 import (
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Since 6.14 Linux kills what is cloned into a cgroup that was killed before, however long ago.
@@ -56,5 +58,26 @@ func TestLookingSwallowsNoEvent(t *testing.T) {
 			return all[0].Phase
 		}).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(Equal(runtime.Exited))
 		b.Eventually(b.Events()).WithTimeout(conformance.Timeout).Should(Receive(BeEquivalentTo("orphan")))
+	})
+}
+
+// What a process writes while neither its shim nor a manager is there is bounded once a manager finds that it has ended.
+func TestLogOfAnOrphanIsBoundedAtItsEnd(t *testing.T) {
+	forTiers(t, func(b *bench) {
+		b.start("orphan", "flood")
+		b.await("orphan", runtime.Running)
+		program := b.identity("orphan").Child
+		b.Expect(b.Close()).To(Succeed())
+		b.killShim("orphan")
+		onDisk := func() int64 {
+			var st syscall.Stat_t
+			b.Expect(syscall.Stat(filepath.Join(b.options.StateDir, "run", "orphan", shim.LogFile), &st)).To(Succeed())
+			return st.Blocks * 512
+		}
+		b.Eventually(onDisk).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(BeNumerically(">", 3*testLogLimit))
+		signal(b, program, syscall.SIGKILL)
+		b.open()
+		b.await("orphan", runtime.Exited)
+		b.Expect(onDisk()).To(BeNumerically("<=", testLogLimit))
 	})
 }

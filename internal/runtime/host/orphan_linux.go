@@ -63,6 +63,7 @@ func (h *Host) judgeOrphan(e *entry, f *found) {
 		f.incarnation.Message = "the shim of the process was killed; the manager looks after it"
 		h.tender.add(e.uid)
 	default:
+		h.punch(e) // it may have written much while neither shim nor manager was there
 		h.settle(e, f, shim.End{Exit: e.orphan.lastWord()})
 	}
 }
