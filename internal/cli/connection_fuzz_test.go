@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FuzzKubeconfig: a file that is no kubeconfig gives an error, and never ends the program.
+// FuzzKubeconfig: loadConfig returns an error for a file that is not a kubeconfig, and never panics.
 func FuzzKubeconfig(f *testing.F) {
 	for _, text := range []string{
 		"", "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n" +

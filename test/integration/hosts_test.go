@@ -38,7 +38,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		})
 	})
 
-	// held creates an object that another host has: its label and its status say so, and a process that is not on this host.
+	// held creates an object that another host has: its label and its status name that host, and its process is not on this one.
 	held := func(ctx context.Context, namespace, host string) *v1alpha1.Instance {
 		GinkgoHelper()
 		instance := newInstance(namespace, "of-"+host, "claude")
@@ -51,7 +51,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		return instance
 	}
 
-	It("takes objects that have no host, and says so", func(ctx context.Context) {
+	It("takes objects that have no host, and writes its name into them", func(ctx context.Context) {
 		instance := newInstance(newNamespace(ctx), "agent", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
@@ -60,7 +60,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		restsAs(instance, status.CurrentStatus)
 	})
 
-	It("leaves objects of a host that reports alone, and says of others that their host does not", func(ctx context.Context) {
+	It("leaves objects of other hosts alone, and reports those whose host does not report", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		lost, kept := held(ctx, namespace, "silent"), held(ctx, namespace, "reporting")
 		message := stalls(ctx, lost, v1alpha1.ReasonHostUnavailable)
@@ -86,7 +86,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		Expect(k8s.Patch(ctx, kept, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
 	})
 
-	It("gives an object up for the host that its label names", func(ctx context.Context) {
+	It("stops and releases an object whose label names another host", func(ctx context.Context) {
 		instance := newInstance(newNamespace(ctx), "agent", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)

@@ -112,7 +112,7 @@ func forgive(t *testing.T, instance *v1alpha1.Instance) {
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
-// crash kills a process again and again, and gives the times until it ran again. prepare is called before each kill.
+// crash kills a process again and again, and returns the times until it ran again. prepare is called before each kill.
 func crash(t *testing.T, from *reports, pid *int, prepare func()) (times []float64) {
 	t.Helper()
 	for range crashes {

@@ -52,7 +52,7 @@ func (b *bench) groups() []string {
 
 func TestExec_ReportsTheExit(t *testing.T) {
 	forTiers(t, func(b *bench) {
-		t.Setenv("KUBECONFIG", "/root/secret")
+		t.Setenv("KUBECONFIG", "/of/the/manager")
 		t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 		_, err := b.Exec(b.ctx, b.beside("true"))
 		b.Expect(err).To(MatchError(runtime.ErrNotFound), "nothing runs")

@@ -73,7 +73,7 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	return "", c.explain(err, strings.TrimSpace(said.String()))
 }
 
-// mostAnswer is how much of an answer is kept, in bytes. The largest screen and thousands of sessions fit; a server of somebody else may send any amount.
+// mostAnswer is how much of an answer is kept, in bytes. The largest screen and thousands of sessions fit; a tmux server of another user may send any amount.
 const mostAnswer = 4 << 20
 
 // bounded keeps the beginning of what is written to it.
