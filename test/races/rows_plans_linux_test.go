@@ -68,6 +68,7 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	for i := range plans {
 		plans[i] = newPlan(action, fmt.Sprintf("use-%02d", i), v1alpha1.PhaseStrategize)
 	}
+	namespace := plans[0].Namespace // a create below writes to its plan
 	var editor sync.WaitGroup
 	var failed error
 	editor.Go(func() { // the first plans are there before the action
@@ -75,7 +76,7 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 		for n := int64(2); n <= edits && failed == nil; n++ {
 			failed = apply(ctx, action, fmt.Sprintf(`{"spec":{"maxReversions":%d,"execute":{"strategies":[%q]}}}`, n, work(n)))
 			if failed == nil { // so that the edits are spread over the plans, and not over before they begin
-				failed = begun(ctx, plans, int(n)-1)
+				failed = begun(ctx, namespace, int(n)-1)
 			}
 		}
 	})
@@ -110,11 +111,11 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	clearPlans(ctx)
 })
 
-// begun waits until so many of the plans are pinned.
-func begun(ctx context.Context, plans []*v1alpha1.Plan, wanted int) error {
+// begun waits until so many plans of a namespace are pinned.
+func begun(ctx context.Context, namespace string, wanted int) error {
 	return wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		list := &v1alpha1.PlanList{}
-		err := k8s.List(ctx, list, client.InNamespace(plans[0].Namespace))
+		err := k8s.List(ctx, list, client.InNamespace(namespace))
 		pinned := 0
 		for i := range list.Items {
 			if list.Items[i].Status.Pinned != nil {
