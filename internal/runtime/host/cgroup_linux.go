@@ -18,38 +18,38 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// contain gives our subtree of the cgroups, or nothing when the tree can only be held by subreapers.
-func contain(options Options) (string, error) {
+// contain returns the cgroup of this install, and the lock of it, which the manager holds as long as it runs. Both are nil if trees can only be held by
+// subreapers.
+func contain(options Options) (root *os.File, err error) {
 	switch options.Containment {
 	case shim.Subreaper:
-		return "", nil
+		return nil, nil
 	case "", shim.Cgroup:
 	default:
-		return "", fmt.Errorf("containment %q is neither %s nor %s", options.Containment, shim.Cgroup, shim.Subreaper)
+		return nil, fmt.Errorf("containment %q is neither %s nor %s", options.Containment, shim.Cgroup, shim.Subreaper)
 	}
 	parents := []string{options.CgroupRoot}
 	if options.CgroupRoot == "" {
 		parents = cgroupParents()
 	}
-	err := errors.New("there is no cgroup2 file system")
+	err = errors.New("there is no cgroup2 file system")
 	for _, parent := range parents {
-		root := filepath.Join(parent, options.install())
-		if err = usable(root, options.ShimPath); err == nil {
+		if root, err = usable(filepath.Join(parent, options.install()), options.ShimPath); err == nil {
 			return root, nil
 		}
 	}
 	if options.Containment == shim.Cgroup || options.CgroupRoot != "" {
-		return "", fmt.Errorf("processes cannot be held in cgroups: %w", err)
+		return nil, fmt.Errorf("processes cannot be held in cgroups: %w", err)
 	}
 	options.Logger.Info("Processes are held by subreapers, as cgroups cannot be used", "reason", err.Error())
-	return "", nil
+	return nil, nil
 }
 
 // installName matches what Options.install returns.
 var installName = regexp.MustCompile(`^berth-[0-9a-f]{12}$`)
 
-// removeEmptyCgroups removes the subtrees of other state directories in which no process is left: their managers were killed. That of a manager that runs
-// contains its spare shim. The kernel refuses to remove a cgroup with a process.
+// removeEmptyCgroups removes the subtrees of other state directories in which no process is left and whose managers have ended: a manager that runs holds
+// the lock of its subtree. The kernel refuses to remove a cgroup with a process.
 func removeEmptyCgroups(own string) {
 	parent := filepath.Dir(own)
 	entries, _ := os.ReadDir(parent)
@@ -59,8 +59,44 @@ func removeEmptyCgroups(own string) {
 			continue
 		}
 		if populated, err := shim.Populated(root); err == nil && !populated {
-			_ = shim.RemoveCgroup(root) // it may belong to another user
+			removeUnlocked(root)
 		}
+	}
+}
+
+// removeUnlocked removes the subtree of an install unless its manager runs. It reports no error: the subtree may belong to another user.
+func removeUnlocked(root string) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return
+	}
+	defer func() { _ = dir.Close() }()
+	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = shim.RemoveCgroup(root)
+	}
+}
+
+// makeLocked makes a cgroup, if it is not there, and locks it against removeUnlocked of other managers.
+func makeLocked(root string) (*os.File, error) {
+	for {
+		if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+		dir, err := os.Open(root)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed by another manager in between
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(dir.Fd()), unix.LOCK_SH); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock cgroup %s: %w", root, err), dir.Close())
+		}
+		locked, err := dir.Stat()
+		if there, statErr := os.Stat(root); err == nil && statErr == nil && os.SameFile(locked, there) {
+			return dir, nil
+		}
+		_ = dir.Close()
 	}
 }
 
@@ -110,31 +146,35 @@ func ownCgroup() string {
 	return "/"
 }
 
-// usable makes the subtree and starts a process in it, which is the only proof that it can be done.
-func usable(root, shimPath string) (err error) {
+// usable makes and locks the subtree and starts a process in it, which is the only proof that it can be done.
+func usable(root, shimPath string) (locked *os.File, err error) {
 	_, before := os.Stat(root)
-	if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+	if locked, err = makeLocked(root); err != nil {
+		return nil, err
 	}
 	trial := filepath.Join(root, ".probe") // no UID begins with a dot
 	defer func() {
 		_ = os.Remove(trial)
+		if err != nil {
+			_ = locked.Close()
+			locked = nil
+		}
 		if err != nil && before != nil {
 			_ = os.Remove(root)
 		}
 	}()
 	if err := os.Mkdir(trial, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+		return locked, err
 	}
 	if _, err := os.Stat(filepath.Join(trial, "cgroup.events")); err != nil {
-		return fmt.Errorf("%s is not a cgroup: %w", trial, err)
+		return locked, fmt.Errorf("%s is not a cgroup: %w", trial, err)
 	}
 	fd, err := unix.Open(trial, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return locked, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return tryOut(func() (int, error) {
+	return locked, tryOut(func() (int, error) {
 		pid, err := syscall.ForkExec(shimPath, []string{"berth-shim", shim.Probe}, &syscall.ProcAttr{
 			Env: []string{}, Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd},
 		})

@@ -63,7 +63,12 @@ func TestEmptyCgroupsOfOthersAreRemoved(t *testing.T) {
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	}()
+	// The manager of this one runs, and its spare is just being used.
+	locked, err := makeLocked(sibling("berth-0123456789ad"))
+	b.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = locked.Close() }()
 	b.reopen()
+	b.Expect(locked.Name()).To(BeADirectory())
 	b.Expect(empty).NotTo(BeADirectory())
 	b.Expect(foreign).To(BeADirectory())
 	b.Expect(filepath.Join(busy, "uid", "run")).To(BeADirectory())

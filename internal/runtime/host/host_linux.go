@@ -43,6 +43,8 @@ type Host struct {
 	node    string
 	boot    string
 	cgroup  string // our subtree; empty in the tier Subreaper
+	// cgroupLock is the open directory of the subtree, locked against its removal by other managers; nil in the tier Subreaper.
+	cgroupLock *os.File
 
 	single  *flock.Flock
 	events  *notify.Notifier
@@ -119,10 +121,11 @@ func (h *Host) open() error {
 	if err := os.MkdirAll(h.runDir(), 0o700); err != nil {
 		return fmt.Errorf("create the state directory: %w", err)
 	}
-	if h.cgroup, err = contain(h.options); err != nil {
+	if h.cgroupLock, err = contain(h.options); err != nil {
 		return err
 	}
-	if h.cgroup != "" {
+	if h.cgroupLock != nil {
+		h.cgroup = h.cgroupLock.Name()
 		removeEmptyCgroups(h.cgroup)
 	}
 	if h.watcher, err = newWatcher(h.ended); err != nil {
@@ -183,6 +186,7 @@ func (h *Host) Close() error {
 		}
 		if h.cgroup != "" {
 			h.removeCgroup()
+			err = errors.Join(err, h.cgroupLock.Close())
 		}
 		err = errors.Join(err, h.single.Close())
 	})

@@ -69,11 +69,12 @@ func tiers(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if root == "" {
+	if root == nil {
 		t.Log("there is no cgroup that can be written, so only the tier Subreaper is tested")
 		return []string{shim.Subreaper}
 	}
-	_ = os.Remove(root)
+	_ = os.Remove(root.Name())
+	_ = root.Close()
 	return []string{shim.Cgroup, shim.Subreaper}
 }
 
