@@ -37,6 +37,7 @@ type connectionFlags struct {
 const (
 	endpointVariable         = "BERTH_ENDPOINT"
 	managerNamespaceVariable = "BERTH_MANAGER_NAMESPACE"
+	serviceAccountVariable   = "BERTH_SERVICE_ACCOUNT"
 )
 
 // addEndpoint adds the flags of a command that talks to the manager.
@@ -45,6 +46,8 @@ func (f *connectionFlags) addEndpoint(command *cobra.Command) {
 	flags.StringVar(&f.endpoint.URL, "endpoint", "", "https address of the manager to trust with your token; default: "+endpointVariable+
 		", then the published one if it is on this machine")
 	flags.StringVar(&f.endpoint.CAFile, "endpoint-ca", "", "file with the certificate authority of that address; default: the published one")
+	flags.StringVar(&f.endpoint.ServiceAccount, "service-account", "", "NAMESPACE/NAME of a service account; the manager then gets a short-lived token of it, and not your own; default: "+
+		serviceAccountVariable)
 	flags.StringVar(&f.endpoint.Namespace, "manager-namespace", "", "namespace of the installation; default: "+managerNamespaceVariable+", then "+endpoint.Namespace)
 }
 
@@ -67,6 +70,7 @@ type connection struct {
 func (c *connection) manager(ctx context.Context) (*endpoint.Client, error) {
 	opts := c.endpoint
 	opts.URL = cmp.Or(opts.URL, os.Getenv(endpointVariable))
+	opts.ServiceAccount = cmp.Or(opts.ServiceAccount, os.Getenv(serviceAccountVariable))
 	opts.Namespace = cmp.Or(opts.Namespace, os.Getenv(managerNamespaceVariable))
 	return endpoint.Find(ctx, c.config, c.client, opts)
 }

@@ -5,16 +5,23 @@ package cli
 
 import (
 	"context"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -163,6 +170,56 @@ func expectEndpointIsFound(g Gomega, kubeconfig string) {
 		_, err := found.Log(ctx, endpoint.Object{Namespace: "default", Resource: "instances", Name: "shell"}, endpoint.LogOptions{Tail: -1})
 		return err
 	}, timeout).Should(MatchError(ContainSubstring(`user "system:serviceaccount:default:nobody" may not get instances/log`)))
+	expectTokenIsLimited(g, filepath.Dir(kubeconfig), config, admin)
+}
+
+// expectTokenIsLimited shows that a service account that may request tokens of its own sends one that is of no use anywhere else.
+func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin client.Client) {
+	ctx := context.Background()
+	tokens := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tokens"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{"nobody"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"berth.dev"}, Resources: []string{"instances/log"}, Verbs: []string{"get"}},
+	}}
+	g.Expect(admin.Create(ctx, tokens)).To(Succeed())
+	g.Expect(admin.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tokens"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tokens"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "nobody"}},
+	})).To(Succeed())
+	nobody, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	sent := make(chan string, 1)
+	listener := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent <- strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer listener.Close()
+	ca := filepath.Join(dir, "ca.pem")
+	g.Expect(os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: listener.Certificate().Raw}), 0o600)).To(Succeed())
+	shell := endpoint.Object{Namespace: "default", Resource: "instances", Name: "shell"}
+	g.Eventually(func(g Gomega) { // until the API server knows the role
+		impostor, err := endpoint.Find(ctx, config, nobody, endpoint.FindOptions{URL: listener.URL, CAFile: ca})
+		g.Expect(err).NotTo(HaveOccurred())
+		defer impostor.Close()
+		_, err = impostor.Log(ctx, shell, endpoint.LogOptions{Tail: -1})
+		g.Expect(err).To(HaveOccurred())
+		stolen := rest.CopyConfig(config)
+		stolen.BearerToken = <-sent
+		g.Expect(stolen.BearerToken).NotTo(Equal(config.BearerToken))
+		thief, err := client.New(stolen, client.Options{Scheme: manager.Scheme()})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(apierrors.IsUnauthorized(thief.Create(ctx, &authenticationv1.SelfSubjectReview{}))).To(BeTrue())
+	}, timeout).Should(Succeed())
+
+	// The manager accepts it, also when another user names the account.
+	named, err := endpoint.Find(ctx, config, admin, endpoint.FindOptions{ServiceAccount: "default/nobody"})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer named.Close()
+	g.Eventually(func() error {
+		_, err := named.Log(ctx, shell, endpoint.LogOptions{Tail: -1})
+		return err
+	}, timeout).Should(MatchError(ContainSubstring("this runtime keeps no output")), "the manager accepts the token")
+	_, err = endpoint.Find(ctx, config, admin, endpoint.FindOptions{ServiceAccount: "default/missing"})
+	g.Expect(err).To(MatchError(ContainSubstring("service account default/missing")))
 }
 
 func assets(t *testing.T) string {

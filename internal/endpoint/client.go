@@ -39,6 +39,8 @@ type FindOptions struct {
 	Namespace string
 	// URL is the address to use. Empty: the published one, which has to be on loopback.
 	URL string
+	// ServiceAccount is NAMESPACE/NAME of the service account whose token the manager gets. Empty: the one that the user is, if it is one.
+	ServiceAccount string
 	// CAFile holds the certificate authority to trust. Empty: the published one.
 	CAFile string
 }
@@ -47,8 +49,8 @@ type FindOptions struct {
 //
 // A user who can write the ConfigMap chooses the address, and every user sends a bearer token there. So Find refuses a published address that is not on
 // loopback, unless the caller names the address itself.
-func Find(ctx context.Context, config *rest.Config, reader client.Reader, opts FindOptions) (*Client, error) {
-	base, ca, err := opts.locate(ctx, reader)
+func Find(ctx context.Context, config *rest.Config, api client.Client, opts FindOptions) (*Client, error) {
+	base, ca, err := opts.locate(ctx, api)
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +60,9 @@ func Find(ctx context.Context, config *rest.Config, reader client.Reader, opts F
 	to.Timeout = 0
 	// Only the token of the kubeconfig is for the endpoint; what the API server is known by is not what the endpoint is known by.
 	to.TLSClientConfig = rest.TLSClientConfig{CAData: ca, NextProtos: []string{"http/1.1"}}
+	if err := opts.limitToken(ctx, to, api); err != nil {
+		return nil, err
+	}
 	transport, err := rest.TransportFor(to)
 	if err != nil {
 		return nil, fmt.Errorf("reach the manager's endpoint: %w", err)

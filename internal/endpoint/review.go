@@ -37,15 +37,7 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if err := s.opts.Client.Create(ctx, review); err != nil {
-		s.opts.Log.Error(err, "cannot review a token")
-		return authenticationv1.UserInfo{}, http.StatusBadGateway, errors.New("the API server could not be asked who you are")
-	}
-	if !review.Status.Authenticated {
-		return authenticationv1.UserInfo{}, http.StatusUnauthorized, errors.New("the API server does not accept this token")
-	}
-	return review.Status.User, http.StatusOK, nil
+	return s.review(ctx, token)
 }
 
 func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, verb, subresource string, t target) (int, error) {

@@ -1,0 +1,110 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// tokenSeconds is how long a token for the endpoint is valid. The API server permits no shorter time.
+const tokenSeconds = 600
+
+// serviceAccountPrefix begins the user name of a service account, followed by NAMESPACE:NAME.
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// Audience returns the audience of tokens for the manager of an installation. The API server accepts such a token for nothing else, and neither does the
+// manager of another installation.
+func Audience(namespace string) string { return "berth.dev/" + namespace }
+
+// limitToken replaces the token of a client by a short-lived one for the endpoint alone, where the API server can issue one: for a service account.
+func (o FindOptions) limitToken(ctx context.Context, to *rest.Config, api client.Client) error {
+	account, err := o.account(ctx, api)
+	if err != nil || account == nil {
+		return err
+	}
+	source := &tokenSource{api: api, account: account, audience: Audience(o.namespace())}
+	first, err := source.Token()
+	if o.ServiceAccount == "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+		return nil // not every service account may request tokens
+	}
+	if err != nil {
+		return err
+	}
+	to.BearerToken, to.BearerTokenFile, to.AuthProvider, to.ExecProvider = "", "", nil, nil
+	to.Username, to.Password = "", ""
+	to.Wrap(transport.TokenSourceWrapTransport(oauth2.ReuseTokenSource(first, source)))
+	return nil
+}
+
+// account returns the service account whose token the endpoint gets: the one that the user names, or the one that the user is. It is nil for other users.
+func (o FindOptions) account(ctx context.Context, api client.Client) (*corev1.ServiceAccount, error) {
+	name, separator := o.ServiceAccount, "/"
+	if name == "" {
+		review := &authenticationv1.SelfSubjectReview{}
+		if err := api.Create(ctx, review); err != nil {
+			return nil, nil //nolint:nilerr // an API server without this review does not keep anyone from their logs
+		}
+		is := false
+		if name, is = strings.CutPrefix(review.Status.UserInfo.Username, serviceAccountPrefix); !is {
+			return nil, nil
+		}
+		separator = ":"
+	}
+	namespace, name, ok := strings.Cut(name, separator)
+	if !ok || namespace == "" || name == "" {
+		return nil, fmt.Errorf("service account %q: want NAMESPACE/NAME", o.ServiceAccount)
+	}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil
+}
+
+// tokenSource requests tokens of a service account for one audience.
+type tokenSource struct {
+	api      client.Client
+	account  *corev1.ServiceAccount
+	audience string
+}
+
+// Token implements oauth2.TokenSource.
+func (s *tokenSource) Token() (*oauth2.Token, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), reviewTimeout)
+	defer cancel()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		Audiences: []string{s.audience}, ExpirationSeconds: ptr.To[int64](tokenSeconds),
+	}}
+	if err := s.api.SubResource("token").Create(ctx, s.account, request); err != nil {
+		return nil, fmt.Errorf("request a token of service account %s/%s for the manager: %w", s.account.Namespace, s.account.Name, err)
+	}
+	// A token is replaced well before the API server refuses it, so that clocks may differ.
+	return &oauth2.Token{AccessToken: request.Status.Token, TokenType: "Bearer", Expiry: time.Now().Add(tokenSeconds * time.Second / 2)}, nil
+}
+
+// review asks the API server whose token this is: an ordinary one, or one for this endpoint alone.
+func (s *Server) review(ctx context.Context, token string) (authenticationv1.UserInfo, int, error) {
+	for _, audiences := range [][]string{nil, {Audience(s.opts.Namespace)}} {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+		if err := s.opts.Client.Create(ctx, review); err != nil {
+			s.opts.Log.Error(err, "Cannot review a token")
+			return authenticationv1.UserInfo{}, http.StatusBadGateway, errors.New("the API server could not be asked who you are")
+		}
+		if review.Status.Authenticated {
+			return review.Status.User, http.StatusOK, nil
+		}
+	}
+	return authenticationv1.UserInfo{}, http.StatusUnauthorized, errors.New("the API server does not accept this token")
+}
