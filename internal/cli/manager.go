@@ -34,6 +34,7 @@ import (
 type managerFlags struct {
 	connection                connectionFlags
 	stateDir, shim, lsp       string
+	runAs                     string
 	image                     string
 	metrics, probes, endpoint string
 	endpointCert, endpointKey string
@@ -63,6 +64,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "where the processes of this machine are recorded")
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
 	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
+	flags.StringVar(&f.runAs, "run-as", "", runAsHelp)
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "where to serve metrics, such as 127.0.0.1:8080; 0 for nowhere")
 	flags.BoolVar(&f.metricsSecure, "metrics-secure", false, "serve metrics over TLS, and only to callers whose token is allowed to get /metrics")
 	flags.StringVar(&f.metricsCertDir, "metrics-cert-dir", "", "where tls.crt and tls.key for the metrics are; without them a certificate is made")
@@ -96,12 +98,16 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	if err := validNamespaces(f.namespaces); err != nil {
 		return err
 	}
+	runAs, err := lookUpUser(f.runAs)
+	if err != nil {
+		return err
+	}
 	level := slog.LevelInfo
 	if f.verbose {
 		level = slog.LevelDebug
 	}
 	log := useLogger(a.err, level)
-	options := runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, namespaces: f.namespaces, log: log}
+	options := runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, namespaces: f.namespaces, runAs: runAs, log: log}
 	if f.leaderElect {
 		options.standby = ctx
 	}

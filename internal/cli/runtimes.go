@@ -20,14 +20,16 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/none"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 	"github.com/berth-dev/berth/internal/runtime/union"
+	"github.com/berth-dev/berth/internal/shim"
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // runtimeOptions say where the processes of this machine are kept.
 type runtimeOptions struct {
 	stateDir, shim, lsp string
-	image               string   // that has berth-lsp-pod; empty: that of the manager's own Pod
-	namespaces          []string // whose Pods are followed; none: all
+	image               string     // that has berth-lsp-pod; empty: that of the manager's own Pod
+	namespaces          []string   // whose Pods are followed; none: all
+	runAs               *shim.User // of programs on this machine; nil: the user of the manager
 	log                 logr.Logger
 	pods                *inCluster      // nil without Pods; who opens the runtime closes it
 	standby             context.Context // if set, wait while another manager uses the state directory
@@ -71,7 +73,7 @@ func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 	}
 	opened, err := host.New(host.Options{
 		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
-		Standby: opts.standby,
+		Standby: opts.standby, RunAs: opts.runAs,
 	})
 	if err != nil {
 		return nil, errors.Join(err, opts.pods.Close())
@@ -86,7 +88,7 @@ func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
 // open opens what stands on the host and beside it.
 func (m *machine) open(opts runtimeOptions) (err error) {
 	m.servers, err = langserver.New(m.host, langserver.Options{
-		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, Logger: opts.log.WithName("lsp"),
+		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, RunAs: opts.runAs, Logger: opts.log.WithName("lsp"),
 	})
 	if err != nil {
 		return err

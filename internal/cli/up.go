@@ -28,8 +28,8 @@ const showEvery = 250 * time.Millisecond
 
 // upFlags are those of berth up.
 type upFlags struct {
-	manifests, stateDir, kubeconfig, assets, shim, lsp string
-	keep                                               bool
+	manifests, stateDir, kubeconfig, assets, shim, lsp, runAs string
+	keep                                                      bool
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -51,10 +51,15 @@ func (a *app) upCommand() *cobra.Command {
 	flags.StringVar(&f.assets, "assets", "", "where etcd, kube-apiserver and kube-controller-manager are; default: KUBEBUILDER_ASSETS, beside this program, else in PATH")
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
 	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
+	flags.StringVar(&f.runAs, "run-as", "", runAsHelp)
 	return command
 }
 
 func (a *app) up(ctx context.Context, f *upFlags) (err error) {
+	runAs, err := lookUpUser(f.runAs)
+	if err != nil {
+		return err
+	}
 	var manifests []manifest
 	if f.manifests != "" {
 		// Mistakes in files are told before anything is started.
@@ -89,7 +94,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	opened, err := a.newRuntime(runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, log: log})
+	opened, err := a.newRuntime(runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, runAs: runAs, log: log})
 	if err != nil {
 		return err
 	}

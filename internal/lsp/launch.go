@@ -6,6 +6,8 @@ package lsp
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Launch is all that the multiplexer needs to know to start one incarnation of the server. It may hold secrets: it is sent over the control
@@ -18,6 +20,8 @@ type Launch struct {
 	// Inherit puts the environment of the multiplexer before Env: that of a container, which nobody else knows.
 	Inherit bool   `json:"inherit,omitempty"`
 	Dir     string `json:"dir,omitempty"`
+	// RunAs is the user of the server; nil: the user of the multiplexer.
+	RunAs *shim.User `json:"runAs,omitempty"`
 	// StopSignal ends the server's tree when the protocol's own way did not, such as SIGTERM.
 	StopSignal string `json:"stopSignal,omitempty"`
 	// Grace is how long the whole ladder of a stop may take before the manager kills; its rungs are cut to fit.

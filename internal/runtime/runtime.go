@@ -51,6 +51,8 @@ type Process struct {
 	Dir string
 	// Env is added to the environment of the manager, as NAME=value; later entries win. It may hold secrets.
 	Env []string
+	// AsManager asks for the user of the manager, whatever user programs run as: the process is a part of Berth.
+	AsManager bool
 	// Open are the names of variables in Env that many may read, as nobody's secret can be in them. A backend need not hide these.
 	Open []string
 	// Terminal asks for a PTY; nil means that the output goes straight to the log and stdin stays open and silent.

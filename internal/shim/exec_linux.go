@@ -59,7 +59,8 @@ func (l *Launch) executeSilently() (pid int, failed *Failure) {
 	}
 	defer func() { _ = null.Close() }()
 	return Execute(program.File, l.Command, &syscall.ProcAttr{
-		Dir: program.Dir, Env: program.Env, Sys: &syscall.SysProcAttr{Setsid: true}, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()},
+		Dir: program.Dir, Env: program.Env, Sys: &syscall.SysProcAttr{Setsid: true, Credential: l.RunAs.Credential()},
+		Files: []uintptr{null.Fd(), null.Fd(), null.Fd()},
 	})
 }
 

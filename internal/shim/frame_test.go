@@ -78,20 +78,21 @@ func TestProgram(t *testing.T) {
 	}
 	g.Expect(os.Mkdir(filepath.Join(dir, "folder"), 0o700)).To(Succeed())
 	env := []string{"PATH=/no/such/directory::" + dir}
-	file, failed := program("good", env, "/")
+	launch := &Launch{}
+	file, failed := launch.program("good", env, "/")
 	g.Expect(failed).To(BeNil())
 	g.Expect(file).To(Equal(filepath.Join(dir, "good")))
-	file, failed = program("./good", nil, dir)
+	file, failed = launch.program("./good", nil, dir)
 	g.Expect(failed).To(BeNil())
 	g.Expect(file).To(Equal(filepath.Join(dir, "good")), "relative to the working directory of the child")
-	file, failed = program("good", []string{"PATH=."}, dir)
+	file, failed = launch.program("good", []string{"PATH=."}, dir)
 	g.Expect(failed).To(BeNil())
 	g.Expect(file).To(Equal(filepath.Join(dir, "good")))
 	for command, reason := range map[string]string{
 		"plain": ReasonPermissionDenied, "folder": ReasonCommandNotFound, "none": ReasonCommandNotFound, "": ReasonCommandNotFound,
 		"./folder": ReasonPermissionDenied, "./none": ReasonCommandNotFound, "./plain/none": ReasonCommandNotFound,
 	} {
-		_, failed := program(command, env, dir)
+		_, failed := launch.program(command, env, dir)
 		g.Expect(failed).NotTo(BeNil(), command)
 		g.Expect(failed.Reason).To(Equal(reason), "%s: %s", command, failed.Message)
 	}

@@ -88,6 +88,7 @@ type Launch struct {
 	Command   []string `json:"command"`
 	Dir       string   `json:"dir,omitempty"`
 	Inherited []string `json:"inherited,omitempty"` // the environment of the manager
+	RunAs     *User    `json:"runAs,omitempty"`     // nil: the user of the shim
 	Env       []string `json:"env,omitempty"`       // what the object asks for; wins
 	Columns   int32    `json:"columns,omitempty"`
 	Rows      int32    `json:"rows,omitempty"`

@@ -41,7 +41,7 @@ func (l *Launch) environment() ([]string, *Failure) {
 		}
 		values[name] = value
 	}
-	for _, entry := range Inherited(l.Inherited) {
+	for _, entry := range l.RunAs.Inherited(l.Inherited) {
 		name, value, _ := strings.Cut(entry, "=")
 		set(name, value)
 	}
@@ -75,8 +75,15 @@ type Program struct {
 	Env       []string
 }
 
-// Resolve finds what a Launch stands for, with the words for people where something of it is not there.
-func (l *Launch) Resolve() (Program, *Failure) {
+// Resolve returns the program of a Launch, or a Failure if a part of it is missing or its user may not access it.
+func (l *Launch) Resolve() (found Program, failed *Failure) {
+	if err := l.RunAs.access(func() { found, failed = l.resolve() }); err != nil {
+		return Program{}, failure(ReasonStartFailed, "%v", err)
+	}
+	return found, failed
+}
+
+func (l *Launch) resolve() (Program, *Failure) {
 	env, failed := l.environment()
 	if failed != nil {
 		return Program{}, failed
@@ -88,7 +95,7 @@ func (l *Launch) Resolve() (Program, *Failure) {
 	if len(l.Command) == 0 {
 		return Program{}, failure(ReasonCommandNotFound, "the command is empty; name a program in spec.process.command")
 	}
-	file, failed := program(l.Command[0], env, dir)
+	file, failed := l.program(l.Command[0], env, dir)
 	return Program{File: file, Dir: dir, Env: env}, failed
 }
 
@@ -105,7 +112,7 @@ func lookup(env []string, name string) string {
 func (l *Launch) directory() (string, *Failure) {
 	dir := l.Dir
 	if dir == "" {
-		dir = lookup(l.Inherited, "HOME") // of the manager: no policy on directories sees the HOME of the spec
+		dir = lookup(l.RunAs.Inherited(l.Inherited), "HOME") // not of the spec, whose HOME no policy on directories sees
 	}
 	if dir == "" {
 		dir = "/"
@@ -116,22 +123,22 @@ func (l *Launch) directory() (string, *Failure) {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsPermission(err):
-		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, os.Geteuid())
+		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, l.RunAs.id())
 	case err != nil || !info.IsDir():
 		return "", failure(ReasonWorkingDirMissing, "the working directory %s is not there or is no directory; create it or correct spec.process.workingDir", dir)
 	case !mayExecute(dir):
-		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, os.Geteuid())
+		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, l.RunAs.id())
 	}
 	return dir, nil
 }
 
 // program finds the file to execute, as execvp would do it in the working directory with the environment of the child.
-func program(command string, env []string, dir string) (string, *Failure) {
+func (l *Launch) program(command string, env []string, dir string) (string, *Failure) {
 	if command == "" {
 		return "", failure(ReasonCommandNotFound, "the first word of the command is empty; name a program in spec.process.command")
 	}
 	if strings.Contains(command, "/") {
-		return executable(absolute(command, dir), command)
+		return l.executable(absolute(command, dir), command)
 	}
 	var denied *Failure
 	path := lookup(env, "PATH")
@@ -144,7 +151,7 @@ func program(command string, env []string, dir string) (string, *Failure) {
 		if info, err := os.Stat(candidate); err != nil || info.IsDir() {
 			continue
 		}
-		file, failed := executable(candidate, command)
+		file, failed := l.executable(candidate, command)
 		if failed == nil {
 			return file, nil
 		}
@@ -158,17 +165,17 @@ func program(command string, env []string, dir string) (string, *Failure) {
 	return "", failure(ReasonCommandNotFound, "the program %q is in none of the directories of PATH (%s); install it, or give its full path in spec.process.command", command, path)
 }
 
-func executable(file, command string) (string, *Failure) {
+func (l *Launch) executable(file, command string) (string, *Failure) {
 	info, err := os.Stat(file)
 	switch {
 	case os.IsPermission(err):
-		return "", failure(ReasonPermissionDenied, "the program %s (of command %q) may not be reached by user %d; change the permissions on its path", file, command, os.Geteuid())
+		return "", failure(ReasonPermissionDenied, "the program %s (of command %q) may not be reached by user %d; change the permissions on its path", file, command, l.RunAs.id())
 	case err != nil:
 		return "", failure(ReasonCommandNotFound, "the program %s (of command %q) is not there; install it or correct spec.process.command", file, command)
 	case info.IsDir():
 		return "", failure(ReasonPermissionDenied, "%s (of command %q) is a directory, not a program; correct spec.process.command", file, command)
 	case !mayExecute(file):
-		return "", failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; set its x bit (chmod +x) or correct spec.process.command", file, os.Geteuid())
+		return "", failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; set its x bit (chmod +x) or correct spec.process.command", file, l.RunAs.id())
 	}
 	return file, nil
 }

@@ -24,7 +24,10 @@ func (s *shim) start() *Failure {
 	if s.log, err = os.OpenFile(LogFile, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return failure(ReasonStartFailed, "the log could not be opened: %v", err)
 	}
-	attributes := &syscall.ProcAttr{Dir: program.Dir, Env: program.Env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if err := s.launch.RunAs.Own(s.log); err != nil {
+		return failure(ReasonStartFailed, "the log could not be given to user %s: %v", s.launch.RunAs.Name, err)
+	}
+	attributes := &syscall.ProcAttr{Dir: program.Dir, Env: program.Env, Sys: &syscall.SysProcAttr{Setsid: true, Credential: s.launch.RunAs.Credential()}}
 	streams, err := s.streams(attributes)
 	if err != nil {
 		return failure(ReasonStartFailed, "input and output could not be set up: %v", err)
@@ -42,6 +45,9 @@ func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 		master, slave, err := pty.Open()
 		if err != nil {
 			return nil, fmt.Errorf("open a terminal: %w", err)
+		}
+		if err := s.launch.RunAs.Own(slave); err != nil {
+			return nil, fmt.Errorf("give the terminal to user %s: %w", s.launch.RunAs.Name, errors.Join(err, master.Close(), slave.Close()))
 		}
 		attributes.Sys.Setctty = true // of descriptor 0
 		s.terminal = newTerminal(master, s.log)
@@ -104,18 +110,22 @@ func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int,
 		time.Sleep(time.Duration(10*(try+1)) * time.Millisecond)
 	}
 	if err != nil {
-		return 0, explain(file, err)
+		return 0, explain(file, attributes.Sys.Credential, err)
 	}
 	return pid, nil
 }
 
 // explain turns the error of execve into words.
-func explain(file string, err error) *Failure {
+func explain(file string, as *syscall.Credential, err error) *Failure {
+	user := os.Geteuid()
+	if as != nil {
+		user = int(as.Uid)
+	}
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return failure(ReasonCommandNotFound, "the program %s is there, but the interpreter that its first line (or its ELF header) names is not; install the interpreter", file)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; its permissions, or those of its interpreter or file system (noexec), forbid it", file, os.Geteuid())
+		return failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; its permissions, or those of its interpreter or file system (noexec), forbid it", file, user)
 	case errors.Is(err, unix.ENOEXEC):
 		return failure(ReasonStartFailed, "%s is no program for this machine; a script needs a first line such as #!/bin/sh", file)
 	}

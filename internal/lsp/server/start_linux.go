@@ -33,7 +33,7 @@ func Start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
 }
 
 func start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
-	asked := shim.Launch{Command: launch.Command, Dir: launch.Dir, Env: launch.Env}
+	asked := shim.Launch{Command: launch.Command, Dir: launch.Dir, Env: launch.Env, RunAs: launch.RunAs}
 	program, failure := asked.Resolve()
 	if failure != nil {
 		return nil, &lsp.StartError{Reason: failure.Reason, Message: failure.Message}
@@ -55,7 +55,7 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
 	}
 	pid, failure := shim.Execute(program.File, launch.Command, &syscall.ProcAttr{
 		Dir: program.Dir, Env: program.Env, Files: []uintptr{s.child[0].Fd(), s.child[1].Fd(), s.child[2].Fd()},
-		Sys: &syscall.SysProcAttr{Setsid: true},
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: launch.RunAs.Credential()},
 	})
 	if failure != nil {
 		s.abandon()

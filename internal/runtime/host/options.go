@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
+
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // DefaultLogLimit is how much disk the output of one UID takes, in bytes.
@@ -37,6 +39,10 @@ type Options struct {
 	Containment string
 	// LogLimit is the disk that the output of one UID takes, in bytes. 0: DefaultLogLimit.
 	LogLimit int64
+	// RunAs is the user that programs run as; nil: the user of the manager. Another user needs root, and so does a manager that takes over its processes.
+	RunAs *shim.User
+	// ResultsDir is where programs of RunAs leave their results, which cannot enter StateDir. Empty: a directory of this install below /var/lib/berth.
+	ResultsDir string
 	// Logger is told what the manager should know; the zero value drops it.
 	Logger logr.Logger
 }
@@ -55,6 +61,12 @@ func (o *Options) complete() error {
 	// Two names of one directory are one install.
 	if o.StateDir, err = filepath.EvalSymlinks(dir); err != nil {
 		return fmt.Errorf("state directory %s: %w", dir, err)
+	}
+	if o.RunAs != nil && os.Geteuid() != 0 {
+		return fmt.Errorf("only root can run programs as another user, here %s", o.RunAs.Name)
+	}
+	if o.ResultsDir == "" {
+		o.ResultsDir = filepath.Join("/var/lib/berth", o.install())
 	}
 	if o.LogLimit == 0 {
 		o.LogLimit = DefaultLogLimit

@@ -28,30 +28,92 @@ const (
 
 // Place implements runtime.Keeper.
 func (h *Host) Place(uid types.UID) runtime.Place {
-	dir := h.dir(uid)
+	dir, _ := h.place(uid)
 	return runtime.Place{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
 }
 
-// preparePlace makes the place for results, and puts there what the program is given.
-func (h *Host) preparePlace(p runtime.Process) error {
+// sharedPlace is the directory for results of programs that run as another user. It belongs to that user, its parent to the manager.
+func (h *Host) sharedPlace(uid types.UID) string {
+	return filepath.Join(h.options.ResultsDir, string(uid))
+}
+
+// place returns the directory for the results of a UID, and whether it is the one of another user. One that exists remains the place when the manager is
+// started with another user.
+func (h *Host) place(uid types.UID) (dir string, shared bool) {
+	dir, shared = h.dir(uid), h.options.RunAs != nil
+	if _, err := os.Lstat(h.sharedPlace(uid)); err == nil {
+		shared = true
+	} else if _, err := os.Lstat(filepath.Join(dir, artifactsName)); err == nil {
+		shared = false
+	}
+	if shared {
+		dir = h.sharedPlace(uid)
+	}
+	return dir, shared
+}
+
+// preparePlace makes the place for results and writes the inputs of the program there. Nothing reads them before the program runs, so what an earlier
+// attempt left is written again.
+func (h *Host) preparePlace(p runtime.Process) (err error) {
 	if !p.Results {
 		return nil
 	}
-	place := h.Place(p.UID)
-	if err := os.MkdirAll(place.Artifacts, 0o700); err != nil {
+	dir, shared := h.place(p.UID)
+	if shared {
+		err = errors.Join(os.MkdirAll(h.options.ResultsDir, 0o755), os.MkdirAll(dir, 0o700))
+	} else {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
 		return fmt.Errorf("make a place for results: %w", err)
 	}
-	if len(p.Inputs) == 0 {
-		return nil
+	// Another user may have put links into it.
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open the place for results: %w", err)
 	}
-	if err := os.MkdirAll(place.Inputs, 0o700); err != nil {
-		return fmt.Errorf("make a place for inputs: %w", err)
+	defer func() { err = errors.Join(err, root.Close()) }()
+	if err := root.MkdirAll(artifactsName, 0o700); err != nil {
+		return fmt.Errorf("make a place for results: %w", err)
+	}
+	if len(p.Inputs) > 0 {
+		if err := root.MkdirAll(inputsName, 0o700); err != nil {
+			return fmt.Errorf("make a place for inputs: %w", err)
+		}
 	}
 	for name, content := range p.Inputs {
-		// Nothing reads it before the program runs, so half of one is written anew when this is tried again.
-		if err := os.WriteFile(filepath.Join(place.Inputs, name), content, 0o600); err != nil {
+		if err := root.WriteFile(filepath.Join(inputsName, name), content, 0o600); err != nil {
 			return fmt.Errorf("write the input %s: %w", name, err)
 		}
+	}
+	if !shared || h.options.RunAs == nil {
+		return nil
+	}
+	return h.own(root, p)
+}
+
+// own gives the place for results to the user of the programs.
+func (h *Host) own(root *os.Root, p runtime.Process) error {
+	paths := []string{artifactsName, "."}
+	if len(p.Inputs) > 0 {
+		paths = append(paths, inputsName)
+	}
+	for name := range p.Inputs {
+		paths = append(paths, filepath.Join(inputsName, name))
+	}
+	for _, path := range paths {
+		if err := root.Lchown(path, int(h.options.RunAs.UID), int(h.options.RunAs.GID)); err != nil {
+			return fmt.Errorf("give the place for results to user %s: %w", h.options.RunAs.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeShared removes the results of a program of another user. Nothing is unlocked first, as removeAll does: root may remove everything, and the user could
+// put a link in the way of a chmod.
+func (h *Host) removeShared(uid types.UID) error {
+	if err := os.RemoveAll(h.sharedPlace(uid)); err != nil {
+		return fmt.Errorf("remove the results: %w", err)
 	}
 	return nil
 }
@@ -60,8 +122,18 @@ func (h *Host) preparePlace(p runtime.Process) error {
 func (h *Host) Results(uid types.UID) runtime.Results {
 	place := h.Place(uid)
 	found := resultFile(place.File)
+	if _, shared := h.place(uid); shared && found.File && !sameOwner(filepath.Dir(place.File), place.File) {
+		// A hard link to a file that only root may read.
+		return runtime.Results{File: true, Problem: "The result file does not belong to the user of the program: write the file itself."}
+	}
 	found.Artifacts = holdsSomething(place.Artifacts)
 	return found
+}
+
+// sameOwner reports whether two files belong to the same user. It follows no link.
+func sameOwner(a, b string) bool {
+	var of, than unix.Stat_t
+	return unix.Lstat(a, &of) == nil && unix.Lstat(b, &than) == nil && of.Uid == than.Uid
 }
 
 // resultFile reads the result file.

@@ -112,8 +112,12 @@ func (h *Host) record(p runtime.Process) shim.Record {
 
 func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
 	launch := shim.Launch{
-		Record: record, Command: p.Command, Dir: p.Dir, Inherited: shim.Inherited(os.Environ()), Env: p.Env, LogLimit: h.options.LogLimit,
+		Record: record, Command: p.Command, Dir: p.Dir, Env: p.Env, LogLimit: h.options.LogLimit,
 	}
+	if !p.AsManager {
+		launch.RunAs = h.options.RunAs
+	}
+	launch.Inherited = launch.RunAs.Inherited(os.Environ())
 	if p.Terminal != nil {
 		launch.Columns, launch.Rows = p.Terminal.Columns, p.Terminal.Rows
 	}
@@ -271,6 +275,9 @@ func (h *Host) remove(uid types.UID, f *found) error {
 		if err := shim.RemoveCgroup(group); err != nil {
 			return fmt.Errorf("remove the cgroup: %w", err)
 		}
+	}
+	if err := h.removeShared(uid); err != nil {
+		return err
 	}
 	entries, err := os.ReadDir(h.dir(uid))
 	if errors.Is(err, os.ErrNotExist) {

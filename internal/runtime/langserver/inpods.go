@@ -137,7 +137,9 @@ func (s *inPods) fits(uid types.UID, held *runtime.Incarnation, p runtime.Proces
 }
 
 // environment is that of the container, which the multiplexer knows.
-func (*inPods) environment(asked []string) (env []string, inherit bool) { return asked, true }
+func (*inPods) environment(launch *lsp.Launch, asked []string) {
+	launch.Env, launch.Inherit = asked, true
+}
 
 func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 	newest, err := newestOn(ctx, s.pods, uid)

@@ -37,6 +37,8 @@ type Options struct {
 	Dir string
 	// Program is the berth-lsp binary. Empty: beside the running executable, else in PATH.
 	Program string
+	// RunAs is the user of the language servers on this machine; nil: the user of the manager. Multiplexers always run as that of the manager.
+	RunAs *shim.User
 	// Wake is told the UIDs that something happened to. It must not block. OnChange sets it later.
 	Wake func(types.UID)
 	// Logger is told what the manager should know; the zero value drops it.
@@ -86,7 +88,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	here := &onHost{dir: dir, program: program}
+	here := &onHost{dir: dir, program: program, runAs: options.RunAs}
 	r := newRuntime(host, here, options.Logger, options.Wake)
 	if err := r.adopt(here); err != nil {
 		r.Close()

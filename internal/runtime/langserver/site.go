@@ -23,8 +23,8 @@ import (
 type site interface {
 	// begin makes what a multiplexer needs that takes the place of held, and says how it is started. p is the first server in it; nil when there is none yet.
 	begin(ctx context.Context, uid types.UID, held *runtime.Incarnation, p *runtime.Process) (runtime.Process, error)
-	// environment is what the server of a process is given, and whether the multiplexer adds its own.
-	environment(asked []string) (env []string, inherit bool)
+	// environment sets the environment and the user of a server in launch. asked are the variables of its object.
+	environment(launch *lsp.Launch, asked []string)
 	// dial connects to the multiplexer that is held, as a manager.
 	dial(ctx context.Context, uid types.UID) (net.Conn, error)
 	// state is what the newest multiplexer wrote down; its incarnation is 0 when there is nothing.
@@ -45,6 +45,7 @@ type site interface {
 // onHost is this machine: each multiplexer has a directory, with its sockets and what it has written down.
 type onHost struct {
 	dir, program string
+	runAs        *shim.User
 }
 
 func (h *onHost) directory(uid types.UID) string { return filepath.Join(h.dir, string(uid)) }
@@ -61,7 +62,7 @@ func (h *onHost) begin(ctx context.Context, uid types.UID, held *runtime.Incarna
 	if held != nil {
 		number = held.Number + 1
 	}
-	return runtime.Process{Incarnation: number, Command: []string{h.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM"}, nil
+	return runtime.Process{Incarnation: number, Command: []string{h.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM", AsManager: true}, nil
 }
 
 // settle writes down what became of a server whose multiplexer could not, while that can still be told.
@@ -81,9 +82,9 @@ func (h *onHost) settle(ctx context.Context, uid types.UID, held *runtime.Incarn
 	return nil
 }
 
-// environment returns the inherited environment followed by the requested one, which wins.
-func (*onHost) environment(asked []string) (env []string, inherit bool) {
-	return append(shim.Inherited(os.Environ()), asked...), false
+// environment sets the inherited environment followed by the requested one, which wins.
+func (h *onHost) environment(launch *lsp.Launch, asked []string) {
+	launch.Env, launch.RunAs = append(h.runAs.Inherited(os.Environ()), asked...), h.runAs
 }
 
 func (h *onHost) dial(ctx context.Context, uid types.UID) (net.Conn, error) {

@@ -154,7 +154,7 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.
 // launchOf says to a multiplexer what the spec says of a process.
 func (r *Runtime) launchOf(p runtime.Process) (*lsp.Launch, error) {
 	launch := &lsp.Launch{Incarnation: p.Incarnation, Command: p.Command, Dir: p.Dir, StopSignal: p.StopSignal, Grace: p.Grace}
-	launch.Env, launch.Inherit = r.site.environment(p.Env)
+	r.site.environment(launch, p.Env)
 	if len(p.Config) > 0 {
 		if err := json.Unmarshal(p.Config, &launch.Config); err != nil {
 			return nil, fmt.Errorf("read the configuration of the language server: %w", err)

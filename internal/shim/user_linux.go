@@ -1,0 +1,68 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Credential returns the credential to execute a program with; nil without a user, which means that of the caller.
+func (u *User) Credential() *syscall.Credential {
+	if u == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+}
+
+// Own makes the user the owner of an open file, so that a program can open it again, as /dev/stdout or /dev/pts/N. The group of the file remains.
+func (u *User) Own(file *os.File) error {
+	if u == nil {
+		return nil
+	}
+	return file.Chown(int(u.UID), -1)
+}
+
+// access calls f on a thread that accesses files with the rights of this user, so that a program that the user may not execute is found before the fork.
+// No other thread of this process is affected.
+func (u *User) access(f func()) error {
+	if u == nil {
+		f()
+		return nil
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked, so that the thread ends with this goroutine
+		err := u.assume()
+		if err == nil {
+			f()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// assume changes the groups and the file system IDs of the calling thread. The kernel then takes the capabilities of root over files away from the thread.
+func (u *User) assume() error {
+	var groups unsafe.Pointer
+	if len(u.Groups) > 0 {
+		groups = unsafe.Pointer(&u.Groups[0])
+	}
+	// Not unix.Setgroups, which changes all threads.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(u.Groups)), uintptr(groups), 0); errno != 0 {
+		return fmt.Errorf("set the groups of user %s: %w", u.Name, errno)
+	}
+	_ = unix.Setfsgid(int(u.GID))
+	_ = unix.Setfsuid(int(u.UID))
+	// Neither reports a failure; a call that changes nothing returns the current value.
+	if uid, _ := unix.SetfsuidRetUid(-1); uid != int(u.UID) {
+		return fmt.Errorf("access files as user %s: the system does not permit it", u.Name)
+	}
+	return nil
+}
