@@ -199,7 +199,7 @@ e2e: build controlplane helm ## Test the installation and all kinds on the clust
 	@BERTH_CLUSTER= BERTH_TEST_KUBECONFIG="$$KUBECONFIG" KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout 60m -v -run TestCluster ./test/cluster
 
 .PHONY: test-e2e
-test-e2e: build controlplane gopls ## Test the whole with real processes: Vite, webpack, Next, Python, Go. Needs node, npm and python3.
+test-e2e: build controlplane gopls ## Test the whole with real processes: Vite, Next, Flask, Django, Codex, Go. Needs node, npm, chromium, python3-flask and python3-django. RELOADS=100 reloads servers more often.
 	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v
 
 .PHONY: test-e2e-user

@@ -18,7 +18,7 @@ trap 'rm -rf "$home"' EXIT
 mkdir -p "$home/berth/bin" "$home/berth/test" "$home/tmp"
 cp "$root"/bin/{berth,kubectl-berth,berth-shim,berth-lsp,gohello,checkmodule,gopls,e2e.test} "$assets"/{etcd,kube-apiserver,kube-controller-manager,kubectl} "$home/berth/bin/"
 cp -R "$root/test/e2e" "$home/berth/test/"
-cp -R "$root/samples" "$root/config" "$root/README.md" "$home/berth/"
+cp -R "$root/samples" "$root/config" "$root/docs" "$root/README.md" "$home/berth/"
 chown -R nobody "$home"
 cd "$home/berth/test/e2e"
 echo "as $(id -un nobody), in $home"

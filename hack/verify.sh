@@ -51,7 +51,7 @@ static_lsp() {
   # The data path is the standard library's, and that of x/sys; creack/pty comes with the shim's words for processes.
   for program in berth-lsp berth-lsp-pod; do
     CGO_ENABLED=0 go build -trimpath -o "$temp/$program" "./cmd/$program"
-    empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
+    empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim|facts))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
   done
 }
 kustomized() {

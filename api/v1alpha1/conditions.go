@@ -176,6 +176,8 @@ const (
 	ReasonContainerTaken = "ContainerTaken"
 	// ReasonStartFailed: the process could not be started for another cause, which the message holds.
 	ReasonStartFailed = "StartFailed"
+	// ReasonStopFailed: the stop could not be carried out; Berth retries, and the message holds the cause.
+	ReasonStopFailed = "StopFailed"
 	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment, or the manager was started without it.
 	ReasonRuntimeUnavailable = "RuntimeUnavailable"
 	// ReasonRuntimeForbidden: the namespace does not permit programs on the machine of the manager; the message names the label that does.
@@ -184,6 +186,8 @@ const (
 	ReasonUnknown = "Unknown"
 	// ReasonPortInUse: a process that is not of this object listens on the port; the message names it.
 	ReasonPortInUse = "PortInUse"
+	// ReasonPortForbidden: the manager is not permitted to listen on the port; the message says which permission it needs.
+	ReasonPortForbidden = "PortForbidden"
 	// ReasonPortClaimed: an older object claims the same port.
 	ReasonPortClaimed = "PortClaimed"
 	// ReasonNoFreePort: the range that ports are allocated from is exhausted.

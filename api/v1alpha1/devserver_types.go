@@ -99,7 +99,7 @@ type URLSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.startsWith('/')",message="path must begin with /"
 	Path string `json:"path,omitempty"`
 
-	// Whether scheme and path are looked for in the output. Defaults to Enabled.
+	// Whether scheme, host and path are looked for in the output. Defaults to Enabled.
 	// +optional
 	// +kubebuilder:default=Enabled
 	Detect URLDetection `json:"detect,omitempty"`
@@ -188,7 +188,8 @@ type ExecProbe struct {
 type DevServerStatus struct {
 	ProcessStatus `json:",inline"`
 
-	// Where the server answers. It stays readable while the server restarts.
+	// Where the server answers. It stays readable while the server restarts. The host is the one that the output names if it is localhost, a name below it or
+	// a loopback address, and leads to the server; else an address on which the server listens. Behind a proxy it is localhost.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url,omitempty"`

@@ -103,7 +103,8 @@ type TerminalSpec struct {
 // AwaitingInputSpec is how it is told that a program waits for an answer.
 type AwaitingInputSpec struct {
 	// Regular expressions (RE2) that are looked for in the last 20 lines of the terminal, once nothing has moved for two seconds. Lines end in no spaces,
-	// and the text in no empty lines, so $ is where the cursor is. Empty: patterns for the common coding agents, shells and passwords.
+	// and the text in no empty lines, so $ is where the cursor is. If there are any, they alone decide. Empty: how the program reads the terminal, where
+	// that is known, and patterns for the common coding agents, menus and passwords.
 	// All patterns together may compile to 2,048 instructions; the condition AwaitingInput reports those that exceed it. The larger they are, the less
 	// of a screen of more than 2,047 characters they are matched with.
 	// +optional

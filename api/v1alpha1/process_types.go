@@ -14,7 +14,7 @@ const (
 	// LabelAllowRuntime is the label of a namespace that permits one more runtime there, such as Host.
 	LabelAllowRuntime = "berth.dev/allow-runtime"
 	// AnnotationLostHost declares that the host it names is gone and does not come back. The host of LabelHost then takes the object over without
-	// waiting for that host to stop the process.
+	// waiting for that host to stop the process. A lost host that takes the object back removes the annotation first.
 	AnnotationLostHost = "berth.dev/lost-host"
 )
 

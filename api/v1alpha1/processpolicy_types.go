@@ -29,9 +29,10 @@ const (
 
 // StopPolicy says how a process is asked to end. SIGKILL to the whole tree always follows.
 type StopPolicy struct {
-	// The signal that every process of the tree gets first. Defaults to SIGTERM.
+	// The signal that every process of the tree gets first. Unset means SIGHUP for an Instance in a terminal of this machine (runtimes Host and Tmux),
+	// because interactive shells ignore SIGTERM and a terminal that closes sends SIGHUP. For all others it means SIGTERM. Processes that remain when the
+	// program has ended get SIGTERM.
 	// +optional
-	// +kubebuilder:default=SIGTERM
 	// +kubebuilder:validation:Enum=SIGTERM;SIGINT;SIGHUP;SIGQUIT;SIGUSR1;SIGUSR2;SIGKILL
 	Signal string `json:"signal,omitempty"`
 

@@ -5,12 +5,14 @@ package devserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // assignment are the ports that an incarnation is given.
@@ -42,7 +44,7 @@ func (a assignment) list() []int32 {
 
 // assign finds the ports of the next incarnation, and why they can't be had. They are recorded in the status only for an incarnation to come:
 // until then the status has those of the one that runs.
-func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
+func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
 	ports, has := next(dev), assigned(dev)
 	if blocked || !claim.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
 		return ports, nil, nil
@@ -74,7 +76,7 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *run
 }
 
 // choosePorts fills in the ports that are still to be chosen, or says why one can't be had.
-func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
+func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if current == nil && !ports.proxied {
 		k.fronts.Close(dev.UID) // the program is to listen there itself
 	}
@@ -86,7 +88,7 @@ func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current
 }
 
 // assignPublic finds the port where people find the server, and has the front hold it if there is to be one.
-func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
+func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if ports.public == 0 {
 		return k.choose(dev, current, all, ports)
 	}
@@ -105,7 +107,7 @@ func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, curren
 }
 
 // choose allocates the port where people find the server.
-func (k *Kind) choose(dev *v1alpha1.DevServer, current *runtime.Incarnation, all *v1alpha1.DevServerList, ports *assignment, except ...int32) (refusal *lifecycle.Blocked) {
+func (k *Kind) choose(dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment, except ...int32) (refusal *lifecycle.Blocked) {
 	if ports.public, refusal = k.allocate(dev, all, append(except, ports.backend)...); refusal != nil {
 		return refusal
 	}
@@ -113,19 +115,32 @@ func (k *Kind) choose(dev *v1alpha1.DevServer, current *runtime.Incarnation, all
 }
 
 // hold has the front listen on the public port of an incarnation to come.
-func (k *Kind) hold(dev *v1alpha1.DevServer, current *runtime.Incarnation, ports assignment) *lifecycle.Blocked {
+func (k *Kind) hold(dev *v1alpha1.DevServer, current *facts.Incarnation, ports assignment) *lifecycle.Blocked {
 	if !ports.proxied || current != nil {
 		return nil
 	}
 	if err := k.listen(dev, ports.public); err != nil {
-		return &lifecycle.Blocked{
-			Conflict: true,
-			Reason:   v1alpha1.ReasonPortInUse,
-			Message:  fmt.Sprintf("the proxy can't have port %d: %v; end who holds it or set another spec.port", ports.public, err),
-			Retry:    conflictRetry,
-		}
+		return portRefused(ports.public, err)
 	}
 	return nil
+}
+
+// portRefused returns why the proxy cannot listen on its port.
+func portRefused(port int32, err error) *lifecycle.Blocked {
+	if errors.Is(err, fs.ErrPermission) {
+		return &lifecycle.Blocked{
+			Reason: v1alpha1.ReasonPortForbidden,
+			Message: fmt.Sprintf("The manager may not listen on port %d for the proxy, because low ports need root or the capability CAP_NET_BIND_SERVICE. "+
+				"Set spec.port to a port from 1024 to 65535, or give the manager that capability.", port),
+			Retry: noPortRetry,
+		}
+	}
+	return &lifecycle.Blocked{
+		Conflict: true,
+		Reason:   v1alpha1.ReasonPortInUse,
+		Message:  fmt.Sprintf("the proxy can't have port %d: %v; end who holds it or set another spec.port", port, err),
+		Retry:    conflictRetry,
+	}
 }
 
 // assignBackend finds the port that the server listens on behind its proxy. Nobody else needs to know it: when it can't be had, another one is as

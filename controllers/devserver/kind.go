@@ -7,6 +7,7 @@ package devserver
 import (
 	"context"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -52,9 +53,8 @@ type Kind struct {
 }
 
 var (
-	_ process.Kind    = (*Kind)(nil)
-	_ process.Placed  = (*Kind)(nil)
-	_ process.Witness = (*Kind)(nil)
+	_ process.Kind           = (*Kind)(nil)
+	_ process.ActionObserver = (*Kind)(nil)
 )
 
 // network is what is asked of this machine's network, so that tests can say what it answers.
@@ -63,6 +63,8 @@ type network struct {
 	free func(port int32) bool
 	// answers says that somebody takes connections there.
 	answers func(ctx context.Context, address string) bool
+	// resolve returns the IP addresses of a host, and none if the resolver does not know it.
+	resolve func(ctx context.Context, host string) []netip.Addr
 }
 
 // memory is what is kept of one object while this manager runs.
@@ -81,7 +83,12 @@ type memory struct {
 	aim            int32            // the port that probes go to which name none
 	hosts          map[int32]string // where each port is, or was, listened on
 	overV4         map[int32]bool   // whether a port that is bound over IPv6 takes IPv4 too
-	blind          bool             // it was said already that its sockets can't be seen
+	chosen         int32            // the port of status.url; with a proxy, the port of the server
+	absentSince    time.Time        // when chosen was first found closed; zero while it is open
+	printed        string           // the printed host that was last resolved
+	resolved       []netip.Addr     // the addresses of printed
+	elsewhere      map[string]bool  // addresses at which another program accepts connections
+	blind          bool             // it was said already that its sockets cannot be read
 	pod            string           // the address of its Pod
 	backend        string           // where a proxy finds it, such as http://127.0.0.1:20001
 }
@@ -98,18 +105,18 @@ func (k *Kind) New() process.Object { return &v1alpha1.DevServer{} }
 // NewList gives an empty list of DevServers.
 func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
 
-// Runtime gives the backend that the spec names.
+// Runtime returns the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.runtimes, k.RuntimeType(object))
+	return runtime.Backend(k.runtimes, k.Traits(object).Runtime)
 }
 
-// RuntimeType returns the runtime that the spec names.
-func (*Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
-	return place.Type(devServer(object).Spec.Runtime)
+// Traits implements process.Kind.
+func (*Kind) Traits(object process.Object) process.Traits {
+	return process.Traits{Runtime: place.Type(devServer(object).Spec.Runtime)}
 }
 
-// Orphans says that nothing outlives a DevServer.
-func (*Kind) Orphans(process.Object, runtime.Incarnation) bool { return false }
+// Asleep implements process.Kind: a DevServer does not sleep.
+func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return false }
 
 // Forget ends the probes of an object that is gone, and frees its ports.
 func (k *Kind) Forget(uid types.UID) {
@@ -133,16 +140,18 @@ func (k *Kind) memory(uid types.UID) *memory {
 	return m
 }
 
-// enter makes the memory that of an incarnation; what was kept of another one is dropped.
-func (k *Kind) enter(uid types.UID, m *memory, incarnation int64) {
+// enter prepares the memory for an incarnation and drops what it holds about another one. It reports whether the incarnation was not observed before.
+func (k *Kind) enter(uid types.UID, m *memory, incarnation int64) bool {
 	if m.incarnation == incarnation {
-		return
+		return false
 	}
 	k.probes.Keep(uid, incarnation)
 	*m = memory{
 		plan: m.plan, logEnd: m.logEnd, logKnown: m.logKnown,
 		incarnation: incarnation, hosts: map[int32]string{}, overV4: map[int32]bool{},
+		elsewhere: map[string]bool{},
 	}
+	return true
 }
 
 func devServer(object process.Object) *v1alpha1.DevServer {

@@ -4,6 +4,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -36,6 +38,10 @@ const (
 	// settleTime is how long after its first socket a server may still open the one that it was given, or print where it is to be found.
 	settleTime = 3 * time.Second
 
+	// returnTime is how long a server that was Ready may close the port of status.url, for example to reload itself, before Berth chooses another of its
+	// ports. The proxy holds requests for the same time.
+	returnTime = 30 * time.Second
+
 	maxObservedPorts = 16
 )
 
@@ -46,6 +52,8 @@ type sight struct {
 	blind string
 	// port is the one that the address is made of; 0 while there is none.
 	port int32
+	// awaited is the previously chosen port while it is closed and the server may still open it again; otherwise 0.
+	awaited int32
 	// settled says that no better port or address is waited for.
 	settled bool
 	// wasReady says that it is ready by the record, of this incarnation: that of an earlier look, perhaps of an earlier manager.
@@ -53,11 +61,14 @@ type sight struct {
 }
 
 // Look finds out where the server listens, what its address is, and how it is.
-func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	dev := devServer(object)
 	m := k.memory(dev.UID)
-	k.enter(dev.UID, m, current.Number)
+	entered := k.enter(dev.UID, m, current.Number)
 	s := k.see(ctx, dev, m, current)
+	if entered && s.wasReady {
+		m.chosen = k.sofar(dev, m) // an earlier manager chose it
+	}
 	m.proven = m.proven || s.wasReady
 	if len(s.listeners) > 0 && m.listeningSince.IsZero() {
 		m.listeningSince = k.clock.Now()
@@ -65,22 +76,23 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.
 	s.settled = !m.listeningSince.IsZero() && k.clock.Since(m.listeningSince) >= settleTime
 	k.hosts(ctx, m, &s)
 	urls := k.urls(dev, m, current.Number)
-	s.choosePort(assigned(dev).own(), k.sofar(dev, m), urls)
+	k.choosePort(dev, m, &s, urls)
+	unheld := k.listenAgain(ctx, dev)
 	if s.blind == "" && !inPod(dev) {
 		k.observePorts(dev, &s)
 	}
-	k.observeURL(dev, m, &s, urls)
+	k.observeURL(ctx, dev, m, &s, urls)
 	k.readEnough(dev, m, current.Number, &s, urls)
 	k.aim(dev, m, &s)
 	k.readiness(dev, m, current.Number, &s, observed)
 	k.liveness(dev, m, current.Number, observed)
 	k.observePod(dev, observed)
-	k.route(ctx, dev, m, &s, observed)
+	k.route(dev, m, &s, unheld, observed)
 	return k.again(m, &s, current, observed), nil
 }
 
 // see asks for the sockets of the object's own processes. A backend that can't tell is believed to listen where it was told.
-func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, current runtime.Incarnation) sight {
+func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) sight {
 	s := sight{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
 	if inPod(dev) {
 		s.seePod(dev, m, current)
@@ -97,7 +109,7 @@ func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, curr
 		if !m.blind {
 			ctrl.LoggerFrom(ctx).Error(err, "Looking at the sockets of a server")
 		}
-		s.blind = "the sockets of its processes can't be seen; see the log of the manager"
+		s.blind = "the sockets of its processes cannot be read; see the log of the manager"
 	default:
 		s.listeners = listeners
 	}
@@ -106,7 +118,7 @@ func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, curr
 }
 
 // again says when to look again.
-func (k *Kind) again(m *memory, s *sight, current runtime.Incarnation, observed *lifecycle.Observed) time.Duration {
+func (k *Kind) again(m *memory, s *sight, current facts.Incarnation, observed *lifecycle.Observed) time.Duration {
 	ready := observed.Ready != nil && *observed.Ready
 	switch {
 	case !ready && k.clock.Since(current.StartedAt) >= startingTime:
@@ -127,16 +139,16 @@ func (k *Kind) rarely() time.Duration {
 	return max(lookSettled, time.Duration(len(k.memories))*lookPace)
 }
 
-// Rest says that nothing runs. The address stays, for a server that restarts is found there again.
+// Rest reports that no process runs. The address stays, because a server that restarts uses it again.
 func (k *Kind) Rest(ctx context.Context, object process.Object) {
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
 	dev.Status.ObservedPorts = nil
-	k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, "nothing runs")
+	k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, "No process runs")
 	if dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "")
 	} else {
-		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "nothing runs")
+		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "No process runs")
 	}
 	k.memory(dev.UID).incarnation = 0
 	if !proxied(dev) && !claim.Live(dev) {
@@ -158,31 +170,51 @@ func (k *Kind) ownAtRest(ctx context.Context, dev *v1alpha1.DevServer) {
 	}
 }
 
-// choosePort finds the port that people are sent to: the one that the server was given, else one that it has named itself, else the one that
-// they were sent to so far, else the lowest.
-func (s *sight) choosePort(given, sofar int32, urls []found) {
-	ports := s.ports()
-	if len(ports) == 0 {
+// choosePort chooses the port of status.url. Behind a proxy it is the port that the proxy forwards to.
+func (k *Kind) choosePort(dev *v1alpha1.DevServer, m *memory, s *sight, urls []found) {
+	if s.blind != "" {
 		return
 	}
-	if slices.Contains(ports, given) {
-		s.port = given
-		return
+	c := choice{listening: s.ports(), given: assigned(dev).own(), printed: urls, settled: s.settled}
+	if m.proven {
+		c.chosen = m.chosen
 	}
-	best := len(urls)
-	for i, u := range urls {
-		if slices.Contains(ports, u.Port) && (best == len(urls) || u.Rank < urls[best].Rank) {
-			best = i
-		}
+	if m.absentSince.IsZero() {
+		m.absentSince = k.clock.Now()
 	}
+	c.returning = k.clock.Since(m.absentSince) < returnTime
+	if s.port, s.awaited = c.port(); s.port != 0 {
+		m.chosen, m.absentSince = s.port, time.Time{}
+	}
+}
+
+// choice holds the inputs for choosing the port of status.url.
+type choice struct {
+	listening []int32 // ascending
+	given     int32   // the value of $(PORT)
+	chosen    int32   // the previously chosen port if the incarnation was Ready; otherwise 0
+	returning bool    // chosen, if it is closed, was closed less than returnTime ago
+	printed   []found // the URLs in the output
+	settled   bool    // the server had time to open the given port and to print a URL
+}
+
+// port returns the first open port of these: the given port, the previously chosen port, the best-ranked port in the output, the lowest port. While the
+// previously chosen port is closed and may open again, it returns 0 and that port as awaited. It returns 0 and 0 if no port can be chosen.
+func (c choice) port() (port, awaited int32) {
+	printed := slices.DeleteFunc(slices.Clone(c.printed), func(u found) bool { return !slices.Contains(c.listening, u.Port) })
 	switch {
-	case best < len(urls):
-		s.port = urls[best].Port
-	case s.wasReady && slices.Contains(ports, sofar):
-		s.port = sofar
-	case s.settled:
-		s.port = ports[0]
+	case slices.Contains(c.listening, c.given):
+		return c.given, 0
+	case slices.Contains(c.listening, c.chosen):
+		return c.chosen, 0
+	case c.chosen != 0 && c.returning:
+		return 0, c.chosen
+	case len(printed) > 0:
+		return slices.MinFunc(printed, func(a, b found) int { return cmp.Or(a.Rank-b.Rank, int(a.Port-b.Port)) }).Port, 0
+	case len(c.listening) > 0 && c.settled:
+		return c.listening[0], 0
 	}
+	return 0, 0
 }
 
 // ports gives the ports that the processes listen on, ascending.
@@ -205,15 +237,15 @@ func (k *Kind) observePorts(dev *v1alpha1.DevServer, s *sight) {
 	given := assigned(dev).own()
 	switch {
 	case slices.Contains(ports, given):
-		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, fmt.Sprintf("listens on port %d", given)+k.withoutIPv6(dev))
+		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, fmt.Sprintf("The server listens on port %d", given)+k.withoutIPv6(dev))
 	case len(ports) == 0:
-		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, fmt.Sprintf("does not listen on port %d", given))
+		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, fmt.Sprintf("The server does not listen on port %d", given))
 	case s.port == 0:
 		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening,
-			fmt.Sprintf("listens on %s and not on port %d so far", list(shown), given))
+			fmt.Sprintf("The server listens on %s and not on port %d so far", list(shown), given))
 	default:
 		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonOtherPort,
-			fmt.Sprintf("listens on %s instead of %d: give the program its port as $(PORT), with its flag against moving to another "+
+			fmt.Sprintf("The server listens on %s instead of %d: give the program its port as $(PORT), with its flag against moving to another "+
 				"(such as --strictPort), or set spec.port to the one that it uses", list(shown), given))
 	}
 }

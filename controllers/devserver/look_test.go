@@ -5,8 +5,10 @@ package devserver
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"sync/atomic"
@@ -22,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/weburl"
 )
 
 // site is a real HTTP server, which can be told what to answer.
@@ -182,7 +185,7 @@ func TestOtherPort(t *testing.T) {
 	s.clock.Step(settleTime)
 	s.becomes(dev, 1, true)
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
-	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(HavePrefix("listens on " + list([]int32{here.port}) + " instead of 4: "))
+	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(HavePrefix("The server listens on " + list([]int32{here.port}) + " instead of 4: "))
 	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/"))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(4)))
 }
@@ -195,7 +198,7 @@ func TestOtherPortThatTheOutputNames(t *testing.T) {
 	s.g.Eventually(func() string {
 		s.look(dev, 1)
 		return dev.Status.URL
-	}, long).Should(Equal("http://127.0.0.1:5174/app/"), "at once, for it says so itself")
+	}, long).Should(Equal("http://localhost:5174/app/"), "at once, because the output names the port")
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
 	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
 }
@@ -247,6 +250,164 @@ func TestHostThatAnswers(t *testing.T) {
 	}
 }
 
+func TestHost_PrintedHostThatLeadsToTheServer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		printed   string
+		listeners []string
+		others    []string // where other programs accept connections
+		want      string
+	}{
+		"localhost, on all addresses":             {"localhost", []string{"::", "0.0.0.0"}, nil, "localhost:80"},
+		"localhost, on 127.0.0.1":                 {"localhost", []string{"127.0.0.1"}, nil, "localhost:80"},
+		"localhost, on ::1 that is not its name":  {"localhost", []string{"::1"}, nil, "[::1]:80"},
+		"localhost, on another loopback address":  {"localhost", []string{"127.0.0.5"}, nil, "127.0.0.5:80"},
+		"localhost, another program on ::1":       {"localhost", []string{"127.0.0.1"}, []string{"[::1]:80"}, "127.0.0.1:80"},
+		"localhost, another program on ::1 alone": {"localhost", []string{"0.0.0.0"}, []string{"[::1]:80"}, "127.0.0.1:80"},
+		"a name below localhost":                  {"app.localhost", []string{"127.0.0.1"}, nil, "app.localhost:80"},
+		"a name that the resolver does not know":  {"x.localhost", []string{"127.0.0.1"}, nil, "127.0.0.1:80"},
+		"a name of another machine":               {"far.localhost", []string{"127.0.0.1"}, nil, "127.0.0.1:80"},
+		"127.0.0.1":                               {"127.0.0.1", []string{"127.0.0.1", "::1"}, nil, "127.0.0.1:80"},
+		"::1":                                     {"[::1]", []string{"127.0.0.1", "::1"}, []string{"127.0.0.1:80"}, "[::1]:80"},
+		"127.0.0.1, on ::1":                       {"127.0.0.1", []string{"::1"}, []string{"127.0.0.1:80"}, "[::1]:80"},
+		"all addresses":                           {"0.0.0.0", []string{"0.0.0.0"}, nil, "127.0.0.1:80"},
+		"an address of the network":               {"10.0.0.7", []string{"0.0.0.0"}, nil, "127.0.0.1:80"},
+		"a name of the network":                   {"dev.example.com", []string{"0.0.0.0"}, nil, "127.0.0.1:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.names["app.localhost"] = []netip.Addr{loopback, netip.IPv6Loopback()}
+			s.names["far.localhost"] = []netip.Addr{loopback, netip.MustParseAddr("10.0.0.7")}
+			for _, address := range tc.others {
+				s.others[address] = true
+			}
+			s.backend.log = newLog("  Local:  http://" + tc.printed + ":80/\n")
+			dev := server("web", 0, running(80))
+			var listeners []runtime.Listener
+			for _, address := range tc.listeners {
+				listeners = append(listeners, on(address, 80))
+			}
+			s.backend.listen(listeners...)
+			s.g.Eventually(func() string { s.look(dev, 1); return said(dev, v1alpha1.ConditionURLDetected) }, long).Should(Equal("True Detected"))
+			s.g.Expect(dev.Status.URL).To(Equal("http://" + tc.want + "/"))
+		})
+	}
+}
+
+func TestHost_StaysDuringARestart(t *testing.T) {
+	s := newStage(t)
+	s.backend.log = newLog("")
+	dev := server("web", 0, running(80))
+	s.prepare(dev)
+	s.backend.listen(on("127.0.0.1", 80))
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "without a printed host")
+	s.backend.log.append("http://localhost:80/\n")
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/"))
+	for number := int64(2); number < 4; number++ {
+		s.Rest(t.Context(), dev)
+		s.prepare(dev)
+		s.look(dev, number)
+		s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/"))
+	}
+	s.others["[::1]:80"] = true
+	s.look(dev, 3)
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "another program answers at localhost")
+}
+
+func TestChoice(t *testing.T) {
+	printed := func(host string, port int32) found { return weburl.Find(fmt.Sprintf("http://%s:%d/", host, port))[0] }
+	for name, tc := range map[string]struct {
+		choice
+		port, awaited int32
+	}{
+		"nothing listens":                               {choice{given: 30, settled: true}, 0, 0},
+		"the given port":                                {choice{given: 30, listening: []int32{10, 30}}, 30, 0},
+		"the given port before a printed one":           {choice{given: 30, listening: []int32{10, 30}, printed: []found{printed("localhost", 10)}}, 30, 0},
+		"the given port may still come":                 {choice{given: 30, listening: []int32{10, 20}}, 0, 0},
+		"the lowest":                                    {choice{given: 30, listening: []int32{10, 20}, settled: true}, 10, 0},
+		"a printed one at once":                         {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 20)}}, 20, 0},
+		"the nearest printed one":                       {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("10.0.0.7", 10), printed("localhost", 20)}}, 20, 0},
+		"the lowest of equally near printed ones":       {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 20), printed("localhost", 10)}}, 10, 0},
+		"a printed one that does not listen":            {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 40)}, settled: true}, 10, 0},
+		"Ready: the chosen one before a lower one":      {choice{given: 30, chosen: 20, listening: []int32{10, 20}, settled: true}, 20, 0},
+		"Ready: the chosen one before a printed one":    {choice{given: 30, chosen: 20, listening: []int32{10, 20}, printed: []found{printed("localhost", 10)}, settled: true}, 20, 0},
+		"Ready: the given one comes late":               {choice{given: 30, chosen: 20, listening: []int32{20, 30}, settled: true}, 30, 0},
+		"Ready: the given one may return":               {choice{given: 30, chosen: 30, returning: true, listening: []int32{10}, settled: true}, 0, 30},
+		"Ready: the chosen one may return":              {choice{given: 30, chosen: 20, returning: true, listening: []int32{10}, printed: []found{printed("localhost", 10)}, settled: true}, 0, 20},
+		"Ready: all may return":                         {choice{given: 30, chosen: 20, returning: true, settled: true}, 0, 20},
+		"Ready: the chosen one returns":                 {choice{given: 30, chosen: 20, returning: true, listening: []int32{10, 20}, settled: true}, 20, 0},
+		"Ready: the chosen one does not return":         {choice{given: 30, chosen: 20, listening: []int32{10, 15}, settled: true}, 10, 0},
+		"Ready: a printed one, the chosen is gone":      {choice{given: 30, chosen: 20, listening: []int32{10, 15}, printed: []found{printed("localhost", 15)}, settled: true}, 15, 0},
+		"Ready: nothing listens, and nothing is waited": {choice{given: 30, chosen: 20, settled: true}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port, awaited := tc.choice.port()
+			NewWithT(t).Expect([]int32{port, awaited}).To(Equal([]int32{tc.port, tc.awaited}))
+		})
+	}
+}
+
+func TestPort_NotAwaitedBeforeItListened(t *testing.T) {
+	s := newStage(t)
+	dev := server("web", 0, running(4), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
+	current := incarnation(1)
+	s.prepareBeside(dev, &current).Process.Env = []string{"TOKEN=secret"}
+	s.becomes(dev, 1, true)
+	s.backend.listen(on("127.0.0.1", 5174))
+	s.look(dev, 1)
+	s.clock.Step(settleTime)
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:5174/"), "the given port was never open")
+}
+
+func TestPort_StaysWhileTheServerReloads(t *testing.T) {
+	s := newStage(t)
+	here, other := newSite(t), newSite(t)
+	s.backend.log = newLog(fmt.Sprintf("http://localhost:%d/\n", here.port))
+	dev := server("web", 0, running(4))
+	both := []runtime.Listener{on("127.0.0.1", here.port), on("127.0.0.1", other.port)}
+	s.backend.listen(both...)
+	s.becomes(dev, 1, true)
+	address := fmt.Sprintf("http://localhost:%d/", here.port)
+	s.g.Expect(dev.Status.URL).To(Equal(address))
+	s.clock.Step(settleTime)
+	s.look(dev, 1)
+
+	for range 2 { // each reload starts a new wait
+		s.backend.listen(both[1])
+		observed, retry := s.look(dev, 1)
+		s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "nothing answers at its URL")
+		s.g.Expect(observed.NotReady).To(ContainSubstring(fmt.Sprintf("closed port %d", here.port)))
+		s.g.Expect(retry).To(Equal(lookStarting))
+		s.clock.Step(returnTime - time.Second)
+		record(dev, observed)
+		s.look(dev, 1)
+		s.g.Expect(dev.Status.URL).To(Equal(address))
+		s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
+		s.backend.listen(both...)
+		observed, _ = s.look(dev, 1)
+		s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
+		s.g.Expect(dev.Status.URL).To(Equal(address))
+		record(dev, observed)
+	}
+
+	s.backend.log.append(fmt.Sprintf("http://localhost:%d/\n", other.port))
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal(address), "it listens")
+	before := dev.DeepCopy()
+	s.restartManager(t)
+	s.look(dev, 1)
+	s.g.Expect(dev).To(Equal(before), "another manager changes nothing")
+
+	s.backend.listen(both[1])
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal(address))
+	s.clock.Step(returnTime)
+	observed, _ := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
+	s.g.Expect(portOf(dev.Status.URL)).To(Equal(other.port), "the port did not return")
+}
+
 func TestURLOfTheSpec(t *testing.T) {
 	s := newStage(t)
 	s.backend.log = newLog("https://localhost:80/app/\n")
@@ -254,8 +415,8 @@ func TestURLOfTheSpec(t *testing.T) {
 		dev.Spec.URL = v1alpha1.URLSpec{Path: "/mine", Detect: v1alpha1.URLDetectionEnabled}
 	})
 	s.backend.listen(on("127.0.0.1", 80))
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("https://127.0.0.1:80/mine"))
-	s.g.Expect(condition(dev, v1alpha1.ConditionURLDetected).Message).To(Equal("the output says https://localhost:80/app/"))
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("https://localhost:80/mine"))
+	s.g.Expect(condition(dev, v1alpha1.ConditionURLDetected).Message).To(Equal("The output names https://localhost:80/app/"))
 
 	dev.Spec.URL = v1alpha1.URLSpec{Scheme: "http", Detect: v1alpha1.URLDetectionDisabled}
 	dev.Generation = 2
@@ -273,15 +434,15 @@ func TestPathStaysDuringARestart(t *testing.T) {
 	s.prepare(dev)
 	s.backend.listen(on("127.0.0.1", 80))
 	s.backend.log.append("http://localhost:80/app/\n")
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://127.0.0.1:80/app/"))
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/app/"))
 
 	s.Rest(t.Context(), dev)
 	s.prepare(dev)
 	s.look(dev, 2)
-	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/app/"), "it has not said yet where it is this time")
+	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "it has not said yet where it is this time")
 	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False NotDetected"))
 	s.backend.log.append("http://localhost:80/new/\n")
-	s.g.Eventually(func() string { s.look(dev, 2); return dev.Status.URL }, long).Should(Equal("http://127.0.0.1:80/new/"))
+	s.g.Eventually(func() string { s.look(dev, 2); return dev.Status.URL }, long).Should(Equal("http://localhost:80/new/"))
 
 	s.Rest(t.Context(), dev)
 	s.prepare(dev)
@@ -296,13 +457,13 @@ func TestOutputIsReadUntilTheAddressIsKnown(t *testing.T) {
 	s.backend.log = newLog("http://localhost:80/app/\n")
 	dev := server("web", 0, running(80))
 	s.backend.listen(on("127.0.0.1", 80))
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://127.0.0.1:80/app/"))
+	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/app/"))
 	s.g.Expect(s.backend.log.followers()).To(Equal(1))
 	s.clock.Step(settleTime)
 	s.look(dev, 1)
 	s.g.Eventually(s.backend.log.followers, long).Should(BeZero())
 	s.look(dev, 1)
-	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/app/"), "what was found stands")
+	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "what was found stands")
 
 	silent := server("silent", 0, running(80))
 	s.backend.mu.Lock()
@@ -324,7 +485,7 @@ func TestSocketsThatCannotBeSeen(t *testing.T) {
 	s.backend.blind = errors.New("broken")
 	observed, retry := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(BeNil(), "what is known of it stands")
-	s.g.Expect(observed.NotReady).To(ContainSubstring("can't be seen"))
+	s.g.Expect(observed.NotReady).To(ContainSubstring("cannot be read"))
 	s.g.Expect(retry).To(Equal(lookStarting))
 	s.clock.Step(startingTime)
 	_, retry = s.look(dev, 1)

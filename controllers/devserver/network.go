@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strconv"
 	"syscall"
 	"time"
@@ -46,4 +47,18 @@ func answers(ctx context.Context, address string) bool {
 	}
 	_ = connection.Close()
 	return true
+}
+
+// resolve returns the IP addresses of a host; none if the resolver does not know it.
+func resolve(ctx context.Context, host string) []netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // returns an IP address without a DNS query
+	if err != nil {
+		return nil
+	}
+	for i, ip := range found {
+		found[i] = ip.Unmap()
+	}
+	return found
 }

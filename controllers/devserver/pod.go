@@ -12,6 +12,7 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -27,7 +28,7 @@ const (
 func inPod(dev *v1alpha1.DevServer) bool { return place.Type(dev.Spec.Runtime) == v1alpha1.RuntimePod }
 
 // preparePod gives the server its port, its Service and its Pod.
-func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current *runtime.Incarnation, plan *process.Plan) error {
+func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, plan *process.Plan) error {
 	port := cmp.Or(dev.Status.Port, podPort)
 	if dev.Spec.Port != nil {
 		port = *dev.Spec.Port
@@ -49,7 +50,7 @@ func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current 
 }
 
 // seePod is see for a Pod, whose sockets nobody sees: it is believed to listen where it was told, and has to answer there to be ready.
-func (s *sight) seePod(dev *v1alpha1.DevServer, m *memory, current runtime.Incarnation) {
+func (s *sight) seePod(dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) {
 	if current.Address == "" {
 		m.pod, s.blind = nowhere, "its Pod has no address yet"
 		return

@@ -13,11 +13,11 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Prepare gives the server its port and its owner.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runtime.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.Plan) error {
 	dev := devServer(object)
 	plan.Probed = true
 	m := k.memory(dev.UID)

@@ -49,6 +49,10 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 	case len(s.listeners) == 0:
 		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", assigned(dev).own())
 		return
+	case s.awaited != 0:
+		observed.Ready, observed.NotReady = ptr.To(false),
+			fmt.Sprintf("the server closed port %d and listens on %s; waiting for it to open port %d again", s.awaited, list(s.ports()), s.awaited)
+		return
 	case m.proven:
 		observed.Ready = ptr.To(true)
 		return

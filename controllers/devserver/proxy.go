@@ -22,11 +22,14 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// frontHost is where proxies are found.
-const frontHost = "127.0.0.1"
-
-// frontAddress is host:port of the proxy of an object that was given one.
-func frontAddress(dev *v1alpha1.DevServer) string { return join(frontHost, dev.Status.Port) }
+// frontAddress returns host:port of the proxy of dev, which has a proxy. The host is localhost unless another program may answer there: dev servers such as
+// Next accept localhost as the origin of a WebSocket, whatever address they listen on.
+func (k *Kind) frontAddress(dev *v1alpha1.DevServer) string {
+	if k.fronts.IPv6(dev.UID) != nil {
+		return join("127.0.0.1", dev.Status.Port)
+	}
+	return join("localhost", dev.Status.Port)
+}
 
 func frontName(dev *v1alpha1.DevServer) string {
 	return "devservers/" + dev.Namespace + "/" + dev.Name
@@ -73,15 +76,27 @@ func (k *Kind) backend(dev *v1alpha1.DevServer, m *memory, port int32) string {
 	return cmp.Or(dev.Spec.URL.Scheme, "http") + "://" + m.socket(port)
 }
 
+// listenAgain makes the proxy of a running server listen on its port again. It does nothing if the server has no proxy.
+func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
+	ports := assigned(dev)
+	if !ports.proxied {
+		return nil
+	}
+	err := k.listen(dev, ports.public)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", ports.public, "error", err.Error())
+	}
+	return err
+}
+
 // route finds out where the proxy finds the server. A server whose proxy can't have its port is not ready, whatever it answers itself.
-func (k *Kind) route(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight, observed *lifecycle.Observed) {
+func (k *Kind) route(dev *v1alpha1.DevServer, m *memory, s *sight, unheld error, observed *lifecycle.Observed) {
 	ports := assigned(dev)
 	if !ports.proxied {
 		return
 	}
-	if err := k.listen(dev, ports.public); err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", ports.public, "error", err.Error())
-		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("the proxy can't have port %d: %v; end who holds it", ports.public, err)
+	if unheld != nil {
+		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("the proxy can't have port %d: %v; end who holds it", ports.public, unheld)
 	}
 	switch {
 	case s.port != 0:
@@ -101,25 +116,25 @@ func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
 		assigned(dev).public, err)
 }
 
-// Decided has the proxy do as the status says now: it lets requests through to the incarnation that is Ready, has them wait while there will be one,
-// and refuses them while there will be none. It is told before the process is: nothing is let through any more to what is asked to end.
-func (k *Kind) Decided(ctx context.Context, object process.Object, step lifecycle.Step) {
+// BeforeAction implements process.ActionObserver: the proxy follows the status. The proxy forwards requests to the Ready incarnation, holds them while an
+// incarnation is expected to start, and otherwise refuses them. It changes before the action, so that no request reaches a process that is about to be stopped.
+func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step lifecycle.Step, _ bool) error {
 	dev := devServer(object)
 	if !assigned(dev).proxied {
 		k.fronts.Close(dev.UID)
-		return
+		return nil
 	}
 	if err := k.listen(dev, dev.Status.Port); err != nil {
 		// Who wants to run is told in its conditions; who rests has no use for the port.
 		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", dev.Status.Port, "error", err.Error())
-		return
+		return nil
 	}
 	if step.Action == lifecycle.StopProcess || step.Action == lifecycle.KillProcess {
 		k.fronts.End(dev.UID, step.Incarnation)
 	}
 	ready := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {
-		return
+		return nil
 	}
 	m := k.memory(dev.UID)
 	reason := front.Reason{Reason: ready.Reason, Message: ready.Message, Until: startsAt(dev)}
@@ -131,6 +146,7 @@ func (k *Kind) Decided(ctx context.Context, object process.Object, step lifecycl
 	default:
 		k.fronts.Hold(dev.UID, reason)
 	}
+	return nil
 }
 
 // startsAt is when a server that failed is tried again; zero when that is not known, or no time is waited for.

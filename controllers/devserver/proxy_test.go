@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -63,7 +65,7 @@ func (s *stage) decided(dev *v1alpha1.DevServer, ready bool, reason string, step
 		status = metav1.ConditionTrue
 	}
 	process.SetCondition(dev, epoch, v1alpha1.ConditionReady, status, reason, "message of "+reason)
-	s.Decided(context.Background(), dev, step)
+	s.g.Expect(s.BeforeAction(context.Background(), dev, dev, step, true)).To(Succeed())
 }
 
 // stalls sets the condition Stalled.
@@ -181,10 +183,10 @@ func TestLifeBehindAProxy(t *testing.T) {
 	s := newStage(t)
 	dev, here := s.proxied(t)
 	s.becomes(dev, 1, true)
-	address := fmt.Sprintf("http://127.0.0.1:%d/", dev.Status.Port)
+	address := fmt.Sprintf("http://localhost:%d/", dev.Status.Port)
 	s.g.Expect(dev.Status.URL).To(Equal(address), "people are sent to the proxy")
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
-	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(Equal("listens on port " + list([]int32{here.port})))
+	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(Equal("The server listens on port " + list([]int32{here.port})))
 	s.g.Expect(here.asked.Load()).To(BeNumerically(">", 0), "probes don't go through the proxy, which lets nothing through yet")
 
 	asked := here.asked.Load()
@@ -225,7 +227,7 @@ func TestWhoAsksAProxyThatHasNoServerIsTold(t *testing.T) {
 		s.g.Expect(err).NotTo(HaveOccurred())
 		s.g.Expect(status).To(Equal(http.StatusServiceUnavailable))
 		s.g.Expect(got).To(Equal(reason))
-		s.g.Expect(body).To(Equal("devservers/default/web can't answer now: " + reason + ": message of " + reason + "\n"))
+		s.g.Expect(body).To(Equal("devservers/default/web cannot answer now: " + reason + ": message of " + reason + "\n"))
 	}
 	stalls(dev, true)
 	opened := metav1.NewMicroTime(epoch)
@@ -257,7 +259,7 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 	asked := here.asked.Load()
 	observed, _ := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
-	s.Decided(t.Context(), dev, lifecycle.Step{})
+	s.g.Expect(s.BeforeAction(t.Context(), dev, dev, lifecycle.Step{}, true)).To(Succeed())
 	status, _, _, err := fetch(address)
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(status).To(Equal(http.StatusOK))
@@ -279,8 +281,17 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 	dev.Spec.Proxy = v1alpha1.ProxyDisabled
 	s.Rest(t.Context(), dev)
 	s.g.Expect(dev.Status.BackendPort).To(BeZero())
-	s.Decided(t.Context(), dev, lifecycle.Step{})
+	s.g.Expect(s.BeforeAction(t.Context(), dev, dev, lifecycle.Step{}, true)).To(Succeed())
 	s.g.Expect(listenable(dev.Status.Port)).To(BeTrue())
+}
+
+func TestProxyThatMayNotListen(t *testing.T) {
+	g := NewWithT(t)
+	refused := &net.OpError{Op: "listen", Net: "tcp4", Err: os.NewSyscallError("bind", syscall.EACCES)}
+	blocked := portRefused(80, fmt.Errorf("listen on port 80: %w", refused))
+	g.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonPortForbidden))
+	g.Expect(blocked.Conflict).To(BeFalse(), "no process holds the port")
+	g.Expect(blocked.Message).To(And(ContainSubstring("port 80"), ContainSubstring("CAP_NET_BIND_SERVICE"), ContainSubstring("Set spec.port to a port from 1024")))
 }
 
 func TestServerWhoseProxyLostItsPortIsNotReady(t *testing.T) {
@@ -322,7 +333,23 @@ func TestServerBehindAProxyThatMoved(t *testing.T) {
 	s.g.Expect(here.asked.Load()).To(Equal(asked+1), "it is found all the same")
 	address, err := url.Parse(dev.Status.URL)
 	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(address.Host).To(Equal(frontAddress(dev)))
+	s.g.Expect(address.Host).To(Equal(s.frontAddress(dev)))
+}
+
+func TestProxy_StaysWithThePortWhileTheServerReloads(t *testing.T) {
+	s := newStage(t)
+	dev, here := s.proxied(t)
+	s.becomes(dev, 1, true)
+	s.clock.Step(settleTime)
+	backend := "http://" + join("127.0.0.1", here.port)
+	s.backend.listen(on("127.0.0.1", 4)) // such as a port for hot reload
+	observed, _ := s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the proxy holds requests")
+	s.g.Expect(s.memory(dev.UID).backend).To(Equal(backend))
+	s.backend.listen(on("127.0.0.1", 4), on("127.0.0.1", here.port))
+	observed, _ = s.look(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
+	s.g.Expect(s.memory(dev.UID).backend).To(Equal(backend))
 }
 
 func TestAddressInTheOutputBehindAProxy(t *testing.T) {
@@ -330,7 +357,7 @@ func TestAddressInTheOutputBehindAProxy(t *testing.T) {
 	dev, here := s.proxied(t)
 	s.backend.log = newLog(fmt.Sprintf("Local: https://localhost:%d/app/\n", here.port))
 	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }).WithTimeout(long).
-		Should(Equal("http://"+frontAddress(dev)+"/app/"), "the path is the server's, all else the proxy's")
+		Should(Equal("http://"+s.frontAddress(dev)+"/app/"), "the path is the server's, all else the proxy's")
 	m := s.memory(dev.UID)
 	s.g.Expect(m.backend).To(Equal("http://" + join("127.0.0.1", here.port)))
 	dev.Spec.URL.Scheme = "https"
@@ -343,10 +370,10 @@ func TestProxyIsTakenUpAndGivenUpWithARestart(t *testing.T) {
 	s := newStage(t)
 	public := publicPort(t)
 	dev := server("web", 0, fixed(public), running(public))
-	before := s.prepareBeside(dev, &runtime.Incarnation{Number: 1})
+	before := s.prepareBeside(dev, &facts.Incarnation{Number: 1})
 	behindProxy(dev)
 	dev.Generation = 2
-	beside := s.prepareBeside(dev, &runtime.Incarnation{Number: 1})
+	beside := s.prepareBeside(dev, &facts.Incarnation{Number: 1})
 	s.g.Expect(beside.Blocked).To(BeNil())
 	s.g.Expect(beside.Fingerprint).NotTo(Equal(before.Fingerprint), "the server has to be given another port")
 	s.g.Expect(beside.Variables).To(HaveKeyWithValue("PORT", list([]int32{public})), "what runs has this one")
@@ -361,7 +388,7 @@ func TestProxyIsTakenUpAndGivenUpWithARestart(t *testing.T) {
 
 	dev.Spec.Proxy = v1alpha1.ProxyDisabled
 	dev.Generation = 3
-	s.g.Expect(s.prepareBeside(dev, &runtime.Incarnation{Number: 1}).Fingerprint).To(Equal(before.Fingerprint))
+	s.g.Expect(s.prepareBeside(dev, &facts.Incarnation{Number: 1}).Fingerprint).To(Equal(before.Fingerprint))
 	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "until the server has ended")
 	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
 	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse())
@@ -420,4 +447,10 @@ func TestProxyThatCannotListenOverIPv6SaysSo(t *testing.T) {
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
 	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(ContainSubstring("not on [::1]:" + list([]int32{public})))
 	s.g.Expect(len(condition(dev, v1alpha1.ConditionPortVerified).Message)).To(BeNumerically("<=", 250))
+	s.g.Expect(dev.Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", public)), "localhost may lead to the other program")
+
+	before := dev.DeepCopy()
+	s.restartManager(t)
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal(before.Status.URL), "the first look of another manager changes nothing")
 }

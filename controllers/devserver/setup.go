@@ -16,7 +16,6 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
-	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/probe"
@@ -58,7 +57,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("add the proxies of devservers: %w", err)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
-		if place.Runs(deps.Runtime, v1alpha1.RuntimePod) {
+		if runtime.Runs(deps.Runtime, v1alpha1.RuntimePod) {
 			b = b.Owns(&corev1.Service{})
 		}
 		return contested.Watch(b, kind.client, &v1alpha1.DevServer{})
@@ -86,11 +85,11 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 		owners:       owner.Setter{Client: cache, Reader: reader},
 		probes:       probe.NewManager(timers, wake),
 		fronts:       front.New(options.Front),
-		network:      network{free: bindable, answers: answers},
+		network:      network{free: bindable, answers: answers, resolve: resolve},
 		reservations: map[int32]reservation{},
 		memories:     map[types.UID]*memory{},
 	}
-	here := place.Backend(backend, "")
+	here := runtime.Backend(backend, "")
 	kind.inspector, _ = here.(runtime.Inspector)
 	kind.logger, _ = here.(runtime.Logger)
 	kind.executor, _ = here.(runtime.Executor)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -58,8 +60,8 @@ func (b *backend) Listeners(context.Context, types.UID) ([]runtime.Listener, err
 }
 
 // Exec stands for a command that succeeds if the environment holds TOKEN=secret.
-func (*backend) Exec(_ context.Context, p runtime.Process) (runtime.Exit, error) {
-	exit := runtime.Exit{Known: true}
+func (*backend) Exec(_ context.Context, p runtime.Process) (facts.Exit, error) {
+	exit := facts.Exit{Known: true}
 	if p.UID == "" || p.Incarnation == 0 || !slices.Contains(p.Env, "TOKEN=secret") {
 		exit.Code = 1
 	}
@@ -179,6 +181,8 @@ type stage struct {
 	store   client.Client
 	inUse   map[int32]bool
 	overV4  bool
+	names   map[string][]netip.Addr // what the resolver knows
+	others  map[string]bool         // where other programs accept connections
 }
 
 func newStage(t *testing.T, objects ...client.Object) *stage {
@@ -192,6 +196,8 @@ func newStage(t *testing.T, objects ...client.Object) *stage {
 		backend: &backend{owners: map[int32]*runtime.PortOwner{}},
 		clock:   clocktesting.NewFakeClock(epoch),
 		inUse:   map[int32]bool{},
+		names:   map[string][]netip.Addr{"localhost": {loopback}, "127.0.0.1": {loopback}, "::1": {netip.IPv6Loopback()}},
+		others:  map[string]bool{},
 	}
 	s.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.DevServer{}).WithIndex(&v1alpha1.DevServer{}, IndexPort, byPort).Build()
@@ -211,7 +217,8 @@ func (s *stage) restartManager(t *testing.T) {
 	}
 	kind.network = network{
 		free:    func(port int32) bool { return !s.inUse[port] },
-		answers: func(context.Context, string) bool { return s.overV4 },
+		answers: func(_ context.Context, address string) bool { return s.overV4 || s.others[address] },
+		resolve: func(_ context.Context, host string) []netip.Addr { return s.names[host] },
 	}
 	s.Kind = kind
 	t.Cleanup(func() { stop(kind) })
@@ -277,7 +284,7 @@ func (s *stage) prepare(dev *v1alpha1.DevServer) *process.Plan {
 	return s.prepareBeside(dev, nil)
 }
 
-func (s *stage) prepareBeside(dev *v1alpha1.DevServer, current *runtime.Incarnation) *process.Plan {
+func (s *stage) prepareBeside(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.Plan {
 	plan := &process.Plan{}
 	s.g.Expect(s.Prepare(context.Background(), dev, current, plan)).To(Succeed())
 	return plan
@@ -291,8 +298,8 @@ func (s *stage) look(dev *v1alpha1.DevServer, number int64) (lifecycle.Observed,
 	return observed, retry
 }
 
-func incarnation(number int64) runtime.Incarnation {
-	return runtime.Incarnation{Number: number, Phase: runtime.Running, PID: 1, StartedAt: epoch}
+func incarnation(number int64) facts.Incarnation {
+	return facts.Incarnation{Number: number, Phase: facts.Running, PID: 1, StartedAt: epoch}
 }
 
 // record keeps in the status what the loop would: whether the incarnation is ready.

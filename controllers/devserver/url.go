@@ -22,37 +22,65 @@ import (
 // found is an address of the output.
 type found = weburl.URL
 
-// observeURL makes the address: the port from the sockets, the host one that answers, scheme and path from the spec or from the output.
-func (k *Kind) observeURL(dev *v1alpha1.DevServer, m *memory, s *sight, urls []found) {
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// observeURL sets status.url. The port is the port of a listening socket. The host is the one that the output names, if it leads to that socket. Scheme and
+// path come from the spec, else from the output.
+func (k *Kind) observeURL(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight, urls []found) {
+	if s.awaited != 0 {
+		return // status.url keeps the awaited port
+	}
 	hint, detected := match(urls, s.port)
 	disabled := inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled
 	switch {
 	case inPod(dev):
-		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "the output of a Pod is not searched: spec.url says scheme and path")
+		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "The output of a Pod is not searched: spec.url gives scheme and path")
 	case disabled:
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "")
 	case !m.logKnown && k.detectedBefore(dev, s):
 		return // an earlier manager knew where the output begins; what is found now may be something else
 	case detected:
-		k.set(dev, v1alpha1.ConditionURLDetected, true, v1alpha1.ReasonDetected, "the output says "+hint.String())
+		k.set(dev, v1alpha1.ConditionURLDetected, true, v1alpha1.ReasonDetected, "The output names "+hint.String())
 	default:
-		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "no address of this server was found in its output so far")
+		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "No address of this server was found in its output so far")
 	}
 	if s.port == 0 {
 		return
 	}
-	host, scheme := join(m.hosts[s.port], s.port), cmp.Or(dev.Spec.URL.Scheme, hint.Scheme, "http")
+	if !disabled && !detected && !s.settled && k.stands(ctx, dev, m, s) {
+		return // the server restarts and may still print its URL
+	}
+	scheme := cmp.Or(dev.Spec.URL.Scheme, hint.Scheme, "http")
 	if assigned(dev).proxied {
-		host, scheme = frontAddress(dev), "http"
+		scheme = "http"
 	}
-	if inPod(dev) {
-		host = join(serviceHost(dev), s.port)
+	// The paths in spec and output are already escaped.
+	dev.Status.URL = scheme + "://" + k.address(ctx, dev, m, s, hint.Host) + cmp.Or(dev.Spec.URL.Path, hint.Path, "/")
+}
+
+// address returns host:port for status.url. printed is the host that the output names, or empty.
+func (k *Kind) address(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight, printed string) string {
+	switch {
+	case inPod(dev):
+		return join(serviceHost(dev), s.port)
+	case assigned(dev).proxied:
+		return k.frontAddress(dev)
+	case k.leads(ctx, m, s, printed):
+		return join(printed, s.port)
 	}
-	if !disabled && !detected && !s.settled && hostOf(dev.Status.URL) == host {
-		return // it restarts, and has not said yet where it is to be found this time
+	return join(m.hosts[s.port], s.port)
+}
+
+// stands reports whether status.url still leads to the chosen port.
+func (k *Kind) stands(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight) bool {
+	if assigned(dev).proxied {
+		return hostOf(dev.Status.URL) == k.frontAddress(dev)
 	}
-	// What stands in spec and output is escaped already, where it has to be.
-	dev.Status.URL = scheme + "://" + host + cmp.Or(dev.Spec.URL.Path, hint.Path, "/")
+	if portOf(dev.Status.URL) != s.port {
+		return false
+	}
+	host, _, _ := net.SplitHostPort(hostOf(dev.Status.URL)) // it has a port
+	return host == m.hosts[s.port] || k.leads(ctx, m, s, host)
 }
 
 // detectedBefore says that the address was found in the output of this incarnation, for the spec as it is, and still stands.
@@ -103,13 +131,7 @@ func (k *Kind) hosts(ctx context.Context, m *memory, s *sight) {
 
 // host chooses a name for this machine that leads to the listener.
 func (k *Kind) host(ctx context.Context, m *memory, listeners []runtime.Listener, port int32) string {
-	var addresses []netip.Addr
-	for _, listener := range listeners {
-		if ip, err := netip.ParseAddr(listener.Address); err == nil && listener.Port == port {
-			addresses = append(addresses, ip.Unmap().WithZone(""))
-		}
-	}
-	slices.SortFunc(addresses, netip.Addr.Compare)
+	addresses := listeningAt(listeners, port)
 	v4, v6 := first(addresses, func(ip netip.Addr) bool { return ip.Is4() && ip.IsLoopback() }), slices.Contains(addresses, netip.IPv6Loopback())
 	switch {
 	case len(addresses) == 0, slices.Contains(addresses, netip.IPv4Unspecified()):
@@ -128,6 +150,60 @@ func (k *Kind) host(ctx context.Context, m *memory, listeners []runtime.Listener
 	default:
 		return addresses[0].String()
 	}
+}
+
+// leads reports whether a host leads to the listeners of the chosen port and to no other program. It returns false for every host other than localhost, a
+// name below localhost, or a loopback address. Browsers connect to 127.0.0.1 or ::1 for such a name; other programs need the resolver to know the name.
+func (k *Kind) leads(ctx context.Context, m *memory, s *sight, host string) bool {
+	if !weburl.IsLoopback(host) {
+		return false
+	}
+	if m.printed != host {
+		m.printed, m.resolved = host, k.network.resolve(ctx, host)
+	}
+	own := func(ip netip.Addr) bool { return k.listensOn(ctx, m, s, ip) }
+	if !slices.ContainsFunc(m.resolved, own) {
+		return false
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return !slices.ContainsFunc(append([]netip.Addr{loopback, netip.IPv6Loopback()}, m.resolved...), func(ip netip.Addr) bool {
+		return !own(ip) && (!ip.IsLoopback() || k.answersElsewhere(ctx, m, join(ip.String(), s.port)))
+	})
+}
+
+// listensOn reports whether a connection to the chosen port at a loopback address reaches a listener of the server.
+func (k *Kind) listensOn(ctx context.Context, m *memory, s *sight, ip netip.Addr) bool {
+	for _, address := range listeningAt(s.listeners, s.port) {
+		switch {
+		case address == ip, ip.Is4() && address == netip.IPv4Unspecified(), ip.Is6() && address == netip.IPv6Unspecified():
+			return true
+		case address == netip.IPv6Unspecified() && k.reachedOverV4(ctx, m, s.port):
+			return true
+		}
+	}
+	return false
+}
+
+// answersElsewhere reports whether another program accepts connections at an address. It caches a positive result and does not connect again.
+func (k *Kind) answersElsewhere(ctx context.Context, m *memory, address string) bool {
+	if !m.elsewhere[address] && k.network.answers(ctx, address) {
+		m.elsewhere[address] = true
+	}
+	return m.elsewhere[address]
+}
+
+// listeningAt returns the IP addresses of the listeners of a port, in ascending order.
+func listeningAt(listeners []runtime.Listener, port int32) []netip.Addr {
+	var found []netip.Addr
+	for _, listener := range listeners {
+		if ip, err := netip.ParseAddr(listener.Address); err == nil && listener.Port == port {
+			found = append(found, ip.Unmap().WithZone(""))
+		}
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	return found
 }
 
 func first(addresses []netip.Addr, which func(netip.Addr) bool) netip.Addr {

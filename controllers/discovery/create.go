@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/instance"
 )
 
@@ -51,7 +52,7 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 ) {
 	object := &v1alpha1.Instance{}
 	if err := r.Reader.Get(ctx, key, object); err != nil {
-		return nil, staleOr(err, "read Instance "+key.Name+", which is there already")
+		return nil, consistency.StaleOr(err, "read Instance "+key.Name+", which is there already")
 	}
 	entry.Instance = named(d, key)
 	switch same := instance.Place(object) == t.places()[0]; {

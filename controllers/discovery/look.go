@@ -14,7 +14,6 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/instance"
-	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -179,7 +178,7 @@ func (r *Reconciler) ask(ctx context.Context, sources []v1alpha1.DiscoverySource
 
 func (r *Reconciler) askOne(ctx context.Context, at where) (told answer) {
 	backend := r.Runtime
-	if backends, has := backend.(place.Backends); has {
+	if backends, has := backend.(runtime.Backends); has {
 		backend = backends.For(at.kind)
 	}
 	if off, is := backend.(runtime.Disabled); is {

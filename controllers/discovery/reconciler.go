@@ -11,13 +11,13 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/pattern"
@@ -30,12 +30,7 @@ const (
 	defaultTTL      = 3600
 	// awayRetry is how soon to look again for a runtime that did not answer.
 	awayRetry = 5 * time.Second
-	// staleRetry is when to look again after something was found to be older than what is there.
-	staleRetry = 20 * time.Millisecond
 )
-
-// errStale ends a reconcile that decided on something older than what is there.
-var errStale = errors.New("what was read is older than what is there")
 
 // Reconciler looks for one InstanceDiscovery at a time.
 type Reconciler struct {
@@ -81,8 +76,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
-		if err = staleOr(err, "set the label of this host"); errors.Is(err, errStale) {
-			return ctrl.Result{RequeueAfter: staleRetry}, nil
+		if err = consistency.StaleOr(err, "set the label of this host"); errors.Is(err, consistency.ErrStale) {
+			return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("instancediscoveries/%s: %w", req, err)
 	} else if !serve {
@@ -91,8 +86,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	p := &pass{discovery: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	for _, step := range []func(context.Context, *pass) error{r.look, r.settle, r.write} {
 		err := step(ctx, p)
-		if errors.Is(err, errStale) {
-			return ctrl.Result{RequeueAfter: staleRetry}, nil
+		if errors.Is(err, consistency.ErrStale) {
+			return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
 		}
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("instancediscoveries/%s: %w", req, err)
@@ -120,18 +115,10 @@ func (p *pass) again() time.Duration {
 func (r *Reconciler) confirm(ctx context.Context, object *v1alpha1.InstanceDiscovery) error {
 	now := &v1alpha1.InstanceDiscovery{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {
-		return staleOr(err, "read the discovery again")
+		return consistency.StaleOr(err, "read the discovery again")
 	}
 	if now.UID != object.UID || now.Generation != object.Generation || !now.DeletionTimestamp.IsZero() {
-		return errStale
+		return consistency.ErrStale
 	}
 	return nil
-}
-
-// staleOr turns the refusal of a write that was based on something old into errStale.
-func staleOr(err error, doing string) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return errStale
-	}
-	return fmt.Errorf("%s: %w", doing, err)
 }

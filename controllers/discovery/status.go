@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 )
 
 const (
@@ -46,7 +47,7 @@ func (r *Reconciler) write(ctx context.Context, p *pass) error {
 	after := p.discovery.DeepCopy()
 	err := r.Client.Status().Patch(ctx, p.discovery, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
-		return staleOr(err, "write the status")
+		return consistency.StaleOr(err, "write the status")
 	}
 	r.tell(p, base, after)
 	return nil

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
@@ -174,7 +175,7 @@ func TestNothingIsMadeForOneThatHasChangedOrGone(t *testing.T) {
 	w.Expect(w.api.Delete(w.ctx, d)).To(Succeed())
 	result, err := w.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(result.RequeueAfter).To(Equal(staleRetry))
+	w.Expect(result.RequeueAfter).To(Equal(consistency.RetryAfter))
 	w.Expect(w.instances()).To(BeEmpty())
 }
 

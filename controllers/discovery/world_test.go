@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -99,7 +100,7 @@ func (w *world) pass(d *v1alpha1.InstanceDiscovery) *v1alpha1.InstanceDiscovery 
 	key := client.ObjectKeyFromObject(d)
 	result, err := w.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 	w.ExpectWithOffset(1, err).NotTo(HaveOccurred())
-	w.ExpectWithOffset(1, result.RequeueAfter).NotTo(Equal(staleRetry))
+	w.ExpectWithOffset(1, result.RequeueAfter).NotTo(Equal(consistency.RetryAfter))
 	now := &v1alpha1.InstanceDiscovery{}
 	w.ExpectWithOffset(1, w.api.Get(w.ctx, key, now)).To(Succeed())
 	return now

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -104,7 +105,7 @@ func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now ti
 }
 
 // watch says what can be told from the terminal of what runs, and when to look again.
-func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current runtime.Incarnation) time.Duration {
+func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation) time.Duration {
 	now, before := k.clock.Now(), instance.Status.DeepCopy()
 	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
 	active, err := k.terminal(ctx, instance, now)

@@ -19,10 +19,12 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 // desk is an Instance that runs, with a clock that is moved by hand.
@@ -55,7 +57,7 @@ func (d *desk) pass(by time.Duration) { d.clock.SetTime(d.clock.Now().Add(by)) }
 
 // look looks, and says when to do so again.
 func (d *desk) look() time.Duration {
-	again, err := d.kind.Look(d.t.Context(), d.instance, runtime.Incarnation{UID: "claude", Number: 1, Phase: runtime.Running, StartedAt: morning}, &lifecycle.Observed{})
+	again, err := d.kind.Look(d.t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 1, Phase: facts.Running, StartedAt: morning}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	return again
 }
@@ -162,7 +164,7 @@ func TestWhatWasAdoptedDoesNotSleep(t *testing.T) {
 	meta.SetStatusCondition(&d.instance.Status.Conditions, adopted)
 	d.pass(time.Hour)
 	d.Expect(d.asleep()).To(BeFalse(), "what is not Berth's is ended")
-	_, err := d.kind.Look(t.Context(), d.instance, runtime.Incarnation{UID: "claude", Adopted: true, StartedAt: morning}, &lifecycle.Observed{})
+	_, err := d.kind.Look(t.Context(), d.instance, facts.Incarnation{UID: "claude", Adopted: true, StartedAt: morning}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Message).To(ContainSubstring("adopted"))
@@ -195,8 +197,8 @@ func TestAwaitingInput(t *testing.T) {
 	d.Expect(waiting.Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(waiting.Message).NotTo(ContainSubstring("deletes"), "what the terminal shows may be a secret")
 	var step lifecycle.Step
-	d.kind.Conclude(d.instance, before, &step, d.clock.Now())
-	d.kind.Conclude(d.instance, d.instance, &step, d.clock.Now())
+	d.kind.DeriveStatus(d.instance, before, &step, d.clock.Now())
+	d.kind.DeriveStatus(d.instance, d.instance, &step, d.clock.Now())
 	d.Expect(step.Events).To(HaveLen(1), "it is told once")
 
 	// The same question drawn anew is no answer; output behind it is, at once.
@@ -212,11 +214,41 @@ func TestAwaitingInput(t *testing.T) {
 	// What an incarnation before has asked is nobody's question any more.
 	d.runtime.Show("claude", question)
 	d.pass(stillness)
-	_, err := d.kind.Look(t.Context(), d.instance, runtime.Incarnation{UID: "claude", Number: 2, StartedAt: d.clock.Now()}, &lifecycle.Observed{})
+	_, err := d.kind.Look(t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 2, StartedAt: d.clock.Now()}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 	d.kind.Rest(t.Context(), d.instance)
 	d.Expect(d.reason(v1alpha1.ConditionAwaitingInput)).To(Equal(v1alpha1.ReasonNotRunning))
+}
+
+// TestAwaitingInput_ByHowTheTerminalIsRead checks that the report of the operating system takes precedence over patterns, and that each change causes one
+// inspection.
+func TestAwaitingInput_ByHowTheTerminalIsRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text  string
+		input screen.Input
+		want  metav1.ConditionStatus
+	}{
+		"a prompt that no pattern knows":       {"Deploy where ", screen.Input{Reader: screen.ReaderRead, Program: "tool", Canonical: true, Echo: true}, metav1.ConditionTrue},
+		"a question that no program waits for": {question, screen.Input{Reader: screen.ReaderNone, Canonical: true, Echo: true}, metav1.ConditionFalse},
+		"a shell at its prompt":                {"me@host:~$ ", screen.Input{Reader: screen.ReaderPoll, Program: "bash"}, metav1.ConditionFalse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.pass(time.Second)
+			d.runtime.Reads("claude", tc.input)
+			d.runtime.Show("claude", tc.text)
+			d.pass(stillness)
+			for range 10 {
+				d.look()
+				d.pass(time.Minute)
+			}
+			d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(tc.want))
+			d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Message).NotTo(ContainSubstring("Deploy"), "what the terminal shows may be a secret")
+			d.Expect(d.runtime.Captured("claude")).To(Equal(1), "its screen is inspected more than once")
+			d.Expect(d.runtime.Inspected("claude")).To(Equal(1), "its processes are inspected more than once")
+		})
+	}
 }
 
 // TestAQuestionOutlivesTheManager: what another manager has seen holds until something happens, though the runtime may have less to go by now.
@@ -307,12 +339,12 @@ func TestWhatEndsWithTheProgramIsNamed(t *testing.T) {
 	d.kind.recorder = told
 	before := d.instance.DeepCopy()
 	d.instance.Status.Stopping = &v1alpha1.StopRequest{Incarnation: 1, Reason: v1alpha1.ReasonIdle}
-	d.Expect(d.kind.Written(t.Context(), d.instance, before)).To(Succeed())
+	d.Expect(d.kind.BeforeAction(t.Context(), d.instance, before, lifecycle.Step{}, true)).To(Succeed())
 	d.Expect(told.Events).To(BeEmpty(), "nothing but the program ends")
 	d.runtime.Spawn("claude", runtime.Member{PID: 7, Name: "sleep"}, runtime.Member{PID: 9, Name: "node"})
-	d.Expect(d.kind.Written(t.Context(), d.instance, before)).To(Succeed())
+	d.Expect(d.kind.BeforeAction(t.Context(), d.instance, before, lifecycle.Step{}, true)).To(Succeed())
 	d.Expect(told.Events).To(Receive(ContainSubstring("With the program end the processes that it has started, 2: sleep (7), node (9).")))
-	d.Expect(d.kind.Written(t.Context(), d.instance, d.instance)).To(Succeed())
+	d.Expect(d.kind.BeforeAction(t.Context(), d.instance, d.instance, lifecycle.Step{}, true)).To(Succeed())
 	d.Expect(told.Events).To(BeEmpty(), "it is told again")
 	many := make([]runtime.Member, 25)
 	d.Expect(strings.Count(ending(many), "(0)")).To(Equal(mostNamed))

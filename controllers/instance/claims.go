@@ -14,6 +14,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -67,7 +68,7 @@ func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *pro
 		return nil // usually the first start succeeds; if not, it is asked why
 	}
 	err := checker.Check(ctx, plan.Process)
-	var refused *runtime.StartError
+	var refused *facts.StartError
 	if errors.As(err, &refused) {
 		plan.Blocked = &lifecycle.Blocked{
 			Conflict: refused.Reason == v1alpha1.ReasonSessionTaken || refused.Reason == v1alpha1.ReasonSessionClaimed,

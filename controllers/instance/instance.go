@@ -24,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/presence"
@@ -35,6 +36,9 @@ const (
 	defaultColumns = 120
 	defaultRows    = 40
 )
+
+// terminalStopSignal is the signal that a terminal sends when it closes. Interactive shells ignore SIGTERM; on SIGHUP they exit and forward it to their jobs.
+const terminalStopSignal = "SIGHUP"
 
 // interrupt is Ctrl-C.
 const interrupt = 0x03
@@ -63,12 +67,9 @@ type Kind struct {
 }
 
 var (
-	_ process.Kind      = (*Kind)(nil)
-	_ process.Placed    = (*Kind)(nil)
-	_ process.Sleeper   = (*Kind)(nil)
-	_ process.Concluder = (*Kind)(nil)
-	_ process.Effective = (*Kind)(nil)
-	_ process.Reserving = (*Kind)(nil)
+	_ process.Kind           = (*Kind)(nil)
+	_ process.StatusDeriver  = (*Kind)(nil)
+	_ process.ActionObserver = (*Kind)(nil)
 )
 
 // +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch;patch;delete
@@ -102,32 +103,26 @@ func (*Kind) New() process.Object { return &v1alpha1.Instance{} }
 // NewList gives an empty list of Instances.
 func (*Kind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 
-// Runtime gives the backend that the spec names.
+// Runtime returns the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.backend, k.RuntimeType(object))
+	return runtime.Backend(k.backend, typeOf(object.(*v1alpha1.Instance))) // New returns nothing else
 }
 
-// RuntimeType returns the runtime that the spec names.
-func (*Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
-	return typeOf(object.(*v1alpha1.Instance)) // New returns nothing else
+// Traits implements process.Kind. An Instance may be started before its status is written, because it keeps its claim over a restart. An adopted session
+// outlives the object unless the spec sets deletionPolicy: Terminate.
+func (*Kind) Traits(object process.Object) process.Traits {
+	instance := object.(*v1alpha1.Instance) // New returns nothing else
+	return process.Traits{Runtime: typeOf(instance), PreStart: true, KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
 }
-
-// Orphans says that what was adopted outlives the object, unless the spec says otherwise.
-func (*Kind) Orphans(object process.Object, current runtime.Incarnation) bool {
-	instance := object.(*v1alpha1.Instance) // New gives nothing else
-	return current.Adopted && instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate
-}
-
-// Reserves says that an Instance needs nothing on record for its next incarnation: what it claims it keeps over a restart.
-func (*Kind) Reserves(process.Object) bool { return true }
 
 // Prepare gives the process its terminal and its place. The size of a terminal is no part of the fingerprint: whoever attaches changes it anyway.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runtime.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.Plan) error {
 	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	plan.Process.Terminal = &runtime.Terminal{
 		Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns),
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
 	}
+	plan.Process.StopSignal = stopSignal(instance, plan.Process.StopSignal)
 	instance.Status.SessionID = string(instance.UID)
 	plan.Variables = map[string]string{SessionID: instance.Status.SessionID}
 	config, err := configOf(instance)
@@ -146,8 +141,21 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *runt
 	return k.check(ctx, instance, plan)
 }
 
+// stopSignal returns the signal that the spec names. The default is SIGHUP for programs in a terminal of this machine. It is SIGTERM for containers, because
+// many daemons reload their configuration on SIGHUP.
+func stopSignal(instance *v1alpha1.Instance, usual string) string {
+	switch kind := typeOf(instance); {
+	case instance.Spec.Process.Stop.Signal != "":
+		return instance.Spec.Process.Stop.Signal
+	case kind == v1alpha1.RuntimePod, kind == v1alpha1.RuntimeDocker:
+		return usual
+	default:
+		return terminalStopSignal
+	}
+}
+
 // Look says what there is to say while something runs.
-func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
+func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
 	instance := object.(*v1alpha1.Instance) // New gives nothing else
 	k.show(instance, current.Adopted, k.handle(instance))
 	return k.watch(ctx, instance, current), nil
@@ -172,7 +180,8 @@ func (k *Kind) handle(instance *v1alpha1.Instance) string {
 	return attachCommand(instance)
 }
 
-// show is what holds either way. That an interruptToken was carried out is decided here and done in Written, so at most once for a write.
+// show sets the status that does not depend on what is running. It records an interruptToken as carried out; BeforeAction then interrupts the program, at
+// most once for each write of the status.
 func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	instance.Status.AttachCommand = command
 	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
@@ -189,8 +198,11 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	}
 }
 
-// Written does what was recorded as done: once or, when the manager ends just now, not at all.
-func (k *Kind) Written(ctx context.Context, object, base process.Object) error {
+// BeforeAction implements process.ActionObserver: it carries out what the newly written status records as done.
+func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ lifecycle.Step, written bool) error {
+	if !written {
+		return nil
+	}
 	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New gives nothing else
 	if stops(instance, before) {
 		return k.tellEnding(ctx, instance)

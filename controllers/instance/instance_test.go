@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -66,13 +67,32 @@ func TestPrepareGivesATerminal(t *testing.T) {
 	}
 }
 
+func TestStopSignal_DefaultsByRuntime(t *testing.T) {
+	for _, tc := range []struct {
+		runtime    v1alpha1.RuntimeType
+		spec, want string
+	}{
+		{"", "", "SIGHUP"}, {v1alpha1.RuntimeTmux, "", "SIGHUP"}, {v1alpha1.RuntimeDocker, "", "SIGTERM"}, {v1alpha1.RuntimePod, "", "SIGTERM"},
+		{"", "SIGTERM", "SIGTERM"}, {v1alpha1.RuntimeDocker, "SIGINT", "SIGINT"},
+	} {
+		instance := &v1alpha1.Instance{}
+		instance.Spec.Process.Stop.Signal = tc.spec
+		if tc.runtime != "" {
+			instance.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: tc.runtime}
+		}
+		if got := stopSignal(instance, "SIGTERM"); got != tc.want {
+			t.Errorf("runtime %q, signal %q: got %q, want %q", tc.runtime, tc.spec, got, tc.want)
+		}
+	}
+}
+
 func TestAttachCommand(t *testing.T) {
 	for namespace, want := range map[string]string{
 		"default": "berth attach instance/claude",
 		"work":    "berth attach instance/claude -n work",
 	} {
 		instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claude"}}
-		if _, err := newKind().Look(t.Context(), instance, runtime.Incarnation{}, &lifecycle.Observed{}); err != nil {
+		if _, err := newKind().Look(t.Context(), instance, facts.Incarnation{}, &lifecycle.Observed{}); err != nil {
 			t.Fatal(err)
 		}
 		if instance.Status.AttachCommand != want {
@@ -145,7 +165,7 @@ type refuses struct {
 }
 
 func (r refuses) Check(context.Context, runtime.Process) error {
-	return &runtime.StartError{Reason: r.reason, Message: "no"}
+	return &facts.StartError{Reason: r.reason, Message: "no"}
 }
 
 func TestWhatARefusalMeans(t *testing.T) {

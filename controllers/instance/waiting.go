@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/screen"
@@ -37,7 +38,7 @@ type sight struct {
 
 // showWaiting sets the condition AwaitingInput, and says when to look again. The screen is looked at once after each time that something happened:
 // when it stands still, or at once where a question may have been answered.
-func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current runtime.Incarnation, s sight) time.Duration {
+func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s sight) time.Duration {
 	m, condition := k.memory(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
 	if m.judged.IsZero() && stands(instance, condition, current, s) {
@@ -73,7 +74,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 
 // stands says whether a question that another manager has seen is still there: nothing has happened since, as far as that can be told. What a runtime has
 // to go by after it was begun anew may lack just the line that asks, as it is not ended.
-func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current runtime.Incarnation, s sight) bool {
+func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s sight) bool {
 	noted := instance.Status.LastActivityTime
 	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || noted.Time.Before(current.StartedAt.Truncate(time.Second)) || asks.ObservedGeneration != instance.Generation {
 		return false
@@ -95,7 +96,7 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) 
 
 // judge looks at the screen.
 func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
-	text, err := k.shown(ctx, instance)
+	view, err := k.shown(ctx, instance)
 	if err != nil {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It cannot be told what the terminal shows.")
 		return
@@ -104,7 +105,7 @@ func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
 	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
 		questions = screen.Of(k.patterns.Compile(patterns))
 	}
-	k.waits(instance, screen.Asks(text, questions))
+	k.waits(instance, screen.Asks(view, k.input(ctx, instance), questions))
 }
 
 // waits sets the condition AwaitingInput: whether the terminal shows a question, and of which kind. It never copies the text of the terminal, which may
@@ -121,46 +122,59 @@ func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
 	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput, "")
 }
 
-// shown gives what the terminal shows: what the backend says, else what its output draws.
-func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (string, error) {
+// input returns how the programs in the foreground read the terminal. It returns the zero value if the backend cannot determine that; then the patterns decide.
+func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) screen.Input {
+	foreground, can := k.Runtime(instance).(runtime.Foreground)
+	if !can {
+		return screen.Input{}
+	}
+	input, err := foreground.Input(ctx, instance.UID)
+	if err != nil {
+		return screen.Input{} // an older shim, or a program that has just ended
+	}
+	return input
+}
+
+// shown returns the screen of the terminal: the one that the backend reports, or else one drawn from the output.
+func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (screen.View, error) {
 	backend := k.Runtime(instance)
 	if captured, can := backend.(runtime.Screen); can {
-		text, err := captured.Capture(ctx, instance.UID)
+		view, err := captured.Capture(ctx, instance.UID)
 		if err == nil || !errors.Is(err, runtime.ErrNotFound) {
-			return text, err
+			return view, err
 		}
 	}
 	logger, keeps := backend.(runtime.Logger)
 	if !keeps {
-		return "", runtime.ErrNotFound
+		return screen.View{}, runtime.ErrNotFound
 	}
 	log, err := logger.OpenLog(ctx, instance.UID)
 	if err != nil {
-		return "", fmt.Errorf("open the output: %w", err)
+		return screen.View{}, fmt.Errorf("open the output: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	terminal := &instance.Spec.Terminal
 	return draw(log, int(ptr.Deref(terminal.Columns, defaultColumns)), int(ptr.Deref(terminal.Rows, defaultRows)))
 }
 
-// draw gives what the end of an output draws.
-func draw(log runtime.Log, columns, rows int) (string, error) {
+// draw returns the screen that results from the end of an output.
+func draw(log runtime.Log, columns, rows int) (screen.View, error) {
 	first, end, err := log.Bounds()
 	if err != nil {
-		return "", fmt.Errorf("read the output: %w", err)
+		return screen.View{}, fmt.Errorf("read the output: %w", err)
 	}
 	buffer := make([]byte, min(end-first, enough))
 	n, err := log.ReadAt(buffer, end-int64(len(buffer)))
 	if err != nil && !errors.Is(err, io.EOF) {
-		return "", fmt.Errorf("read the output: %w", err)
+		return screen.View{}, fmt.Errorf("read the output: %w", err)
 	}
 	drawn := screen.New(columns, rows)
 	_, _ = drawn.Write(buffer[:n])
-	return drawn.Text(), nil
+	return drawn.View(), nil
 }
 
-// Conclude tells that the program begins to wait for somebody.
-func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, _ time.Time) {
+// DeriveStatus implements process.StatusDeriver: it emits an event when the program begins to wait for input.
+func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, _ time.Time) {
 	if step.Action == lifecycle.LookAgain || isWaiting(base) || !isWaiting(object) {
 		return
 	}

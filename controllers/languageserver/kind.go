@@ -51,9 +51,7 @@ type Kind struct {
 }
 
 var (
-	_ process.Kind    = (*Kind)(nil)
-	_ process.Sleeper = (*Kind)(nil)
-	_ process.Placed  = (*Kind)(nil)
+	_ process.Kind = (*Kind)(nil)
 )
 
 // memory is what is kept of one object while this manager runs.
@@ -74,7 +72,7 @@ type memory struct {
 // Setup registers the controller of LanguageServers with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock)
-	if !place.Runs(deps.Runtime, v1alpha1.RuntimePod) {
+	if !runtime.Runs(deps.Runtime, v1alpha1.RuntimePod) {
 		return process.Setup(mgr, kind, deps)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder { return b.Owns(&corev1.Service{}) })
@@ -90,18 +88,15 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 	}
 }
 
-// Runtime gives the backend of an object.
+// Runtime returns the backend of an object.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.runtimes, k.RuntimeType(object))
+	return runtime.Backend(k.runtimes, k.Traits(object).Runtime)
 }
 
-// RuntimeType returns the runtime that the spec names.
-func (*Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
-	return place.Type(languageServer(object).Spec.Runtime)
+// Traits implements process.Kind.
+func (*Kind) Traits(object process.Object) process.Traits {
+	return process.Traits{Runtime: place.Type(languageServer(object).Spec.Runtime)}
 }
-
-// Orphans says that nothing outlives a LanguageServer.
-func (*Kind) Orphans(process.Object, runtime.Incarnation) bool { return false }
 
 // reporter gives that of an object: nil when its backend has no multiplexer, and then a server that runs serves.
 func (k *Kind) reporter(server *v1alpha1.LanguageServer) Reporter {
@@ -121,7 +116,7 @@ func (k *Kind) NewList() client.ObjectList { return &v1alpha1.LanguageServerList
 // Forget drops what is kept of an object that is gone, and its multiplexer with it.
 func (k *Kind) Forget(uid types.UID) {
 	for _, kind := range []v1alpha1.RuntimeType{"", v1alpha1.RuntimePod} {
-		if reporter, is := place.Backend(k.runtimes, kind).(Reporter); is {
+		if reporter, is := runtime.Backend(k.runtimes, kind).(Reporter); is {
 			reporter.Keep(uid, false)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // unheardRetry is when to ask again for a report that has not come. An event comes with it; this is for the case that it does not.
@@ -26,7 +26,7 @@ const unheardRetry = time.Second
 const shortestWait = 100 * time.Millisecond
 
 // Look takes over what the multiplexer reports of the server that runs.
-func (k *Kind) Look(_ context.Context, object process.Object, current runtime.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+func (k *Kind) Look(_ context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
 	k.noteAsked(server)
@@ -62,7 +62,7 @@ func (k *Kind) Look(_ context.Context, object process.Object, current runtime.In
 }
 
 // lookWithout is for a backend without a multiplexer: a process that runs serves, and nobody can tell who uses it.
-func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current runtime.Incarnation, observed *lifecycle.Observed) {
+func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current facts.Incarnation, observed *lifecycle.Observed) {
 	ready := true
 	observed.Ready = &ready
 	k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -32,7 +33,7 @@ func TestFirstVisit(t *testing.T) {
 func TestFromStartToIndexed(t *testing.T) {
 	s := newStage(t)
 	server := gopls()
-	s.backend.report = &lsp.Report{Incarnation: 1, Phase: lsp.Running}
+	s.backend.report = &lsp.Report{Incarnation: 1, Phase: facts.Running}
 	observed, _ := s.look(server)
 	s.Expect(observed.Ready).To(HaveValue(BeFalse()))
 	s.Expect(observed.NotReady).To(ContainSubstring("has not answered initialize"))
@@ -215,7 +216,7 @@ func TestClientsStayDuringARestart(t *testing.T) {
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
-	s.backend.reports(func(r *lsp.Report) { r.Phase, r.Held = lsp.Exited, 4 })
+	s.backend.reports(func(r *lsp.Report) { r.Phase, r.Held = facts.Exited, 4 })
 	s.kind.Rest(t.Context(), server)
 	s.Expect(server.Status.Endpoint).To(Equal(socket))
 	s.Expect(server.Status.Clients).To(Equal(int32(2)))

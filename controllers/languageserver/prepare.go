@@ -15,12 +15,12 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // Prepare says what the multiplexer has to know, and gives the object its owner.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *runtime.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Incarnation, plan *process.Plan) error {
 	server := languageServer(object)
 	k.keep(server, true)
 	plan.Probed = true

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // defaultGrace is that of the API, in seconds, for objects that were stored without it.
@@ -116,7 +116,7 @@ func (k *Kind) served(server *v1alpha1.LanguageServer, since time.Time) {
 }
 
 // servingSince is when the server began to serve, as exactly as that is known.
-func servingSince(current runtime.Incarnation, report lsp.Report, now time.Time) time.Time {
+func servingSince(current facts.Incarnation, report lsp.Report, now time.Time) time.Time {
 	if current.StartedAt.IsZero() || report.Counters.StartupNanos <= 0 {
 		return now
 	}

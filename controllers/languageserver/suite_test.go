@@ -22,6 +22,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -103,8 +104,8 @@ func (s *stage) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.
 	return observed, retry
 }
 
-func (s *stage) incarnation(server *v1alpha1.LanguageServer) runtime.Incarnation {
-	return runtime.Incarnation{UID: server.UID, Number: server.Status.Incarnation, Phase: runtime.Running, StartedAt: s.clock.Now()}
+func (s *stage) incarnation(server *v1alpha1.LanguageServer) facts.Incarnation {
+	return facts.Incarnation{UID: string(server.UID), Number: server.Status.Incarnation, Phase: facts.Running, StartedAt: s.clock.Now()}
 }
 
 func (s *stage) said(server *v1alpha1.LanguageServer, conditionType string) string {
@@ -141,7 +142,7 @@ func onDemand(server *v1alpha1.LanguageServer) {
 // serving is the report of a server that serves two clients.
 func serving(incarnation int64) *lsp.Report {
 	return &lsp.Report{
-		Incarnation: incarnation, Phase: lsp.Running, Initialized: true, Indexed: true, IndexedBy: "Settled",
+		Incarnation: incarnation, Phase: facts.Running, Initialized: true, Indexed: true, IndexedBy: "Settled",
 		ServerName: "gopls", ServerVersion: "v0.23.0", Clients: 2, OpenDocuments: 3, MemoryBytes: 100 << 20,
 		Counters: lsp.Counters{StartupNanos: int64(1500 * time.Millisecond)},
 	}

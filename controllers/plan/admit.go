@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/internal/plan"
 )
 
@@ -44,7 +45,7 @@ func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, er
 	}
 	rivals := slices.DeleteFunc(list.Items, func(other v1alpha1.Plan) bool { return other.Status.DuplicateOf != nil })
 	if len(rivals) == 0 {
-		return nil, errStale // this one is not there any more
+		return nil, consistency.ErrStale // this one is not there any more
 	}
 	first := slices.MinFunc(rivals, func(a, b v1alpha1.Plan) int {
 		return cmp.Or(
@@ -129,9 +130,9 @@ func (r *Reconciler) own(ctx context.Context, v *visit) (*plan.Blocked, error) {
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: instanceKind, Name: name, UID: instance.UID,
 	})
 	if err := r.Client.Patch(ctx, v.plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return nil, staleOr(err, "make instance "+name+" the owner")
+		return nil, consistency.StaleOr(err, "make instance "+name+" the owner")
 	}
-	r.memory.wrote(v.plan)
+	r.memory.writes.Record(v.plan)
 	return nil, nil //nolint:nilnil // nothing blocks
 }
 

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/plan"
@@ -43,16 +44,11 @@ type Reconciler struct {
 }
 
 const (
-	// lookAgainAfter is when to look again after something was found to be older than what is there.
-	lookAgainAfter = 20 * time.Millisecond
 	// missingRetry is how soon to look again for what a plan needs to begin; its creation is seen anyway.
 	missingRetry = time.Minute
 	// rivalRetry is how soon to look again whether the older plan with the same key has begun.
 	rivalRetry = time.Second
 )
-
-// errStale ends a reconcile that decided on something older than what is there.
-var errStale = errors.New("what was read is older than what is there")
 
 // +kubebuilder:rbac:groups=berth.dev,resources=plans,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=berth.dev,resources=plans/status,verbs=patch
@@ -89,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.result(req, nil, r.abandon(ctx, req.NamespacedName))
 	}
 	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
-		return r.result(req, nil, staleOr(err, "set the label of this host"))
+		return r.result(req, nil, consistency.StaleOr(err, "set the label of this host"))
 	} else if !serve {
 		return ctrl.Result{}, nil
 	}
@@ -105,8 +101,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // result says when to look again.
 func (r *Reconciler) result(req ctrl.Request, v *visit, err error) (ctrl.Result, error) {
 	switch {
-	case errors.Is(err, errStale):
-		return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+	case errors.Is(err, consistency.ErrStale):
+		return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("plans/%s: %w", req, err)
 	case v == nil:
@@ -128,12 +124,12 @@ func (r *Reconciler) result(req ctrl.Request, v *visit, err error) (ctrl.Result,
 func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.Plan, error) {
 	object := &v1alpha1.Plan{}
 	err := r.Client.Get(ctx, key, object)
-	if err == nil && r.memory.behind(object) || apierrors.IsNotFound(err) {
+	if err == nil && r.memory.writes.Behind(object) || apierrors.IsNotFound(err) {
 		object = &v1alpha1.Plan{}
 		err = r.Reader.Get(ctx, key, object)
 	}
 	if apierrors.IsNotFound(err) {
-		r.memory.leave(key)
+		r.memory.writes.Forget(key)
 		return nil, nil //nolint:nilnil // nothing there is no error
 	}
 	if err != nil {
@@ -186,10 +182,10 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 	v.plan.Status = v.step.Status
 	err := r.Client.Status().Patch(ctx, v.plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
-		return staleOr(err, "write the status")
+		return consistency.StaleOr(err, "write the status")
 	}
 	v.fresh = true
-	r.memory.wrote(v.plan)
+	r.memory.writes.Record(v.plan)
 	r.tell(v)
 	return nil
 }
@@ -219,12 +215,8 @@ func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 	if v.fresh {
 		return nil
 	}
-	live := &v1alpha1.Plan{}
-	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.plan), live); err != nil {
-		return staleOr(err, "read the plan again")
-	}
-	if live.UID != v.plan.UID || live.ResourceVersion != v.plan.ResourceVersion {
-		return errStale
+	if err := consistency.Confirm(ctx, r.Reader, v.plan, &v1alpha1.Plan{}); err != nil {
+		return err
 	}
 	v.fresh = true
 	return nil
@@ -242,15 +234,7 @@ func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	background := client.PropagationPolicy(metav1.DeletePropagationBackground)
 	err := r.Client.Delete(ctx, v.plan, client.Preconditions{UID: &uid, ResourceVersion: &version}, background)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return staleOr(err, "delete the plan")
+		return consistency.StaleOr(err, "delete the plan")
 	}
 	return nil
-}
-
-// staleOr turns the refusal of a write that was based on something old into errStale.
-func staleOr(err error, doing string) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return errStale
-	}
-	return fmt.Errorf("%s: %w", doing, err)
 }

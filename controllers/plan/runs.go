@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/internal/plan"
 )
 
@@ -193,7 +194,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 	)
 	err := r.Client.Create(ctx, run)
 	if apierrors.IsAlreadyExists(err) {
-		return errStale
+		return consistency.ErrStale
 	}
 	if err != nil {
 		return fmt.Errorf("create run %s: %w", request.Name, err)
@@ -210,7 +211,7 @@ func (r *Reconciler) cancel(ctx context.Context, run *v1alpha1.StrategyRun) erro
 	base := run.DeepCopy()
 	run.Spec.State = v1alpha1.RunCancelled
 	if err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return staleOr(err, "cancel run "+run.Name)
+		return consistency.StaleOr(err, "cancel run "+run.Name)
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun) error
 		return nil
 	}
 	if err != nil {
-		return staleOr(err, "let run "+run.Name+" go")
+		return consistency.StaleOr(err, "let run "+run.Name+" go")
 	}
 	return nil
 }

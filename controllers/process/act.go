@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/mergepatch"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -27,8 +29,9 @@ import (
 // decide asks the state machine for the one next step.
 func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
-	desired := v.desired()
+	desired := v.desired(r.Kind.Resource())
 	v.observed.Trouble = r.memory.trouble(v.object.GetUID())
+	v.observed.Program = v.checkProgram()
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.LookAgain {
@@ -40,14 +43,14 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 		v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	}
 	if v.step.Action == lifecycle.LookAgain {
-		return errStale
+		return consistency.ErrStale
 	}
 	if v.step.PlannedRestart {
 		r.Restarts.plan(v.object.GetNamespace(), v.now)
 	}
 	*v.object.GetProcessStatus() = v.step.Status
-	if concluder, concludes := r.Kind.(Concluder); concludes && !v.step.Ahead {
-		concluder.Conclude(v.object, v.base, &v.step, v.now)
+	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.Ahead {
+		deriver.DeriveStatus(v.object, v.base, &v.step, v.now)
 	}
 	v.retries = append(v.retries, v.step.Requeue)
 	if v.plan.Blocked != nil {
@@ -74,10 +77,10 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 	incarnation := v.object.GetProcessStatus().Incarnation
 	err = r.keepResolved(v.object, func() error { return r.Client.Status().Patch(ctx, v.object, patch) })
 	if err != nil {
-		return staleOr(err, "write the status")
+		return consistency.StaleOr(err, "write the status")
 	}
 	v.written = true
-	r.memory.wrote(v.object)
+	r.memory.writes.Record(v.object)
 	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", incarnation)
 	r.tell(v)
 	r.measure(v)
@@ -99,9 +102,9 @@ func (r *Reconciler) tell(v *visit) {
 
 // act does the one thing to do outside. If nothing was written just now, the decision may rest on an old cache: it is confirmed first.
 func (r *Reconciler) act(ctx context.Context, v *visit) error {
-	if effective, is := r.Kind.(Effective); is && v.written {
-		if err := effective.Written(ctx, v.object, v.base); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Doing what was recorded as done") // it is done once or not at all
+	if observer, observes := r.Kind.(ActionObserver); observes {
+		if err := observer.BeforeAction(ctx, v.object, v.base, v.step, v.written); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Carrying out what the status records as done")
 		}
 	}
 	r.settle(ctx, v)
@@ -119,20 +122,16 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 // carryOut does what was decided, and complains of what cannot be done.
 func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	err := r.do(ctx, v)
-	if errors.Is(err, errStale) || errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
-		return errStale
+	if errors.Is(err, consistency.ErrStale) || errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
+		return consistency.ErrStale
 	}
 	if err == nil {
 		return nil
 	}
-	var trouble string
-	if v.step.Action == lifecycle.StartProcess {
-		trouble = truncate(err.Error())
-	}
-	first := r.memory.complain(v.object.GetUID(), trouble)
-	var refused *runtime.StartError
+	first := r.memory.complain(v.object.GetUID(), truncate(err.Error()))
+	var refused *facts.StartError
 	if errors.As(err, &refused) && first {
-		return errStale // the kind finds out why, and says so in a condition
+		return consistency.ErrStale // the next reconcile determines the cause and reports it in a condition
 	}
 	if first {
 		r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, string(v.step.Action), "%s", truncate(err.Error()))
@@ -163,11 +162,11 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 		if forbidden, err := r.forbiddenNow(ctx, v.object); err != nil {
 			return err
 		} else if forbidden {
-			return errStale // the cache, by which it was decided, is older
+			return consistency.ErrStale // the decision was based on a stale namespace in the cache
 		}
 		process := v.plan.Process
 		process.Incarnation = incarnation
-		process.Origin = runtime.Origin{SpecHash: v.hash, RestartToken: v.object.GetProcessSpec().RestartToken}
+		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.object.GetProcessSpec().RestartToken}
 		err := v.runtime.Start(ctx, process)
 		if err == nil {
 			countStart(r.Kind.Resource(), v)
@@ -206,13 +205,7 @@ func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 		return fmt.Errorf("find the kind: %w", err)
 	}
 	live.SetGroupVersionKind(gvk)
-	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.object), live); err != nil {
-		return staleOr(err, "confirm that the object is unchanged")
-	}
-	if live.GetUID() != v.object.GetUID() || live.GetResourceVersion() != v.object.GetResourceVersion() {
-		return errStale
-	}
-	return nil
+	return consistency.Confirm(ctx, r.Reader, v.object, live)
 }
 
 // release takes the finalizer off when nothing of the object is left outside.
@@ -232,7 +225,7 @@ func (r *Reconciler) release(ctx context.Context, v *visit) error {
 	controllerutil.RemoveFinalizer(v.object, v1alpha1.FinalizerProcess)
 	err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return staleOr(err, "remove the finalizer")
+		return consistency.StaleOr(err, "remove the finalizer")
 	}
 	r.forget(v.object)
 	v.retries = nil
@@ -267,7 +260,7 @@ func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	uid, version := v.object.GetUID(), v.object.GetResourceVersion()
 	err := r.Client.Delete(ctx, v.object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if err != nil {
-		return staleOr(err, "delete the object after its ttlSecondsAfterStopped")
+		return consistency.StaleOr(err, "delete the object after its ttlSecondsAfterStopped")
 	}
 	return nil
 }
@@ -281,7 +274,7 @@ func stillGone(ctx context.Context, v *visit) error {
 	}
 	for i := range found {
 		if found[i].Alive() {
-			return errStale
+			return consistency.ErrStale
 		}
 	}
 	return nil

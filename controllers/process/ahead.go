@@ -12,8 +12,7 @@ import (
 // reserves says whether the next incarnation of an object may be started ahead: its kind has nothing else to record, and its backend tells whoever
 // finds it with what it was started.
 func (r *Reconciler) reserves(v *visit) bool {
-	kind, may := r.Kind.(Reserving)
-	if !may || !kind.Reserves(v.object) {
+	if !v.traits.PreStart {
 		return false
 	}
 	originator, keeps := v.runtime.(runtime.Originator)
@@ -31,7 +30,7 @@ func (r *Reconciler) startAhead(ctx context.Context, v *visit) error {
 	if !v.step.Ahead {
 		return nil
 	}
-	if !r.memory.ours(v.base) {
+	if !r.memory.writes.IsLast(v.base) {
 		if err := r.confirm(ctx, v); err != nil {
 			return err
 		}

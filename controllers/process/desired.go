@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -22,7 +24,7 @@ import (
 
 // The defaults of the API, for objects that were stored before a default was there.
 const (
-	defaultStopSignal       = "SIGTERM"
+	defaultStopSignal       = "SIGTERM" // a kind may set another default in Prepare
 	defaultGrace            = 10
 	defaultBackoffInitial   = 1
 	defaultBackoffMax       = 60
@@ -99,8 +101,17 @@ func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
+// logsCommand returns the command that prints the output of an object.
+func logsCommand(resource string, object Object) string {
+	command := "berth logs " + strings.TrimSuffix(resource, "s") + "/" + object.GetName()
+	if namespace := object.GetNamespace(); namespace != metav1.NamespaceDefault {
+		command += " -n " + namespace
+	}
+	return command
+}
+
 // desired is what the spec asks for, with defaults for what it leaves open.
-func (v *visit) desired() lifecycle.Desired {
+func (v *visit) desired(resource string) lifecycle.Desired {
 	spec := v.object.GetProcessSpec()
 	return lifecycle.Desired{
 		UID:           v.object.GetUID(),
@@ -110,6 +121,7 @@ func (v *visit) desired() lifecycle.Desired {
 		SpecHash:      v.hash,
 		RestartToken:  spec.RestartToken,
 		ResetToken:    spec.ResetToken,
+		Logs:          logsCommand(resource, v.object),
 		RestartPolicy: or(spec.RestartPolicy, v1alpha1.RestartAlways),
 		UpdatePolicy:  or(spec.UpdatePolicy, v1alpha1.UpdateRecreate),
 		Grace:         seconds(spec.Process.Stop.GracePeriodSeconds, defaultGrace),

@@ -20,7 +20,7 @@ import (
 
 func TestDesired(t *testing.T) {
 	defaults := lifecycle.Desired{
-		UID: "u", Generation: 3, Want: lifecycle.Run, SpecHash: "h",
+		UID: "u", Generation: 3, Want: lifecycle.Run, SpecHash: "h", Logs: "berth logs instance/x -n team",
 		RestartPolicy: v1alpha1.RestartAlways, UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second,
 		Backoff: lifecycle.Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 		Breaker: lifecycle.Breaker{Threshold: 5, Window: 3 * time.Minute, CoolDown: 10 * time.Minute},
@@ -48,9 +48,9 @@ func TestDesired(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
+			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x", UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
 			v := &visit{object: object, want: lifecycle.Run, hash: "h"}
-			if diff := cmp.Diff(tc.want, v.desired()); diff != "" {
+			if diff := cmp.Diff(tc.want, v.desired("instances")); diff != "" {
 				t.Errorf("desired (-want +got):\n%s", diff)
 			}
 		})
@@ -68,7 +68,7 @@ func TestDeleteWinsOverStopAndStopOverSleep(t *testing.T) {
 	want := func(kind Kind) lifecycle.Want {
 		return (&Reconciler{Kind: kind}).want(t.Context(), &visit{object: object})
 	}
-	g.Expect(want(nil)).To(Equal(lifecycle.Run))
+	g.Expect(want(&testKind{})).To(Equal(lifecycle.Run))
 	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Sleep))
 	object.Spec.State = v1alpha1.StateStopped
 	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Stop))

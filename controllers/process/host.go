@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/mergepatch"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -32,7 +33,7 @@ func (r *Reconciler) host(ctx context.Context, v *visit) (leave bool, result ctr
 	if served, known := r.servedElsewhere(v); served || !known {
 		return true, ctrl.Result{RequeueAfter: retryHost(known)}, nil
 	}
-	if r.runtimeType(v.object) == v1alpha1.RuntimePod {
+	if v.traits.Runtime == v1alpha1.RuntimePod {
 		return false, ctrl.Result{}, nil
 	}
 	claim, err := r.hostClaim(ctx, v)
@@ -53,19 +54,12 @@ func (r *Reconciler) host(ctx context.Context, v *visit) (leave bool, result ctr
 	return false, ctrl.Result{}, nil
 }
 
-func (r *Reconciler) runtimeType(object Object) v1alpha1.RuntimeType {
-	if placed, is := r.Kind.(Placed); is {
-		return placed.RuntimeType(object)
-	}
-	return ""
-}
-
 // servedElsewhere reports whether the runtime of the object is one that this manager lacks and another manager serves.
 func (r *Reconciler) servedElsewhere(v *visit) (served, known bool) {
 	if disabled(v.runtime) == nil {
 		return false, true
 	}
-	kind := r.runtimeType(v.object)
+	kind := v.traits.Runtime
 	if kind == "" {
 		kind = v1alpha1.RuntimeHost
 	}
@@ -109,7 +103,7 @@ func (r *Reconciler) leave(ctx context.Context, v *visit, owner string) (ctrl.Re
 		return ctrl.Result{}, err
 	}
 	if err := r.Client.Status().Patch(ctx, v.object, patch); err != nil {
-		return ctrl.Result{}, staleOr(err, "report that the host is unavailable")
+		return ctrl.Result{}, consistency.StaleOr(err, "report that the host is unavailable")
 	}
 	return ctrl.Result{RequeueAfter: hostRetry}, nil
 }

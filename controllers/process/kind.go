@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -23,78 +24,70 @@ type Object interface {
 	GetProcessStatus() *v1alpha1.ProcessStatus
 }
 
-// Kind is what is special to one kind. Its methods are called from one reconcile of one object at a time and never wait for a process.
+// Kind is the part of a reconcile that is specific to one kind. Its methods are called from one reconcile of one object at a time and never wait for a
+// process. A kind may also implement SpecResolver, StatusDeriver and ActionObserver.
 type Kind interface {
 	// Resource is the plural lower-case name, such as devservers.
 	Resource() string
-	// New and NewList give empty objects.
+	// New and NewList return empty objects.
 	New() Object
 	NewList() client.ObjectList
 
-	// Prepare says how the next incarnation of the object would be started, or why it can't be. It may set fields of the kind's own status
+	// Traits returns what the kind requires for the object. It is called once per reconcile, after ResolveSpec and before anything else.
+	Traits(object Object) Traits
+
+	// Asleep reports whether the process of an object that is neither stopped nor deleted should not run for now (state: OnDemand, or an idle timeout).
+	// It is called once per reconcile, after Traits. Kinds without such a state return false.
+	Asleep(ctx context.Context, object Object, now time.Time) bool
+
+	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status
 	// (an allocated port), which are then written together with the intent to start. Shared work is done already when it is called: plan.Process
 	// holds argv (not expanded yet), environment, directory, UID and incarnation.
-	// It is called at every reconcile of an object that wants to run, also while an incarnation is running: current is that incarnation, or nil.
-	Prepare(ctx context.Context, object Object, current *runtime.Incarnation, plan *Plan) error
+	// It is called in every reconcile of an object that should run, also while an incarnation is running: current is that incarnation, or nil.
+	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *Plan) error
 
 	// Look adds what the kind knows about the current incarnation, which runs: readiness, liveness, addresses. It sets fields of the kind's own status and
 	// its own conditions (through SetCondition). retry is when to look again, 0 for never.
-	Look(ctx context.Context, object Object, current runtime.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
+	Look(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
-	// Rest is called instead of Look when no incarnation is running, so that the kind sets all of its own conditions from the first visit on.
+	// Rest is called instead of Look while no incarnation is running. It sets all conditions of the kind, so that they exist from the first reconcile on.
 	Rest(ctx context.Context, object Object)
 
-	// Forget is called when the object is gone: whatever the kind keeps in memory about this UID (probers) ends.
+	// Forget is called when the object is gone. The kind drops what it keeps in memory about this UID, such as probers.
 	Forget(uid types.UID)
 }
 
-// Sleeper is implemented by kinds whose processes may sleep although they are wanted (state: OnDemand), until somebody comes.
-type Sleeper interface {
-	// Asleep says whether the process of an object that is neither stopped nor deleted should not run for now, by the time given. It is asked
-	// once per reconcile, before anything else of the kind.
-	Asleep(ctx context.Context, object Object, now time.Time) bool
+// Traits is what a kind requires for one object.
+type Traits struct {
+	// Runtime is the type of the backend that the spec names; empty for the default of the manager. It stays the same for as long as the object exists.
+	Runtime v1alpha1.RuntimeType
+	// Finalizers are added to the object in its first reconcile, together with the process finalizer.
+	Finalizers []string
+	// PreStart permits starting the next incarnation before the status is written. It is for kinds that need no record of a start other than its number.
+	PreStart bool
+	// KeepAdopted leaves an adopted process running when the object is deleted.
+	KeepAdopted bool
 }
 
-// Resolver is implemented by kinds whose objects take over what they run from another object.
-type Resolver interface {
-	// Resolve makes the object's process spec. It is called first in every reconcile; what it sets is not written.
-	Resolve(ctx context.Context, object Object) error
+// SpecResolver is implemented by kinds whose process spec comes from another object.
+type SpecResolver interface {
+	// ResolveSpec sets the process spec of the object in memory. It is called first in every reconcile; the spec is not written to the API server.
+	ResolveSpec(ctx context.Context, object Object) error
 }
 
-// Concluder is implemented by kinds that draw conclusions from what was decided.
-type Concluder interface {
-	// Conclude may set the kind's own status and conditions, after the decision and before it is written. base is the object as it was.
-	Conclude(object, base Object, step *lifecycle.Step, now time.Time)
+// StatusDeriver is implemented by kinds whose own status depends on the decision.
+type StatusDeriver interface {
+	// DeriveStatus may set the kind's own status and conditions. It is called after the decision and before the status is written. base is the object as it
+	// was read.
+	DeriveStatus(object, base Object, step *lifecycle.Step, now time.Time)
 }
 
-// Placed is implemented by kinds whose objects choose where they run.
-type Placed interface {
-	// Runtime gives the backend of an object, which stays the same for as long as the object is there.
-	Runtime(object Object) runtime.Runtime
-	// RuntimeType returns the type of that backend as the spec names it; empty if the spec names none.
-	RuntimeType(object Object) v1alpha1.RuntimeType
-	// Orphans says whether what runs is left as it is when the object goes.
-	Orphans(object Object, current runtime.Incarnation) bool
-}
-
-// Effective is implemented by kinds that have something else to do outside after a status was written: once for each write, and not at all when
-// the manager ends in between.
-type Effective interface {
-	// Written is told the object as it was written and as it was before.
-	Written(ctx context.Context, object, base Object) error
-}
-
-// Reserving is implemented by kinds whose next incarnation needs nothing on record but its number, so that it may be started after a crash before that
-// is recorded. The runtime has to be a Chronicler.
-type Reserving interface {
-	// Reserves says whether that holds for the object.
-	Reserves(object Object) bool
-}
-
-// Finalizing is implemented by kinds that somebody else waits for too.
-type Finalizing interface {
-	// Finalizers are put on the object together with the one of its process, at its first visit.
-	Finalizers(object Object) []string
+// ActionObserver is implemented by kinds that have to act on more than the process because of a decision, for example on a proxy.
+type ActionObserver interface {
+	// BeforeAction is called once per reconcile, after the API server has acknowledged the status and before the action of the step is carried out. base
+	// is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so the effect of a write
+	// happens at most once.
+	BeforeAction(ctx context.Context, object, base Object, step lifecycle.Step, written bool) error
 }
 
 // Plan is how the next incarnation would be started.

@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/controllers/consistency"
 )
 
 // memory is what a reconciler remembers between two reconciles. Losing it costs a repeated look and nothing else.
 type memory struct {
+	writes consistency.Writes
+
 	mu sync.Mutex
 	// uids are the objects that were seen under a key, so that it is noticed when they are gone.
 	uids map[types.NamespacedName]types.UID
-	// versions are the resource versions of our own last writes. A cache that is behind them would show us a past that we changed ourselves.
-	versions map[types.UID]string
-	// complained holds whose runtime something was told about already, and why the last start failed, if it did.
+	// complained has an entry for each object whose runtime has failed since its last success. The value is why an action failed; empty if only an
+	// observation failed.
 	complained map[types.UID]string
 	// began is when the first object was seen, and sighted are those that were since. For metrics only.
 	began   time.Time
@@ -60,48 +61,18 @@ func (m *memory) leave(key types.NamespacedName) (uid types.UID, known bool) {
 	defer m.mu.Unlock()
 	uid, known = m.uids[key]
 	delete(m.uids, key)
+	m.writes.Forget(key)
 	m.drop(uid)
 	return uid, known
 }
 
 func (m *memory) drop(uid types.UID) {
-	delete(m.versions, uid)
 	delete(m.complained, uid)
 	delete(m.sighted, uid)
 }
 
-// wrote notes the version that one of our writes has made.
-func (m *memory) wrote(object client.Object) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.versions == nil {
-		m.versions = map[types.UID]string{}
-	}
-	m.versions[object.GetUID()] = object.GetResourceVersion()
-}
-
-// behind says whether the object is older than our own last write to it.
-func (m *memory) behind(object client.Object) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	written, known := m.versions[object.GetUID()]
-	if !known {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), written)
-	return err == nil && order < 0
-}
-
-// ours says whether the object is as our own last write has left it.
-func (m *memory) ours(object client.Object) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	written, known := m.versions[object.GetUID()]
-	return known && written == object.GetResourceVersion()
-}
-
-// complain says whether this is new since all could be done for that UID for the last time. trouble is why a start failed; the first one is kept, as
-// others may differ in no more than a number, and each would be a write.
+// complain records a failure for uid and reports whether it is the first since the last success. trouble is why an action failed, or empty. The first one
+// is kept, because later ones often differ only in a number, and each difference would cause a write.
 func (m *memory) complain(uid types.UID, trouble string) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +87,7 @@ func (m *memory) complain(uid types.UID, trouble string) (first bool) {
 	return first
 }
 
-// trouble is why the last start for that UID failed; nothing when it did not.
+// trouble returns why an action for uid failed; empty if none has failed since the last success.
 func (m *memory) trouble(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // The metrics of Berth, beside those of controller-runtime; docs/metrics.md tells what they are good for. No label holds the name of an object,
@@ -82,7 +82,7 @@ func (r *Reconciler) measure(v *visit) {
 	kind, uid, status := r.Kind.Resource(), v.object.GetUID(), v.object.GetProcessStatus()
 	found := sight{
 		generation: v.object.GetGeneration(),
-		running:    v.current != nil && v.current.Phase == runtime.Running,
+		running:    v.current != nil && v.current.Phase == facts.Running,
 		ready:      isTrue(v.object, v1alpha1.ConditionReady),
 		stalled:    isTrue(v.object, v1alpha1.ConditionStalled),
 		written:    v.written,

@@ -6,13 +6,12 @@ package process
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -27,19 +26,35 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 		}
 		return fmt.Errorf("ask the runtime: %w", err)
 	}
-	v.found = found
+	v.found, v.observed.Incarnations = found, found
 	for i := range found {
 		if lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
 			v.current = &found[i]
 		}
-		if before := found[i].Before; before != nil && v.reserves {
-			v.observed.Incarnations = append(v.observed.Incarnations,
-				lifecycle.Incarnation{Number: before.Number, Phase: lifecycle.Exited, Exit: exitOf(&before.Exit)})
-		}
-		v.observed.Incarnations = append(v.observed.Incarnations, translate(found[i]))
 	}
-	if placed, is := r.Kind.(Placed); is && v.current != nil {
-		v.orphan = placed.Orphans(v.object, *v.current)
+	v.orphan = v.current != nil && v.current.Adopted && v.traits.KeepAdopted
+	return nil
+}
+
+// checkProgram checks the program of an incarnation that could not be executed. It returns nil if there is no such incarnation or the backend cannot check.
+func (v *visit) checkProgram() *lifecycle.ProgramCheck {
+	checker, checks := v.runtime.(runtime.ProgramChecker)
+	if !checks || v.plan.Blocked != nil || len(v.plan.Process.Command) == 0 {
+		return nil
+	}
+	for i := range v.found {
+		failed := v.found[i].StartError
+		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), v.found[i].Number) {
+			continue
+		}
+		failure, known := checker.CheckProgram(v.plan.Process)
+		switch {
+		case !known:
+			return nil
+		case failure != nil:
+			return &lifecycle.ProgramCheck{Reason: failure.Reason}
+		}
+		return &lifecycle.ProgramCheck{}
 	}
 	return nil
 }
@@ -47,7 +62,7 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 // look has the kind add what it knows of the current incarnation.
 func (r *Reconciler) look(ctx context.Context, v *visit) error {
 	switch {
-	case v.current == nil || v.current.Phase != runtime.Running:
+	case v.current == nil || v.current.Phase != facts.Running:
 		r.Kind.Rest(ctx, v.object)
 	case v.current.LeaderExit != nil:
 		// What is left of the tree is being ended by the backend: nobody can use it any more.
@@ -67,52 +82,4 @@ func (r *Reconciler) look(ctx context.Context, v *visit) error {
 		v.retries = append(v.retries, retry)
 	}
 	return nil
-}
-
-// translate says in the words of the state machine what the runtime found.
-func translate(found runtime.Incarnation) lifecycle.Incarnation {
-	incarnation := lifecycle.Incarnation{
-		Number:      found.Number,
-		Phase:       lifecycle.Phase(found.Phase),
-		Message:     truncate(found.Message),
-		Containment: found.Containment,
-		StopSent:    found.StopSent,
-		Endable:     found.Endable,
-		Origin:      lifecycle.Origin(found.Origin),
-		Process: v1alpha1.ProcessReference{
-			Incarnation: found.Number,
-			Node:        found.Node,
-			PID:         found.PID,
-			StartTicks:  found.StartTicks,
-			BootID:      found.BootID,
-			ContainerID: found.ContainerID,
-			PodName:     found.PodName,
-			StartedAt:   microTime(found.StartedAt),
-		},
-	}
-	incarnation.LeaderExit = exitOf(found.LeaderExit)
-	if found.Exit != nil {
-		incarnation.Exit = exitOf(found.Exit)
-	}
-	if found.StartError != nil {
-		incarnation.Reason, incarnation.Message = found.StartError.Reason, truncate(found.StartError.Message)
-	}
-	return incarnation
-}
-
-func exitOf(exit *runtime.Exit) *lifecycle.Exit {
-	if exit == nil {
-		return nil
-	}
-	return &lifecycle.Exit{
-		Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt.Truncate(time.Microsecond), Lost: exit.Lost, Message: exit.Message,
-	}
-}
-
-func microTime(t time.Time) *metav1.MicroTime {
-	if t.IsZero() {
-		return nil
-	}
-	micro := metav1.NewMicroTime(t.Truncate(time.Microsecond))
-	return &micro
 }

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
@@ -24,7 +24,7 @@ type namespaced struct {
 
 func (n *namespaced) Belongs(uid types.UID, namespace string) { n.homes[uid] = namespace }
 
-func (n *namespaced) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (n *namespaced) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	if n.homes[uid] == "" {
 		n.blind++
 	}

@@ -83,7 +83,7 @@ func (r *Reconciler) forbiddenNow(ctx context.Context, object Object) (bool, err
 
 // machineRuntime returns the runtime of an object that runs on this machine; empty for Pods.
 func (r *Reconciler) machineRuntime(object Object) v1alpha1.RuntimeType {
-	switch kind := r.runtimeType(object); kind {
+	switch kind := r.Kind.Traits(object).Runtime; kind {
 	case v1alpha1.RuntimePod:
 		return ""
 	case "":

@@ -18,8 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // guardedBench is a bench whose reconciler checks the permission of the namespace, which has no label yet.
@@ -81,7 +82,7 @@ func TestPermission_WithdrawnWhileTheProcessRuns(t *testing.T) {
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
 	b.Expect(b.condition(v1alpha1.ConditionDriftDetected).Reason).To(Equal(v1alpha1.ReasonRuntimeForbidden))
 
-	b.rt.Exit(testUID, runtime.Exit{Known: true, Code: 1})
+	b.rt.Exit(testUID, facts.Exit{Known: true, Code: 1})
 	b.clock.SetTime(b.clock.Now().Add(time.Hour))
 	b.reconcile()
 	b.reconcile()
@@ -101,7 +102,7 @@ func TestPermission_IsCheckedPastTheCacheBeforeAStart(t *testing.T) {
 			return nil
 		},
 	})
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter))
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
 	stale = false
 	b.reconcile()
@@ -116,7 +117,7 @@ func TestPermission_OfAStartAhead(t *testing.T) {
 	b := guardedBench(t)
 	v := &visit{object: b.object(), step: lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 1, Ahead: true}, runtime: b.rt, now: b.clock.Now()}
 	v.base = copyOf(v.object)
-	b.Expect(b.r.startAhead(t.Context(), v)).To(MatchError(errStale))
+	b.Expect(b.r.startAhead(t.Context(), v)).To(MatchError(consistency.ErrStale))
 	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
 }
 

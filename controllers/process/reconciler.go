@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -33,7 +35,7 @@ type Reconciler struct {
 	Client client.Client
 	// Reader reads past the cache, what is true now.
 	Reader client.Reader
-	// Runtime is where processes run, unless the kind is Placed.
+	// Runtime is where processes run.
 	Runtime runtime.Runtime
 	// Kind is what is special to the kind.
 	Kind Kind
@@ -51,11 +53,9 @@ type Reconciler struct {
 	memory memory
 }
 
-// lookAgainAfter is when to look again after something was found to be older than what is there: the cache needs milliseconds.
-const lookAgainAfter = 50 * time.Millisecond
-
-// errStale ends a reconcile that decided on something older than what is there. Nothing was done; the next one decides anew.
-var errStale = errors.New("what was read is older than what is there")
+// staleRequeue is how long to wait after a stale read. It is longer than consistency.RetryAfter, because it is also the wait for an older incarnation that
+// still lives.
+const staleRequeue = 50 * time.Millisecond
 
 // visit is all that is known of one object during one reconcile.
 type visit struct {
@@ -68,14 +68,15 @@ type visit struct {
 	// hosted is the host of the object. take writes the label of this host before anything else; move releases the object to another host.
 	hosted     lifecycle.Hosted
 	take, move bool
+	traits     Traits
 	// runtime is where the object runs; orphan says that what runs there is left as it is when the object goes.
 	runtime runtime.Runtime
 	orphan  bool
 	// reserves says that the next incarnation may be started ahead.
 	reserves bool
 	// found is what the runtime has of this UID; current is the recorded incarnation among it, while it lives.
-	found   []runtime.Incarnation
-	current *runtime.Incarnation
+	found   []facts.Incarnation
+	current *facts.Incarnation
 
 	plan     Plan
 	hash     string
@@ -105,20 +106,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if leave, result, err := r.host(ctx, v); leave || err != nil {
-		if errors.Is(err, errStale) {
-			return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+		if errors.Is(err, consistency.ErrStale) {
+			return ctrl.Result{RequeueAfter: staleRequeue}, nil
 		}
 		return result, err
 	}
 	v.want = r.want(ctx, v)
 	v.reserves = r.reserves(v)
 	steps := []func(context.Context, *visit) error{
-		r.claim, r.observe, r.prepare, r.look, r.decide, r.startAhead, r.write, r.witness, r.act, r.release, r.expire,
+		r.claim, r.observe, r.prepare, r.look, r.decide, r.startAhead, r.write, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)
-		if errors.Is(err, errStale) {
-			return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+		if errors.Is(err, consistency.ErrStale) {
+			return ctrl.Result{RequeueAfter: staleRequeue}, nil
 		}
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
@@ -134,14 +135,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // begin resolves the object and finds out where it runs.
 func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
 	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond), runtime: r.Runtime}
-	if resolver, resolves := r.Kind.(Resolver); resolves {
-		if err := resolver.Resolve(ctx, object); err != nil {
+	if resolver, resolves := r.Kind.(SpecResolver); resolves {
+		if err := resolver.ResolveSpec(ctx, object); err != nil {
 			return nil, fmt.Errorf("%s: %w", name(r.Kind, object), err)
 		}
 	}
-	if placed, is := r.Kind.(Placed); is {
-		v.runtime = placed.Runtime(object)
-	}
+	v.traits = r.Kind.Traits(object)
+	v.runtime = runtime.Backend(r.Runtime, v.traits.Runtime)
 	if namespaced, is := v.runtime.(runtime.Namespaced); is {
 		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before the first call for this UID
 	}
@@ -152,7 +152,7 @@ func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
 func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error) {
 	object := r.Kind.New()
 	err := r.Client.Get(ctx, req.NamespacedName, object)
-	if err == nil && r.memory.behind(object) {
+	if err == nil && r.memory.writes.Behind(object) {
 		object = r.Kind.New()
 		err = r.Reader.Get(ctx, req.NamespacedName, object)
 	}
@@ -186,8 +186,8 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 	if v.want != lifecycle.Gone {
 		controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
 	}
-	if finalizing, more := r.Kind.(Finalizing); more && !claimed && v.want != lifecycle.Gone {
-		for _, finalizer := range finalizing.Finalizers(v.object) {
+	if !claimed && v.want != lifecycle.Gone {
+		for _, finalizer := range v.traits.Finalizers {
 			controllerutil.AddFinalizer(v.object, finalizer)
 		}
 	}
@@ -196,14 +196,18 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 	}
 	if v.take {
 		setLabel(v.object, v1alpha1.LabelHost, v.hosted.Host)
+		if annotations := v.object.GetAnnotations(); annotations[v1alpha1.AnnotationLostHost] == v.hosted.Host {
+			delete(annotations, v1alpha1.AnnotationLostHost)
+			v.object.SetAnnotations(annotations)
+		}
 	}
 	err := r.keepResolved(v.object, func() error {
 		return r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
-		return staleOr(err, "add the finalizer")
+		return consistency.StaleOr(err, "add the finalizer")
 	}
-	r.memory.wrote(v.object)
+	r.memory.writes.Record(v.object)
 	return nil
 }
 
@@ -218,7 +222,7 @@ func setLabel(object Object, name, value string) {
 
 // keepResolved does what reads the object anew, which loses what was resolved and is not stored.
 func (r *Reconciler) keepResolved(object Object, do func() error) error {
-	if _, resolves := r.Kind.(Resolver); !resolves {
+	if _, resolves := r.Kind.(SpecResolver); !resolves {
 		return do()
 	}
 	resolved := object.GetProcessSpec().DeepCopy()
@@ -230,7 +234,6 @@ func (r *Reconciler) keepResolved(object Object, do func() error) error {
 // want says what should become of the process.
 func (r *Reconciler) want(ctx context.Context, v *visit) lifecycle.Want {
 	object := v.object
-	sleeper, sleeps := r.Kind.(Sleeper)
 	switch {
 	case !object.GetDeletionTimestamp().IsZero():
 		return lifecycle.Gone
@@ -238,7 +241,7 @@ func (r *Reconciler) want(ctx context.Context, v *visit) lifecycle.Want {
 		return lifecycle.Move
 	case object.GetProcessSpec().State == v1alpha1.StateStopped:
 		return lifecycle.Stop
-	case sleeps && sleeper.Asleep(ctx, object, v.now):
+	case r.Kind.Asleep(ctx, object, v.now):
 		return lifecycle.Sleep
 	default:
 		return lifecycle.Run
@@ -252,14 +255,6 @@ func name(kind Kind, object Object) string {
 
 func copyOf(object Object) Object {
 	return object.DeepCopyObject().(Object) // a copy has the type of its original
-}
-
-// staleOr turns the refusal of a write that was based on something old into errStale.
-func staleOr(err error, doing string) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return errStale
-	}
-	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // soonest gives the shortest of the times that are set; 0 when none is.

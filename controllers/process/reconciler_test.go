@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
@@ -55,12 +56,17 @@ type testKind struct {
 func (k *testKind) Resource() string           { return "instances" }
 func (k *testKind) New() Object                { return &v1alpha1.Instance{} }
 func (k *testKind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
-func (k *testKind) Prepare(_ context.Context, _ Object, _ *runtime.Incarnation, plan *Plan) error {
+func (k *testKind) Traits(Object) Traits       { return Traits{} }
+func (k *testKind) Asleep(context.Context, Object, time.Time) bool {
+	return false
+}
+
+func (k *testKind) Prepare(_ context.Context, _ Object, _ *facts.Incarnation, plan *Plan) error {
 	plan.Probed, plan.Variables, k.refused = k.probed, k.variables, plan.Refused
 	return nil
 }
 
-func (k *testKind) Look(_ context.Context, _ Object, _ runtime.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+func (k *testKind) Look(_ context.Context, _ Object, _ facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	if k.look != nil {
 		return k.look(observed)
 	}
@@ -219,7 +225,7 @@ func TestConflictMeansNoAction(t *testing.T) {
 		}
 		return nil
 	}
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter))
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.rt.Known()).To(BeEmpty())
 	b.reconcile()
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
@@ -249,8 +255,8 @@ func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
 
 func TestRefusedStartIsAskedAbout(t *testing.T) {
 	b := newBench(t, nil)
-	b.rt.Fail(fake.Start, &runtime.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: "somebody else has it"})
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter))
+	b.rt.Fail(fake.Start, &facts.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: "somebody else has it"})
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.kind.refused).To(BeFalse())
 	b.Expect(b.told.events).NotTo(ContainElement(HavePrefix("Warning")), "it is the kind's to say why")
 	b.reconcile()
@@ -276,7 +282,7 @@ func TestAnOldCacheStartsNothing(t *testing.T) {
 		},
 	})
 	b.r = &Reconciler{Client: stale, Reader: b.api, Runtime: b.rt, Kind: b.kind, Recorder: b.told, Clock: b.clock}
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter))
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.rt.Known()).To(BeEmpty())
 }
 
@@ -351,7 +357,7 @@ func TestReadinessComesFromTheKind(t *testing.T) {
 	b.reconcile()
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
 
-	b.rt.LeaderExit(testUID, runtime.Exit{Known: true})
+	b.rt.LeaderExit(testUID, facts.Exit{Known: true})
 	b.reconcile()
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse), "what the program left behind is not ready")
 }
@@ -389,11 +395,11 @@ type runsAgain struct {
 	looks int
 }
 
-func (r *runsAgain) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (r *runsAgain) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	if r.looks++; r.looks == 1 {
 		return r.Runtime.Observe(ctx, uid)
 	}
-	return []runtime.Incarnation{{UID: r.uid, Number: 1, Phase: runtime.Running}}, nil
+	return []facts.Incarnation{{UID: string(r.uid), Number: 1, Phase: facts.Running}}, nil
 }
 
 func TestExpiry(t *testing.T) {
@@ -413,13 +419,13 @@ func TestExpiry(t *testing.T) {
 			return nil
 		},
 	})
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter), "whoever asks for it again keeps it")
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "whoever asks for it again keeps it")
 	b.Expect(b.object().DeletionTimestamp).To(BeNil())
 
 	b.r.Client = live
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
 	b.r.Runtime = &runsAgain{Runtime: b.rt, uid: testUID}
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(lookAgainAfter), "what was started outside is not ended by a clean-up")
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "what was started outside is not ended by a clean-up")
 	b.Expect(b.object().DeletionTimestamp).To(BeNil())
 
 	b.r.Runtime = b.rt

@@ -4,45 +4,21 @@
 package strategy
 
 import (
-	"strconv"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// memory saves work and is never needed to be right: what this manager has written itself, so that a cache that is late is noticed.
+// memory saves work; nothing depends on it.
 type memory struct {
-	mu      sync.Mutex
-	written map[types.UID]string
+	writes consistency.Writes
 	// gone are the last runs that were let go; seen is when runs were seen to have ended.
 	gone process.Recent[bool]
 	seen process.Sightings
-}
-
-func (m *memory) wrote(strategy *v1alpha1.Strategy) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.written == nil {
-		m.written = map[types.UID]string{}
-	}
-	m.written[strategy.UID] = strategy.ResourceVersion
-}
-
-// behind says that the object is older than what was written last.
-func (m *memory) behind(strategy *v1alpha1.Strategy) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	written, known := m.written[strategy.UID]
-	if !known {
-		return false
-	}
-	a, errA := strconv.ParseUint(strategy.ResourceVersion, 10, 64)
-	b, errB := strconv.ParseUint(written, 10, 64)
-	return errA == nil && errB == nil && a < b
 }
 
 func (m *memory) released(uid types.UID) { m.gone.Note(uid, true) }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/tally"
@@ -45,12 +46,6 @@ type Reconciler struct {
 // atOnce bounds how many runs of one strategy are looked at, or let go, at the same time.
 const atOnce = 16
 
-// lookAgainAfter is when to look again after something was found to be older than what is there.
-const lookAgainAfter = 20 * time.Millisecond
-
-// errStale ends a reconcile that decided on something older than what is there.
-var errStale = errors.New("what was read is older than what is there")
-
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies/status,verbs=patch
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
 
@@ -72,8 +67,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	seen := views(runs, strategy)
-	if err := r.confirmForeign(ctx, strategy, seen); errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+	if err := r.confirmForeign(ctx, strategy, seen); errors.Is(err, consistency.ErrStale) {
+		return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("strategies/%s: %w", req, err)
 	}
@@ -84,8 +79,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		left, err = r.release(ctx, runs, step.Release, now)
 	}
-	if errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: lookAgainAfter}, nil
+	if errors.Is(err, consistency.ErrStale) {
+		return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("strategies/%s: %w", req, err)
@@ -103,11 +98,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.Strategy, error) {
 	strategy := &v1alpha1.Strategy{}
 	err := r.Client.Get(ctx, key, strategy)
-	if err == nil && r.memory.behind(strategy) || apierrors.IsNotFound(err) {
+	if err == nil && r.memory.writes.Behind(strategy) || apierrors.IsNotFound(err) {
 		strategy = &v1alpha1.Strategy{}
 		err = r.Reader.Get(ctx, key, strategy)
 	}
 	if apierrors.IsNotFound(err) {
+		r.memory.writes.Forget(key)
 		return nil, nil //nolint:nilnil // nothing there is no error
 	}
 	if err != nil {
@@ -135,13 +131,10 @@ func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, ste
 	}
 	decided := strategy.DeepCopy()
 	err := r.Client.Status().Patch(ctx, strategy, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return errStale
-	}
 	if err != nil {
-		return fmt.Errorf("write the status: %w", err)
+		return consistency.StaleOr(err, "write the status")
 	}
-	r.memory.wrote(strategy)
+	r.memory.writes.Record(strategy)
 	r.tell(base, decided)
 	return nil
 }

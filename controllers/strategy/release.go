@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 )
 
 const (
@@ -83,7 +84,7 @@ func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun, forPl
 	}
 	err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
-		return errStale
+		return consistency.ErrStale
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("let run %s go: %w", run.Name, err)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/internal/tally"
 )
 
@@ -172,7 +173,7 @@ func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Stra
 	live := &v1alpha1.Strategy{}
 	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(strategy), live)
 	if err == nil && live.UID != strategy.UID || apierrors.IsNotFound(err) {
-		return errStale
+		return consistency.ErrStale
 	}
 	if err != nil {
 		return fmt.Errorf("confirm that the strategy is there: %w", err)

@@ -25,6 +25,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -50,11 +51,9 @@ type Kind struct {
 }
 
 var (
-	_ process.Kind       = &Kind{}
-	_ process.Resolver   = &Kind{}
-	_ process.Concluder  = &Kind{}
-	_ process.Finalizing = &Kind{}
-	_ process.Placed     = &Kind{}
+	_ process.Kind          = &Kind{}
+	_ process.SpecResolver  = &Kind{}
+	_ process.StatusDeriver = &Kind{}
 )
 
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns,verbs=get;list;watch;patch;delete
@@ -115,15 +114,24 @@ func (*Kind) New() process.Object { return &v1alpha1.StrategyRun{} }
 // NewList gives an empty list of StrategyRuns.
 func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
 
-// Runtime gives the backend that its strategy names, or named when the run started.
+// Runtime returns the backend that the strategy names, or the one that it named when the run started.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return place.Backend(k.runtimes, k.RuntimeType(object))
+	return runtime.Backend(k.runtimes, place.Type(k.placeOf(runOf(object))))
 }
 
-// RuntimeType returns the runtime that the strategy names, or named when the run started.
-func (k *Kind) RuntimeType(object process.Object) v1alpha1.RuntimeType {
-	return place.Type(k.placeOf(runOf(object)))
+// Traits implements process.Kind. A finalizer keeps a run until its strategy has counted it. A run with an outcome gets none, because it may have been
+// counted already.
+func (k *Kind) Traits(object process.Object) process.Traits {
+	run := runOf(object)
+	traits := process.Traits{Runtime: place.Type(k.placeOf(run))}
+	if run.Status.Outcome == "" {
+		traits.Finalizers = []string{v1alpha1.FinalizerCount}
+	}
+	return traits
 }
+
+// Asleep implements process.Kind: a run does not sleep.
+func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return false }
 
 // placeOf is what the run took over from its strategy when it started, or would take over now.
 func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
@@ -141,25 +149,14 @@ func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 	return nil
 }
 
-// Orphans says that nothing outlives a run.
-func (*Kind) Orphans(process.Object, runtime.Incarnation) bool { return false }
-
 // keeper keeps what a run leaves to others; nil when its backend has no place for that.
 func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.Keeper {
 	keeper, _ := k.Runtime(run).(runtime.Keeper)
 	return keeper
 }
 
-// Finalizers keep a run until its strategy has counted it. A run that has an outcome may have been counted already.
-func (*Kind) Finalizers(object process.Object) []string {
-	if runOf(object).Status.Outcome != "" {
-		return nil
-	}
-	return []string{v1alpha1.FinalizerCount}
-}
-
-// Resolve makes the run a process: what it took over when it started, else what it would take over now.
-func (k *Kind) Resolve(ctx context.Context, object process.Object) error {
+// ResolveSpec sets the process spec of the run: the one that was copied from the strategy when the run started, or else the current one of the strategy.
+func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) error {
 	run := runOf(object)
 	pinned := run.Status.Pinned
 	if !started(run) && run.Status.Outcome == "" && run.DeletionTimestamp.IsZero() {
@@ -220,7 +217,7 @@ func pin(strategy *v1alpha1.Strategy) *v1alpha1.PinnedStrategy {
 }
 
 // Look ends a run that takes too long.
-func (k *Kind) Look(ctx context.Context, object process.Object, current runtime.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	run := runOf(object)
 	k.Rest(ctx, object)
 	pinned := run.Status.Pinned

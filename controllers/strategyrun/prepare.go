@@ -15,9 +15,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/plan"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // pendingRetry is how soon to look again for a strategy that was not looked at; its first status is seen anyway.
@@ -30,7 +30,7 @@ const briefly = 250 * time.Millisecond
 const missingRetry = time.Minute
 
 // Prepare lets a run start when its strategy does, and takes over what it executes together with the intent to start it.
-func (k *Kind) Prepare(_ context.Context, object process.Object, _ *runtime.Incarnation, next *process.Plan) error {
+func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, next *process.Plan) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
 	next.Variables = variables
@@ -112,8 +112,8 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 	return variables, nil
 }
 
-// Conclude draws the outcome from how the process ended. A run that has one never changes again.
-func (k *Kind) Conclude(object, base process.Object, step *lifecycle.Step, now time.Time) {
+// DeriveStatus sets the outcome from the exit of the process. An outcome never changes.
+func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, now time.Time) {
 	run, before := runOf(object), runOf(base)
 	// Runs come by the thousand: what goes well is in their status, and an event for each step would be as many writes again.
 	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool { return !event.Warning })

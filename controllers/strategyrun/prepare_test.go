@@ -19,7 +19,7 @@ func TestRunsTellOnlyWhatWentWrong(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	wrong := lifecycle.Event{Warning: true, Reason: v1alpha1.ReasonRuntimeUnavailable, Message: "no more processes"}
 	step := &lifecycle.Step{Events: []lifecycle.Event{{Reason: v1alpha1.ReasonStarting, Message: "Starting incarnation 1."}, wrong}}
-	New(nil, nil, nil, nil).Conclude(&v1alpha1.StrategyRun{}, &v1alpha1.StrategyRun{}, step, now)
+	New(nil, nil, nil, nil).DeriveStatus(&v1alpha1.StrategyRun{}, &v1alpha1.StrategyRun{}, step, now)
 	g.Expect(step.Events).To(ConsistOf(wrong))
 }
 
@@ -45,7 +45,7 @@ func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
 	desired := lifecycle.Desired{Want: lifecycle.Run, RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart}
 	step := lifecycle.Next(desired, run.Status.ProcessStatus, lifecycle.Observed{}, now)
 	run.Status.ProcessStatus = step.Status
-	New(nil, nil, nil, nil).Conclude(run, &v1alpha1.StrategyRun{}, &step, now)
+	New(nil, nil, nil, nil).DeriveStatus(run, &v1alpha1.StrategyRun{}, &step, now)
 	var types []string
 	for _, condition := range run.Status.Conditions {
 		types = append(types, condition.Type)
@@ -58,6 +58,6 @@ func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
 	again := lifecycle.Next(desired, run.Status.ProcessStatus, lifecycle.Observed{}, now)
 	later := run.DeepCopy()
 	later.Status.ProcessStatus = again.Status
-	New(nil, nil, nil, nil).Conclude(later, run, &again, now)
+	New(nil, nil, nil, nil).DeriveStatus(later, run, &again, now)
 	g.Expect(later.Status).To(Equal(run.Status), "what is left out is no change at the next visit")
 }

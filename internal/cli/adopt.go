@@ -96,18 +96,18 @@ func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref
 			return fmt.Errorf("%s: %w", ref, err)
 		}
 	case ref.kind.once && holder != "" && holder != target:
-		return fmt.Errorf("%s runs on host %s, and a run cannot be moved: cancel it with berth stop %s and start another", ref, holder, ref)
+		return fmt.Errorf("%s runs on host %s, and a run cannot be moved: cancel it with berth stop %s and start another", ref, clean(holder), ref)
 	}
 	if err := relabel(ctx, to, object, target, gone); err != nil {
 		return fmt.Errorf("adopt %s: %w", ref, err)
 	}
 	switch {
 	case gone:
-		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s now; host %s was declared lost\n", ref, target, holder)
+		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s now; host %s was declared lost\n", ref, target, clean(holder))
 	case holder == "" || holder == target:
 		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s now\n", ref, target)
 	default:
-		_, _ = fmt.Fprintf(a.out, "%s moves to host %s as soon as host %s has stopped it\n", ref, target, holder)
+		_, _ = fmt.Fprintf(a.out, "%s moves to host %s as soon as host %s has stopped it\n", ref, target, clean(holder))
 	}
 	return nil
 }

@@ -4,9 +4,7 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +24,8 @@ func (a *app) attachCommand() *cobra.Command {
 		Use:   "attach KIND/NAME",
 		Short: "Take the terminal of a process; Ctrl-] leaves it",
 		Long: "Attach connects this terminal to that of a process, which goes on when you leave with Ctrl-]. It needs a running manager, or for a process in a Pod\n" +
-			"the right to attach to that (create pods/attach).",
+			"the right to attach to that (create pods/attach). When the manager is restarted, attach reconnects for up to 30 s if the process still runs.\n" +
+			"Input that is not a terminal is typed, and attach ends when the output that follows its end has paused for 1 s, after 10 s at the latest.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -39,30 +38,30 @@ func (a *app) attachCommand() *cobra.Command {
 }
 
 func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) error {
-	ref, to, err := a.reach(flags, word)
+	ref, to, err := a.reach(ctx, flags, word)
 	if err != nil {
 		return err
 	}
-	window := findWindow(a.in, a.raw)
-	conn, err := a.line(ctx, to, ref, window.size())
+	t := &attachment{app: a, flags: flags, ref: ref, window: findWindow(a.in, a.raw), patience: reconnectFor}
+	conn, err := t.connect(ctx, to)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", ref, err)
 	}
 	defer func() { _ = conn.Close() }()
-	if window.in >= 0 {
+	if t.window.in >= 0 {
 		a.say("attached to %s; Ctrl-] leaves it", ref)
 	}
-	restore, err := window.raw()
+	restore, err := t.window.raw()
 	if err != nil {
 		return err
 	}
-	detached, err := a.join(ctx, conn, window)
+	left, err := t.stay(ctx, conn)
 	restore()
-	if window.in >= 0 {
+	if t.window.in >= 0 {
 		a.say("")
 	}
 	switch {
-	case detached:
+	case left:
 		a.say("left %s; it goes on running", ref)
 		return nil
 	case err != nil:
@@ -99,71 +98,11 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 	return manager.Attach(ctx, to.endpointObject(ref), size)
 }
 
-// join copies until the process ends, the connection is lost, the user leaves or the context ends.
-func (a *app) join(ctx context.Context, conn line, window window) (detached bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	window.onResize(ctx, func(size runtime.Terminal) { _ = conn.Resize(size) })
-	left := make(chan error, 1)
-	// Reading the keyboard can't be broken off; this ends with the program when the process ends first.
-	go func() { left <- copyKeys(conn, a.in) }()
-	ended := make(chan error, 1)
-	go func() { ended <- conn.Receive(a.raw, nil) }()
-	hangUp := func() error {
-		_ = conn.Close()
-		return <-ended
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			_ = hangUp()
-			return false, ctx.Err()
-		case err := <-ended:
-			return false, err
-		case err := <-left:
-			switch {
-			case errors.Is(err, errDetached):
-				_ = hangUp()
-				return true, nil
-			case errors.Is(err, io.EOF):
-				// Input that was piped in is at its end; the output of what it did may still come.
-				left = nil
-			default:
-				_ = hangUp()
-				return false, err
-			}
-		}
-	}
-}
-
-var errDetached = errors.New("detached")
-
-// copyKeys sends input until the detach key; it returns io.EOF at the end of the input.
-func copyKeys(to io.Writer, in io.Reader) error {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := in.Read(buffer)
-		keys := buffer[:n]
-		at := bytes.IndexByte(keys, detachKey)
-		if at >= 0 {
-			keys = keys[:at]
-		}
-		if len(keys) > 0 {
-			if _, err := to.Write(keys); err != nil {
-				return fmt.Errorf("the connection was lost: %w", err)
-			}
-		}
-		if at >= 0 {
-			return errDetached
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // calm undoes what a program that was left in the middle may have asked of the terminal: colours, a hidden cursor, mouse reports, marked pastes.
 const calm = "\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
+
+// clearScreen leaves the alternate screen and clears the main one.
+const clearScreen = calm + "\x1b[?1049l\x1b[H\x1b[2J"
 
 // window is the terminal of the user: file descriptors, or -1 where there is none.
 type window struct{ in, out int }

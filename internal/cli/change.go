@@ -65,6 +65,8 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 		return err
 	}
 	var errs []error
+	var changed []row
+	defer func() { a.warnSilent(ctx, to, changed...) }()
 	for _, ref := range references {
 		object, err := to.change(ctx, ref, map[string]any{"restartToken": token})
 		if err != nil {
@@ -75,6 +77,7 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 			errs = append(errs, fmt.Errorf("%s is stopped, so nothing is restarted: run berth start %s", ref, ref))
 			continue
 		}
+		changed = append(changed, makeRow(ref.kind, object))
 		if !wait {
 			_, _ = fmt.Fprintf(a.out, "%s restart requested\n", ref)
 			continue
@@ -175,17 +178,21 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 				return err
 			}
 			var errs []error
+			var changed []row
 			for _, ref := range references {
 				if ref.kind.once {
 					errs = append(errs, a.cancelRun(command.Context(), to, ref))
 					continue
 				}
-				if _, err := to.change(command.Context(), ref, map[string]any{"state": state}); err != nil {
+				object, err := to.change(command.Context(), ref, map[string]any{"state": state})
+				if err != nil {
 					errs = append(errs, err)
 					continue
 				}
+				changed = append(changed, makeRow(ref.kind, object))
 				_, _ = fmt.Fprintf(a.out, "%s %s\n", ref, said)
 			}
+			a.warnSilent(command.Context(), to, changed...)
 			return errors.Join(errs...)
 		},
 	}

@@ -100,7 +100,7 @@ func hostileObjects() []client.Object {
 		}),
 		&v1alpha1.Instance{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell", UID: "uid-shell"},
-			Status:     v1alpha1.InstanceStatus{AttachCommand: hostile, ProcessStatus: v1alpha1.ProcessStatus{Conditions: hostileConditions()}},
+			Status:     v1alpha1.InstanceStatus{AttachCommand: hostile, ProcessStatus: v1alpha1.ProcessStatus{HostName: hostile, Conditions: hostileConditions()}},
 		},
 		&v1alpha1.LanguageServer{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "go", UID: "uid-go"},
@@ -131,7 +131,7 @@ func TestNothingThatIsPrintedControlsTheTerminal(t *testing.T) {
 		{"plan retry check --wait", owned}, {"plan revert check", ""}, {"plan cancel check", ""}, {"plan retry done", ""},
 		{"use check-module --key key --arg module=/src --wait", ""}, {"use check-module --name check --arg module=/src", owned},
 		{"run missing", ""}, {"reset strategies search", ""}, {"logs devserver/web", ""}, {"attach instance/shell", ""}, {"send instance/shell x", ""},
-		{"discover", ""}, {"status HOSTILE", ""}, {"status HOSTILE/web", ""}, {"open devserver/HOSTILE", owned}, {"logs instance/HOSTILE", ""}, {"HOSTILE", ""},
+		{"discover", ""}, {"adopt instance/shell --host here", owned}, {"adopt instance/HOSTILE --host here", owned}, {"status HOSTILE", ""}, {"status HOSTILE/web", ""}, {"open devserver/HOSTILE", owned}, {"logs instance/HOSTILE", ""}, {"HOSTILE", ""},
 		{"status --HOSTILE", ""}, {"plan status HOSTILE", owned}, {"use HOSTILE --arg module=/src", owned}, {"run HOSTILE", owned}, {"use check-module --arg HOSTILE=x", ""},
 	} {
 		t.Run(tc.args, func(t *testing.T) {

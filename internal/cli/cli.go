@@ -160,4 +160,12 @@ func signals() (context.Context, func()) {
 	}
 }
 
+// outlivePipes keeps this program alive when the reader of its output ends, as in "berth up | head": a write then fails with EPIPE, which nothing here
+// depends on. The signal is caught and dropped, not ignored, because programs that are started would inherit that.
+func outlivePipes() (stop func()) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGPIPE)
+	return func() { signal.Stop(caught) }
+}
+
 func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format+"\n", args...) }

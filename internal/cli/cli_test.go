@@ -46,6 +46,8 @@ func TestCommands(t *testing.T) {
 		"start elsewhere":          {args: "start dsv/web -n other", code: 1, err: []string{"does not exist in namespace \"other\""}},
 		"logs without a manager":   {args: "logs devserver/web", code: 1, err: []string{"no manager", "berth up"}},
 		"attach without a manager": {args: "attach instance/shell", code: 1, err: []string{"no manager"}},
+		"logs, a name":             {args: "logs web", code: 1, err: []string{"no manager"}},
+		"logs, a name elsewhere":   {args: "logs shell", code: 1, err: []string{`nothing named "shell" exists in namespace "default"`, "KIND/NAME", "berth status -A"}},
 		"logs of two":              {args: "logs devserver/web devserver/web", code: 2, err: []string{"accepts 1 arg"}},
 		"unknown flag":             {args: "status --nope", code: 2, err: []string{"unknown flag: --nope", "Usage:"}},
 		"unknown command":          {args: "nope", code: 1, err: []string{"unknown command"}},
@@ -65,6 +67,15 @@ func TestCommands(t *testing.T) {
 			g.Expect(f.out.String()+f.err.String()).NotTo(ContainSubstring("\x1b"), "nothing that a terminal would obey")
 		})
 	}
+}
+
+func TestLogs_NameOfSeveralObjectsIsRefused(t *testing.T) {
+	g := NewWithT(t)
+	twin := shell()
+	twin.Namespace, twin.Name = "default", "web"
+	f := newFixture(web(), twin)
+	g.Expect(f.run(t.Context(), "logs", "web")).To(Equal(1))
+	g.Expect(f.err.String()).To(ContainSubstring(`several objects are named "web": write devserver/web or instance/web`))
 }
 
 func TestAsPlugin(t *testing.T) {

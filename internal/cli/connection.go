@@ -75,6 +75,11 @@ func (c *connection) manager(ctx context.Context) (*endpoint.Client, error) {
 	return endpoint.Find(ctx, c.config, c.client, opts)
 }
 
+// managerNamespace returns the namespace of the installation.
+func (c *connection) managerNamespace() string {
+	return cmp.Or(c.endpoint.Namespace, os.Getenv(managerNamespaceVariable), endpoint.Namespace)
+}
+
 // connect finds a kubeconfig as kubectl does; without any, that of berth up.
 func connect(flags *connectionFlags) (*connection, error) {
 	ctrl.SetLogger(logr.Discard()) // people get errors, not logs

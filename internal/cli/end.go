@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -48,7 +49,7 @@ func (e *ender) endAll(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list what runs: %w", err)
 	}
-	found = slices.DeleteFunc(found, func(i runtime.Incarnation) bool { return !i.Alive() || i.Adopted })
+	found = slices.DeleteFunc(found, func(i facts.Incarnation) bool { return !i.Alive() || i.Adopted })
 	if len(found) == 0 {
 		return nil
 	}
@@ -61,7 +62,7 @@ func (e *ender) endAll(ctx context.Context) error {
 	errs := make([]error, len(found))
 	var all sync.WaitGroup
 	for i, incarnation := range found {
-		all.Go(func() { errs[i] = e.end(ctx, incarnation, objects[incarnation.UID]) })
+		all.Go(func() { errs[i] = e.end(ctx, incarnation, objects[types.UID(incarnation.UID)]) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -81,7 +82,7 @@ func (e *ender) objects(ctx context.Context) (map[types.UID]process.Object, erro
 	return byUID, nil
 }
 
-func (e *ender) end(ctx context.Context, incarnation runtime.Incarnation, object process.Object) error {
+func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object process.Object) error {
 	grace := endGrace
 	if object != nil {
 		if seconds := object.GetProcessSpec().Process.Stop.GracePeriodSeconds; seconds != nil {
@@ -97,14 +98,14 @@ func (e *ender) end(ctx context.Context, incarnation runtime.Incarnation, object
 			e.say("%s: its end could not be recorded, so it will count as a crash: %v", incarnation.Name, err)
 		}
 	}
-	if err := e.on.Stop(ctx, incarnation.UID, incarnation.Number); err != nil {
+	if err := e.on.Stop(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
 		e.say("%s: %v; killing it", incarnation.Name, err)
 		grace = 0
 	}
 	if grace > 0 && e.gone(ctx, incarnation, grace) {
 		return e.tidy(ctx, incarnation)
 	}
-	if err := e.on.Kill(ctx, incarnation.UID, incarnation.Number); err != nil {
+	if err := e.on.Kill(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
 		return fmt.Errorf("end %s: %w", incarnation.Name, err)
 	}
 	if !e.gone(ctx, incarnation, killPatience) {
@@ -114,12 +115,12 @@ func (e *ender) end(ctx context.Context, incarnation runtime.Incarnation, object
 }
 
 // tidy ends what is kept for the next incarnation, as nobody is left to start it.
-func (e *ender) tidy(ctx context.Context, incarnation runtime.Incarnation) error {
+func (e *ender) tidy(ctx context.Context, incarnation facts.Incarnation) error {
 	tidier, keeps := e.on.(runtime.Tidier)
 	if !keeps {
 		return nil
 	}
-	if err := tidier.Tidy(ctx, incarnation.UID); err != nil {
+	if err := tidier.Tidy(ctx, types.UID(incarnation.UID)); err != nil {
 		return fmt.Errorf("tidy up after %s: %w", incarnation.Name, err)
 	}
 	return nil
@@ -152,14 +153,14 @@ func (e *ender) record(ctx context.Context, object process.Object, number int64,
 }
 
 // gone waits until nothing of the incarnation lives.
-func (e *ender) gone(ctx context.Context, incarnation runtime.Incarnation, patience time.Duration) bool {
+func (e *ender) gone(ctx context.Context, incarnation facts.Incarnation, patience time.Duration) bool {
 	deadline := e.clock.NewTimer(patience)
 	defer deadline.Stop()
 	tick := e.clock.NewTicker(endPoll)
 	defer tick.Stop()
 	for {
-		found, err := e.on.Observe(ctx, incarnation.UID)
-		if err == nil && !slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() }) {
+		found, err := e.on.Observe(ctx, types.UID(incarnation.UID))
+		if err == nil && !slices.ContainsFunc(found, func(i facts.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() }) {
 			return true
 		}
 		select {

@@ -4,45 +4,81 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 func (a *app) logsCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	opts := endpoint.LogOptions{}
+	var asScreen bool
 	command := &cobra.Command{
-		Use:     "logs [-f] [--tail N] KIND/NAME",
+		Use:     "logs [-f] [--tail N] [--screen] KIND/NAME",
 		Aliases: []string{"log"},
 		Short:   "Print the output of a process",
 		Long: "Logs prints the output of all incarnations of a process, as far as it is still there. It needs a running manager;\n" +
-			"for what runs in a Pod it needs none, and prints what the node has of the newest one.",
+			"for what runs in a Pod it needs none, and prints what the node has of the newest one. A name alone is enough if no other kind has an object of that name.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
-			return a.logs(command.Context(), flags, args[0], opts)
+			if asScreen && (opts.Follow || command.Flags().Changed("tail")) {
+				return &usageError{errors.New("--screen prints what the terminal shows now: use it without --follow and --tail"), command.UsageString()}
+			}
+			return a.logs(command.Context(), flags, args[0], opts, asScreen)
 		},
 	}
 	flags.add(command)
 	flags.addEndpoint(command)
 	command.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on with what comes, over restarts too")
 	command.Flags().Int64Var(&opts.Tail, "tail", -1, "only the last so many lines, of which a long one counts once for each 16 KiB; -1 for all")
+	command.Flags().BoolVar(&asScreen, "screen", false, "print what the terminal of an instance shows now, as plain text")
 	return command
 }
 
-func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opts endpoint.LogOptions) error {
-	ref, to, err := a.reach(flags, word)
+func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opts endpoint.LogOptions, asScreen bool) error {
+	ref, to, err := a.reach(ctx, flags, word)
 	if err != nil {
 		return err
 	}
-	if object, err := to.get(ctx, ref); err == nil && inPod(object) {
-		if err := a.podLogs(ctx, to, object, opts); err != nil {
+	object, err := to.get(ctx, ref)
+	if !asScreen {
+		if err != nil {
+			object = nil // the manager reports why
+		}
+		return a.copyLogs(ctx, to, ref, object, opts, a.raw)
+	}
+	if err != nil {
+		return err
+	}
+	instance, is := object.(*v1alpha1.Instance)
+	if !is {
+		return fmt.Errorf("%s has no terminal: only instances have one; use berth logs %s without --screen", ref, ref)
+	}
+	// The size 0 selects the default size of a screen.
+	terminal := &instance.Spec.Terminal
+	shown := screen.New(int(ptr.Deref(terminal.Columns, 0)), int(ptr.Deref(terminal.Rows, 0)))
+	if err := a.copyLogs(ctx, to, ref, object, opts, shown); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(a.out, shown.Text())
+	return nil
+}
+
+// copyLogs writes the output of an object. Without the object it asks the manager.
+func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, object process.Object, opts endpoint.LogOptions, out io.Writer) error {
+	if object != nil && inPod(object) {
+		if err := a.podLogs(ctx, to, object, opts, out); err != nil {
 			return fmt.Errorf("logs of %s: %w", ref, err)
 		}
 		return nil
@@ -57,10 +93,12 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 		return fmt.Errorf("logs of %s: %w", ref, err)
 	}
 	defer func() { _ = stream.Close() }()
-	if stream.Screen {
+	if drawn, is := out.(*screen.Screen); is && stream.Screen {
+		out = screenLines{drawn}
+	} else if stream.Screen {
 		a.say("%s was there before Berth, so its output is not kept: this is what its terminal shows now", ref)
 	}
-	if _, err := io.Copy(a.raw, stream); err != nil {
+	if _, err := io.Copy(out, stream); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -70,4 +108,12 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 		return fmt.Errorf("logs of %s: %w", ref, err)
 	}
 	return nil
+}
+
+// screenLines draws text whose lines end in a line feed alone, which in a terminal does not return the carriage.
+type screenLines struct{ to *screen.Screen }
+
+func (l screenLines) Write(text []byte) (int, error) {
+	_, _ = l.to.Write(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")))
+	return len(text), nil
 }

@@ -38,7 +38,7 @@ func (a *app) openCommand() *cobra.Command {
 }
 
 func (a *app) open(ctx context.Context, flags *connectionFlags, word string, port int32) error {
-	ref, to, err := a.reach(flags, word)
+	ref, to, err := a.reach(ctx, flags, word)
 	if err != nil {
 		return err
 	}

@@ -45,12 +45,12 @@ func inPod(object process.Object) bool {
 }
 
 // podLogs prints the output of the newest Pod of an object, and of those that follow it.
-func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts endpoint.LogOptions) error {
+func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts endpoint.LogOptions, out io.Writer) error {
 	api, err := kubernetes.NewForConfig(to.config)
 	if err != nil {
 		return fmt.Errorf("use the API server %s: %w", to.config.Host, err)
 	}
-	from := podOutput{api: api, follow: opts.Follow, out: a.raw}
+	from := podOutput{api: api, follow: opts.Follow, out: out}
 	if opts.Tail >= 0 {
 		from.tail = ptr.To(opts.Tail)
 	}

@@ -109,7 +109,8 @@ func TestTypingIntoAPod(t *testing.T) {
 			typed := terminalServer(t, f, says)
 			g.Expect(f.run(t.Context(), "send", "instance/agent", "go", "on")).To(BeZero(), f.err.String())
 			g.Expect(typed).To(Receive(Equal(attachQuery)))
-			g.Expect(typed).To(Receive(Equal("go on\r")))
+			g.Expect(typed).To(Receive(Equal("go on")))
+			g.Expect(typed).To(Receive(Equal("\r")), "Enter comes alone")
 		})
 	}
 }
@@ -155,7 +156,8 @@ func TestWhatSleepsInAPodIsWoken(t *testing.T) {
 			g.Expect(f.err.String()).To(And(ContainSubstring("instance/agent sleeps; it is started again"), ContainSubstring(test.says)))
 			if test.code == 0 {
 				g.Expect(typed).To(Receive(Equal(attachQuery)))
-				g.Expect(typed).To(Receive(Equal("go on\r")))
+				g.Expect(typed).To(Receive(Equal("go on")))
+				g.Expect(typed).To(Receive(Equal("\r")), "Enter comes alone")
 			}
 		})
 	}

@@ -117,18 +117,47 @@ func parseReferenceOf(word string, find func(string) (*kind, error)) (reference,
 	return reference{kind: kind, name: name}, err
 }
 
-// reach reads KIND/NAME, and connects to where that is.
-func (a *app) reach(flags *connectionFlags, word string) (reference, *connection, error) {
-	ref, err := parseReference(word)
-	if err != nil {
-		return ref, nil, err
+// reach connects to the API server, and reads which object a command is about: KIND/NAME, or a name that one object has.
+func (a *app) reach(ctx context.Context, flags *connectionFlags, word string) (reference, *connection, error) {
+	named := word != "" && !strings.Contains(word, "/")
+	var ref reference
+	var err error
+	if !named {
+		if ref, err = parseReference(word); err != nil {
+			return ref, nil, err
+		}
 	}
 	to, err := a.connect(flags)
 	if err != nil {
 		return ref, nil, err
 	}
 	to.endpoint = flags.endpoint
-	return ref, to, nil
+	if named {
+		ref, err = to.only(ctx, word)
+	}
+	return ref, to, err
+}
+
+// only returns the only object that has a name.
+func (c *connection) only(ctx context.Context, name string) (reference, error) {
+	var found []reference
+	var names []string
+	for _, kind := range kinds {
+		err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, kind.object())
+		if err == nil {
+			found = append(found, reference{kind: kind, name: name})
+			names = append(names, found[len(found)-1].String())
+		} else if !apierrors.IsNotFound(err) {
+			return reference{}, fmt.Errorf("read %s/%s: %w", kind.singular, name, err)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return reference{}, fmt.Errorf("nothing named %q exists in namespace %q: write KIND/NAME as berth status -A prints it", name, c.namespace)
+	case 1:
+		return found[0], nil
+	}
+	return reference{}, fmt.Errorf("several objects are named %q: write %s", name, strings.Join(names, " or "))
 }
 
 func parseReferences(words []string) ([]reference, error) {

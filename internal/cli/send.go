@@ -62,7 +62,7 @@ func keys(words []string, interrupt, noEnter bool) (string, error) {
 }
 
 func (a *app) send(ctx context.Context, flags *connectionFlags, word, input string) error {
-	ref, to, err := a.reach(flags, word)
+	ref, to, err := a.reach(ctx, flags, word)
 	if err != nil {
 		return err
 	}

@@ -81,9 +81,10 @@ func (k *kind) show(object client.Object) row {
 		return makeRow(k, object.(process.Object))
 	}
 	r := k.row(object)
+	r.host = object.GetLabels()[v1alpha1.LabelHost]
 	r.namespace, r.name, r.created = object.GetNamespace(), k.singular+"/"+object.GetName(), object.GetCreationTimestamp().Time
 	if object.GetDeletionTimestamp() != nil {
-		r.reason = v1alpha1.ReasonDeleting
+		r.ready, r.reason = "False", v1alpha1.ReasonDeleting
 	}
 	return r
 }

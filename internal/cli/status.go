@@ -21,14 +21,17 @@ func (a *app) statusCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	var watch bool
 	command := &cobra.Command{
-		Use:               "status [KIND[/NAME]...]",
-		Short:             "Show processes, where they answer and why they are not ready",
+		Use:   "status [KIND[/NAME]...]",
+		Short: "Show processes, where they answer and why they are not ready",
+		Long: "Status shows one line for each object, and below the table why objects are not ready. For a single object, KIND/NAME, it adds the last lines of\n" +
+			"output if these may hold the cause and you may read the log. It warns if the manager of an object has not renewed its Lease.",
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.status(command.Context(), flags, args, watch)
 		},
 	}
 	flags.add(command)
+	flags.addEndpoint(command)
 	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "look in all namespaces")
 	command.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what changes")
 	return command
@@ -43,6 +46,7 @@ func (a *app) status(ctx context.Context, flags *connectionFlags, args []string,
 	if err != nil {
 		return err
 	}
+	to.endpoint = flags.endpoint
 	if flags.allNamespaces {
 		to.namespace = ""
 		if named := namedOnly(wanted); named != "" {
@@ -96,11 +100,16 @@ func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference
 		return nil
 	}
 	sortRows(rows)
-	for _, line := range lines(rows, a.clock.Now(), to.namespace == "") {
+	shown := lines(rows, a.clock.Now(), to.namespace == "")
+	if len(wanted) == 1 && wanted[0].name != "" && rows[0].explains {
+		shown = append(shown, a.lastOutput(ctx, to, wanted[0])...)
+	}
+	for _, line := range shown {
 		if _, err := fmt.Fprintln(a.out, line); err != nil {
 			return err
 		}
 	}
+	a.warnSilent(ctx, to, rows...)
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
 // row is what people are shown of one object.
@@ -27,6 +28,8 @@ type row struct {
 	ready, reason, address, restarts, pid string
 	created                               time.Time
 	message                               string // why it is not ready
+	host                                  string // the host that has the object, or should have it
+	explains                              bool   // the output of the process may explain why it is not ready
 }
 
 func makeRow(kind *kind, object process.Object) row {
@@ -38,8 +41,11 @@ func makeRow(kind *kind, object process.Object) row {
 	}
 	r.judge(status.Conditions)
 	if object.GetDeletionTimestamp() != nil {
-		r.reason = v1alpha1.ReasonDeleting
+		r.ready, r.reason = "False", v1alpha1.ReasonDeleting
 	}
+	r.host = cmp.Or(status.HostName, object.GetLabels()[v1alpha1.LabelHost])
+	r.explains = r.ready != "True" && r.reason != v1alpha1.ReasonDeleting && object.GetProcessSpec().State != v1alpha1.StateStopped &&
+		(status.Process != nil || status.LastExit != nil && lifecycle.Ran(status.LastExit))
 	if status.Process != nil && status.Process.PID > 0 {
 		r.pid = strconv.FormatInt(status.Process.PID, 10)
 	}

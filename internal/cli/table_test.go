@@ -10,6 +10,9 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 func TestBoardOnATerminal(t *testing.T) {
@@ -47,4 +50,13 @@ func TestQuote(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(quote("/home/ann/.local/state")).To(Equal("/home/ann/.local/state"))
 	g.Expect(quote("/home/an n's")).To(Equal(`'/home/an n'\''s'`))
+}
+
+func TestRow_OfAnObjectThatIsBeingDeletedIsNotReady(t *testing.T) {
+	g := NewWithT(t)
+	now := metav1.Now()
+	server := web(func(server *v1alpha1.DevServer) { server.DeletionTimestamp = &now })
+	row := makeRow(kinds[0], server)
+	g.Expect(row.ready).To(Equal("False"))
+	g.Expect(row.reason).To(Equal(v1alpha1.ReasonDeleting))
 }

@@ -56,6 +56,7 @@ func (a *app) upCommand() *cobra.Command {
 }
 
 func (a *app) up(ctx context.Context, f *upFlags) (err error) {
+	defer outlivePipes()()
 	runAs, err := lookUpUser(f.runAs)
 	if err != nil {
 		return err

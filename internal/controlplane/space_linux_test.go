@@ -5,9 +5,12 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,14 +91,47 @@ func large(name string, number int) *corev1.ConfigMap {
 		Data: map[string]string{"text": strings.Repeat("x", 1<<19)}}
 }
 
-// One object is changed until etcd has written its quota several times: the file stays below the quota, and writes go on.
+// churnVariable names the variable with the MiB that TestChurnIsBounded writes.
+const churnVariable = "BERTH_CHURN_MIB"
+
+// churn returns how many bytes TestChurnIsBounded writes, and how long it may take.
+func churn(g Gomega) (amount int64, limit time.Duration) {
+	text := os.Getenv(churnVariable)
+	if text == "" {
+		return 3 * etcdQuota, 5 * time.Minute
+	}
+	mib, err := strconv.ParseInt(text, 10, 64)
+	g.Expect(err).NotTo(HaveOccurred(), churnVariable)
+	return mib << 20, time.Hour
+}
+
+// sizeBelow returns the total size of the files in a directory. It ignores files that are removed meanwhile.
+func sizeBelow(g Gomega, dir string) (size int64) {
+	g.Expect(filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if info, err := entry.Info(); err == nil {
+			size += info.Size()
+		}
+		return nil
+	})).To(Succeed())
+	return size
+}
+
+// TestChurnIsBounded changes one object until etcd has written its quota of 48 MiB three times: the file stays below the quota, and writes go on.
+// BERTH_CHURN_MIB sets another amount. A busy berth wrote 151 MB in 18 minutes, which is 12 GB in 24 hours: BERTH_CHURN_MIB=12288.
 func TestChurnIsBounded(t *testing.T) {
 	g := NewWithT(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
 	before := etcdQuota
 	etcdQuota = 48 << 20
 	defer func() { etcdQuota = before }()
+	amount, limit := churn(g)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
 	progress := &said{}
 	c, err := Start(ctx, Options{StateDir: t.TempDir(), Assets: assets(t), Progress: progress.add})
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
@@ -103,16 +139,27 @@ func TestChurnIsBounded(t *testing.T) {
 	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
 	api, err := client.New(c.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
+	largest, disk, began := int64(0), int64(0), time.Now()
 	changed := large("changed", 0)
 	g.Eventually(func() error { return api.Create(ctx, changed) }, time.Minute, 100*time.Millisecond).Should(Succeed())
-	for written := int64(0); written < 3*etcdQuota; written += 1 << 19 {
+	for written := int64(0); written < amount; written += 1 << 19 {
 		changed.ResourceVersion = "" // the last write counts
 		changed.Annotations = map[string]string{"written": fmt.Sprint(written)}
 		g.Eventually(func() error { return api.Update(ctx, changed) }, time.Minute, 50*time.Millisecond).Should(Succeed(), progress.String)
 		if info, err := os.Stat(filepath.Join(c.dir.etcd(), "member", "snap", "db")); err == nil {
 			// bbolt makes its file longer by 16 MiB at once.
 			g.Expect(info.Size()).To(BeNumerically("<=", etcdQuota+32<<20))
+			largest = max(largest, info.Size())
 		}
+		done := written + 1<<19
+		if done%(128<<20) != 0 && done != amount {
+			continue
+		}
+		// The log has 1000 changes until the next snapshot, and the last 5 files of 64 MiB.
+		disk = max(disk, sizeBelow(g, filepath.Join(c.dir.etcd(), "member")))
+		g.Expect(disk).To(BeNumerically("<=", etcdQuota+32<<20+1000<<19+6*64<<20))
+		t.Logf("wrote %d MiB in %s: with a quota of %d MiB the file had at most %d MiB, with the write-ahead log %d MiB",
+			done>>20, time.Since(began).Round(time.Second), etcdQuota>>20, largest>>20, disk>>20)
 	}
 	g.Expect(c.Failed()).NotTo(Receive())
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -61,7 +62,7 @@ func (s *Server) attachable(ctx context.Context, t target) (int, error) {
 		return http.StatusBadGateway, errors.New("the runtime cannot be asked at the moment")
 	}
 	for _, incarnation := range found {
-		if incarnation.Phase == runtime.Running || incarnation.Phase == runtime.Starting {
+		if incarnation.Phase == facts.Running || incarnation.Phase == facts.Starting {
 			return http.StatusOK, nil
 		}
 	}
@@ -111,6 +112,9 @@ func (s *Server) closing(ctx context.Context) bool { return errors.Is(context.Ca
 
 var errClosing = errors.New("the manager is ending")
 
+// managerEnds is the end message of a manager that shuts down.
+const managerEnds = "the manager is ending; attach again when it is back"
+
 func endMessage(err error, t target) string {
 	switch {
 	case err == nil:
@@ -120,7 +124,7 @@ func endMessage(err error, t target) string {
 	case errors.Is(err, runtime.ErrNotFound):
 		return t.String() + " does not run"
 	case errors.Is(err, context.Canceled):
-		return "the manager is ending; attach again when it is back"
+		return managerEnds
 	default:
 		return "the terminal was lost: " + err.Error()
 	}

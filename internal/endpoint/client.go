@@ -11,10 +11,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +30,23 @@ import (
 type Client struct {
 	base *url.URL
 	http *http.Client
+	// patience bounds the wait for a response. It does not bound a stream after its response headers.
+	patience patience
 }
+
+// patience is how long a client waits for a manager.
+type patience struct {
+	// connect bounds setting up the connection, including TLS. A suspended manager never completes it.
+	connect time.Duration
+	// answer bounds the wait for the response headers after that.
+	answer time.Duration
+}
+
+// defaultPatience bounds a request whose answer needs a few reads by the manager.
+var defaultPatience = patience{connect: 5 * time.Second, answer: 10 * time.Second}
+
+// wakePatience bounds the wait for a response if the manager may first have to start a sleeping process or type input.
+const wakePatience = wakeWithin + typeTime + 10*time.Second
 
 // Object names what a client asks about; Resource is the plural.
 type Object struct{ Namespace, Resource, Name string }
@@ -67,7 +85,7 @@ func Find(ctx context.Context, config *rest.Config, api client.Client, opts Find
 	if err != nil {
 		return nil, fmt.Errorf("reach the manager's endpoint: %w", err)
 	}
-	return &Client{base: base, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+	return &Client{base: base, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, patience: defaultPatience}, nil
 }
 
 // locate returns the address of the endpoint and the certificate authority to trust there.
@@ -146,7 +164,7 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 	if opts.Tail >= 0 {
 		query.Set("tail", strconv.FormatInt(opts.Tail, 10))
 	}
-	response, err := c.do(ctx, http.MethodGet, object, "log", query, nil)
+	response, err := c.send(ctx, c.patience.answer, http.MethodGet, object, "log", query, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +181,7 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 		query.Set("columns", strconv.Itoa(int(size.Columns)))
 		query.Set("rows", strconv.Itoa(int(size.Rows)))
 	}
-	response, err := c.do(ctx, http.MethodPost, object, "attach", query, http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}})
+	response, err := c.send(ctx, wakePatience, http.MethodPost, object, "attach", query, http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -178,15 +196,15 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 	return NewConn(raw, nil), nil
 }
 
-func (c *Client) do(ctx context.Context, method string, object Object, subresource string, query url.Values, header http.Header) (*http.Response, error) {
-	return c.send(ctx, method, object, subresource, query, header, nil)
-}
-
+// send sends a request and waits for the response headers, for at most the duration answer after the connection is set up.
 func (c *Client) send(
-	ctx context.Context, method string, object Object, subresource string, query url.Values, header http.Header, body io.Reader,
+	ctx context.Context, answer time.Duration, method string, object Object, subresource string, query url.Values, header http.Header, body io.Reader,
 ) (*http.Response, error) {
 	target := c.base.JoinPath("v1", "namespaces", object.Namespace, object.Resource, object.Name, subresource)
 	target.RawQuery = query.Encode()
+	ctx, cancel := context.WithCancelCause(ctx) // cancel also ends the response body
+	late := time.AfterFunc(c.patience.connect, func() { cancel(errLate) })
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { late.Reset(answer) }})
 	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("ask the manager: %w", err)
@@ -195,6 +213,13 @@ func (c *Client) send(
 		request.Header[name] = values
 	}
 	response, err := c.http.Do(request)
+	if !late.Stop() {
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return nil, fmt.Errorf("the manager at %s does not answer: is it suspended or overloaded? Look at its process and its log, or end it and start it again; "+
+			"its processes keep running meanwhile", c.base)
+	}
 	var refused *net.OpError
 	if errors.As(err, &refused) && refused.Op == "dial" {
 		return nil, fmt.Errorf("the manager does not answer at %s: is it running? start it with berth up or berth manager", c.base)
@@ -204,6 +229,9 @@ func (c *Client) send(
 	}
 	return response, nil
 }
+
+// errLate cancels a request that got no response in time.
+var errLate = errors.New("no answer in time")
 
 func refusal(response *http.Response) error {
 	defer func() { _ = response.Body.Close() }()

@@ -35,8 +35,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 const (
@@ -123,7 +125,7 @@ type stub struct {
 	runtime.Runtime
 	mu     sync.Mutex
 	logs   map[types.UID]*memoryLog
-	phase  runtime.Phase
+	phase  facts.Phase
 	sizes  chan runtime.Terminal
 	attach func(ctx context.Context, in io.Reader, out io.Writer) error
 	typed  []byte
@@ -131,11 +133,11 @@ type stub struct {
 	screen string
 }
 
-func (s *stub) Capture(_ context.Context, uid types.UID) (string, error) {
+func (s *stub) Capture(_ context.Context, uid types.UID) (screen.View, error) {
 	if s.screen == "" {
-		return "", runtime.ErrNotFound
+		return screen.View{}, runtime.ErrNotFound
 	}
-	return string(uid) + ": " + s.screen, nil
+	return screen.View{Text: string(uid) + ": " + s.screen}, nil
 }
 
 func (s *stub) Type(_ context.Context, uid types.UID, input []byte) error {
@@ -156,8 +158,8 @@ func (s *stub) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 	return nil, runtime.ErrNotFound
 }
 
-func (s *stub) Observe(_ context.Context, uid types.UID) ([]runtime.Incarnation, error) {
-	return []runtime.Incarnation{{UID: uid, Number: 1, Phase: s.phase}}, nil
+func (s *stub) Observe(_ context.Context, uid types.UID) ([]facts.Incarnation, error) {
+	return []facts.Incarnation{{UID: string(uid), Number: 1, Phase: s.phase}}, nil
 }
 
 func (s *stub) Attach(ctx context.Context, _ types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
@@ -197,7 +199,7 @@ func newFixture(t *testing.T) *fixture {
 	scheme := k8sruntime.NewScheme()
 	g.Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	g.Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
-	f := &fixture{stub: &stub{logs: map[types.UID]*memoryLog{}, phase: runtime.Running, sizes: make(chan runtime.Terminal, 16)}}
+	f := &fixture{stub: &stub{logs: map[types.UID]*memoryLog{}, phase: facts.Running, sizes: make(chan runtime.Terminal, 16)}}
 	f.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 	f.api = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{Create: f.create}).WithObjects(
 		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web"}},
@@ -604,16 +606,16 @@ func TestAttach(t *testing.T) {
 
 func TestAttachEnds(t *testing.T) {
 	for name, test := range map[string]struct {
-		phase   runtime.Phase
+		phase   facts.Phase
 		attach  func(context.Context, io.Reader, io.Writer) error
 		stop    bool
 		refused string
 		says    string
 	}{
-		"nothing runs": {phase: runtime.Exited, refused: "does not run"},
-		"no terminal":  {phase: runtime.Running, attach: func(context.Context, io.Reader, io.Writer) error { return runtime.ErrNoTerminal }, says: "without a terminal"},
-		"lost":         {phase: runtime.Running, attach: func(context.Context, io.Reader, io.Writer) error { return errors.New("oops") }, says: "oops"},
-		"manager ends": {phase: runtime.Running, stop: true, says: "manager is ending", attach: func(ctx context.Context, _ io.Reader, _ io.Writer) error {
+		"nothing runs": {phase: facts.Exited, refused: "does not run"},
+		"no terminal":  {phase: facts.Running, attach: func(context.Context, io.Reader, io.Writer) error { return runtime.ErrNoTerminal }, says: "without a terminal"},
+		"lost":         {phase: facts.Running, attach: func(context.Context, io.Reader, io.Writer) error { return errors.New("oops") }, says: "oops"},
+		"manager ends": {phase: facts.Running, stop: true, says: "manager is ending", attach: func(ctx context.Context, _ io.Reader, _ io.Writer) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}},

@@ -85,19 +85,28 @@ func (c *Conn) send(kind byte, payload []byte) error {
 	return err
 }
 
+// bounded reads a number of columns or rows and limits it to the bounds of Resize.
+func bounded(number []byte) int32 { return int32(min(max(binary.BigEndian.Uint16(number), 1), 1000)) }
+
 // EndError is why the server ended an attach connection.
 type EndError struct{ Message string }
 
 func (e *EndError) Error() string { return e.Message }
 
-// Receive reads frames until the connection ends: data goes to the writer, sizes to resize (which may be nil). An end that the server announced is nil
-// when the process ended, else an *EndError.
+// ManagerEnds reports whether the manager is shutting down. The process keeps running, and the next manager serves its terminal.
+func (e *EndError) ManagerEnds() bool { return e.Message == managerEnds }
+
+// ErrLost reports that a connection ended without an end frame from the server.
+var ErrLost = errors.New("the connection was lost")
+
+// Receive reads frames until the connection ends: data goes to the writer, sizes to resize (which may be nil). If the server sent an end
+// frame, Receive returns nil if the process exited, otherwise an *EndError. Without an end frame it returns ErrLost.
 func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
 	buffer := make([]byte, maxFrame)
 	for {
 		var header [headerSize]byte
 		if _, err := io.ReadFull(c.in, header[:]); err != nil {
-			return fmt.Errorf("the connection was lost: %w", err)
+			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		length := binary.BigEndian.Uint32(header[1:])
 		if length > maxFrame {
@@ -105,7 +114,7 @@ func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
 		}
 		payload := buffer[:length]
 		if _, err := io.ReadFull(c.in, payload); err != nil {
-			return fmt.Errorf("the connection was lost: %w", err)
+			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		switch header[0] {
 		case frameData:
@@ -117,9 +126,7 @@ func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
 				return errors.New("a resize frame has an unknown form")
 			}
 			if resize != nil {
-				resize(runtime.Terminal{
-					Columns: int32(binary.BigEndian.Uint16(payload[:2])), Rows: int32(binary.BigEndian.Uint16(payload[2:])),
-				})
+				resize(runtime.Terminal{Columns: bounded(payload[:2]), Rows: bounded(payload[2:])})
 			}
 		case frameEnd:
 			if length == 0 {

@@ -11,13 +11,20 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// maxInput is how many bytes can be typed with one request.
-const maxInput = 64 << 10
+const (
+	// maxInput is how many bytes can be typed with one request.
+	maxInput = 64 << 10
+	// typeTime bounds how long one request types: a program that does not read its input takes only what the terminal holds, some KiB.
+	typeTime = 30 * time.Second
+)
 
 // serveInput types the body of the request into the terminal of the process. Who may attach may do so.
 func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
@@ -42,8 +49,10 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, status, err)
 		return
 	}
-	err = keyboard.Type(r.Context(), t.object.GetUID(), input)
+	err = s.typeInto(r.Context(), keyboard, t.object.GetUID(), input)
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		refuse(w, http.StatusGatewayTimeout, fmt.Errorf("%s has not read its input for %s", t, typeTime))
 	case errors.Is(err, runtime.ErrNotFound):
 		refuse(w, http.StatusConflict, fmt.Errorf("%s does not run: see its conditions with berth status", t))
 	case errors.Is(err, runtime.ErrNoTerminal):
@@ -56,9 +65,18 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
+// typeInto types for one client after another.
+func (s *Server) typeInto(ctx context.Context, keyboard runtime.Keyboard, uid types.UID, input []byte) error {
+	s.typing.LockKey(string(uid))
+	defer func() { _ = s.typing.UnlockKey(string(uid)) }()
+	ctx, cancel := context.WithTimeout(ctx, typeTime)
+	defer cancel()
+	return keyboard.Type(ctx, uid, input)
+}
+
 // Type types into the terminal of an object, at most 64 KiB.
 func (c *Client) Type(ctx context.Context, object Object, input string) error {
-	response, err := c.send(ctx, http.MethodPost, object, "input", url.Values{}, nil, strings.NewReader(input))
+	response, err := c.send(ctx, wakePatience, http.MethodPost, object, "input", url.Values{}, nil, strings.NewReader(input))
 	if err != nil {
 		return err
 	}

@@ -80,10 +80,13 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	if s.serveScreen(w, r, logger, t) {
 		return
 	}
-	log, err := openLog(r.Context(), logger, t.object.GetUID(), query.follow)
+	log, err := logger.OpenLog(r.Context(), t.object.GetUID())
 	if errors.Is(err, runtime.ErrNotFound) {
-		// An object without output is no error.
+		// An object without output is no error. A client that follows gets the response headers at once.
 		begin(w, 0)
+		if query.follow && http.NewResponseController(w).Flush() == nil {
+			s.followNew(w, r, logger, t)
+		}
 		return
 	}
 	if err != nil {
@@ -106,6 +109,21 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
+// followNew waits for the first output of an object and then streams all output.
+func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logger runtime.Logger, t target) {
+	log, err := awaitLog(r.Context(), logger, t.object.GetUID())
+	if err != nil {
+		if r.Context().Err() == nil {
+			s.opts.Log.Error(err, "cannot open the output", "object", t.String())
+		}
+		return
+	}
+	defer func() { _ = log.Close() }()
+	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, 0, 0, true); err != nil && r.Context().Err() == nil {
+		s.opts.Log.Info("an output stream ended early", "object", t.String(), "cause", err.Error())
+	}
+}
+
 // serveScreen answers with what the terminal shows, where that is all that is known: a session that was adopted. false: there is more.
 func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, logger runtime.Logger, t target) bool {
 	screen, can := s.runtimeOf(t).(runtime.Screen)
@@ -119,13 +137,13 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, logger runt
 	if !errors.Is(err, runtime.ErrNotFound) {
 		return false
 	}
-	text, err := screen.Capture(r.Context(), t.object.GetUID())
+	view, err := screen.Capture(r.Context(), t.object.GetUID())
 	if err != nil {
 		return false
 	}
 	w.Header().Set(HeaderScreen, "true")
 	begin(w, 0)
-	_, _ = io.WriteString(w, text)
+	_, _ = io.WriteString(w, view.Text+"\n")
 	return true
 }
 
@@ -136,13 +154,13 @@ func begin(w http.ResponseWriter, offset int64) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// openLog opens the output; who follows waits until there is some.
-func openLog(ctx context.Context, logger runtime.Logger, uid types.UID, wait bool) (runtime.Log, error) {
+// awaitLog waits until an object has output.
+func awaitLog(ctx context.Context, logger runtime.Logger, uid types.UID) (runtime.Log, error) {
 	tick := time.NewTicker(noLogRetry)
 	defer tick.Stop()
 	for {
 		log, err := logger.OpenLog(ctx, uid)
-		if err == nil || !wait || !errors.Is(err, runtime.ErrNotFound) {
+		if !errors.Is(err, runtime.ErrNotFound) {
 			return log, err
 		}
 		select {

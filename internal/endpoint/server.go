@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/keymutex"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -62,6 +63,7 @@ type Server struct {
 	tls      *tls.Config
 	ca       []byte // what clients trust; empty when the system's authorities know the certificate
 	streams  sync.WaitGroup
+	typing   keymutex.KeyMutex // by UID: two who send at once do not mix their texts
 }
 
 // New checks the options and begins to listen; Start serves. Close ends what was never started.
@@ -80,7 +82,7 @@ func New(opts Options) (*Server, error) {
 	if opts.CertFile == "" && !loopback(host) {
 		return nil, fmt.Errorf("the endpoint does not listen on %s without a certificate: give one, or listen on 127.0.0.1", opts.Address)
 	}
-	s := &Server{opts: opts}
+	s := &Server{opts: opts, typing: keymutex.NewHashed(0)}
 	if s.tls, s.ca, err = certificate(opts); err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func TestTheScreenStandsForOutputThatIsNotKept(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		text, err := io.ReadAll(stream)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(string(text)).To(Equal("uid-shell: Go on? [y/N]"))
+		g.Expect(string(text)).To(Equal("uid-shell: Go on? [y/N]\n"))
 		g.Expect(stream.Screen).To(BeTrue())
 		g.Expect(stream.Close()).To(Succeed())
 	}

@@ -5,6 +5,7 @@ package front
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -48,6 +49,10 @@ type address struct {
 	connections, allConnections, heldBytes *quota
 	// hosts are the names that requests may ask for beside those of this machine.
 	hosts atomic.Pointer[[]string]
+	// handedOver is the listener through which net/http takes over connections.
+	handedOver *handovers
+	// leaving reports whether the address is being closed: each connection is closed as soon as no request is in flight on it.
+	leaving atomic.Bool
 	// ctx ends with the address, and with it everything that is still being answered.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -60,12 +65,14 @@ type address struct {
 	newest    int64 // the newest incarnation that was opened
 	ended     int64 // the newest incarnation that was ended
 	left      bool  // the address is being given up
+	clients   map[*client]bool
 	state     atomic.Pointer[state]
 	// retired is the last backend while it is not used any more: its connections are closed as they become idle, so that it can end well.
 	retired atomic.Pointer[backend]
 	waiting atomic.Int64
-	// work is what goes on beside requests; handlers are the requests.
+	// work counts background goroutines, serving the connections of plain clients, and handlers the requests that net/http serves.
 	work     sync.WaitGroup
+	serving  sync.WaitGroup
 	gate     sync.RWMutex
 	shutting bool
 	handlers sync.WaitGroup
@@ -84,6 +91,7 @@ func newAddress(name string, f *Fronts) *address {
 	a := &address{
 		name: name, options: f.options,
 		connections: &quota{limit: max(f.connections.limit/2, 1)}, allConnections: f.connections, heldBytes: f.heldBytes,
+		handedOver: newHandovers(), clients: map[*client]bool{},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.state.Store(&state{reason: Reason{Reason: "Starting", Message: "the server has not been ready yet"}, over: make(chan struct{})})
@@ -93,8 +101,10 @@ func newAddress(name string, f *Fronts) *address {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    headerBytes,
 		BaseContext:       func(net.Listener) context.Context { return a.ctx },
+		ConnContext:       withHanded,
 		ErrorLog:          silent,
 	}
+	a.work.Go(func() { _ = a.server.Serve(a.handedOver) })
 	return a
 }
 
@@ -114,7 +124,56 @@ func (a *address) listen(port int32, listener *net.TCPListener) {
 func (a *address) serve(listener *net.TCPListener) {
 	a.listeners = append(a.listeners, listener)
 	limited := &limitedListener{TCPListener: listener, own: a.connections, all: a.allConnections}
-	a.work.Go(func() { _ = a.server.Serve(limited) }) // it ends when the listener is closed
+	a.work.Go(func() { a.accept(limited) })
+}
+
+// acceptPause is how long the address waits after a failed accept, for example because too many files are open.
+const acceptPause = 20 * time.Millisecond
+
+// accept serves the connections of a listener until the listener is closed.
+func (a *address) accept(listener *limitedListener) {
+	for {
+		connection, err := listener.accept()
+		switch {
+		case err == nil:
+			a.takeClient(connection)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			select {
+			case <-a.ctx.Done():
+			case <-time.After(acceptPause):
+			}
+		}
+	}
+}
+
+// takeClient starts serving a connection in its own goroutine, or closes it if the address is being closed.
+func (a *address) takeClient(connection *countedConn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leaving.Load() {
+		_ = connection.Close()
+		return
+	}
+	c := newClient(a, connection)
+	a.clients[c] = true
+	a.serving.Go(func() {
+		c.serve()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.clients, c)
+	})
+}
+
+// closeClients closes the connections on which no request is in flight, or all.
+func (a *address) closeClients(all bool) {
+	a.leaving.Store(true)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for c := range a.clients {
+		c.leave(all)
+	}
 }
 
 // listenOverIPv6 listens on ::1 too, unless it does.
@@ -253,8 +312,19 @@ func (a *address) leave(reason Reason) {
 // shut ends what is being answered, after it had some time, and returns when nothing of the address is left.
 func (a *address) shut() {
 	ctx, cancel := context.WithTimeout(a.ctx, drainTime)
+	a.closeClients(false)
+	served := make(chan struct{})
+	a.work.Go(func() {
+		a.serving.Wait()
+		close(served)
+	})
 	_ = a.server.Shutdown(ctx) // what it leaves is ended below
+	select {
+	case <-served:
+	case <-ctx.Done():
+	}
 	cancel()
+	a.closeClients(true)
 	a.gate.Lock()
 	a.shutting = true
 	a.gate.Unlock()

@@ -41,9 +41,33 @@ func (a *address) handler() http.Handler {
 			}
 			a.handlers.Done()
 		}()
-		proxy.ServeHTTP(w, r)
+		// A server may answer before it has read the body. Then net/http would close the body, and the transport would close the connection to the server.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		proxy.ServeHTTP(unchanged{w}, r)
 	})
 }
+
+// unchanged keeps net/http from adding to an answer what the server did not send.
+type unchanged struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter. It drops 100 Continue, which net/http sends by itself when the body is first read: the body is read once
+// the server has sent it. It also keeps net/http from adding Content-Type and Date if the server did not send them.
+func (w unchanged) WriteHeader(status int) {
+	if status == http.StatusContinue {
+		return
+	}
+	if header := w.Header(); status >= http.StatusOK {
+		for _, name := range []string{"Content-Type", "Date"} {
+			if header[name] == nil {
+				header[name] = nil
+			}
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w unchanged) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // counted leaves an answer as it came, and counts it.
 func counted(response *http.Response) error {
@@ -102,7 +126,7 @@ func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := http.StatusBadGateway, ""
 	if errors.As(err, &refused) {
 		status = http.StatusServiceUnavailable
-		text = fmt.Sprintf("%s can't answer now: %s\n", a.name, refused)
+		text = fmt.Sprintf("%s cannot answer now: %s\n", a.name, refused)
 		seconds := retryAfter
 		if left := time.Until(refused.reason.Until); left > 0 {
 			seconds = int(left/time.Second) + 1

@@ -6,9 +6,11 @@ package front
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 )
 
@@ -22,6 +24,8 @@ type backend struct {
 
 const (
 	connectTime = 5 * time.Second
+	// continueTime is how long the body of a request with "Expect: 100-continue" waits for the server to ask for it or to refuse the request.
+	continueTime = time.Second
 	// keepTime is shorter than servers keep idle connections (Node's do for five seconds): one that they close just when a request is sent on it
 	// would lose that.
 	keepTime       = 3 * time.Second
@@ -34,11 +38,18 @@ func newBackend(incarnation int64, target *url.URL) *backend {
 		incarnation: incarnation,
 		target:      *target,
 		transport: &http.Transport{
-			DialContext:         dialer.DialContext,
-			MaxIdleConnsPerHost: keptPerBackend,
-			IdleConnTimeout:     keepTime,
-			DisableCompression:  true,                                  // clients ask for what they want
-			TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of this machine, whose certificate is its own
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				connection, err := dialer.DialContext(ctx, network, address)
+				if err != nil {
+					return nil, err
+				}
+				return answerFirst{connection}, nil
+			},
+			MaxIdleConnsPerHost:   keptPerBackend,
+			IdleConnTimeout:       keepTime,
+			ExpectContinueTimeout: continueTime,
+			DisableCompression:    true,                                  // clients ask for what they want
+			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of this machine, whose certificate is its own
 		},
 	}
 	if target.Scheme == "http" {
@@ -62,9 +73,25 @@ func (b *backend) RoundTrip(req *http.Request) (*http.Response, error) {
 // atOnce has the reverse proxy send on at once whatever comes of an answer, which it does with one whose length it is not told; its client is
 // told by the header. Only what is here as a whole can wait for its end, and is one write.
 func atOnce(response *http.Response) {
-	if response.Body != http.NoBody {
+	switch {
+	case response.StatusCode == http.StatusSwitchingProtocols:
+		response.ContentLength = 0 // otherwise net/http adds Connection: close
+	case response.Body != http.NoBody:
 		response.ContentLength = -1
 	}
+}
+
+// answerFirst is a connection to a server that may answer and close the connection before it has read the body of the request. Its Write hides that the
+// connection is closed, because http.Transport would otherwise drop the answer, which can still be read. If there is no answer, the read fails.
+type answerFirst struct{ net.Conn }
+
+// Write implements net.Conn.
+func (c answerFirst) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		return len(p), nil
+	}
+	return n, err
 }
 
 // rest closes the connections that nothing is asked on.

@@ -266,7 +266,7 @@ func TestWhoWaitsTooLongIsTold(t *testing.T) {
 	s.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
 	s.g.Expect(got.Header.Get("Retry-After")).To(Equal("1"))
 	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("NotReady"))
-	s.g.Expect(got.Body).To(Equal("devservers/default/web can't answer now: NotReady: it compiles (it was not ready in time)\n"))
+	s.g.Expect(got.Body).To(Equal("devservers/default/web cannot answer now: NotReady: it compiles (it was not ready in time)\n"))
 }
 
 func TestWhoCanNotBeServedIsToldAtOnce(t *testing.T) {
@@ -403,11 +403,36 @@ func TestServerThatComesBackByItself(t *testing.T) {
 	s.g.Expect(again.asked.Load()).To(BeEquivalentTo(1))
 }
 
+// A server that reloads itself ends its connections, and keeps its listener.
+func TestGetsThatAServerDropsWhileItReloadsAreSentAgain(t *testing.T) {
+	s := newStage(t, Options{})
+	var reloading atomic.Int64
+	one := newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+		if reloading.Add(-1) < 0 {
+			_, _ = io.WriteString(w, "answer")
+			return
+		}
+		if r.URL.Path == "/header" {
+			w.Header().Set("Content-Length", "6")
+			_ = http.NewResponseController(w).Flush()
+		}
+		panic(http.ErrAbortHandler)
+	})
+	s.open(1, one)
+	for _, path := range []string{"/nothing", "/header"} {
+		for drops := range int64(maxDrops) {
+			reloading.Store(drops)
+			s.g.Expect(s.do(http.MethodGet, path, nil)).To(And(HaveField("Body", "answer"), HaveField("Err", BeNil())), "%s, dropped %d times", path, drops)
+		}
+	}
+}
+
 func TestServerThatDropsARequestOnPurpose(t *testing.T) {
 	s := newStage(t, Options{})
 	one := newServer(t, "127.0.0.1:0", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	s.open(1, one)
 	s.g.Expect(s.do(http.MethodGet, "/", nil).Status).To(Equal(http.StatusBadGateway), "and not after half a minute")
+	s.g.Expect(one.asked.Load()).To(BeEquivalentTo(maxDrops))
 	s.g.Expect(s.do(http.MethodPost, "/", strings.NewReader("x")).Status).To(Equal(http.StatusBadGateway))
 }
 

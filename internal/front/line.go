@@ -5,6 +5,7 @@ package front
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -38,7 +39,7 @@ var (
 
 func newLine(w *wire, connection net.Conn) *line {
 	l := &line{wire: w, connection: connection, out: bufio.NewWriter(connection)}
-	l.in = bufio.NewReader(l)
+	l.in = bufio.NewReaderSize(l, clientBuffer)
 	return l
 }
 
@@ -53,14 +54,55 @@ func (l *line) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// forward sends the head of a request and returns the head of the answer, which remains in the buffer. The returned head is empty if the answer is not HTTP,
+// or if its head is too long for the buffer.
+func (l *line) forward(head []byte) ([]byte, error) {
+	l.room, l.heard = headerRoom, false
+	if _, err := l.connection.Write(head); err != nil {
+		return nil, err
+	}
+	for {
+		text, err := l.in.Peek(max(l.in.Buffered(), 1))
+		if size := headSize(text); size > 0 || len(text) == l.in.Size() || !bytes.HasPrefix(text, protocol[:min(len(text), len(protocol))]) {
+			return text[:size], nil
+		}
+		if err == nil {
+			_, err = l.in.Peek(len(text) + 1)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+var protocol = []byte("HTTP/")
+
+func (l *line) close() { _ = l.connection.Close() }
+
 // exchange sends a request and reads the answer as far as its body, which gives the connection back when it was read.
 func (l *line) exchange(req *http.Request) (*http.Response, error) {
 	l.room, l.heard = headerRoom, false
-	stop := context.AfterFunc(req.Context(), func() { _ = l.connection.Close() })
-	response, err := l.ask(req)
+	stop := context.AfterFunc(req.Context(), l.close)
+	err := req.Write(l.out)
+	if err == nil {
+		err = l.out.Flush()
+	}
+	return l.receive(req, stop, err)
+}
+
+// receive reads the answer to a request up to its body. err is the error of sending the request, or nil. stop releases the hook that closes the connection
+// when the context of the request is done.
+func (l *line) receive(req *http.Request, stop func() bool, err error) (*http.Response, error) {
+	var response *http.Response
+	if err == nil {
+		response, err = l.hear(req)
+	}
+	if err == nil && response.ContentLength > 0 && response.Body != http.NoBody {
+		_, err = l.in.Peek(1) // an answer of which the client has nothing yet can be asked for again
+	}
 	if err != nil {
 		stop()
-		_ = l.connection.Close()
+		l.close()
 		return nil, err
 	}
 	if int64(l.in.Buffered()) < response.ContentLength {
@@ -76,14 +118,8 @@ func (l *line) exchange(req *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// ask sends a request and reads the header of the answer; what comes before that, such as early hints, goes to whoever wants it.
-func (l *line) ask(req *http.Request) (*http.Response, error) {
-	if err := req.Write(l.out); err != nil {
-		return nil, err
-	}
-	if err := l.out.Flush(); err != nil {
-		return nil, err
-	}
+// hear reads the header of the answer. It reports informational answers before it, such as early hints, to the trace of the request.
+func (l *line) hear(req *http.Request) (*http.Response, error) {
 	for {
 		response, err := http.ReadResponse(l.in, req)
 		switch {
@@ -137,5 +173,5 @@ func (p *answerBody) end(whole bool) {
 		p.line.wire.keep(p.line)
 		return
 	}
-	_ = p.line.connection.Close()
+	p.line.close()
 }

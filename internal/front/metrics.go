@@ -50,7 +50,7 @@ const (
 func init() {
 	metrics.Registry.MustRegister(answered, waiting, waited, turnedAway, holdTime)
 	for code := 1; code <= 5; code++ { // so that all are there from the first moment on
-		answered.WithLabelValues(class(100 * code))
+		answeredBy[class(100*code)] = answered.WithLabelValues(class(100 * code))
 	}
 	for _, o := range []outcome{outcomeServed, outcomeRefused, outcomeTimedOut, outcomeTooMany, outcomeLeft} {
 		waited.WithLabelValues(string(o))
@@ -66,7 +66,10 @@ func class(status int) string {
 }
 
 // countAnswer counts an answer.
-func countAnswer(status int) { answered.WithLabelValues(class(status)).Inc() }
+func countAnswer(status int) { answeredBy[class(status)].Inc() }
+
+// answeredBy holds the counter of the metric answered for each class.
+var answeredBy = map[string]prometheus.Counter{}
 
 // countWait counts a request that waited since then, and waits no more.
 func countWait(since time.Time, became outcome) {

@@ -6,6 +6,7 @@
 package front
 
 import (
+	"errors"
 	"net"
 	"syscall"
 )
@@ -29,4 +30,20 @@ func quiet(connection net.Conn) bool {
 		return true
 	})
 	return err == nil && waits
+}
+
+// waitClosed waits until the peer closes the connection, data arrives, or the read deadline passes. It reports whether the connection has ended.
+func waitClosed(connection *net.TCPConn) bool {
+	raw, err := connection.SyscallConn()
+	if err != nil {
+		return true
+	}
+	over := false
+	err = raw.Read(func(fd uintptr) bool {
+		var one [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK)
+		over = n <= 0
+		return err != syscall.EAGAIN && err != syscall.EINTR
+	})
+	return over && err == nil || errors.Is(err, net.ErrClosed)
 }

@@ -69,8 +69,8 @@ type limitedListener struct {
 	own, all *quota
 }
 
-// Accept implements net.Listener.
-func (l *limitedListener) Accept() (net.Conn, error) {
+// accept returns the next connection that may be served.
+func (l *limitedListener) accept() (*countedConn, error) {
 	for {
 		connection, err := l.AcceptTCP()
 		if err != nil {

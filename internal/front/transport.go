@@ -15,31 +15,39 @@ import (
 
 // RoundTrip sends a request to the incarnation that is ready, and waits for one as long as there is none.
 //
-// What was never sent, for nobody took the connection, is sent to the next one. What was sent and lost without an answer is sent once more if it
-// is safe: GET, HEAD or OPTIONS without a body. Everything else has perhaps had its effect, and its client is told that it was lost.
+// A request that no server has accepted is sent to the next one. A request that was dropped before a byte of the answer has reached the client is sent
+// again if it is safe: GET, HEAD or OPTIONS without a body (see lost). Any other may have had its effect, and its client gets an error.
 func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := &wait{until: time.Now().Add(a.options.HoldTime), request: req}
 	payload := watchBody(req)
-	for {
-		s, err := a.admit(req.Context(), w)
-		if err != nil {
-			return nil, err
-		}
-		response, err := s.backend.RoundTrip(s.backend.outgoing(req, payload))
+	for sent := begun(req.Context()); ; sent = nil {
+		s, response, err := a.send(req, payload, w, sent)
 		switch {
 		case err == nil:
 			return response, nil
-		case req.Context().Err() != nil:
+		case s == nil, req.Context().Err() != nil:
 			return nil, err
 		case neverSent(err) && payload.untouched():
 			a.suspect(s)
-		case safe(req) && !w.retried && a.lost(req.Context(), s):
-			w.retried = true
-		default:
+			w.after = s.version
+		case !safe(req) || !dropped(err) || !a.lost(req.Context(), s, w):
 			return nil, err
 		}
-		w.after = s.version
 	}
+}
+
+// send waits for a server and sends the request, unless the request was already sent. The returned state is nil if there was no server.
+func (a *address) send(req *http.Request, payload *body, w *wait, sent *exchange) (*state, *http.Response, error) {
+	if sent != nil {
+		response, err := sent.line.receive(req, context.AfterFunc(req.Context(), sent.line.close), nil)
+		return sent.state, response, err
+	}
+	s, err := a.admit(req.Context(), w)
+	if err != nil {
+		return nil, nil, err
+	}
+	response, err := s.backend.RoundTrip(s.backend.outgoing(req, payload))
+	return s, response, err
 }
 
 // wait is what is known of one request.
@@ -47,9 +55,11 @@ type wait struct {
 	request *http.Request
 	// until is when it has waited for long enough.
 	until time.Time
-	// after is the version that has failed it.
-	after   int64
-	retried bool
+	// after is the version of the last state in which the server took no connections.
+	after int64
+	// droppedBy is the incarnation that has dropped it, and drops is how often.
+	droppedBy int64
+	drops     int
 }
 
 // admit gives the state to send a request with, when there is one.
@@ -109,31 +119,42 @@ func (a *address) await(ctx context.Context, w *wait) (*state, outcome, error) {
 	}
 }
 
-// confirmTime is how long a server that dropped a request may live until that counts as its answer.
-const confirmTime = 500 * time.Millisecond
+const (
+	// maxDrops is how often one incarnation may drop a request. A server that reloads itself drops a request once for each reload: its new process
+	// inherits the listener (Flask, uvicorn), and accepts what is sent meanwhile. One that drops the request each time does so on purpose.
+	maxDrops = 5
+	// firstPause is how long the proxy waits after the first drop; the pause doubles with each, so that 5 drops take 1.5 s.
+	firstPause = 100 * time.Millisecond
+)
 
-// lost says that a request was dropped because the server has ended, or stopped to listen. One that goes on has dropped it on purpose.
-func (a *address) lost(ctx context.Context, s *state) bool {
+// lost waits until a dropped request can be sent again, and reports whether it may be: up to maxDrops times to the same incarnation, and once to another
+// one, because a request that has ended two incarnations would end the next one as well.
+func (a *address) lost(ctx context.Context, s *state, w *wait) bool {
+	incarnation := s.backend.incarnation
+	if w.drops > 0 && w.droppedBy != incarnation || w.drops == maxDrops-1 {
+		return false
+	}
+	w.droppedBy = incarnation
+	pause := time.NewTimer(firstPause << w.drops)
+	defer pause.Stop()
+	w.drops++
 	ticker := time.NewTicker(knockInterval)
 	defer ticker.Stop()
-	deadline := time.NewTimer(confirmTime)
-	defer deadline.Stop()
 	for {
-		if a.state.Load() != s {
-			return true
-		}
 		if !s.backend.answers(ctx) {
 			a.suspect(s)
+		}
+		if a.state.Load() != s {
+			w.after = s.version
 			return true
 		}
 		select {
 		case <-s.over:
+		case <-ticker.C:
+		case <-pause.C:
 			return true
 		case <-ctx.Done():
 			return false
-		case <-deadline.C:
-			return false
-		case <-ticker.C:
 		}
 	}
 }
@@ -157,6 +178,12 @@ func safe(req *http.Request) bool {
 		return req.Body == nil || req.Body == http.NoBody
 	}
 	return false
+}
+
+// dropped reports whether the connection ended before the answer, or before the first byte of its body.
+func dropped(err error) bool {
+	var failed *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &failed)
 }
 
 // neverSent says that nobody took the connection.

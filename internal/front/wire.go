@@ -4,6 +4,7 @@
 package front
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"slices"
@@ -11,9 +12,8 @@ import (
 	"time"
 )
 
-// wire sends requests that may be sent twice and have no body, on connections that it keeps. All of one is done by the goroutine that asks: a
-// transport of the standard library has two for each connection, and to hand a request to one and its answer back from the other takes longer
-// than all else that the proxy does.
+// wire is a pool of connections to a server, for plain requests, and for requests of the reverse proxy that have no body and may be sent twice. One goroutine
+// handles the whole request. http.Transport uses two for each connection, and switching between them takes longer than the rest.
 type wire struct {
 	address string
 	dialer  net.Dialer
@@ -30,17 +30,35 @@ func (w *wire) carries(req *http.Request) bool {
 
 // RoundTrip implements http.RoundTripper. A kept connection that the server has just closed is no answer: the request goes out on a new one.
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	if kept := w.take(); kept != nil {
-		response, err := kept.exchange(req)
-		if err == nil || kept.heard || req.Context().Err() != nil {
-			return response, err
-		}
-	}
-	connection, err := w.dialer.DialContext(req.Context(), "tcp", w.address)
+	l, kept, err := w.line(req.Context())
 	if err != nil {
 		return nil, err
 	}
-	return newLine(w, connection).exchange(req)
+	response, err := l.exchange(req)
+	if err == nil || !kept || l.heard || req.Context().Err() != nil {
+		return response, err
+	}
+	if l, err = w.dial(req.Context()); err != nil {
+		return nil, err
+	}
+	return l.exchange(req)
+}
+
+// line returns an idle connection, or a new one if none is idle.
+func (w *wire) line(ctx context.Context) (l *line, kept bool, err error) {
+	if l = w.take(); l != nil {
+		return l, true, nil
+	}
+	l, err = w.dial(ctx)
+	return l, false, err
+}
+
+func (w *wire) dial(ctx context.Context) (*line, error) {
+	connection, err := w.dialer.DialContext(ctx, "tcp", w.address)
+	if err != nil {
+		return nil, err
+	}
+	return newLine(w, connection), nil
 }
 
 // take gives a kept connection that can be used.

@@ -169,7 +169,7 @@ func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 		})
 		p.g.Expect(p.get().Body).To(Equal("hello"))
 		p.g.Expect(p.get().Status).To(Equal(http.StatusBadGateway))
-		p.g.Expect(p.asked.Load()).To(BeEquivalentTo(2), "what was answered in part is not asked again")
+		p.g.Expect(p.asked.Load()).To(BeEquivalentTo(2), "an answer that is not HTTP is not asked for again")
 	})
 }
 
@@ -260,6 +260,44 @@ func TestTrailersAndEarlyHintsPass(t *testing.T) {
 	p.g.Expect(err).NotTo(HaveOccurred())
 	p.g.Expect(response.Trailer.Get("Sum")).To(Equal("42"))
 	p.g.Expect(hint).To(Equal("103</style.css>"))
+}
+
+// net/http guesses a Content-Type, and sends 100 Continue by itself.
+func TestNothingIsAddedToAnAnswer(t *testing.T) {
+	s := newStage(t, Options{})
+	s.open(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // this sends 100 Continue
+		w.Header()["Content-Type"] = nil
+		_, _ = io.WriteString(w, "<html>")
+	}))
+	s.g.Expect(s.do(http.MethodGet, "/", nil).Header).NotTo(HaveKey("Content-Type"))
+
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.port))
+	s.g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = conn.Close() }()
+	write(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx")
+	answer, err := io.ReadAll(conn)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(string(answer)).To(HavePrefix("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"))
+	s.g.Expect(string(answer)).NotTo(ContainSubstring("Content-Type"))
+}
+
+// A server that refuses a large body without reading it may close the connection at once.
+func TestRefusalBeforeTheBodyPasses(t *testing.T) {
+	p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
+		next()
+		write(conn, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	})
+	for range 20 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url("/"), strings.NewReader(strings.Repeat("x", 1<<20)))
+		p.g.Expect(err).NotTo(HaveOccurred())
+		req.Header.Set("Expect", "100-continue")
+		client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: long, DisableKeepAlives: true}}
+		response, err := client.Do(req)
+		p.g.Expect(err).NotTo(HaveOccurred())
+		_ = response.Body.Close()
+		p.g.Expect(response.StatusCode).To(Equal(http.StatusExpectationFailed))
+	}
 }
 
 func TestPartOfAnAnswerPassesAtOnce(t *testing.T) {

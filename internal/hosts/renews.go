@@ -14,6 +14,8 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 // Renews watches for some time, which should exceed Interval, whether a host renews its Lease. It compares no clocks: those of two machines differ.
@@ -41,6 +43,19 @@ func Renews(ctx context.Context, reader client.Reader, clock clock.WithTicker, n
 			return true, nil
 		}
 	}
+}
+
+// Renewed returns the time at which each host last renewed its Lease, by the clock of that host. The map is empty if there is no Lease.
+func Renewed(ctx context.Context, reader client.Reader, namespace string) (map[string]time.Time, error) {
+	list := &coordinationv1.LeaseList{}
+	if err := reader.List(ctx, list, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelHost}); err != nil {
+		return nil, fmt.Errorf("list Leases in namespace %s: %w", namespace, err)
+	}
+	renewed := make(map[string]time.Time, len(list.Items))
+	for i := range list.Items {
+		renewed[list.Items[i].Labels[v1alpha1.LabelHost]] = ptr.Deref(list.Items[i].Spec.RenewTime, metav1.MicroTime{}).Time
+	}
+	return renewed, nil
 }
 
 // renewedAt returns when the Lease of a host was renewed last; nil if there is none.

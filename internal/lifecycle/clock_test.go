@@ -10,12 +10,13 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // A clock that is set back makes nobody wait longer than the spec allows.
 func TestBackOffAfterTheClockWasSetBack(t *testing.T) {
 	s := newStory(t).up()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 	s.now = s.now.Add(-time.Hour)
@@ -31,7 +32,7 @@ func TestCoolDownAfterTheClockWasSetBack(t *testing.T) {
 	s := newStory(t)
 	s.desired.Breaker.Threshold = 1
 	s.up()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 	s.now = s.now.Add(-24 * time.Hour)
@@ -46,7 +47,7 @@ func TestCoolDownAfterTheClockWasSetBack(t *testing.T) {
 // A wait that the spec has shortened meanwhile is shortened.
 func TestBackOffIsShortenedBySpec(t *testing.T) {
 	s := newStory(t).up()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.desired.Backoff = Backoff{ResetAfter: time.Minute}
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess))

@@ -4,6 +4,8 @@
 package lifecycle
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,8 +31,23 @@ func (m *machine) firstConditions() {
 	}
 }
 
+// retried reports, in place of the normal progress, that an action failed and is retried.
+func (m *machine) retried() {
+	if m.observed.Trouble == "" {
+		return
+	}
+	cause := strings.TrimSuffix(m.observed.Trouble, ".") + "."
+	switch m.step.Action {
+	case StartProcess:
+		m.reconciling(v1alpha1.ReasonStartFailed, fmt.Sprintf("The start of incarnation %d failed and is retried: %s", m.step.Incarnation, cause))
+	case StopProcess, KillProcess:
+		m.reconciling(v1alpha1.ReasonStopFailed, fmt.Sprintf("Incarnation %d cannot be stopped; Berth retries: %s", m.step.Incarnation, cause))
+	}
+}
+
 // concludeConditions sets what follows from the rest of the status.
 func (m *machine) concludeConditions() {
+	m.retried()
 	breaker := m.status.Breaker
 	switch breaker.State {
 	case v1alpha1.BreakerOpen:

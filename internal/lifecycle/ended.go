@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // neverStarted tells an exit record that stands for an incarnation which was recorded and then not needed any more.
 const neverStarted = "It was recorded and never started."
 
 // absorbEnd records how the current incarnation ended, once, and plans when the next one starts.
-func (m *machine) absorbEnd(current *Incarnation) {
+func (m *machine) absorbEnd(current *facts.Incarnation) {
 	if m.status.Incarnation == 0 {
 		return
 	}
@@ -31,18 +32,20 @@ func (m *machine) absorbEnd(current *Incarnation) {
 			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
 		}
 	case current == nil && m.lostHost != "":
-		m.absorbExit(Exit{Lost: true, Message: fmt.Sprintf("host %q was declared lost", m.lostHost)}, asked)
+		m.absorbExit(facts.Exit{Lost: true, Message: fmt.Sprintf("host %q was declared lost", m.lostHost)}, asked)
 	case current == nil:
-		m.absorbExit(Exit{}, asked)
-	case current.Phase == Failed:
+		m.absorbExit(facts.Exit{}, asked)
+	case current.Phase == facts.Failed:
 		m.absorbFailedStart(*current)
 	default:
-		exit := Exit{}
+		exit := facts.Exit{}
 		if current.Exit != nil {
 			exit = *current.Exit
 		}
-		if m.status.Process == nil && current.Process.StartedAt != nil {
-			m.observeProcess(Incarnation{Number: current.Number, Phase: Running, Process: current.Process, Containment: current.Containment})
+		if m.status.Process == nil && !current.StartedAt.IsZero() {
+			seen := *current
+			seen.Phase = facts.Running
+			m.observeProcess(seen)
 		}
 		m.absorbExit(exit, asked)
 	}
@@ -57,7 +60,7 @@ func (m *machine) askedToEnd() bool {
 	return stopping != nil && stopping.Incarnation == m.status.Incarnation
 }
 
-func (m *machine) absorbExit(exit Exit, asked bool) {
+func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	unhealthy := asked && isUnhealthy(m.status.Stopping.Reason)
 	end := v1alpha1.ProcessExit{Signal: exit.Signal}
 	finished := m.now
@@ -77,10 +80,10 @@ func (m *machine) absorbExit(exit Exit, asked bool) {
 	case asked:
 		end.Reason = v1alpha1.ReasonStopped
 	default:
-		end.Reason = exit.reason()
+		end.Reason = exitReason(exit)
 	}
 	if !unhealthy {
-		end.Message = exit.message(asked)
+		end.Message = exitMessage(exit, asked)
 	}
 	uptime := m.uptime(finished)
 	m.recordEnd(end)
@@ -92,19 +95,22 @@ func (m *machine) absorbExit(exit Exit, asked bool) {
 	}
 }
 
-// message is what there is to say of an exit beyond its code. Of one that was asked for that is how it could not be seen.
-func (e Exit) message(asked bool) string {
+// exitMessage returns what is known about an exit beyond its code. For a requested exit, it returns only why the exit was not observed.
+func exitMessage(e facts.Exit, asked bool) string {
 	switch {
 	case asked && (e.Known || e.Lost): // by what was asked for
 		return ""
 	case e.Message == "" && !asked && !e.Known:
-		return "It is gone, and nobody could observe how it ended."
+		return "The process disappeared; its exit status is unknown."
+	case !asked && e.Left != "" && exitReason(e) == v1alpha1.ReasonCompleted:
+		return truncate(fmt.Sprintf("it left processes running in the background (%s), which Berth has ended; "+
+			"run the program in the foreground, for example nginx -g 'daemon off;'", e.Left), maxExitMessage)
 	}
 	return truncate(e.Message, maxExitMessage)
 }
 
-// reason is what an exit that nobody asked for is called.
-func (e Exit) reason() string {
+// exitReason returns the condition reason of an exit that was not requested.
+func exitReason(e facts.Exit) string {
 	switch {
 	case e.Lost:
 		return v1alpha1.ReasonLost
@@ -126,14 +132,20 @@ func mishap(reason string) string {
 }
 
 // absorbFailedStart records a program that could not be executed. Most causes are there again at the next try, so none is made until somebody acts.
-func (m *machine) absorbFailedStart(current Incarnation) {
-	reason := current.Reason
-	if reason == "" {
-		reason = v1alpha1.ReasonStartFailed
+func (m *machine) absorbFailedStart(current facts.Incarnation) {
+	reason, message := v1alpha1.ReasonStartFailed, ""
+	if failure := current.StartError; failure != nil {
+		message = failure.Message
+		if failure.Reason != "" {
+			reason = failure.Reason
+		}
 	}
-	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: truncate(current.Message, maxExitMessage)})
-	if reason == v1alpha1.ReasonStartFailed {
+	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: truncate(message, maxExitMessage)})
+	switch {
+	case reason == v1alpha1.ReasonStartFailed:
 		m.planRestart(m.now, 0)
+	case m.heals(reason):
+		m.status.Failures++ // spaces the starts of a program that passes the check but cannot be executed
 	}
 }
 
@@ -206,6 +218,20 @@ func describe(end *v1alpha1.ProcessExit) string {
 		how += ": " + strings.TrimSuffix(end.Message, ".")
 	}
 	return fmt.Sprintf("Incarnation %d%s", end.Incarnation, how)
+}
+
+// sentence returns text with a capital and a full stop, so that another sentence can follow. Text that begins with a symbol or a path is not changed there.
+func sentence(text string) string {
+	if text == "" {
+		return text
+	}
+	if first := text[0]; first >= 'a' && first <= 'z' {
+		text = string(first-'a'+'A') + text[1:]
+	}
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "…") {
+		return text
+	}
+	return text + "."
 }
 
 // maxExitMessage is the bound of lastExit.message.

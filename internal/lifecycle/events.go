@@ -16,10 +16,11 @@ import (
 )
 
 // eventsBetween says what a user may notice between two records: told once, because the record changes once.
-func eventsBetween(before, after *v1alpha1.ProcessStatus) []Event {
+func (m *machine) eventsBetween(before *v1alpha1.ProcessStatus) []Event {
 	var events []Event
+	after := &m.status
 	for _, event := range []*Event{
-		ended(before, after), ending(before, after), starting(before, after), stuck(before, after), becameReady(before, after),
+		m.ended(before, after), ending(before, after), starting(before, after), stuck(before, after), becameReady(before, after),
 	} {
 		if event != nil {
 			events = append(events, *event)
@@ -45,7 +46,7 @@ func Together(events []Event) Event {
 	return together
 }
 
-func ended(before, after *v1alpha1.ProcessStatus) *Event {
+func (m *machine) ended(before, after *v1alpha1.ProcessStatus) *Event {
 	end := after.LastExit
 	if end == nil || end.Message == neverStarted || before.LastExit != nil && before.LastExit.Incarnation == end.Incarnation {
 		return nil
@@ -56,7 +57,7 @@ func ended(before, after *v1alpha1.ProcessStatus) *Event {
 	case end.Reason == v1alpha1.ReasonCompleted:
 		return &Event{Reason: end.Reason, Message: describe(end) + "."}
 	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, end.Reason == v1alpha1.ReasonLost, isUnhealthy(end.Reason):
-		return &Event{Warning: true, Reason: mishap(end.Reason), Message: describe(end) + "." + whenAgain(after)}
+		return &Event{Warning: true, Reason: mishap(end.Reason), Message: describe(end) + "." + m.whenAgain() + m.seeLogs(end)}
 	default: // it could not be started, which the condition Stalled tells
 		return nil
 	}
@@ -99,10 +100,34 @@ func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
 	return &Event{Reason: v1alpha1.ReasonRunning, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
 }
 
-// whenAgain says when a process that crashed is started again.
-func whenAgain(status *v1alpha1.ProcessStatus) string {
-	if status.NextRestartTime == nil || status.Breaker == nil || status.Breaker.State == v1alpha1.BreakerOpen {
+// whenAgain returns the sentence that announces the next start; empty if none is planned, or its time has come.
+func (m *machine) whenAgain() string {
+	next := m.status.NextRestartTime
+	if next == nil || !next.After(m.now) || m.desired.Blocked != nil || m.status.Breaker.State == v1alpha1.BreakerOpen {
 		return ""
 	}
-	return " Started again at " + status.NextRestartTime.UTC().Format(time.RFC3339) + "."
+	return " Restarts at " + clockTime(next.Time) + "."
+}
+
+// clockTime formats a time for people. It rounds up to a second, so that the time is not over before what it announces happens.
+func clockTime(t time.Time) string {
+	return t.Add(time.Second - time.Nanosecond).UTC().Format(time.RFC3339)
+}
+
+// seeLogs returns the sentence that points to the output of a program that failed. The output itself is not part of the status, because it may hold
+// secrets and not everybody who may read an object may read its log.
+func (m *machine) seeLogs(end *v1alpha1.ProcessExit) string {
+	if m.desired.Logs == "" || !Ran(end) {
+		return ""
+	}
+	return " To see its output, run: " + m.desired.Logs
+}
+
+// Ran reports whether the program ran and ended by itself or because it was unhealthy, so that its output may hold the cause.
+func Ran(end *v1alpha1.ProcessExit) bool {
+	switch end.Reason {
+	case v1alpha1.ReasonFailed, v1alpha1.ReasonCompleted, v1alpha1.ReasonUnknown:
+		return true
+	}
+	return isUnhealthy(end.Reason)
 }

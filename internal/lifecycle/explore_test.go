@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // node is a world and the way that led to it.
@@ -155,7 +156,7 @@ func (w *world) restIsWanted() string {
 		return "a request to restart was not met by sleep"
 	case w.desired.Want == Sleep:
 		return ""
-	case w.live() == 1 && w.processes[len(w.processes)-1].origin != Origin{w.desired.SpecHash, w.desired.RestartToken}:
+	case w.live() == 1 && w.processes[len(w.processes)-1].origin != (facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}):
 		return fmt.Sprintf("what runs was started with %v", w.processes[len(w.processes)-1].origin)
 	case w.live() == 1 && (len(state) != 1 || state[0] != v1alpha1.ConditionReady):
 		return fmt.Sprintf("at rest with a ready process and the conditions %v", state)

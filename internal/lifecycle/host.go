@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // An object that runs on a machine belongs to one host: a machine together with a state directory. Several hosts may serve one API server. The label
@@ -35,7 +36,8 @@ type HostDecision string
 const (
 	// HostServe reconciles the object.
 	HostServe HostDecision = "Serve"
-	// HostTake writes the label first, with an optimistic lock, then reconciles the object.
+	// HostTake writes the label first, with an optimistic lock, then reconciles the object. The same write removes the annotation that declares this host
+	// lost.
 	HostTake HostDecision = "Take"
 	// HostMove stops the process and clears status.hostName, for the host that the label names.
 	HostMove HostDecision = "Move"
@@ -59,8 +61,8 @@ func (c HostClaim) Decide() HostDecision {
 		return HostLeave
 	case holder != "" && holder != c.Self:
 		return HostLeave
-	case c.Label == "":
-		return HostTake
+	case c.Label == "", c.Label == c.Self && c.Lost == c.Self:
+		return HostTake // if the annotation stayed, the next host could start the process before this host has stopped it
 	case c.Label == c.Self:
 		return HostServe
 	case holder == c.Self:
@@ -102,9 +104,9 @@ func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int
 }
 
 // decideMove stops the process, then releases the object to the host that its label names.
-func (m *machine) decideMove(current *Incarnation) {
+func (m *machine) decideMove(current *facts.Incarnation) {
 	m.reconciling(v1alpha1.ReasonMoving, fmt.Sprintf("Moving to host %q.", m.desired.MoveTo))
-	if current != nil && current.alive() && !m.desired.Orphan { // an adopted session stays where it is
+	if current != nil && current.Alive() && !m.desired.Orphan { // an adopted session stays where it is
 		m.observeProcess(*current)
 		m.end(*current, v1alpha1.ReasonStopped)
 		return

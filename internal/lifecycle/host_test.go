@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 func TestHostClaim_Decide(t *testing.T) {
@@ -21,26 +22,27 @@ func TestHostClaim_Decide(t *testing.T) {
 		claim HostClaim
 		want  HostDecision
 	}{
-		"new object":                               {HostClaim{Self: "a"}, HostTake},
-		"label of this host":                       {HostClaim{Self: "a", Label: "a"}, HostServe},
-		"label of another host":                    {HostClaim{Self: "a", Label: "b"}, HostLeave},
-		"held here":                                {HostClaim{Self: "a", Label: "a", Holder: "a"}, HostServe},
-		"held here, label removed":                 {HostClaim{Self: "a", Holder: "a"}, HostTake},
-		"held here, label changed":                 {HostClaim{Self: "a", Label: "b", Holder: "a"}, HostMove},
-		"held by another host":                     {HostClaim{Self: "a", Label: "b", Holder: "b"}, HostLeave},
-		"held by another host, label removed":      {HostClaim{Self: "a", Holder: "b"}, HostLeave},
-		"held by another host, should move here":   {HostClaim{Self: "a", Label: "a", Holder: "b"}, HostLeave},
-		"other host lost, chosen instead":          {HostClaim{Self: "a", Label: "a", Holder: "b", Lost: "b"}, HostServe},
-		"other host lost, third chosen":            {HostClaim{Self: "a", Label: "c", Holder: "b", Lost: "b"}, HostLeave},
-		"other host lost, no host chosen":          {HostClaim{Self: "a", Holder: "b", Lost: "b"}, HostLeave},
-		"an earlier loss of a host that is back":   {HostClaim{Self: "b", Label: "b", Holder: "b", Lost: "b"}, HostServe},
-		"unnamed record of this host":              {HostClaim{Self: "a"}, HostTake},
-		"unnamed record of another host":           {HostClaim{Self: "a", Foreign: true}, HostLeave},
-		"unnamed record of another host, adopted":  {HostClaim{Self: "a", Label: "a", Foreign: true}, HostServe},
-		"no machine, new object":                   {HostClaim{}, HostServe},
-		"no machine, object of a host":             {HostClaim{Label: "b"}, HostLeave},
-		"no machine, held by a host":               {HostClaim{Holder: "b"}, HostLeave},
-		"no machine, held by a host that was lost": {HostClaim{Holder: "b", Lost: "b"}, HostLeave},
+		"new object":                                {HostClaim{Self: "a"}, HostTake},
+		"label of this host":                        {HostClaim{Self: "a", Label: "a"}, HostServe},
+		"label of another host":                     {HostClaim{Self: "a", Label: "b"}, HostLeave},
+		"held here":                                 {HostClaim{Self: "a", Label: "a", Holder: "a"}, HostServe},
+		"held here, label removed":                  {HostClaim{Self: "a", Holder: "a"}, HostTake},
+		"held here, label changed":                  {HostClaim{Self: "a", Label: "b", Holder: "a"}, HostMove},
+		"held by another host":                      {HostClaim{Self: "a", Label: "b", Holder: "b"}, HostLeave},
+		"held by another host, label removed":       {HostClaim{Self: "a", Holder: "b"}, HostLeave},
+		"held by another host, should move here":    {HostClaim{Self: "a", Label: "a", Holder: "b"}, HostLeave},
+		"other host lost, chosen instead":           {HostClaim{Self: "a", Label: "a", Holder: "b", Lost: "b"}, HostServe},
+		"other host lost, third chosen":             {HostClaim{Self: "a", Label: "c", Holder: "b", Lost: "b"}, HostLeave},
+		"other host lost, no host chosen":           {HostClaim{Self: "a", Holder: "b", Lost: "b"}, HostLeave},
+		"an earlier loss of a host that is back":    {HostClaim{Self: "b", Label: "b", Holder: "b", Lost: "b"}, HostTake},
+		"an earlier loss of a host that may return": {HostClaim{Self: "b", Label: "b", Lost: "b"}, HostTake},
+		"unnamed record of this host":               {HostClaim{Self: "a"}, HostTake},
+		"unnamed record of another host":            {HostClaim{Self: "a", Foreign: true}, HostLeave},
+		"unnamed record of another host, adopted":   {HostClaim{Self: "a", Label: "a", Foreign: true}, HostServe},
+		"no machine, new object":                    {HostClaim{}, HostServe},
+		"no machine, object of a host":              {HostClaim{Label: "b"}, HostLeave},
+		"no machine, held by a host":                {HostClaim{Holder: "b"}, HostLeave},
+		"no machine, held by a host that was lost":  {HostClaim{Holder: "b", Lost: "b"}, HostLeave},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(test.claim.Decide()).To(Equal(test.want))
@@ -54,14 +56,14 @@ func TestNext_MovesToAnotherHost(t *testing.T) {
 	d := Desired{UID: "u", Generation: 1, Want: Run, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Grace: time.Second, Hosted: Hosted{Host: "a"}}
 	started := Next(d, v1alpha1.ProcessStatus{}, Observed{}, now)
 	g.Expect(started.Status.HostName).To(Equal("a"), "the write of the intent claims the object")
-	running := Observed{Incarnations: []Incarnation{{Number: 1, Phase: Running, Process: v1alpha1.ProcessReference{PID: 7}}}}
+	running := Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Running, PID: 7}}}
 	status := Next(d, started.Status, running, now).Status
 
 	d.Want, d.MoveTo = Move, "b"
 	stop := Next(d, status, running, now)
 	g.Expect(stop.Action).To(Equal(StopProcess))
 	g.Expect(stop.Status.HostName).To(Equal("a"), "while the process lives")
-	over := Observed{Incarnations: []Incarnation{{Number: 1, Phase: Exited, Exit: &Exit{Known: true}}}}
+	over := Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Exited, Exit: &facts.Exit{Known: true}}}}
 	released := Next(d, stop.Status, over, now)
 	g.Expect(released.Action).To(Equal(Forget))
 	g.Expect(released.Status.HostName).To(BeEmpty())
@@ -80,7 +82,7 @@ func TestNext_LeavesAnAdoptedSessionWhereItIs(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	d := Desired{UID: "u", Generation: 1, Want: Move, SpecHash: "x", Grace: time.Second, Orphan: true, Hosted: Hosted{Host: "a", MoveTo: "b"}}
 	record := v1alpha1.ProcessStatus{Incarnation: 1, HostName: "a", SpecHash: "x", Process: &v1alpha1.ProcessReference{Incarnation: 1, PID: 7}}
-	step := Next(d, record, Observed{Incarnations: []Incarnation{{Number: 1, Phase: Running}}}, now)
+	step := Next(d, record, Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Running}}}, now)
 	g.Expect(step.Action).To(Equal(Forget), "Release comes with it")
 	g.Expect(step.Status.HostName).To(BeEmpty())
 }
@@ -117,6 +119,7 @@ type twoHosts struct {
 	live        [2][]int64 // incarnations that run, by host
 	managers    [2]hostManager
 	moves       int
+	losses      int
 	crashes     int
 	deletes     int
 	exits       int
@@ -147,7 +150,7 @@ func (w twoHosts) clone() twoHosts {
 
 func (w *twoHosts) key() string {
 	var b strings.Builder
-	fmt.Fprint(&b, w.label, w.deleted, w.finalizer, w.status.Incarnation, w.status.HostName, w.status.SpecHash, w.status.Process != nil, w.status.Stopping != nil,
+	fmt.Fprint(&b, w.label, w.lost, w.losses, w.deleted, w.finalizer, w.status.Incarnation, w.status.HostName, w.status.SpecHash, w.status.Process != nil, w.status.Stopping != nil,
 		w.status.NextRestartTime != nil, w.status.NextRestartTime != nil && w.status.NextRestartTime.After(w.now),
 		w.status.LastExit != nil && w.status.LastExit.Incarnation == w.status.Incarnation, w.live, w.moves, w.crashes, w.deletes, w.exits)
 	for i := range w.managers {
@@ -182,6 +185,9 @@ func (w *twoHosts) write(i int, decide func(HostClaim) HostDecision) bool {
 			return true // a conflict
 		}
 		w.label, w.finalizer = hostNames[i], true
+		if decision == HostTake && w.lost == hostNames[i] {
+			w.lost = ""
+		}
 		w.version++
 		m.version, m.claim.Label = w.version, w.label
 	}
@@ -195,7 +201,7 @@ func (w *twoHosts) write(i int, decide func(HostClaim) HostDecision) bool {
 	}
 	var observed Observed
 	for _, number := range m.found {
-		observed.Incarnations = append(observed.Incarnations, Incarnation{Number: number, Phase: Running, Origin: Origin{SpecHash: "x"}})
+		observed.Incarnations = append(observed.Incarnations, facts.Incarnation{Number: number, Phase: facts.Running, Origin: facts.Origin{SpecHash: "x"}})
 	}
 	step := Next(d, m.status, observed, w.now)
 	if step.Action == LookAgain || !step.Ahead && m.version != w.version {
@@ -234,13 +240,17 @@ func (w *twoHosts) act(i int) bool {
 	return true
 }
 
-// exploreHosts walks every interleaving of two managers, each with a crash at any point, while a user moves the object and deletes it.
-func exploreHosts(reserve bool, decide func(HostClaim) HostDecision) (states int, violation string) {
+// exploreHosts walks every interleaving of two managers, each of which may crash at any point, while a user moves the object and then deletes it, or, with
+// a loss, declares a host lost.
+func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (states int, violation string) {
 	type visited struct {
 		world twoHosts
 		path  string
 	}
 	begin := twoHosts{moves: 2, crashes: 2, deletes: 1, exits: 1, reserve: reserve, now: start}
+	if loss {
+		begin.losses, begin.crashes, begin.deletes = 1, 1, 0
+	}
 	seen := map[string]bool{begin.key(): true}
 	queue := []visited{{world: begin}}
 	for len(queue) > 0 {
@@ -271,6 +281,17 @@ func (w *twoHosts) possible(decide func(HostClaim) HostDecision) map[string]func
 				return false
 			}
 			w.label = hostNames[1-slices.Index(hostNames[:], w.label)]
+			w.version++
+			return true
+		},
+		// The host is lost with its processes and its manager. It may return later, without them.
+		"a person declares the host lost": func(w *twoHosts) bool {
+			lost := slices.Index(hostNames[:], w.status.HostName)
+			if lost < 0 || w.deleted || len(w.live[lost]) > 0 || !spend(&w.losses) {
+				return false
+			}
+			w.managers[lost] = hostManager{}
+			w.lost, w.label = hostNames[lost], hostNames[1-lost]
 			w.version++
 			return true
 		},
@@ -312,12 +333,12 @@ func (w *twoHosts) possible(decide func(HostClaim) HostDecision) map[string]func
 }
 
 func TestEveryInterleavingOfTwoHosts(t *testing.T) {
-	for _, reserve := range []bool{false, true} {
-		states, violation := exploreHosts(reserve, HostClaim.Decide)
+	for _, test := range []struct{ reserve, loss bool }{{}, {reserve: true}, {loss: true}, {reserve: true, loss: true}} {
+		states, violation := exploreHosts(test.reserve, test.loss, HostClaim.Decide)
 		if violation != "" {
-			t.Fatalf("pre-starts %t: %s", reserve, violation)
+			t.Fatalf("%+v: %s", test, violation)
 		}
-		t.Logf("pre-starts %t: walked %d states, none bad", reserve, states)
+		t.Logf("%+v: walked %d states, none bad", test, states)
 	}
 }
 
@@ -330,12 +351,19 @@ func TestExplorerOfTwoHostsFindsMissingGuards(t *testing.T) {
 			}
 			return c.Decide()
 		},
+		"believes in a loss after the host has the object again": func(c HostClaim) HostDecision {
+			if c.Lost == c.Self && c.Label == c.Self && c.Holder == "" {
+				return HostServe
+			}
+			return c.Decide()
+		},
 		"forgets the holder when the label changes": func(c HostClaim) HostDecision {
 			c.Holder = ""
 			return c.Decide()
 		},
 	} {
-		if _, violation := exploreHosts(false, broken); violation == "" {
+		_, without := exploreHosts(false, false, broken)
+		if _, with := exploreHosts(false, true, broken); without == "" && with == "" {
 			t.Errorf("not found: a manager that %s", name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // staleRetry is how soon to look again when what was read is older than what is there.
@@ -20,6 +21,7 @@ const aheadRetry = time.Second
 func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now time.Time) Step {
 	m := &machine{desired: desired, observed: observed, now: now, status: *record.DeepCopy()}
 	m.numberUnknown()
+	m.expandBefore()
 	if !m.recordIsNewest() {
 		return Step{Status: record, Action: LookAgain, Requeue: staleRetry}
 	}
@@ -32,7 +34,7 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 	m.reserve()
 	m.concludeConditions()
 	m.step.Status = m.status
-	m.step.Events = eventsBetween(&record, &m.status)
+	m.step.Events = m.eventsBetween(&record)
 	return m.step
 }
 
@@ -51,9 +53,21 @@ type machine struct {
 // numberUnknown makes an incarnation that the backend cannot read the one of the record. Taken for an older one, it would be ended to make room.
 func (m *machine) numberUnknown() {
 	for i, incarnation := range m.observed.Incarnations {
-		if incarnation.Number == 0 && incarnation.Phase == Unknown {
+		if incarnation.Number == 0 && incarnation.Phase == facts.Unknown {
 			m.observed.Incarnations = slices.Clone(m.observed.Incarnations)
 			m.observed.Incarnations[i].Number = m.status.Incarnation
+		}
+	}
+}
+
+// expandBefore adds each previous incarnation, which a backend reports as part of the next one, to the list as an incarnation.
+func (m *machine) expandBefore() {
+	if !m.desired.Reserve {
+		return
+	}
+	for _, incarnation := range m.observed.Incarnations {
+		if before := incarnation.Before; before != nil {
+			m.observed.Incarnations = append(slices.Clone(m.observed.Incarnations), facts.Incarnation{Number: before.Number, Phase: facts.Exited, Exit: &before.Exit})
 		}
 	}
 }
@@ -99,11 +113,11 @@ func (m *machine) decide() {
 		return
 	}
 	current := m.current()
-	if current != nil && current.Phase == Unknown && !m.mayEndUnknown(*current) {
+	if current != nil && current.Phase == facts.Unknown && !m.mayEndUnknown(*current) {
 		m.unknown(*current)
 		return
 	}
-	if current == nil || !current.alive() {
+	if current == nil || !current.Alive() {
 		m.absorbEnd(current)
 	}
 	m.absorbReset()
@@ -116,7 +130,7 @@ func (m *machine) decide() {
 		m.decideStop(current)
 	case m.desired.Want == Sleep && m.maySleep(current):
 		m.decideSleep(current)
-	case current != nil && current.alive():
+	case current != nil && current.Alive():
 		m.decideRunning(*current)
 	default:
 		m.decideStart(current != nil)
@@ -124,7 +138,7 @@ func (m *machine) decide() {
 }
 
 // current is what is there of the incarnation that the record names.
-func (m *machine) current() *Incarnation {
+func (m *machine) current() *facts.Incarnation {
 	for i := range m.observed.Incarnations {
 		if m.observed.Incarnations[i].Number == m.status.Incarnation {
 			return &m.observed.Incarnations[i]
@@ -133,9 +147,9 @@ func (m *machine) current() *Incarnation {
 	return nil
 }
 
-func (m *machine) olderAlive() *Incarnation {
+func (m *machine) olderAlive() *facts.Incarnation {
 	for i := range m.observed.Incarnations {
-		if incarnation := &m.observed.Incarnations[i]; incarnation.Number < m.status.Incarnation && incarnation.alive() {
+		if incarnation := &m.observed.Incarnations[i]; incarnation.Number < m.status.Incarnation && incarnation.Alive() {
 			return incarnation
 		}
 	}
@@ -143,27 +157,27 @@ func (m *machine) olderAlive() *Incarnation {
 }
 
 // mayEndUnknown is for what is to end, and whose end will be known although nothing else of it is.
-func (m *machine) mayEndUnknown(current Incarnation) bool {
+func (m *machine) mayEndUnknown(current facts.Incarnation) bool {
 	switch m.desired.Want {
 	case Gone, Stop, Move:
-		return current.Endable
+		return current.Killable
 	case Run:
 		reason, _ := m.reasonToRestart(current)
 		atRest := m.status.SpecHash == "" // it slept, and has no spec that could have changed
-		return current.Endable && reason != "" && (reason != v1alpha1.ReasonSpecChanged || !atRest)
+		return current.Killable && reason != "" && (reason != v1alpha1.ReasonSpecChanged || !atRest)
 	default:
 		return false
 	}
 }
 
 // unknown keeps everything as it is: what can't be verified is neither ended nor replaced.
-func (m *machine) unknown(current Incarnation) {
+func (m *machine) unknown(current facts.Incarnation) {
 	message := "It cannot be told whether the process lives"
 	if current.Message != "" {
 		message += ": " + current.Message
 	}
 	message += ". Nothing is ended and nothing started beside it."
-	if current.Endable {
+	if current.Killable {
 		message += " A stop, a restart or its deletion ends it when the grace period is over."
 	}
 	m.stalled(v1alpha1.ReasonUnknown, message)
@@ -173,22 +187,22 @@ func (m *machine) unknown(current Incarnation) {
 // unknownRetry is how soon to look again at what could not be told.
 const unknownRetry = 5 * time.Second
 
-func (m *machine) decideGone(current *Incarnation) {
+func (m *machine) decideGone(current *facts.Incarnation) {
 	if m.desired.Orphan {
 		m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; what was adopted is left as it is.")
 		m.step.Action, m.step.Released = Forget, true
 		return
 	}
 	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; its process is ended first.")
-	if current != nil && current.alive() {
+	if current != nil && current.Alive() {
 		m.end(*current, v1alpha1.ReasonDeleting)
 		return
 	}
 	m.step.Action, m.step.Released = Forget, true
 }
 
-func (m *machine) decideStop(current *Incarnation) {
-	if current != nil && current.alive() {
+func (m *machine) decideStop(current *facts.Incarnation) {
+	if current != nil && current.Alive() {
 		m.reconciling(v1alpha1.ReasonStopping, "The process is being ended, as the spec asks.")
 		m.observeProcess(*current)
 		m.end(*current, v1alpha1.ReasonStopped)
@@ -202,8 +216,8 @@ func (m *machine) decideStop(current *Incarnation) {
 }
 
 // maySleep is false for a process that ended by itself, or was never started: it is brought back first, so that a failure shows before somebody comes.
-func (m *machine) maySleep(current *Incarnation) bool {
-	if current != nil && current.alive() {
+func (m *machine) maySleep(current *facts.Incarnation) bool {
+	if current != nil && current.Alive() {
 		return true
 	}
 	end := m.status.LastExit
@@ -211,8 +225,8 @@ func (m *machine) maySleep(current *Incarnation) bool {
 }
 
 // decideSleep ends a process that nobody uses. The object stays of use, so it is ready; a restart asked for meanwhile is met by the start that comes.
-func (m *machine) decideSleep(current *Incarnation) {
-	if current != nil && current.alive() {
+func (m *machine) decideSleep(current *facts.Incarnation) {
+	if current != nil && current.Alive() {
 		m.observeProcess(*current)
 		m.reconciling(v1alpha1.ReasonStopping, "Nobody uses the process; it is put to sleep.")
 		m.end(*current, v1alpha1.ReasonIdle)
@@ -225,7 +239,7 @@ func (m *machine) decideSleep(current *Incarnation) {
 }
 
 // end takes the incarnation down: ask, wait, kill. The intent is recorded before the first signal, and the deadline only comes closer.
-func (m *machine) end(incarnation Incarnation, reason string) {
+func (m *machine) end(incarnation facts.Incarnation, reason string) {
 	deadline := microTime(m.now.Add(m.desired.Grace))
 	stopping := m.status.Stopping
 	if stopping == nil || stopping.Incarnation != incarnation.Number {

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -62,19 +62,18 @@ func (s *story) rest() {
 	s.g.Expect(cmp.Diff(before, &s.status)).To(BeEmpty(), "a second look changes nothing")
 }
 
-func (s *story) is(incarnation Incarnation) {
-	s.observed.Incarnations = []Incarnation{incarnation}
+func (s *story) is(incarnation facts.Incarnation) {
+	s.observed.Incarnations = []facts.Incarnation{incarnation}
 }
 
 func (s *story) runs() {
-	started := metav1.NewMicroTime(s.now)
-	s.is(Incarnation{Number: s.status.Incarnation, Phase: Running, Containment: v1alpha1.ReasonCgroup,
-		Process: v1alpha1.ProcessReference{PID: 100 + s.status.Incarnation, StartedAt: &started}})
+	s.is(facts.Incarnation{Number: s.status.Incarnation, Phase: facts.Running, Containment: v1alpha1.ReasonCgroup,
+		PID: 100 + s.status.Incarnation, StartedAt: s.now})
 }
 
-func (s *story) exits(exit Exit) {
+func (s *story) exits(exit facts.Exit) {
 	exit.FinishedAt = s.now
-	s.is(Incarnation{Number: s.status.Incarnation, Phase: Exited, Exit: &exit})
+	s.is(facts.Incarnation{Number: s.status.Incarnation, Phase: facts.Exited, Exit: &exit})
 }
 
 // up brings the object to Ready.
@@ -115,7 +114,7 @@ func TestFirstStart(t *testing.T) {
 	s.g.Expect(again.Action).To(Equal(StartProcess), "while nothing is seen of it, the same incarnation is started")
 	s.g.Expect(again.Incarnation).To(Equal(int64(1)))
 
-	s.is(Incarnation{Number: 1, Phase: Starting})
+	s.is(facts.Incarnation{Number: 1, Phase: facts.Starting})
 	s.tick()
 	s.rest()
 	s.runs()
@@ -146,7 +145,7 @@ func TestReadyWaitsForTheProbeOfThisIncarnation(t *testing.T) {
 	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
 	s.desired.RestartToken = "1"
 	s.tick()
-	s.exits(Exit{Known: true})
+	s.exits(facts.Exit{Known: true})
 	s.tick()
 	s.runs()
 	s.tick()
@@ -164,7 +163,7 @@ func TestRestartRequested(t *testing.T) {
 	s.desired.RestartToken = "2" // before the new one starts: the same restart
 	s.observed.Incarnations[0].StopSent = true
 	s.g.Expect(s.tick().Action).To(Equal(None), "it is not asked twice")
-	s.exits(Exit{Known: true, Signal: "SIGTERM"})
+	s.exits(facts.Exit{Known: true, Signal: "SIGTERM"})
 	step = s.tick()
 	s.g.Expect(step.Action).To(Equal(StartProcess))
 	s.g.Expect(s.status.Incarnation).To(Equal(int64(2)))
@@ -209,7 +208,7 @@ func TestStopAndStart(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.Want = Stop
 	s.tick()
-	s.exits(Exit{Known: true, Code: 143})
+	s.exits(facts.Exit{Known: true, Code: 143})
 	s.tick()
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
 	s.g.Expect(s.last.Expires).NotTo(BeZero())
@@ -227,7 +226,7 @@ func TestItRestartsAsSoonAsItsProgramHasEnded(t *testing.T) {
 		s := newStory(t).up()
 		s.desired.RestartPolicy, s.desired.Probed = policy, true
 		notReady := false
-		s.observed.Ready, s.observed.Incarnations[0].LeaderExit = &notReady, &Exit{Known: true, Signal: "SIGKILL"}
+		s.observed.Ready, s.observed.Incarnations[0].LeaderExit = &notReady, &facts.Exit{Known: true, Signal: "SIGKILL"}
 		s.tick()
 		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonNotReady)
 		s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(Equal(want), string(policy))
@@ -235,7 +234,7 @@ func TestItRestartsAsSoonAsItsProgramHasEnded(t *testing.T) {
 	s := newStory(t).up()
 	notReady := false
 	s.desired.Probed, s.observed.Ready = true, &notReady
-	s.observed.Incarnations[0].LeaderExit = &Exit{Known: true, Lost: true}
+	s.observed.Incarnations[0].LeaderExit = &facts.Exit{Known: true, Lost: true}
 	s.tick()
 	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonLost)
 }
@@ -245,7 +244,7 @@ func TestSleepAndWake(t *testing.T) {
 	s.desired.Want = Sleep
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 	s.g.Expect(s.status.Stopping.Reason).To(Equal(v1alpha1.ReasonIdle))
-	s.exits(Exit{Known: true, Code: 143})
+	s.exits(facts.Exit{Known: true, Code: 143})
 	s.tick()
 	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonIdle)
 	s.g.Expect(s.last.Expires).To(BeZero(), "who sleeps is not cleaned up")
@@ -261,7 +260,7 @@ func TestSleepAndWake(t *testing.T) {
 
 func TestAFailureDoesNotSleep(t *testing.T) {
 	s := newStory(t).up()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.desired.Want = Sleep
 	s.tick()
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
@@ -277,7 +276,7 @@ func TestWhyItWasUnhealthy(t *testing.T) {
 		s.g.Expect(restarting.Reason).To(Equal(reason))
 		s.g.Expect(restarting.Message).To(Equal("it answers nothing"))
 		s.observed.Unhealthy = ""
-		s.exits(Exit{Known: true, Signal: "SIGKILL"})
+		s.exits(facts.Exit{Known: true, Signal: "SIGKILL"})
 		s.tick()
 		s.g.Expect(s.status.LastExit.Reason).To(Equal(reason))
 		s.g.Expect(s.status.Failures).To(BeEquivalentTo(1), "that is a failure, not an end that was asked for")
@@ -302,7 +301,7 @@ func TestDeleteWinsOverRestartAndStop(t *testing.T) {
 	step := s.tick()
 	s.g.Expect(step.Released).To(BeFalse())
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonDeleting)
-	s.exits(Exit{Known: true})
+	s.exits(facts.Exit{Known: true})
 	step = s.tick()
 	s.g.Expect(step.Action).To(Equal(Forget))
 	s.g.Expect(step.Released).To(BeTrue())
@@ -322,15 +321,15 @@ func TestWhatIsLostComesBack(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.RestartPolicy = v1alpha1.RestartOnFailure
 	for range s.desired.Breaker.Threshold + 1 {
-		s.exits(Exit{Known: true, Lost: true, Message: "the cluster took the Pod away: EvictionByEvictionAPI: evicting."})
+		s.exits(facts.Exit{Known: true, Lost: true, Message: "the cluster took the Pod away: EvictionByEvictionAPI: evicting."})
 		s.tick()
 		s.g.Expect(s.status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("ExitCode", HaveValue(BeZero())),
 			HaveField("Message", ContainSubstring("EvictionAPI")))))
 		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 		s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonLost)
 		s.g.Expect(s.last.Events[0]).To(Equal(Event{Warning: true, Reason: v1alpha1.ReasonLost,
-			Message: fmt.Sprintf("Incarnation %d was lost: the cluster took the Pod away: EvictionByEvictionAPI: evicting. Started again at %s.",
-				s.status.Incarnation, s.status.NextRestartTime.UTC().Format(time.RFC3339))}))
+			Message: fmt.Sprintf("Incarnation %d was lost: the cluster took the Pod away: EvictionByEvictionAPI: evicting. Restarts at %s.",
+				s.status.Incarnation, clockTime(s.status.NextRestartTime.Time))}))
 		s.now = s.status.NextRestartTime.Time
 		s.g.Expect(s.tick().Action).To(Equal(StartProcess))
 		s.runs()
@@ -340,7 +339,7 @@ func TestWhatIsLostComesBack(t *testing.T) {
 	s.g.Expect(s.status.Breaker.Failures).To(BeEmpty())
 
 	s.desired.RestartPolicy = v1alpha1.RestartNever
-	s.exits(Exit{Lost: true, Message: "the node ended the Pod: NodeLost"})
+	s.exits(facts.Exit{Lost: true, Message: "the node ended the Pod: NodeLost"})
 	s.tick()
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonLost)
 	s.rest()
@@ -348,7 +347,7 @@ func TestWhatIsLostComesBack(t *testing.T) {
 
 // A backend cannot tell who asked for an end, and whoever did is not told that somebody has.
 func TestWhatWasAskedForIsNotLost(t *testing.T) {
-	for _, exit := range []Exit{{Known: true, Lost: true, Message: "somebody deleted the Pod"}, {Lost: true, Message: "somebody deleted the Pod"}} {
+	for _, exit := range []facts.Exit{{Known: true, Lost: true, Message: "somebody deleted the Pod"}, {Lost: true, Message: "somebody deleted the Pod"}} {
 		s := newStory(t).up()
 		s.desired.Want = Stop
 		s.tick()
@@ -360,18 +359,18 @@ func TestWhatWasAskedForIsNotLost(t *testing.T) {
 
 func TestMoreThanACodeIsKnownOfAnEnd(t *testing.T) {
 	s := newStory(t).up()
-	s.exits(Exit{Known: true, Code: 137, Message: "the container held more memory than it may"})
+	s.exits(facts.Exit{Known: true, Code: 137, Message: "the container held more memory than it may"})
 	s.tick()
 	s.g.Expect(s.status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonFailed), HaveField("Message", "the container held more memory than it may"))))
 	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Message).To(
-		HavePrefix("Incarnation 1 ended with exit code 137: the container held more memory than it may; started again at"))
+		HavePrefix("Incarnation 1 ended with exit code 137: the container held more memory than it may; restarts at"))
 }
 
 func TestCrashBackOffAndBreaker(t *testing.T) {
 	s := newStory(t).up()
 	var waits []time.Duration
 	for range 2 {
-		s.exits(Exit{Known: true, Code: 1})
+		s.exits(facts.Exit{Known: true, Code: 1})
 		s.tick()
 		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 		s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonCrashed)
@@ -384,7 +383,7 @@ func TestCrashBackOffAndBreaker(t *testing.T) {
 	}
 	s.g.Expect(waits[0]).To(BeNumerically("~", time.Second, 250*time.Millisecond))
 	s.g.Expect(waits[1]).To(BeNumerically("~", 2*time.Second, 500*time.Millisecond))
-	s.exits(Exit{Known: true, Signal: "SIGSEGV"})
+	s.exits(facts.Exit{Known: true, Signal: "SIGSEGV"})
 	s.tick()
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 	s.expect(v1alpha1.ConditionCircuitOpen, v1alpha1.ReasonCircuitOpen)
@@ -396,7 +395,7 @@ func TestCrashBackOffAndBreaker(t *testing.T) {
 	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerHalfOpen))
 	s.runs()
 	s.tick()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 }
@@ -414,7 +413,7 @@ func TestWhatClosesTheBreaker(t *testing.T) {
 			s := newStory(t)
 			s.desired.Breaker.Threshold = 1
 			s.up()
-			s.exits(Exit{Known: true, Code: 1})
+			s.exits(facts.Exit{Known: true, Code: 1})
 			s.tick()
 			s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 			request(s)
@@ -433,14 +432,14 @@ func TestATrialThatSucceedsClosesTheBreaker(t *testing.T) {
 	s := newStory(t)
 	s.desired.Breaker.Threshold, s.desired.RestartPolicy = 1, v1alpha1.RestartOnFailure
 	s.up()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.now = s.now.Add(time.Hour)
 	s.tick()
 	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerHalfOpen))
 	s.runs()
 	s.tick()
-	s.exits(Exit{Known: true})
+	s.exits(facts.Exit{Known: true})
 	s.tick()
 	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "it has completed at once, and nothing follows")
 	s.rest()
@@ -450,7 +449,7 @@ func TestCoolDownZeroStaysOpen(t *testing.T) {
 	s := newStory(t)
 	s.desired.Breaker = Breaker{Threshold: 1, Window: time.Minute}
 	s.up()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.now = s.now.Add(1000 * time.Hour)
 	s.rest()
@@ -462,7 +461,7 @@ func TestCoolDownZeroStaysOpen(t *testing.T) {
 	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerHalfOpen))
 	s.runs()
 	s.tick()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.rest()
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
@@ -472,7 +471,7 @@ func TestFailuresOutsideTheWindowDoNotCount(t *testing.T) {
 	s := newStory(t).up()
 	for range 6 {
 		s.now = s.now.Add(2 * time.Minute)
-		s.exits(Exit{Known: true, Code: 1})
+		s.exits(facts.Exit{Known: true, Code: 1})
 		s.tick()
 		s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerClosed))
 		s.now = s.now.Add(time.Minute)
@@ -484,7 +483,7 @@ func TestFailuresOutsideTheWindowDoNotCount(t *testing.T) {
 
 func TestGoodRunForgetsFailures(t *testing.T) {
 	s := newStory(t).up()
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.tick()
 	s.now = s.status.NextRestartTime.Time
 	s.tick()
@@ -497,25 +496,25 @@ func TestGoodRunForgetsFailures(t *testing.T) {
 	s.g.Expect(s.status.Breaker.Failures).To(BeEmpty())
 	s.rest()
 
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess), "the first crash after a good run is mended at once")
 }
 
 func TestRestartPolicies(t *testing.T) {
 	for _, c := range []struct {
 		policy v1alpha1.RestartPolicy
-		exit   Exit
+		exit   facts.Exit
 		want   string
 	}{
-		{v1alpha1.RestartAlways, Exit{Known: true}, v1alpha1.ReasonBackOff},
-		{v1alpha1.RestartAlways, Exit{Known: true, Code: 1}, v1alpha1.ReasonBackOff},
-		{v1alpha1.RestartAlways, Exit{}, v1alpha1.ReasonBackOff},
-		{v1alpha1.RestartOnFailure, Exit{Known: true}, v1alpha1.ReasonCompleted},
-		{v1alpha1.RestartOnFailure, Exit{Known: true, Signal: "SIGKILL"}, v1alpha1.ReasonBackOff},
-		{v1alpha1.RestartOnFailure, Exit{}, v1alpha1.ReasonBackOff},
-		{v1alpha1.RestartNever, Exit{Known: true}, v1alpha1.ReasonCompleted},
-		{v1alpha1.RestartNever, Exit{Known: true, Code: 2}, v1alpha1.ReasonFailed},
-		{v1alpha1.RestartNever, Exit{}, v1alpha1.ReasonUnknown},
+		{v1alpha1.RestartAlways, facts.Exit{Known: true}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartAlways, facts.Exit{Known: true, Code: 1}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartAlways, facts.Exit{}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartOnFailure, facts.Exit{Known: true}, v1alpha1.ReasonCompleted},
+		{v1alpha1.RestartOnFailure, facts.Exit{Known: true, Signal: "SIGKILL"}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartOnFailure, facts.Exit{}, v1alpha1.ReasonBackOff},
+		{v1alpha1.RestartNever, facts.Exit{Known: true}, v1alpha1.ReasonCompleted},
+		{v1alpha1.RestartNever, facts.Exit{Known: true, Code: 2}, v1alpha1.ReasonFailed},
+		{v1alpha1.RestartNever, facts.Exit{}, v1alpha1.ReasonUnknown},
 	} {
 		t.Run(fmt.Sprintf("%s after %+v", c.policy, c.exit), func(t *testing.T) {
 			s := newStory(t)
@@ -541,7 +540,7 @@ func TestFinishedRunsAgainOnRequest(t *testing.T) {
 			s := newStory(t)
 			s.desired.RestartPolicy = v1alpha1.RestartNever
 			s.up()
-			s.exits(Exit{Known: true})
+			s.exits(facts.Exit{Known: true})
 			s.tick()
 			s.desired.ResetToken = "1"
 			s.g.Expect(s.tick().Action).To(Equal(None), "a reset does not repeat what ended well")
@@ -556,7 +555,7 @@ func TestStartErrorsWaitForSomebody(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			s := newStory(t)
 			s.tick()
-			s.is(Incarnation{Number: 1, Phase: Failed, Reason: reason, Message: "no program foo in PATH."})
+			s.is(facts.Incarnation{Number: 1, Phase: facts.Failed, StartError: &facts.StartError{Reason: reason, Message: "no program foo in PATH."}})
 			s.tick()
 			s.expect(v1alpha1.ConditionStalled, reason)
 			s.g.Expect(s.last.Requeue).To(BeZero(), "no crash loop")
@@ -569,7 +568,7 @@ func TestStartErrorsWaitForSomebody(t *testing.T) {
 	}
 	s := newStory(t)
 	s.tick()
-	s.is(Incarnation{Number: 1, Phase: Failed, Message: "no more processes"})
+	s.is(facts.Incarnation{Number: 1, Phase: facts.Failed, StartError: &facts.StartError{Message: "no more processes"}})
 	s.tick()
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 }
@@ -626,14 +625,14 @@ func TestUpdatePolicy(t *testing.T) {
 	s.desired.UpdatePolicy = v1alpha1.UpdateRecreate
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonSpecChanged)
-	s.exits(Exit{Known: true})
+	s.exits(facts.Exit{Known: true})
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
 	s.g.Expect(s.status.SpecHash).To(Equal("b"))
 
 	done := newStory(t)
 	done.desired.RestartPolicy, done.desired.UpdatePolicy = v1alpha1.RestartNever, v1alpha1.UpdateOnRestart
 	done.up()
-	done.exits(Exit{Known: true})
+	done.exits(facts.Exit{Known: true})
 	done.tick()
 	done.desired.SpecHash = "b"
 	s.g.Expect(done.tick().Action).To(Equal(None), "OnRestart does not repeat what ended well")
@@ -645,7 +644,7 @@ func TestUnhealthyCountsAsAFailure(t *testing.T) {
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonUnhealthy)
 	s.observed.Unhealthy = ""
-	s.exits(Exit{Known: true})
+	s.exits(facts.Exit{Known: true})
 	s.tick()
 	s.g.Expect(s.status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnhealthy))
 	s.g.Expect(s.status.Failures).To(Equal(int32(1)))
@@ -657,7 +656,7 @@ func TestUnhealthyCountsAsAFailure(t *testing.T) {
 	never.observed.Unhealthy = "hangs"
 	never.tick()
 	never.observed.Unhealthy = ""
-	never.exits(Exit{Known: true})
+	never.exits(facts.Exit{Known: true})
 	never.tick()
 	never.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 }
@@ -666,7 +665,7 @@ func TestUnknownIsLeftAlone(t *testing.T) {
 	for _, want := range []Want{Run, Stop, Gone} {
 		s := newStory(t).up()
 		s.desired.Want = want
-		s.is(Incarnation{Number: 1, Phase: Unknown, Message: "its shim does not answer"})
+		s.is(facts.Incarnation{Number: 1, Phase: facts.Unknown, Message: "its shim does not answer"})
 		s.tick()
 		s.g.Expect(s.last.Action).To(Equal(None))
 		s.g.Expect(s.last.Released).To(BeFalse())
@@ -678,7 +677,7 @@ func TestUnknownIsLeftAlone(t *testing.T) {
 // What a backend cannot read has no number. It is the one of the record, not an older one that is in the way.
 func TestUnknownWithoutANumberIsTheCurrentOne(t *testing.T) {
 	s := newStory(t).up()
-	s.is(Incarnation{Phase: Unknown, Message: "spec.json is damaged", Endable: true})
+	s.is(facts.Incarnation{Phase: facts.Unknown, Message: "spec.json is damaged", Killable: true})
 	s.tick()
 	s.g.Expect(s.last.Action).To(Equal(None))
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonUnknown)
@@ -690,7 +689,7 @@ func TestUnknownWithoutANumberIsTheCurrentOne(t *testing.T) {
 }
 
 func TestUnknownIsEndedWhereItsEndWillBeKnown(t *testing.T) {
-	unreachable := Incarnation{Number: 1, Phase: Unknown, Message: "its Pod runs", Endable: true}
+	unreachable := facts.Incarnation{Number: 1, Phase: facts.Unknown, Message: "its Pod runs", Killable: true}
 	for name, change := range map[string]func(*Desired){
 		"stop":     func(d *Desired) { d.Want = Stop },
 		"deletion": func(d *Desired) { d.Want = Gone },
@@ -719,9 +718,9 @@ func TestUnknownSleepsOn(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.Want = Sleep
 	s.tick()
-	s.exits(Exit{Known: true, Code: 143})
+	s.exits(facts.Exit{Known: true, Code: 143})
 	s.tick()
-	s.is(Incarnation{Number: 1, Phase: Unknown, Message: "its Pod runs", Endable: true})
+	s.is(facts.Incarnation{Number: 1, Phase: facts.Unknown, Message: "its Pod runs", Killable: true})
 	for _, want := range []Want{Sleep, Run} { // who is asleep cannot be told either
 		s.desired.Want = want
 		s.tick()
@@ -731,7 +730,7 @@ func TestUnknownSleepsOn(t *testing.T) {
 	// Whoever does finds nothing left of that when it is gone.
 	s.desired.Want = Stop
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
-	s.exits(Exit{})
+	s.exits(facts.Exit{})
 	s.tick()
 	s.g.Expect(s.status.Stopping).To(BeNil())
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
@@ -760,7 +759,7 @@ func TestOlderIncarnationIsEndedFirst(t *testing.T) {
 
 func TestOldRecordIsLeftAlone(t *testing.T) {
 	s := newStory(t).up()
-	s.is(Incarnation{Number: 5, Phase: Running})
+	s.is(facts.Incarnation{Number: 5, Phase: facts.Running})
 	before := s.status.DeepCopy()
 	step := Next(s.desired, s.status, s.observed, s.now)
 	s.g.Expect(step.Action).To(Equal(LookAgain))
@@ -780,7 +779,7 @@ func TestBackToRunningWhileBeingStopped(t *testing.T) {
 	s.observed.Incarnations[0].StopSent = true
 	s.tick()
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStopped)
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
 	s.g.Expect(s.status.Failures).To(BeZero())
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // A start needs its intent on record, and a write takes longer than the start itself. So the number of the next incarnation is on record beforehand:
@@ -14,12 +15,6 @@ import (
 // write then tells what has happened.
 //
 // A reservation is never taken back: it only says which number may turn up outside. Whether it may be used is decided anew each time.
-
-// Origin is what of the spec an incarnation was started with, as a backend gives it back: from it follows what is still owed to the spec.
-type Origin struct {
-	SpecHash     string
-	RestartToken string
-}
 
 // reserved is the incarnation that may turn up outside although the record does not say that it was started; 0 for none.
 func reserved(reserves bool, record *v1alpha1.ProcessStatus) int64 {
@@ -63,7 +58,7 @@ func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 	}
 	for _, incarnation := range m.observed.Incarnations {
 		if incarnation.Number == record.Incarnation {
-			return incarnation.Phase == Exited && (record.Stopping != nil || !incarnation.StopSent)
+			return incarnation.Phase == facts.Exited && (record.Stopping != nil || !incarnation.StopSent)
 		}
 	}
 	return false
@@ -108,7 +103,7 @@ func (m *machine) adopt() {
 }
 
 // startedAhead gives the incarnation that is reserved, if it is there.
-func (m *machine) startedAhead() *Incarnation {
+func (m *machine) startedAhead() *facts.Incarnation {
 	number := reserved(m.desired.Reserve, &m.status)
 	if number != m.status.Incarnation+1 {
 		return nil

@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // crashed gives a process that ran well for a minute and has crashed just now, as it is found.
@@ -17,16 +16,15 @@ func crashed(t *testing.T) (Desired, v1alpha1.ProcessStatus, Observed, time.Time
 	t.Helper()
 	w := newWorld(budget{}, v1alpha1.RestartAlways)
 	w.desired.Probed = false
-	began := metav1.NewMicroTime(start)
-	running := Observed{Incarnations: []Incarnation{{Number: 1, Phase: Running, Process: v1alpha1.ProcessReference{PID: 1, StartedAt: &began}}}}
+	running := Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Running, PID: 1, StartedAt: start}}}
 	first := Next(w.desired, v1alpha1.ProcessStatus{}, Observed{}, start)
 	step := Next(w.desired, first.Status, running, start)
 	if step.Status.ReservedIncarnation != 2 {
 		t.Fatalf("while incarnation 1 runs, %d is reserved", step.Status.ReservedIncarnation)
 	}
 	now := start.Add(time.Minute)
-	ended := Incarnation{Number: 1, Phase: Exited, Process: running.Incarnations[0].Process, Exit: &Exit{Known: true, Code: 3, FinishedAt: now}}
-	return w.desired, step.Status, Observed{Incarnations: []Incarnation{ended}}, now
+	ended := facts.Incarnation{Number: 1, Phase: facts.Exited, PID: 1, StartedAt: start, Exit: &facts.Exit{Known: true, Code: 3, FinishedAt: now}}
+	return w.desired, step.Status, Observed{Incarnations: []facts.Incarnation{ended}}, now
 }
 
 func TestCrashIsMendedAhead(t *testing.T) {
@@ -35,8 +33,7 @@ func TestCrashIsMendedAhead(t *testing.T) {
 	if !step.Ahead || step.Action != StartProcess || step.Incarnation != 2 || step.Status.Incarnation != 1 || step.Requeue == 0 {
 		t.Fatalf("incarnation 2 is not started ahead: %+v", step)
 	}
-	began := metav1.NewMicroTime(now)
-	observed.Incarnations = append(observed.Incarnations, Incarnation{Number: 2, Phase: Running, Process: v1alpha1.ProcessReference{PID: 2, StartedAt: &began}})
+	observed.Incarnations = append(observed.Incarnations, facts.Incarnation{Number: 2, Phase: facts.Running, PID: 2, StartedAt: now})
 	step = Next(desired, record, observed, now.Add(10*time.Millisecond))
 	s := step.Status
 	if s.Incarnation != 2 || s.RestartCount != 1 || s.Failures != 1 || s.LastExit.Incarnation != 1 || *s.LastExit.ExitCode != 3 || s.Process.PID != 2 || s.ReservedIncarnation != 3 {
@@ -69,7 +66,7 @@ func TestNothingElseIsStartedAhead(t *testing.T) {
 		"no process on record":      func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Process = nil },
 		"an end nobody knows":       func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations = nil },
 		"something newer": func(_ *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
-			o.Incarnations = append(o.Incarnations, Incarnation{Number: 2, Phase: Exited, Exit: &Exit{Known: true, Code: 3}})
+			o.Incarnations = append(o.Incarnations, facts.Incarnation{Number: 2, Phase: facts.Exited, Exit: &facts.Exit{Known: true, Code: 3}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +105,8 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 			if !step.Ahead || step.Incarnation != record.Incarnation+1 {
 				t.Fatalf("not started ahead: %+v", step)
 			}
-			observed.Incarnations = append(observed.Incarnations, Incarnation{
-				Number: step.Incarnation, Phase: Running, Origin: Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},
+			observed.Incarnations = append(observed.Incarnations, facts.Incarnation{
+				Number: step.Incarnation, Phase: facts.Running, Origin: facts.Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},
 			})
 			later := desired
 			later.SpecHash, later.RestartToken = "later", "later"
@@ -125,8 +122,8 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 // TestStopThatNobodyRecorded: what was started ahead was ended with all the rest when its manager ended, before it could be recorded.
 func TestStopThatNobodyRecorded(t *testing.T) {
 	desired, record, observed, now := crashed(t)
-	observed.Incarnations = append(observed.Incarnations, Incarnation{
-		Number: 2, Phase: Exited, StopSent: true, Exit: &Exit{Known: true, Signal: "SIGTERM", FinishedAt: now}, Origin: Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},
+	observed.Incarnations = append(observed.Incarnations, facts.Incarnation{
+		Number: 2, Phase: facts.Exited, StopSent: true, Exit: &facts.Exit{Known: true, Signal: "SIGTERM", FinishedAt: now}, Origin: facts.Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},
 	})
 	s := Next(desired, record, observed, now).Status
 	if s.LastExit.Incarnation != 2 || s.LastExit.Reason != v1alpha1.ReasonStopped || s.Failures != 0 {

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // hasty is a spec that asks for restarts without any wait or limit.
@@ -21,7 +22,7 @@ func hasty(t *testing.T) *story {
 }
 
 // restartsWithin lets each incarnation end at once, and returns how many were started.
-func (s *story) restartsWithin(span time.Duration, exit Exit) (starts int) {
+func (s *story) restartsWithin(span time.Duration, exit facts.Exit) (starts int) {
 	s.t.Helper()
 	over := s.now.Add(span)
 	for s.now.Before(over) {
@@ -44,18 +45,18 @@ func (s *story) restartsWithin(span time.Duration, exit Exit) (starts int) {
 
 func TestRestartsAreNeverFasterThanOneEachSecond(t *testing.T) {
 	s := hasty(t)
-	s.g.Expect(s.restartsWithin(12*time.Second, Exit{Known: true, Code: 1})).To(BeNumerically("~", 12, 1), "the first at once, then one each second")
+	s.g.Expect(s.restartsWithin(12*time.Second, facts.Exit{Known: true, Code: 1})).To(BeNumerically("~", 12, 1), "the first at once, then one each second")
 }
 
 func TestRestartsOfWhatIsLostTakeFiveSeconds(t *testing.T) {
 	s := hasty(t)
-	s.g.Expect(s.restartsWithin(time.Minute, Exit{Lost: true, Message: "the node refused the Pod"})).To(BeNumerically("~", 12, 1))
+	s.g.Expect(s.restartsWithin(time.Minute, facts.Exit{Lost: true, Message: "the node refused the Pod"})).To(BeNumerically("~", 12, 1))
 }
 
 func TestARestartComesAfterThoseThatWerePlannedBefore(t *testing.T) {
 	s := hasty(t)
 	s.observed.Backlog = 20 * time.Second
-	s.exits(Exit{Known: true, Code: 1})
+	s.exits(facts.Exit{Known: true, Code: 1})
 	step := s.tick()
 	s.g.Expect(step.PlannedRestart).To(BeTrue())
 	s.g.Expect(step.Requeue).To(Equal(20 * time.Second))

@@ -10,10 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // decideRunning is for an incarnation that lives and should: end it for a reason to restart, or say how it is.
-func (m *machine) decideRunning(current Incarnation) {
+func (m *machine) decideRunning(current facts.Incarnation) {
 	m.observeProcess(current)
 	if reason, message := m.reasonToRestart(current); reason != "" {
 		m.reconciling(reason, message)
@@ -22,7 +23,7 @@ func (m *machine) decideRunning(current Incarnation) {
 		return
 	}
 	m.drift()
-	if current.Phase == Starting {
+	if current.Phase == facts.Starting {
 		message := startingMessage(current.Number) // as before: there is nothing new to write
 		if current.Message != "" {
 			message += " It waits: " + current.Message
@@ -34,7 +35,7 @@ func (m *machine) decideRunning(current Incarnation) {
 }
 
 // reasonToRestart says why the incarnation that runs has to end, or nothing.
-func (m *machine) reasonToRestart(current Incarnation) (reason, message string) {
+func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message string) {
 	if stopping := m.status.Stopping; stopping != nil && stopping.Incarnation == current.Number {
 		return stopping.Reason, "The process is being ended and is then started again."
 	}
@@ -74,7 +75,7 @@ func (m *machine) drift() {
 }
 
 // readiness is earned by this incarnation. That a manager has just come and has no answer of a probe yet takes nothing away.
-func (m *machine) readiness(current Incarnation) {
+func (m *machine) readiness(current facts.Incarnation) {
 	ready := true
 	if m.desired.Probed {
 		if m.observed.Ready != nil {
@@ -89,8 +90,8 @@ func (m *machine) readiness(current Incarnation) {
 			message = "The process runs and is not ready yet."
 		}
 		m.reconciling(v1alpha1.ReasonNotReady, message)
-		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exit.reason()) {
-			m.restarting(mishap(exit.reason()), message) // it is as good as gone
+		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exitReason(*exit)) {
+			m.restarting(mishap(exitReason(*exit)), message) // it is as good as gone
 		}
 		return
 	}
@@ -116,25 +117,31 @@ func (m *machine) rewardGoodRun() {
 }
 
 // observeProcess takes over who the process is. An identity that is recorded already is left alone, so that nothing is written twice.
-func (m *machine) observeProcess(current Incarnation) {
-	if current.Phase != Running {
+func (m *machine) observeProcess(current facts.Incarnation) {
+	if current.Phase != facts.Running {
 		return
 	}
 	if current.Containment != "" {
 		m.set(v1alpha1.ConditionContained, true, current.Containment, "")
 	}
-	recorded := m.status.Process
-	seen := current.Process
-	seen.Incarnation = current.Number
+	recorded, seen := m.status.Process, reference(current)
 	if recorded != nil && recorded.Incarnation == seen.Incarnation && recorded.PID == seen.PID &&
 		recorded.StartTicks == seen.StartTicks && recorded.BootID == seen.BootID && recorded.Node == seen.Node {
 		return
 	}
-	if seen.StartedAt != nil {
-		started := microTime(seen.StartedAt.Time)
-		seen.StartedAt = &started
-	}
 	m.status.Process = &seen
+}
+
+// reference returns the identity of an incarnation as the status records it.
+func reference(i facts.Incarnation) v1alpha1.ProcessReference {
+	process := v1alpha1.ProcessReference{
+		Incarnation: i.Number, Node: i.Node, PID: i.PID, StartTicks: i.StartTicks, BootID: i.BootID, ContainerID: i.ContainerID, PodName: i.PodName,
+	}
+	if !i.StartedAt.IsZero() {
+		started := microTime(i.StartedAt)
+		process.StartedAt = &started
+	}
+	return process
 }
 
 // uptime is how long the recorded process ran until the time given; 0 when its start is not known.

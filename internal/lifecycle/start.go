@@ -5,7 +5,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -86,11 +85,7 @@ func startingMessage(incarnation int64) string {
 func (m *machine) startIntended() {
 	m.status.SpecHash = m.desired.SpecHash
 	m.status.ObservedRestartToken = m.desired.RestartToken
-	message := startingMessage(m.status.Incarnation)
-	if m.observed.Trouble != "" {
-		message += " A try has failed, and it is tried again: " + m.observed.Trouble
-	}
-	m.reconciling(v1alpha1.ReasonStarting, message)
+	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
 	m.act(StartProcess, m.status.Incarnation)
 }
 
@@ -133,16 +128,32 @@ func (m *machine) finished() {
 	end := m.status.LastExit
 	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
 		end.Reason != v1alpha1.ReasonUnknown && end.Reason != v1alpha1.ReasonLost && !isUnhealthy(end.Reason) {
-		m.stalled(end.Reason, end.Message+" Correct the spec, or change spec.resetToken to try again.")
-		m.expires()
+		m.unstartable(end)
 		return
 	}
 	reason := end.Reason
 	if isUnhealthy(reason) {
 		reason = v1alpha1.ReasonFailed
 	}
-	m.stalled(reason, describe(end)+"; restartPolicy "+string(m.desired.RestartPolicy)+
-		" does not start it again. Change spec.restartToken to run it once more.")
+	message := describe(end) + "; restartPolicy " + string(m.desired.RestartPolicy) + " does not restart it. Change spec.restartToken to run it once more."
+	if reason != v1alpha1.ReasonCompleted {
+		message += m.seeLogs(end)
+	}
+	m.stalled(reason, message)
+	m.expires()
+}
+
+// unstartable reports that the program could not be executed, until the spec changes or the cause is gone.
+func (m *machine) unstartable(end *v1alpha1.ProcessExit) {
+	next := " Correct the spec, or change spec.resetToken to try again."
+	if m.heals(end.Reason) {
+		if m.healed(end.Reason) {
+			m.start()
+			return
+		}
+		next = " Berth checks this again and starts the process as soon as it can."
+	}
+	m.stalled(end.Reason, sentence(end.Message)+next)
 	m.expires()
 }
 
@@ -152,10 +163,10 @@ func (m *machine) circuitOpen() {
 		return
 	}
 	breaker := m.status.Breaker
-	message := fmt.Sprintf("%s; that were too many failures in a short time. ", describe(m.status.LastExit))
+	message := fmt.Sprintf("%s; too many failures in a short time. ", describe(m.status.LastExit))
 	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, m.now)
 	if !ends {
-		m.stalled(v1alpha1.ReasonCircuitOpen, message+"Change spec.resetToken, or the spec, to try again.")
+		m.stalled(v1alpha1.ReasonCircuitOpen, message+"Change spec.resetToken, or the spec, to try again."+m.seeLogs(m.status.LastExit))
 		return
 	}
 	if left == 0 {
@@ -163,9 +174,10 @@ func (m *machine) circuitOpen() {
 		return
 	}
 	breaker.OpenedAt = after.OpenedAt
-	until := after.OpenedAt.Add(m.desired.Breaker.CoolDown)
-	m.stalled(v1alpha1.ReasonCircuitOpen, message+"It is tried again at "+until.UTC().Format(time.RFC3339)+
-		"; change spec.resetToken, or the spec, to try at once.")
+	until := microTime(after.OpenedAt.Add(m.desired.Breaker.CoolDown))
+	m.status.NextRestartTime = &until // instead of the time of the back-off, which the breaker overrules
+	m.stalled(v1alpha1.ReasonCircuitOpen, message+"Restarts at "+clockTime(until.Time)+"; change spec.resetToken, or the spec, to try at once."+
+		m.seeLogs(m.status.LastExit))
 	m.requeue(left)
 }
 
@@ -180,7 +192,8 @@ func (m *machine) startAfterBackoff() {
 		m.start()
 		return
 	}
-	message := fmt.Sprintf("%s; started again at %s.", describe(m.status.LastExit), m.status.NextRestartTime.UTC().Format(time.RFC3339))
+	message := fmt.Sprintf("%s; restarts at %s.", describe(m.status.LastExit), clockTime(m.status.NextRestartTime.Time)) +
+		m.seeLogs(m.status.LastExit)
 	m.reconciling(v1alpha1.ReasonBackOff, message)
 	m.restarting(m.restartReason(), message)
 	m.requeue(left)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // decider is the shape of Next.
@@ -107,7 +108,7 @@ var broken = map[string]decider{
 		return step
 	},
 	"starts ahead whatever is wanted": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
-		if exited := len(o.Incarnations) > 0 && o.Incarnations[len(o.Incarnations)-1].Phase == Exited; exited && r.ReservedIncarnation > r.Incarnation {
+		if exited := len(o.Incarnations) > 0 && o.Incarnations[len(o.Incarnations)-1].Phase == facts.Exited; exited && r.ReservedIncarnation > r.Incarnation {
 			return Step{Status: r, Action: StartProcess, Incarnation: r.ReservedIncarnation, Ahead: true}
 		}
 		return Next(d, r, o, now)
@@ -122,7 +123,7 @@ var broken = map[string]decider{
 	"takes what was started ahead for what is wanted now": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		o.Incarnations = slices.Clone(o.Incarnations)
 		for i := range o.Incarnations {
-			o.Incarnations[i].Origin = Origin{SpecHash: d.SpecHash, RestartToken: d.RestartToken}
+			o.Incarnations[i].Origin = facts.Origin{SpecHash: d.SpecHash, RestartToken: d.RestartToken}
 		}
 		return Next(d, r, o, now)
 	},

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Want is what should become of the process.
@@ -43,6 +44,8 @@ type Desired struct {
 	SpecHash     string
 	RestartToken string
 	ResetToken   string
+	// Logs is the command that prints the output, for messages about an exit; empty omits it.
+	Logs string
 
 	RestartPolicy v1alpha1.RestartPolicy
 	UpdatePolicy  v1alpha1.UpdatePolicy
@@ -90,7 +93,7 @@ type Blocked struct {
 
 // Observed is what is really there.
 type Observed struct {
-	Incarnations []Incarnation
+	Incarnations []facts.Incarnation
 	// Confirmed says that the record was compared with a live read and is the newest. Without it an incarnation that the record does not know means
 	// that the record is old; with it, that the record was lost.
 	Confirmed bool
@@ -102,63 +105,14 @@ type Observed struct {
 	Unhealthy string
 	// UnhealthyReason is Unhealthy (or empty), Hung, ProtocolError, MemoryLimit or CanaryFailed.
 	UnhealthyReason string
-	// Trouble, when not empty, is why the last try to start the next incarnation failed, though another may not. That is on record before the next try.
+	// Trouble is why the last attempt to start or stop an incarnation failed, if it is retried; otherwise empty. The status records it before the next
+	// attempt.
 	Trouble string
+	// Program is what the backend found when it checked the program whose start failed; nil if it did not check.
+	Program *ProgramCheck
 	// Backlog is how long the restarts after failures that were planned before will take at the rate that is allowed for all objects. A restart that is
 	// planned now comes after them.
 	Backlog time.Duration
-}
-
-// Phase is where an incarnation stands; the same words as those of the runtime.
-type Phase string
-
-const (
-	// Starting means: asked for, not known to run yet.
-	Starting Phase = "Starting"
-	// Running means: something of its tree lives.
-	Running Phase = "Running"
-	// Exited means: nothing of its tree is left.
-	Exited Phase = "Exited"
-	// Failed means: the program could not be executed.
-	Failed Phase = "Failed"
-	// Unknown means: it cannot be told whether anything lives.
-	Unknown Phase = "Unknown"
-)
-
-// Incarnation is one incarnation as the runtime found it.
-type Incarnation struct {
-	Number  int64
-	Phase   Phase
-	Process v1alpha1.ProcessReference
-	// Exit is set when the phase is Exited; Reason and Message when it is Failed or Unknown; Message alone when it is Starting and waits.
-	Exit            *Exit
-	Reason, Message string
-	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); the runtime ends those by itself.
-	LeaderExit *Exit
-	// Origin is what it was started with; empty when that is not known.
-	Origin Origin
-	// Containment is Cgroup or Subreaper.
-	Containment string
-	// StopSent says that it was asked to end already, so that it isn't asked twice.
-	StopSent bool
-	// Endable says of Unknown that it can be killed all the same, and that its end will be known.
-	Endable bool
-}
-
-func (i Incarnation) alive() bool {
-	return i.Phase == Starting || i.Phase == Running || i.Phase == Unknown
-}
-
-// Exit is how an incarnation ended; Known is false when nobody could observe it.
-type Exit struct {
-	Known      bool
-	Code       int32
-	Signal     string
-	FinishedAt time.Time
-	// Lost says that it was taken away by somebody who is neither the program nor Berth, so that how it ended says nothing of it.
-	Lost bool
-	// Message is what else is known, for people.
-	Message string
 }
 
 // Action is the one thing to do outside, after the status was written.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // world is one object's life: what the API server stores, what runs, and a manager that is somewhere between reading and acting. It is small enough that all
@@ -35,12 +36,12 @@ type world struct {
 // process is one incarnation that was started.
 type process struct {
 	number   int64
-	phase    Phase
+	phase    facts.Phase
 	stopSent bool
 	ready    bool
-	exit     Exit
+	exit     facts.Exit
 	started  time.Time
-	origin   Origin
+	origin   facts.Origin
 }
 
 // manager is between two calls: it has read (and observed), or it has written and is about to act. A crash makes it forget.
@@ -120,23 +121,23 @@ var moves = []move{
 		return spend(&w.budget.deletes) && !w.deleted && w.edit(func() { w.deleted = true })
 	}},
 	{"process executes", func(w *world) bool {
-		return w.alive(Starting, func(p *process) { p.phase, p.started = Running, w.now })
+		return w.alive(facts.Starting, func(p *process) { p.phase, p.started = facts.Running, w.now })
 	}},
 	{"process can't be executed", func(w *world) bool {
-		return w.alive(Starting, func(p *process) { p.phase = Failed }) && spend(&w.budget.failedStarts)
+		return w.alive(facts.Starting, func(p *process) { p.phase = facts.Failed }) && spend(&w.budget.failedStarts)
 	}},
 	{"process becomes ready", func(w *world) bool {
-		return w.alive(Running, func(p *process) { p.ready = true })
+		return w.alive(facts.Running, func(p *process) { p.ready = true })
 	}},
-	{"process exits 0", func(w *world) bool { return w.ends(Exit{Known: true}) && spend(&w.budget.exits) }},
-	{"process exits 1", func(w *world) bool { return w.ends(Exit{Known: true, Code: 1}) && spend(&w.budget.exits) }},
-	{"process is lost", func(w *world) bool { return w.ends(Exit{Known: true, Lost: true}) && spend(&w.budget.exits) }},
+	{"process exits 0", func(w *world) bool { return w.ends(facts.Exit{Known: true}) && spend(&w.budget.exits) }},
+	{"process exits 1", func(w *world) bool { return w.ends(facts.Exit{Known: true, Code: 1}) && spend(&w.budget.exits) }},
+	{"process is lost", func(w *world) bool { return w.ends(facts.Exit{Known: true, Lost: true}) && spend(&w.budget.exits) }},
 	{"process obeys its stop", func(w *world) bool {
-		return w.alive(Running, func(p *process) {
+		return w.alive(facts.Running, func(p *process) {
 			if p.stopSent {
-				w.end(p, Exit{Known: true, Signal: "SIGTERM"})
+				w.end(p, facts.Exit{Known: true, Signal: "SIGTERM"})
 			}
-		}) && w.processes[len(w.processes)-1].phase == Exited
+		}) && w.processes[len(w.processes)-1].phase == facts.Exited
 	}},
 	{"time passes", (*world).passTime},
 	{"a minute passes", func(w *world) bool {
@@ -190,7 +191,7 @@ func (w *world) edit(change func()) bool {
 }
 
 // alive changes the newest process if it is in the phase.
-func (w *world) alive(phase Phase, change func(*process)) bool {
+func (w *world) alive(phase facts.Phase, change func(*process)) bool {
 	if len(w.processes) == 0 {
 		return false
 	}
@@ -203,13 +204,13 @@ func (w *world) alive(phase Phase, change func(*process)) bool {
 	return *newest != before
 }
 
-func (w *world) ends(exit Exit) bool {
-	return w.alive(Running, func(p *process) { w.end(p, exit) })
+func (w *world) ends(exit facts.Exit) bool {
+	return w.alive(facts.Running, func(p *process) { w.end(p, exit) })
 }
 
-func (w *world) end(p *process, exit Exit) {
+func (w *world) end(p *process, exit facts.Exit) {
 	exit.FinishedAt = w.now
-	p.phase, p.exit = Exited, exit
+	p.phase, p.exit = facts.Exited, exit
 }
 
 // passTime goes to the next moment that the record names.
@@ -247,18 +248,17 @@ func (w *world) read() bool {
 func (w *world) observe() Observed {
 	var o Observed
 	for _, p := range w.processes {
-		incarnation := Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent, Origin: p.origin}
+		incarnation := facts.Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent, Origin: p.origin}
 		switch p.phase {
-		case Running:
-			started := metav1.NewMicroTime(p.started)
-			incarnation.Process = v1alpha1.ProcessReference{PID: p.number, StartedAt: &started}
+		case facts.Running:
+			incarnation.PID, incarnation.StartedAt = p.number, p.started
 			ready := p.ready
 			o.Ready = &ready
-		case Exited:
+		case facts.Exited:
 			exit := p.exit
 			incarnation.Exit = &exit
-		case Failed:
-			incarnation.Reason = v1alpha1.ReasonCommandNotFound
+		case facts.Failed:
+			incarnation.StartError = &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound}
 		}
 		o.Incarnations = append(o.Incarnations, incarnation)
 	}
@@ -304,16 +304,16 @@ func (w *world) act() bool {
 	switch m.step.Action {
 	case StartProcess:
 		if w.find(m.step.Incarnation) == nil {
-			origin := Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken}
-			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: Starting, origin: origin})
+			origin := facts.Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken}
+			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: facts.Starting, origin: origin})
 		}
 	case StopProcess:
-		if p := w.find(m.step.Incarnation); p != nil && p.phase == Running {
+		if p := w.find(m.step.Incarnation); p != nil && p.phase == facts.Running {
 			p.stopSent = true
 		}
 	case KillProcess:
-		if p := w.find(m.step.Incarnation); p != nil && (p.phase == Running || p.phase == Starting) {
-			w.end(p, Exit{Known: true, Signal: "SIGKILL"})
+		if p := w.find(m.step.Incarnation); p != nil && (p.phase == facts.Running || p.phase == facts.Starting) {
+			w.end(p, facts.Exit{Known: true, Signal: "SIGKILL"})
 		}
 	case Forget:
 		if w.live() == 0 {
@@ -335,7 +335,7 @@ func (w *world) find(number int64) *process {
 
 func (w *world) live() (live int) {
 	for _, p := range w.processes {
-		if p.phase == Starting || p.phase == Running {
+		if p.phase == facts.Starting || p.phase == facts.Running {
 			live++
 		}
 	}

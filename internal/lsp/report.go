@@ -3,26 +3,17 @@
 
 package lsp
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-dev/berth/internal/facts"
+)
 
 // Protocol is the version of what is said over the control socket. A manager understands this version and the one before.
 const Protocol = 1
 
-// Phase is where the server stands; the same words as those of the runtime.
-type Phase string
-
-const (
-	// None means: no incarnation was asked for since this multiplexer began.
-	None Phase = "None"
-	// Starting means: asked for, not executed yet.
-	Starting Phase = "Starting"
-	// Running means: something of the server's tree lives.
-	Running Phase = "Running"
-	// Exited means: nothing of its tree is left.
-	Exited Phase = "Exited"
-	// Failed means: it could not be executed.
-	Failed Phase = "Failed"
-)
+// None is the phase of a multiplexer before the first request for an incarnation.
+const None facts.Phase = "None"
 
 // Why a server that runs has to be restarted; the same words as the condition reasons.
 const (
@@ -44,17 +35,17 @@ type Report struct {
 	Number int64 `json:"number,omitempty"`
 
 	// Incarnation is the newest one that was asked for; 0 when none was.
-	Incarnation int64  `json:"incarnation"`
-	Phase       Phase  `json:"phase"`
-	PID         int64  `json:"pid,omitempty"`
-	StartTicks  int64  `json:"startTicks,omitempty"`
-	BootID      string `json:"bootID,omitempty"`
+	Incarnation int64       `json:"incarnation"`
+	Phase       facts.Phase `json:"phase"`
+	PID         int64       `json:"pid,omitempty"`
+	StartTicks  int64       `json:"startTicks,omitempty"`
+	BootID      string      `json:"bootID,omitempty"`
 	// StartedAt is when the server was executed.
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// Exit is set when the phase is Exited; LeaderExit when the server has ended while others of its tree still live.
-	Exit       *Exit       `json:"exit,omitempty"`
-	LeaderExit *Exit       `json:"leaderExit,omitempty"`
-	StartError *StartError `json:"startError,omitempty"`
+	Exit       *facts.Exit       `json:"exit,omitempty"`
+	LeaderExit *facts.Exit       `json:"leaderExit,omitempty"`
+	StartError *facts.StartError `json:"startError,omitempty"`
 	// StopSent says that a stop was asked for of this incarnation.
 	StopSent bool `json:"stopSent,omitempty"`
 
@@ -85,21 +76,6 @@ type Report struct {
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
 	Counters Counters `json:"counters"`
-}
-
-// Exit is how a server ended; Known is false when nobody could observe it.
-type Exit struct {
-	Known      bool      `json:"known"`
-	Code       int32     `json:"code,omitempty"`
-	Signal     string    `json:"signal,omitempty"`
-	FinishedAt time.Time `json:"finishedAt,omitzero"`
-	Message    string    `json:"message,omitempty"`
-}
-
-// StartError is why a server could not be executed: Reason is one of the api's condition reasons.
-type StartError struct {
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
 }
 
 // Counters only grow while one multiplexer lives.

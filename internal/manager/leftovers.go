@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -110,10 +111,10 @@ func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	strangers := map[types.UID][]runtime.Incarnation{}
+	strangers := map[types.UID][]facts.Incarnation{}
 	for _, incarnation := range found {
-		if !owned[incarnation.UID] && serves(c.namespaces, incarnation.Name) {
-			strangers[incarnation.UID] = append(strangers[incarnation.UID], incarnation)
+		if !owned[types.UID(incarnation.UID)] && serves(c.namespaces, incarnation.Name) {
+			strangers[types.UID(incarnation.UID)] = append(strangers[types.UID(incarnation.UID)], incarnation)
 		}
 	}
 	for uid := range c.asked {
@@ -171,7 +172,7 @@ func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.P
 }
 
 // collect takes one leftover a step further: ask, wait, kill, forget. What cannot be told to live or not is left alone.
-func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []runtime.Incarnation) (gone bool, err error) {
+func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []facts.Incarnation) (gone bool, err error) {
 	asked, before := c.asked[uid]
 	if !before {
 		asked = c.clock.Now()
@@ -189,7 +190,7 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []r
 		}
 		alive = true
 		switch {
-		case incarnation.Phase == runtime.Unknown:
+		case incarnation.Phase == facts.Unknown:
 			// Nothing may be signalled that cannot be identified.
 		case overdue:
 			err = errors.Join(err, c.runtime.Kill(ctx, uid, incarnation.Number))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/languageserver"
-	"github.com/berth-dev/berth/controllers/place"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/none"
@@ -18,7 +17,7 @@ import (
 
 // setupLanguageServers registers the controller of the kind that has runtimes of its own.
 func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Options) error {
-	servers := languageServers{Runtime: place.Backend(deps.Runtime, "")}
+	servers := languageServers{Runtime: runtime.Backend(deps.Runtime, "")}
 	if opts.LanguageServers != nil {
 		servers.Runtime = opts.LanguageServers
 	}
@@ -45,9 +44,9 @@ type languageServers struct {
 	pods runtime.Runtime // nil without Pods
 }
 
-var _ place.Backends = languageServers{}
+var _ runtime.Backends = languageServers{}
 
-// For implements place.Backends.
+// For implements runtime.Backends.
 func (s languageServers) For(kind v1alpha1.RuntimeType) runtime.Runtime {
 	switch {
 	case kind == "" || kind == v1alpha1.RuntimeHost:

@@ -17,6 +17,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -162,11 +163,11 @@ func TestTCP(t *testing.T) {
 
 // executor answers what a test wants.
 type executor struct {
-	exit runtime.Exit
+	exit facts.Exit
 	err  error
 }
 
-func (e executor) Exec(context.Context, runtime.Process) (runtime.Exit, error) { return e.exit, e.err }
+func (e executor) Exec(context.Context, runtime.Process) (facts.Exit, error) { return e.exit, e.err }
 
 func TestExec(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -174,12 +175,12 @@ func TestExec(t *testing.T) {
 		want outcome
 	}{
 		"exit code 0":   {executor{}, outcome{ok: true}},
-		"exit code 1":   {executor{exit: runtime.Exit{Known: true, Code: 1}}, failed("check ended with exit code 1")},
-		"signal":        {executor{exit: runtime.Exit{Known: true, Signal: "SIGKILL"}}, failed("check was ended by SIGKILL")},
-		"not found":     {executor{err: &runtime.StartError{Reason: "CommandNotFound", Message: "/a/b"}}, failed("check could not be started: not found in PATH")},
-		"denied":        {executor{err: &runtime.StartError{Reason: "PermissionDenied"}}, failed("check could not be started: permission denied")},
-		"no directory":  {executor{err: &runtime.StartError{Reason: "WorkingDirMissing"}}, failed("check could not be started: the working directory does not exist")},
-		"cannot start":  {executor{err: &runtime.StartError{Reason: "StartFailed", Message: "no memory"}}, failed("check could not be started: no memory")},
+		"exit code 1":   {executor{exit: facts.Exit{Known: true, Code: 1}}, failed("check ended with exit code 1")},
+		"signal":        {executor{exit: facts.Exit{Known: true, Signal: "SIGKILL"}}, failed("check was ended by SIGKILL")},
+		"not found":     {executor{err: &facts.StartError{Reason: "CommandNotFound", Message: "/a/b"}}, failed("check could not be started: not found in PATH")},
+		"denied":        {executor{err: &facts.StartError{Reason: "PermissionDenied"}}, failed("check could not be started: permission denied")},
+		"no directory":  {executor{err: &facts.StartError{Reason: "WorkingDirMissing"}}, failed("check could not be started: the working directory does not exist")},
+		"cannot start":  {executor{err: &facts.StartError{Reason: "StartFailed", Message: "no memory"}}, failed("check could not be started: no memory")},
 		"timeout":       {executor{err: context.DeadlineExceeded}, failed("check did not end within 30s")},
 		"unkillable":    {executor{err: runtime.ErrNotEnded}, failed("check did not end within 30s, nor after SIGKILL")},
 		"other failure": {executor{err: errors.New("no memory")}, failed("check: no memory")},

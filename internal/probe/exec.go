@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -23,7 +24,7 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	}
 	name := e.Process.Command[0]
 	exit, err := e.Executor.Exec(ctx, e.Process)
-	var start *runtime.StartError
+	var start *facts.StartError
 	switch {
 	case errors.As(err, &start):
 		return failed(fmt.Sprintf("%s could not be started: %s", name, startError(start)))
@@ -42,7 +43,7 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 }
 
 // startError returns the cause without paths and fields of the spec: those that a backend names are not the probe's.
-func startError(err *runtime.StartError) string {
+func startError(err *facts.StartError) string {
 	switch err.Reason {
 	case v1alpha1.ReasonCommandNotFound:
 		return "not found in PATH"

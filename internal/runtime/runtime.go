@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 // Errors that a backend wraps, to be told apart with errors.Is.
@@ -29,15 +32,6 @@ var (
 	// ErrNoTerminal: the process was not started in a terminal.
 	ErrNoTerminal = errors.New("the process has no terminal")
 )
-
-// StartError is a start that failed and would fail again: the reason is one of the api's condition reasons
-// (CommandNotFound, PermissionDenied, WorkingDirMissing, StartFailed).
-type StartError struct {
-	Reason  string
-	Message string
-}
-
-func (e *StartError) Error() string { return e.Message }
 
 // Process is all that a backend needs to know to start an incarnation.
 type Process struct {
@@ -65,101 +59,15 @@ type Process struct {
 	// for a container. Others ignore it.
 	Config []byte
 	// Origin is kept and given back, for whoever finds the incarnation.
-	Origin Origin
+	Origin facts.Origin
 	// Results asks for a place for results, and Inputs are files that the program finds there, by name; both need a Keeper. No secrets belong there.
 	Results bool
 	Inputs  map[string][]byte
 }
 
-// Origin is what of the spec of its object an incarnation was started with, for whoever has no record of the start.
-type Origin struct {
-	SpecHash     string `json:"specHash,omitempty"`
-	RestartToken string `json:"restartToken,omitempty"`
-}
-
 // Terminal is the size of a terminal in characters.
 type Terminal struct {
 	Columns, Rows int32
-}
-
-// Phase is where an incarnation stands.
-type Phase string
-
-const (
-	// Starting means: asked for, not known to run yet.
-	Starting Phase = "Starting"
-	// Running means: the program was executed and something of its tree lives.
-	Running Phase = "Running"
-	// Exited means: the program ended and nothing of its tree is left.
-	Exited Phase = "Exited"
-	// Failed means: the program could not be executed; StartError says why. Nothing is left.
-	Failed Phase = "Failed"
-	// Unknown means: it cannot be told whether anything lives. Nothing may be started beside it.
-	Unknown Phase = "Unknown"
-)
-
-// Incarnation is what was found of one incarnation of a UID.
-type Incarnation struct {
-	UID    types.UID
-	Number int64
-	Name   string
-	Phase  Phase
-
-	// Node, PID, StartTicks and BootID identify the program; StartedAt is when it was executed.
-	Node       string
-	PID        int64
-	StartTicks int64
-	BootID     string
-	StartedAt  time.Time
-	// ContainerID is the container, for a backend that has containers.
-	ContainerID string
-	// PodName is the Pod, and Address the IP address at which its program is reached, once it has one; for a backend that has Pods.
-	PodName, Address string
-
-	// Exit is set when the phase is Exited.
-	Exit *Exit
-	// StartError is set when the phase is Failed.
-	StartError *StartError
-	// LeaderExit is set when the program itself has ended while others of its tree still live (phase Running); a backend ends those by itself.
-	LeaderExit *Exit
-	// Origin is that of the start, as far as the backend keeps it.
-	Origin Origin
-	// Before is how the incarnation before it ended, as far as the backend keeps that; nil otherwise.
-	Before *Ended
-	// Containment says by which means the tree is ended: Cgroup, Subreaper or Container.
-	Containment string
-	// Adopted says that it was there before and was taken over.
-	Adopted bool
-	// StopSent says that Stop was carried out on this incarnation; it outlives the manager. Some programs take a second signal for "at once".
-	StopSent bool
-	// Message explains Unknown, and says of Starting what it waits for where that is known.
-	Message string
-	// Endable says of Unknown that Kill works all the same, and that the end will be known.
-	Endable bool
-}
-
-// Ended is an incarnation that was followed by another.
-type Ended struct {
-	Number int64
-	Exit   Exit
-}
-
-// Alive says whether anything of the incarnation lives or may live.
-func (i Incarnation) Alive() bool {
-	return i.Phase == Starting || i.Phase == Running || i.Phase == Unknown
-}
-
-// Exit is how a program ended. A code and a signal are never invented: Known is false when nobody could observe the end.
-type Exit struct {
-	Known      bool
-	Code       int32
-	Signal     string
-	FinishedAt time.Time
-	// Lost says that somebody else than the program took it away: a cluster that drains a node, a person who deletes a Pod. A backend cannot always tell
-	// that from a Stop, and whoever asked for one knows.
-	Lost bool
-	// Message is what else is known of it, for people.
-	Message string
 }
 
 // Runtime starts, ends and observes incarnations. All methods are safe for concurrent use and none waits for a process.
@@ -178,10 +86,10 @@ type Runtime interface {
 
 	// Observe says what is there of a UID: none, or the newest incarnation, and older ones only while they live.
 	// The exit of the newest incarnation stays known until Forget.
-	Observe(ctx context.Context, uid types.UID) ([]Incarnation, error)
+	Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error)
 
 	// List says what is there of all UIDs, for adoption and leftovers. What is Adopted in it is nobody's to end without its object.
-	List(ctx context.Context) ([]Incarnation, error)
+	List(ctx context.Context) ([]facts.Incarnation, error)
 
 	// Forget removes every trace of a UID: records, log, sockets. It fails while anything of it lives.
 	Forget(ctx context.Context, uid types.UID) error
@@ -236,7 +144,7 @@ type Executor interface {
 	// Exec runs p.Command in p.Dir with p.Env beside the incarnation p.Incarnation of p.UID, waits for it, until the context ends at most, and returns
 	// its exit. The output is dropped. The command and everything that it started has been killed when Exec returns without ErrNotEnded.
 	// Errors: ErrNotFound when that incarnation does not run, a *StartError, the context's error, or ErrNotEnded.
-	Exec(ctx context.Context, p Process) (Exit, error)
+	Exec(ctx context.Context, p Process) (facts.Exit, error)
 }
 
 // Logger is implemented by backends that keep the output.
@@ -324,6 +232,13 @@ type Checker interface {
 	Check(ctx context.Context, p Process) error
 }
 
+// ProgramChecker is implemented by backends that can check a program before a start.
+type ProgramChecker interface {
+	// CheckProgram returns the failure that a start would have now because of its program or working directory, or nil. known is false if the backend cannot
+	// check this program. CheckProgram changes nothing and costs a few system calls.
+	CheckProgram(p Process) (failure *facts.StartError, known bool)
+}
+
 // Keyboard is implemented by backends whose processes can have a terminal.
 type Keyboard interface {
 	// Type writes bytes into the terminal of what runs, as if somebody had typed them; 0x03 is Ctrl-C. ErrNoTerminal and ErrNotFound as for Attach.
@@ -341,8 +256,15 @@ type Watcher interface {
 
 // Screen is implemented by backends that know what a terminal shows.
 type Screen interface {
-	// Capture gives what the terminal of a UID shows now, as lines of text. ErrNotFound when there is none.
-	Capture(ctx context.Context, uid types.UID) (string, error)
+	// Capture returns what the terminal of a UID shows now, and where its cursor is. It returns ErrNotFound if there is no terminal.
+	Capture(ctx context.Context, uid types.UID) (screen.View, error)
+}
+
+// Foreground is implemented by backends that can inspect the processes in the foreground of a terminal.
+type Foreground interface {
+	// Input returns how the processes in the foreground of the terminal of a UID read it. The zero value and every error mean that this is not known.
+	// Input takes up to a few milliseconds, so callers use it once for a decision, not in a loop.
+	Input(ctx context.Context, uid types.UID) (screen.Input, error)
 }
 
 // Handle is implemented by backends whose terminals people can take without Berth.

@@ -23,11 +23,15 @@ type Questions struct {
 // would be its answer. One in a box is drawn over when it was answered.
 var defaults = questions([]question{
 	{"Claude Code", `(?s)(Do you (want|trust)|Would you like|Is this a project you).+❯\s*\d\. \S`},
-	{"Codex", `(?s)(Would you like to|Do you want to|Allow command).+(›|▌|❯)\s*(\d\. )?(Yes|No)\b`},
-	{"Codex", `(?i)press enter to confirm or esc to (cancel|go back)\S*\s*\z`},
+	{"Codex", `(?s)(Would you like to|Do you want to|Do you trust|Allow command).+(›|▌|❯)\s*(\d\. )?(Yes|No)\b`},
+	{"Codex", `(?i)press enter to (confirm or|save\s+press) esc to (cancel|go back)\S*\s*\z`},
+	{"Codex", `(?s)› \d\. \S[^›]+\benter (to )?(continue|confirm)`},
 	{"Gemini CLI", `Waiting for user confirmation`},
 	{"Gemini CLI", `(?s)(Allow execution|Apply this change).+●\s*(\d\. )?(Yes|No|Modify)`},
+	{"Gemini CLI", `(?s)(Do you trust|authenticate for this).+●\s*\d\. \S`},
+	{"Gemini CLI", `\(Press Enter to submit`},
 	{"Aider", `\(Y\)es/\(N\)o[^\n]{0,80}\[\w+\]:\z`},
+	{"menu", `(?m)^◆ +\S|^\? [^\n]+ ›|^\? [^\n]+\n *❯ \S|│ +<(Yes|Ok|OK)>`},
 	{"yes or no", `(?i)[\[(](y/n|yes/no)(/[^\])\n]{1,40})?[\])][^\w\n]{0,4}\z`},
 	{"password", `(?i)(password|passphrase|passcode)[^\n]{0,120}:\z`},
 	{"key", `(?i)press (enter|return|any key)( to [^\n]{1,60})?[.:…]*\z`},
@@ -54,16 +58,32 @@ func Defaults() Questions { return defaults }
 // Of returns the questions that the patterns of a spec recognize.
 func Of(patterns *pattern.Set) Questions { return Questions{patterns: patterns} }
 
-// Asks returns the name of the first question that the end of the text matches, which a terminal shows; empty if there is none.
-func Asks(text string, questions Questions) string {
+// Asks returns the name of the question that a terminal shows; empty if there is none. If the spec has patterns, they alone decide. Otherwise there is no
+// question if no program reads the terminal, or if the reader is a shell at its prompt or a viewer. Then the report of the operating system takes precedence
+// over the patterns, which are for programs that draw their questions and for terminals whose reader is not known.
+func Asks(view View, input Input, questions Questions) string {
+	if questions.names == nil {
+		return questions.match(view.Text)
+	}
+	if input.Reader == ReaderNone || input.idles(view) {
+		return ""
+	}
+	if name := input.asks(view); name != "" {
+		return name
+	}
+	return questions.match(view.Text)
+}
+
+// match returns the name of the first question that the end of a text matches.
+func (q Questions) match(text string) string {
 	lines := strings.Split(Tidy(text), "\n")
 	end := strings.Join(lines[max(0, len(lines)-lastLines):], "\n")
-	switch at := questions.patterns.MatchEnd(end); {
+	switch at := q.patterns.MatchEnd(end); {
 	case at < 0:
 		return ""
-	case questions.names == nil:
+	case q.names == nil:
 		return fmt.Sprintf("patterns[%d]", at)
 	default:
-		return questions.names[at]
+		return q.names[at]
 	}
 }

@@ -15,6 +15,7 @@ type Screen struct {
 	lines, other  []*line // other is the screen beside the one that is shown: the main or the alternate one
 	spare         []*line // room to scroll by many lines
 	alternate     bool
+	hidden        bool // the cursor is hidden
 	x, y          int
 	savedX        int
 	savedY        int
@@ -68,7 +69,7 @@ func blankLines(n int) []*line {
 func (s *Screen) reset() {
 	empty(s.lines)
 	empty(s.other)
-	s.alternate, s.wrap = false, false
+	s.alternate, s.hidden, s.wrap = false, false, false
 	s.x, s.y, s.savedX, s.savedY, s.top, s.bottom = 0, 0, 0, 0, 0, s.rows-1
 }
 
@@ -112,6 +113,15 @@ func (s *Screen) Text() string {
 		text.WriteByte('\n')
 	}
 	return Tidy(text.String())
+}
+
+// View returns the text on the screen and the position of the cursor.
+func (s *Screen) View() View {
+	x := s.x
+	if s.wrap {
+		x = s.columns
+	}
+	return NewView(s.Text(), x, s.y, s.hidden, s.alternate)
 }
 
 // Tidy takes spaces off the ends of lines, and empty lines off the end of a text.

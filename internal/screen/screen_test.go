@@ -4,6 +4,8 @@
 package screen
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -68,6 +70,12 @@ func TestWhatATerminalShows(t *testing.T) {
 	}
 }
 
+func view(columns, rows int, output []byte) View {
+	s := New(columns, rows)
+	_, _ = s.Write(output)
+	return s.View()
+}
+
 func TestQuestionsOfTheCommonAgents(t *testing.T) {
 	for dir, asks := range map[string]bool{"asks": true, "works": false} {
 		files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txt"))
@@ -79,23 +87,144 @@ func TestQuestionsOfTheCommonAgents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := shown(100, 30, string(output))
-			if got := Asks(text, Defaults()); (got != "") != asks {
-				t.Errorf("%s: the question is %q, of\n%s", file, got, text)
+			shown := view(100, 30, output)
+			if got := Asks(shown, Input{}, Defaults()); (got != "") != asks {
+				t.Errorf("%s: the question is %q, of\n%s", file, got, shown.Text)
 			}
+		}
+	}
+}
+
+// TestRecordedPrograms compares the decision for recordings of real programs (testdata/README.md) with the recorded answer: at least 95 % of the questions are
+// recognized, without a false alarm. It only prints the figures of decisions without the report of the operating system, as for Pods.
+func TestRecordedPrograms(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.rec"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[bool]int{}
+	facts, patterns := map[bool]int{}, map[bool]int{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, output, _ := bytes.Cut(content, []byte("\n"))
+		var recorded struct {
+			Asks  bool  `json:"asks"`
+			Input Input `json:"input"`
+		}
+		if err := json.Unmarshal(head, &recorded); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		shown := view(120, 40, output)
+		all[recorded.Asks]++
+		if got := Asks(shown, recorded.Input, Defaults()); got != "" {
+			facts[recorded.Asks]++
+			if !recorded.Asks {
+				t.Errorf("%s asks nothing and is taken for a question (%s), with %+v and the prompt %q", file, got, recorded.Input, shown.Prompt)
+			}
+		} else if recorded.Asks {
+			t.Logf("%s asks and is not recognized, with %+v and the prompt %q, of\n%s", file, recorded.Input, shown.Prompt, shown.Text)
+		}
+		if got := Asks(shown, Input{}, Defaults()); got != "" {
+			patterns[recorded.Asks]++
+			if !recorded.Asks {
+				t.Logf("%s asks nothing and is taken for a question (%s) without facts", file, got)
+			}
+		} else if recorded.Asks {
+			t.Logf("%s is not recognized without facts", file)
+		}
+	}
+	recall := 100 * float64(facts[true]) / float64(all[true])
+	t.Logf("questions recognized: %d of %d (%.1f %%); false alarms: %d of %d", facts[true], all[true], recall, facts[false], all[false])
+	t.Logf("without facts, as in Pods: %d of %d; false alarms: %d of %d", patterns[true], all[true], patterns[false], all[false])
+	if all[true] < 40 || all[false] < 40 || recall < 95 || facts[false] > 0 {
+		t.Errorf("at least 40 screens of each kind, 95 %% recognized and no false alarm are required")
+	}
+}
+
+func TestView(t *testing.T) {
+	for name, tc := range map[string]struct {
+		output string
+		want   View
+	}{
+		"behind a prompt":         {"a\r\nName: ", View{Text: "a\nName:", Prompt: "Name:"}},
+		"after a line":            {"a\r\nName:\r\n", View{Text: "a\nName:", Above: "Name:"}},
+		"within a line":           {"Name\b\b", View{Text: "Name"}},
+		"above text":              {"a\r\nb\x1b[A", View{Text: "a\nb"}},
+		"a full line":             {"0123456789", View{Text: "0123456789", Prompt: "0123456789"}},
+		"wide":                    {"日本? ", View{Text: "日本?", Prompt: "日本?"}},
+		"hidden":                  {"a\x1b[?25l", View{Text: "a", Prompt: "a", Hidden: true}},
+		"shown again":             {"a\x1b[?25l\x1b[?25h", View{Text: "a", Prompt: "a"}},
+		"full screen":             {"\x1b[?1049h\x1b[Ha", View{Text: "a", Prompt: "a", FullScreen: true}},
+		"back":                    {"a\x1b[?1049h\x1b[Hb\x1b[?1049l", View{Text: "a", Prompt: "a"}},
+		"nothing":                 {"", View{}},
+		"indented, on a new line": {"a\r\n  ", View{Text: "a"}},
+	} {
+		if got := view(10, 4, []byte(tc.output)); got != tc.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+func TestAsks(t *testing.T) {
+	const free = "Deploy where "
+	read, poll := Input{ReaderRead, "tool", true, true}, Input{ReaderPoll, "tool", false, false}
+	as := func(input Input, program string) Input { input.Program = program; return input }
+	for name, tc := range map[string]struct {
+		output string
+		input  Input
+		want   string
+	}{
+		"a blocked read behind any text":         {free, read, "prompt"},
+		"a blocked read without text":            {"", read, ""},
+		"a blocked read on a new line":           {"Reading standard input\r\n", read, ""},
+		"a blocked read below a question":        {"Deploy now?\r\n", read, "prompt"},
+		"a read without echo":                    {"PIN ", Input{ReaderRead, "tool", true, false}, "password"},
+		"no echo, and who reads is not known":    {"Kennwort: ", Input{ReaderUnknown, "", true, false}, "password"},
+		"no echo at work":                        {"Compiling ", Input{ReaderUnknown, "", true, false}, ""},
+		"no program reads":                       {"Go on? [y/N] ", Input{ReaderNone, "", true, true}, ""},
+		"a line editor":                          {"Name: ", poll, "prompt"},
+		"a line editor with a default":           {"version: (1.0.0) ", poll, "prompt"},
+		"a debugger":                             {"(Pdb) ", poll, "prompt"},
+		"keys are awaited at work":               {"frame 120 of 4000", poll, ""},
+		"keys are awaited, the cursor is hidden": {"Which one:\x1b[?25l", poll, ""},
+		"keys are awaited at a percentage":       {"Copying: 45%", poll, ""},
+		"a full screen":                          {"\x1b[?1049h\x1b[HName: ", poll, ""},
+		"a full screen with a known question":    {"\x1b[?1049h\x1b[HPress enter to continue", poll, "key"},
+		"bash at its prompt":                     {"me@host:~$ ", as(poll, "bash"), ""},
+		"bash at a prompt of its user":           {"what now? ", as(poll, "bash"), ""},
+		"bash waits for a line":                  {free, as(read, "bash"), "prompt"},
+		"bash waits for a key":                   {"Again (y/q): ", Input{ReaderRead, "bash", false, true}, "prompt"},
+		"sh at its prompt":                       {"# ", as(read, "sh"), ""},
+		"sh with half a command":                 {"$ rm a", as(read, "sh"), ""},
+		"sh waits for a line":                    {free, as(read, "sh"), "prompt"},
+		"zsh at its prompt":                      {"~ ❯ ", Input{ReaderRead, "zsh", false, false}, ""},
+		"a pager":                                {":", Input{ReaderRead, "less", false, false}, ""},
+		"a remote shell":                         {"me@host ~> ", as(poll, "ssh"), ""},
+		"a remote question":                      {"remove 'a'? ", as(poll, "ssh"), "prompt"},
+		"a question, and nothing is known":       {"remove 'a'? ", Input{}, "prompt"},
+		"work, and nothing is known":             {"Downloading: ", Input{}, ""},
+	} {
+		if got := Asks(view(80, 24, []byte(tc.output)), tc.input, Defaults()); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
 }
 
 func TestPatternsOfTheSpec(t *testing.T) {
 	questions := Of(pattern.Compile([]string{`mine>$`, `(`}))
-	if got := Asks("mine>   \n\n", questions); got != "patterns[0]" {
+	asks := func(text string) string {
+		return Asks(View{Text: text, Prompt: text}, Input{Reader: ReaderNone}, questions)
+	}
+	if got := asks("mine>   \n\n"); got != "patterns[0]" {
 		t.Errorf("what can be used is not: %q", got)
 	}
-	if got := Asks("mine> yes", questions); got != "" {
+	if got := asks("mine> yes"); got != "" {
 		t.Errorf("an answer is taken for a question: %q", got)
 	}
-	if got := Asks("mine>\n"+strings.Repeat("x\n", lastLines), questions); got != "" {
+	if got := asks("mine>\n" + strings.Repeat("x\n", lastLines)); got != "" {
 		t.Errorf("what has long scrolled on is looked at: %q", got)
 	}
 }
@@ -164,10 +293,10 @@ func FuzzScreen(f *testing.F) {
 		}
 		if whole := New(min(columns, 50), min(rows, 50)); len(output) < longestSequence {
 			_, _ = whole.Write(output)
-			if whole.Text() != s.Text() {
+			if whole.View() != s.View() {
 				t.Errorf("written at once it shows %q, in two pieces %q", whole.Text(), s.Text())
 			}
 		}
-		Asks(s.Text(), defaults)
+		Asks(s.View(), Input{}, defaults)
 	})
 }

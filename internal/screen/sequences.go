@@ -106,9 +106,12 @@ func numbers(text string) []int {
 	return found
 }
 
-// mode switches between the main and the alternate screen.
+// mode switches between the main and the alternate screen, and shows or hides the cursor.
 func (s *Screen) mode(modes []int, on bool) {
 	for _, mode := range modes {
+		if mode == 25 {
+			s.hidden = !on
+		}
 		if mode != 47 && mode != 1047 && mode != 1049 || s.alternate == on {
 			continue
 		}

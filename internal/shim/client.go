@@ -90,6 +90,15 @@ func (c *Client) Records() (*Identity, *Record, error) {
 	return answer.Identity, answer.Record, nil
 }
 
+// Input returns how the foreground process group of the terminal reads it. It returns ErrNoTerminal if there is no terminal. An older shim refuses the call.
+func (c *Client) Input() (Input, error) {
+	answer, err := c.call(Call{Verb: VerbInput})
+	if err != nil || answer.Input == nil {
+		return Input{}, err
+	}
+	return *answer.Input, nil
+}
+
 // Signal sends a signal, such as SIGTERM, to every process of the tree.
 func (c *Client) Signal(name string) error {
 	_, err := c.call(Call{Verb: VerbSignal, Signal: name})

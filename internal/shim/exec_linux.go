@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Exec is the argument with which the shim runs one short command, such as a probe, and kills everything that the command started before it exits.
@@ -48,7 +50,7 @@ func execOnce() error {
 }
 
 // executeSilently starts the command without input. Its output is dropped: it is unbounded and may hold secrets.
-func (l *Launch) executeSilently() (pid int, failed *Failure) {
+func (l *Launch) executeSilently() (pid int, failed *facts.StartError) {
 	program, failed := l.Resolve()
 	if failed != nil {
 		return 0, failed

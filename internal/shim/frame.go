@@ -23,6 +23,7 @@ const (
 	VerbSignal   = "Signal"
 	VerbAttach   = "Attach"
 	VerbShutdown = "Shutdown"
+	VerbInput    = "Input"
 )
 
 // maxFrame bounds what a peer can make the other side hold, in bytes.
@@ -46,6 +47,8 @@ type Answer struct {
 	Incarnation int64     `json:"incarnation,omitempty"`
 	Identity    *Identity `json:"identity,omitempty"`
 	Record      *Record   `json:"record,omitempty"` // with Identity; older shims do not send it
+	// Input answers VerbInput, which older shims refuse.
+	Input *Input `json:"input,omitempty"`
 	// Replay is how many bytes of earlier output come first after Attach; a few more if the program is writing just now.
 	Replay int `json:"replay,omitempty"`
 }

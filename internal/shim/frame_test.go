@@ -58,14 +58,14 @@ func TestEnvironment(t *testing.T) {
 	launch := Launch{Record: Record{Token: "token", Terminal: true},
 		Inherited: []string{"PATH=/bin", "BERTH_SECRET=x", "KUBECONFIG=/k", "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES=kept", "TMUX=/s,1,0", "TERM=dumb"}, Env: []string{"A=1", "A=2=3", "PATH=/usr/bin"}}
 	env, failed := launch.environment()
-	g.Expect(failed).To(BeNil())
+	g.Expect(failed).NotTo(HaveOccurred())
 	g.Expect(env).To(ConsistOf("PATH=/usr/bin", "KUBERNETES=kept", "TERM=xterm-256color", "A=2=3", MarkVariable+"="+Mark("token")))
 	g.Expect(Mark("token")).NotTo(ContainSubstring("token"))
 
 	for _, bad := range []string{"LD_PRELOAD=x", "LD_AUDIT=x", "LD_LIBRARY_PATH=x", "DYLD_INSERT_LIBRARIES=x", "no equals sign", "=x"} {
 		launch.Env = []string{bad}
 		_, failed := launch.environment()
-		g.Expect(failed).NotTo(BeNil(), bad)
+		g.Expect(failed).To(HaveOccurred(), bad)
 		g.Expect(failed.Reason).To(Equal(ReasonStartFailed))
 	}
 }
@@ -80,20 +80,20 @@ func TestProgram(t *testing.T) {
 	env := []string{"PATH=/no/such/directory::" + dir}
 	launch := &Launch{}
 	file, failed := launch.program("good", env, "/")
-	g.Expect(failed).To(BeNil())
+	g.Expect(failed).NotTo(HaveOccurred())
 	g.Expect(file).To(Equal(filepath.Join(dir, "good")))
 	file, failed = launch.program("./good", nil, dir)
-	g.Expect(failed).To(BeNil())
+	g.Expect(failed).NotTo(HaveOccurred())
 	g.Expect(file).To(Equal(filepath.Join(dir, "good")), "relative to the working directory of the child")
 	file, failed = launch.program("good", []string{"PATH=."}, dir)
-	g.Expect(failed).To(BeNil())
+	g.Expect(failed).NotTo(HaveOccurred())
 	g.Expect(file).To(Equal(filepath.Join(dir, "good")))
 	for command, reason := range map[string]string{
 		"plain": ReasonPermissionDenied, "folder": ReasonCommandNotFound, "none": ReasonCommandNotFound, "": ReasonCommandNotFound,
 		"./folder": ReasonPermissionDenied, "./none": ReasonCommandNotFound, "./plain/none": ReasonCommandNotFound,
 	} {
 		_, failed := launch.program(command, env, dir)
-		g.Expect(failed).NotTo(BeNil(), command)
+		g.Expect(failed).To(HaveOccurred(), command)
 		g.Expect(failed.Reason).To(Equal(reason), "%s: %s", command, failed.Message)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // ErrGone means: the process is not there any more; its PID may be another process's by now.
@@ -32,6 +34,7 @@ type stat struct {
 	Process
 	state   byte
 	parent  int
+	group   int
 	session int
 	threads int
 	status  int // of a zombie, to those who may know it
@@ -61,7 +64,7 @@ func parseStat(pid int, data []byte) (stat, error) {
 	number := func(i int) uint64 { n, _ := strconv.ParseUint(string(fields[i]), 10, 64); return n }
 	s := stat{
 		Process: Process{PID: pid, Ticks: number(19)},
-		state:   fields[0][0], parent: int(number(1)), session: int(number(3)), threads: int(number(17)),
+		state:   fields[0][0], parent: int(number(1)), group: int(number(2)), session: int(number(3)), threads: int(number(17)),
 	}
 	if len(fields) > 49 {
 		s.status = int(number(49))
@@ -159,8 +162,8 @@ func ZombieStatus(p Process) (unix.WaitStatus, bool) {
 }
 
 // ExitOf turns a wait status into an Exit.
-func ExitOf(status unix.WaitStatus, at time.Time) *Exit {
-	exit := &Exit{Known: true, FinishedAt: at.UTC().Round(0)}
+func ExitOf(status unix.WaitStatus, at time.Time) *facts.Exit {
+	exit := &facts.Exit{Known: true, FinishedAt: at.UTC().Round(0)}
 	if status.Signaled() {
 		exit.Signal = SignalName(int(status.Signal()))
 		return exit

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // File descriptors that the manager hands to the shim.
@@ -121,7 +123,7 @@ func (s *shim) run() error {
 		return err
 	}
 	if s.requested() != nil {
-		return s.end(End{Exit: &Exit{FinishedAt: time.Now(), Message: "it was asked to end before the program was executed"}})
+		return s.end(End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "it was asked to end before the program was executed"}})
 	}
 	if failed := s.start(); failed != nil {
 		return s.end(End{Failure: failed})
@@ -155,7 +157,7 @@ func (s *shim) run() error {
 }
 
 // record writes who runs, and tells the manager.
-func (s *shim) record(leaderExit *Exit) error {
+func (s *shim) record(leaderExit *facts.Exit) error {
 	s.mu.Lock()
 	s.identity.LeaderExit = leaderExit
 	identity := s.identity
@@ -268,7 +270,7 @@ func (s *shim) empty() bool {
 }
 
 // clear ends what is left after the program itself.
-func (s *shim) clear(exit *Exit) {
+func (s *shim) clear(exit *facts.Exit) {
 	// Usually nothing is left: the reaper finds out at once.
 	select {
 	case <-s.childs:
@@ -276,6 +278,9 @@ func (s *shim) clear(exit *Exit) {
 	}
 	if s.empty() {
 		return
+	}
+	if s.requested() == nil {
+		exit.Left = s.tree.names()
 	}
 	_ = s.record(exit)
 	if request := s.requested(); request == nil || !request.Kill {

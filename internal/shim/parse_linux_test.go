@@ -21,7 +21,7 @@ func FuzzParseStat(f *testing.F) {
 		f.Add([]byte(name))
 		f.Add([]byte("7 (" + name + ")" + statTail))
 	}
-	want := stat{Process: Process{PID: 7, Ticks: 123456}, state: 'S', parent: 41, session: 42, threads: 7, status: 9}
+	want := stat{Process: Process{PID: 7, Ticks: 123456}, state: 'S', parent: 41, group: 42, session: 42, threads: 7, status: 9}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		_, _ = parseStat(7, text) // whatever it is, nothing breaks
 		got, err := parseStat(7, append(append([]byte("7 ("), text...), []byte(")"+statTail)...))

@@ -26,6 +26,9 @@ var sequences = sync.OnceValue(func() *struct{ csi, str, query, begun *regexp.Re
 	}
 })
 
+// Quiet returns a writer that passes output on without the queries to the terminal in its first bytes, which are the replay of an attachment.
+func Quiet(out io.Writer, replay int) io.Writer { return &quiet{out: out, left: replay} }
+
 // quiet passes output on without the questions that it asks the terminal, for its first bytes: they were asked and answered long ago, and the
 // program would take another answer for something that was typed.
 type quiet struct {

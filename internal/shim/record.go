@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Files in the directory of a UID.
@@ -78,8 +80,8 @@ type Origin struct {
 
 // Before is the end of an incarnation that was followed by another.
 type Before struct {
-	Incarnation int64 `json:"incarnation"`
-	Exit        Exit  `json:"exit"`
+	Incarnation int64      `json:"incarnation"`
+	Exit        facts.Exit `json:"exit"`
 }
 
 // Launch is what the shim is given in memory, never on disk.
@@ -110,31 +112,16 @@ type Identity struct {
 	Child       Process   `json:"child,omitzero"`
 	StartedAt   time.Time `json:"startedAt,omitzero"`
 	// LeaderExit is set while others of the tree are being ended after the program itself.
-	LeaderExit *Exit `json:"leaderExit,omitempty"`
+	LeaderExit *facts.Exit `json:"leaderExit,omitempty"`
 }
 
 // End is the last word on an incarnation: exactly one of Exit and Failure is set.
 type End struct {
-	Version     int      `json:"version"`
-	Incarnation int64    `json:"incarnation"`
-	Token       string   `json:"token"`
-	Exit        *Exit    `json:"exit,omitempty"`
-	Failure     *Failure `json:"failure,omitempty"`
-}
-
-// Exit is how a program ended; Known is false when nobody saw it.
-type Exit struct {
-	Known      bool      `json:"known"`
-	Code       int32     `json:"code"`
-	Signal     string    `json:"signal,omitempty"`
-	FinishedAt time.Time `json:"finishedAt"`
-	Message    string    `json:"message,omitempty"`
-}
-
-// Failure is why a program could not be executed; Reason is a condition reason of the API.
-type Failure struct {
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
+	Version     int               `json:"version"`
+	Incarnation int64             `json:"incarnation"`
+	Token       string            `json:"token"`
+	Exit        *facts.Exit       `json:"exit,omitempty"`
+	Failure     *facts.StartError `json:"failure,omitempty"`
 }
 
 // Request asks an incarnation to end; Kill asks without grace.

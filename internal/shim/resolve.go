@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Reasons of a Failure; the same words as the condition reasons of the API, which the shim doesn't import.
@@ -27,12 +30,12 @@ var refused = map[string]bool{
 // Refused says whether a variable changes how every program is loaded, so that nobody may set it.
 func Refused(variable string) bool { return refused[variable] }
 
-func failure(reason, format string, args ...any) *Failure {
-	return &Failure{Reason: reason, Message: fmt.Sprintf(format, args...)}
+func failure(reason, format string, args ...any) *facts.StartError {
+	return &facts.StartError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // environment merges the inherited environment with the requested one: later entries win. Only the requested one may name credentials of a cluster.
-func (l *Launch) environment() ([]string, *Failure) {
+func (l *Launch) environment() ([]string, *facts.StartError) {
 	values := map[string]string{}
 	var order []string
 	set := func(name, value string) {
@@ -76,14 +79,14 @@ type Program struct {
 }
 
 // Resolve returns the program of a Launch, or a Failure if a part of it is missing or its user may not access it.
-func (l *Launch) Resolve() (found Program, failed *Failure) {
+func (l *Launch) Resolve() (found Program, failed *facts.StartError) {
 	if err := l.RunAs.access(func() { found, failed = l.resolve() }); err != nil {
 		return Program{}, failure(ReasonStartFailed, "%v", err)
 	}
 	return found, failed
 }
 
-func (l *Launch) resolve() (Program, *Failure) {
+func (l *Launch) resolve() (Program, *facts.StartError) {
 	env, failed := l.environment()
 	if failed != nil {
 		return Program{}, failed
@@ -109,7 +112,7 @@ func lookup(env []string, name string) string {
 }
 
 // directory gives the working directory, which exists and may be entered.
-func (l *Launch) directory() (string, *Failure) {
+func (l *Launch) directory() (string, *facts.StartError) {
 	dir := l.Dir
 	if dir == "" {
 		dir = lookup(l.RunAs.Inherited(l.Inherited), "HOME") // not of the spec, whose HOME no policy on directories sees
@@ -133,14 +136,14 @@ func (l *Launch) directory() (string, *Failure) {
 }
 
 // program finds the file to execute, as execvp would do it in the working directory with the environment of the child.
-func (l *Launch) program(command string, env []string, dir string) (string, *Failure) {
+func (l *Launch) program(command string, env []string, dir string) (string, *facts.StartError) {
 	if command == "" {
 		return "", failure(ReasonCommandNotFound, "the first word of the command is empty; name a program in spec.process.command")
 	}
 	if strings.Contains(command, "/") {
 		return l.executable(absolute(command, dir), command)
 	}
-	var denied *Failure
+	var denied *facts.StartError
 	path := lookup(env, "PATH")
 	for _, entry := range filepath.SplitList(path) {
 		if entry == "" {
@@ -162,10 +165,23 @@ func (l *Launch) program(command string, env []string, dir string) (string, *Fai
 	if denied != nil {
 		return "", denied
 	}
+	if words := strings.Fields(command); len(words) > 1 {
+		return "", failure(ReasonCommandNotFound, "the program %q does not exist: its name has spaces, and no shell splits it; "+
+			"write each word as an item of spec.process.command: %s", command, jsonList(words))
+	}
 	return "", failure(ReasonCommandNotFound, "the program %q is in none of the directories of PATH (%s); install it, or give its full path in spec.process.command", command, path)
 }
 
-func (l *Launch) executable(file, command string) (string, *Failure) {
+// jsonList formats words as a YAML or JSON list.
+func jsonList(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = strconv.Quote(word)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+func (l *Launch) executable(file, command string) (string, *facts.StartError) {
 	info, err := os.Stat(file)
 	switch {
 	case os.IsPermission(err):

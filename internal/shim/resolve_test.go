@@ -15,7 +15,16 @@ func TestWorkingDirectoryIgnoresHomeOfTheSpec(t *testing.T) {
 	home, elsewhere := t.TempDir(), t.TempDir()
 	launch := Launch{Command: []string{"/bin/sh"}, Inherited: []string{"HOME=" + home}, Env: []string{"HOME=" + elsewhere}}
 	program, failed := launch.Resolve()
-	g.Expect(failed).To(BeNil())
+	g.Expect(failed).NotTo(HaveOccurred())
 	g.Expect(program.Dir).To(Equal(home))
 	g.Expect(program.Env).To(ContainElement("HOME="+elsewhere), "the program itself is given what the spec says")
+}
+
+func TestResolve_HintsAtACommandInOneString(t *testing.T) {
+	g := NewWithT(t)
+	launch := Launch{Command: []string{"npm run dev"}, Dir: t.TempDir(), Inherited: []string{"PATH=/usr/bin:/bin"}}
+	_, failed := launch.Resolve()
+	g.Expect(failed).To(HaveOccurred())
+	g.Expect(failed.Reason).To(Equal(ReasonCommandNotFound))
+	g.Expect(failed.Message).To(HaveSuffix(`write each word as an item of spec.process.command: ["npm", "run", "dev"]`))
 }

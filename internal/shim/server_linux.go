@@ -136,6 +136,8 @@ func (s *shim) answer(call Call) Answer {
 		}
 		s.terminal.resize(call.Columns, call.Rows)
 		return Answer{Replay: s.terminal.replay()}
+	case VerbInput:
+		return s.input()
 	default:
 		return Answer{Error: fmt.Sprintf("the shim does not know %q; it speaks version %d of the protocol", call.Verb, Version)}
 	}
@@ -143,6 +145,22 @@ func (s *shim) answer(call Call) Answer {
 		return Answer{Error: err.Error()}
 	}
 	return Answer{}
+}
+
+// input inspects how the terminal is read.
+func (s *shim) input() Answer {
+	if s.terminal == nil {
+		return Answer{NoTerminal: true}
+	}
+	members, err := s.tree.Members()
+	if err != nil {
+		return Answer{Error: err.Error()}
+	}
+	input, err := InspectInput(s.terminal.master, members)
+	if err != nil {
+		return Answer{Error: err.Error()}
+	}
+	return Answer{Input: &input}
 }
 
 // shutdown leaves the request behind as well, so that what appears after this kill is ended without grace.

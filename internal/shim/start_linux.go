@@ -12,10 +12,12 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // start executes the program.
-func (s *shim) start() *Failure {
+func (s *shim) start() *facts.StartError {
 	program, failed := s.launch.Resolve()
 	if failed != nil {
 		return failed
@@ -70,7 +72,7 @@ func closeAll(streams []*os.File) {
 }
 
 // execute forks and executes, in the cgroup from the first instruction on.
-func (s *shim) execute(file string, attributes *syscall.ProcAttr) *Failure {
+func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartError {
 	if cgroup := s.launch.Record.Cgroup; cgroup != "" {
 		fd, err := unix.Open(cgroup, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -99,7 +101,7 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *Failure {
 
 // Execute forks and executes a program, and explains a failure. It may try again for half a second, which holds up nobody: a shim has nothing
 // else to do before its program runs, and in a multiplexer only the next command waits, no client.
-func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int, failed *Failure) {
+func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int, failed *facts.StartError) {
 	var err error
 	for try := range 10 {
 		pid, err = syscall.ForkExec(file, argv, attributes)
@@ -116,7 +118,7 @@ func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int,
 }
 
 // explain turns the error of execve into words.
-func explain(file string, as *syscall.Credential, err error) *Failure {
+func explain(file string, as *syscall.Credential, err error) *facts.StartError {
 	user := os.Geteuid()
 	if as != nil {
 		user = int(as.Uid)

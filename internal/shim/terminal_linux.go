@@ -4,8 +4,10 @@
 package shim
 
 import (
+	"bytes"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +31,7 @@ type terminal struct {
 
 	mu    sync.Mutex
 	ring  []byte
+	modes modes // where ring begins
 	views map[*view]bool
 	ended bool
 	gone  sync.WaitGroup // writers to clients
@@ -75,7 +78,9 @@ func (t *terminal) publish(p []byte) {
 	defer t.mu.Unlock()
 	t.ring = append(t.ring, p...)
 	if len(t.ring) > 2*ringSize {
-		t.ring = append(t.ring[:0], t.ring[len(t.ring)-ringSize:]...)
+		old := t.old()
+		t.modes.pass(t.ring[:old])
+		t.ring = append(t.ring[:0], t.ring[old:]...)
 	}
 	for v := range t.views {
 		if len(v.pending)+len(p) > backlog {
@@ -114,7 +119,7 @@ func (t *terminal) join(conn net.Conn) *view {
 		_ = conn.Close()
 		return v
 	}
-	v.pending = append(v.pending, t.ring[max(0, len(t.ring)-ringSize):]...)
+	v.pending = append(v.pending, t.last()...)
 	v.wake()
 	t.views[v] = true
 	t.gone.Go(func() { t.write(v) })
@@ -125,7 +130,24 @@ func (t *terminal) join(conn net.Conn) *view {
 func (t *terminal) replay() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return min(len(t.ring), ringSize)
+	return len(t.last())
+}
+
+// last is what a client gets first: the modes of the terminal and the output since. The caller holds mu.
+func (t *terminal) last() []byte {
+	old := t.old()
+	modes := modes{set: slices.Clone(t.modes.set), hidden: t.modes.hidden}
+	modes.pass(t.ring[:old])
+	return append(modes.sequences(), t.ring[old:]...)
+}
+
+// old is how much of ring a client does not get. What it gets begins with a line or an escape sequence, not within one.
+func (t *terminal) old() int {
+	old := max(0, len(t.ring)-ringSize)
+	if old > 0 {
+		old += max(0, bytes.IndexAny(t.ring[old:], "\n\x1b"))
+	}
+	return old
 }
 
 func (t *terminal) leave(v *view) {

@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +25,19 @@ type Tree struct {
 	Carried []string
 }
 
-// Members gives the processes that live now.
+// Members returns the processes that live now.
 func (t Tree) Members() ([]Process, error) {
-	var members []Process
+	stats, err := t.stats()
+	members := make([]Process, len(stats))
+	for i, s := range stats {
+		members[i] = s.Process
+	}
+	return members, err
+}
+
+// stats returns the members, each with its state at the time of the read. Without a cgroup, parents usually come before their children.
+func (t Tree) stats() ([]stat, error) {
+	var members []stat
 	if t.Cgroup != "" {
 		var err error
 		if members, err = identified(t.Cgroup); err != nil || t.Ancestor == 0 {
@@ -44,24 +56,24 @@ func (t Tree) Members() ([]Process, error) {
 
 // identified gives the members of a cgroup with their identity. Whoever is still listed after it was identified had that PID all the time, or
 // has a newer start time and is refused by Open: nobody outside can be taken for a member.
-func identified(cgroup string) ([]Process, error) {
+func identified(cgroup string) ([]stat, error) {
 	pids, err := cgroupMembers(cgroup)
 	if err != nil || len(pids) == 0 {
 		return nil, err
 	}
-	found := map[int]Process{}
+	found := map[int]stat{}
 	for _, pid := range pids {
 		if s, err := readStat(pid); err == nil && !s.dead() {
-			found[pid] = s.Process
+			found[pid] = s
 		}
 	}
 	if pids, err = cgroupMembers(cgroup); err != nil {
 		return nil, err
 	}
-	var members []Process
+	var members []stat
 	for _, pid := range pids {
-		if p, ok := found[pid]; ok {
-			members = append(members, p)
+		if s, ok := found[pid]; ok {
+			members = append(members, s)
 		}
 	}
 	return members, nil
@@ -73,13 +85,13 @@ func (t Tree) Empty() (bool, error) {
 		populated, err := Populated(t.Cgroup)
 		return !populated, err
 	}
-	members, err := t.Members()
+	members, err := t.stats()
 	return len(members) == 0, err
 }
 
 // walk follows the lists of children from the subreaper down, which costs as much as the tree is large; false where this kernel has no such lists.
 // What appears or moves meanwhile may be missed once: whoever needs all looks until there is nothing new.
-func (t Tree) walk() (members []Process, ok bool) {
+func (t Tree) walk() (members []stat, ok bool) {
 	if t.Ancestor == 0 {
 		return nil, false
 	}
@@ -97,7 +109,7 @@ func (t Tree) walk() (members []Process, ok bool) {
 			seen[pid] = true
 			queue = append(queue, pid)
 			if !s.dead() {
-				members = append(members, s.Process)
+				members = append(members, s)
 			}
 		}
 	}
@@ -128,7 +140,7 @@ func children(pid int) (pids []int, ok bool) {
 }
 
 // scan looks through the process table.
-func (t Tree) scan() ([]Process, error) {
+func (t Tree) scan() ([]stat, error) {
 	all, err := processes()
 	if err != nil {
 		return nil, err
@@ -148,10 +160,10 @@ func (t Tree) scan() ([]Process, error) {
 			}
 		}
 	}
-	var members []Process
+	var members []stat
 	for _, s := range all {
 		if member[s.PID] && s.PID != t.Ancestor && !s.dead() {
-			members = append(members, s.Process)
+			members = append(members, s)
 		}
 	}
 	return members, nil
@@ -241,8 +253,16 @@ func processes() ([]stat, error) {
 	return all, nil
 }
 
-// rounds bounds how often new members are looked for: a tree that forks faster than it is signalled needs Kill, which is repeated until it is empty.
-const rounds = 10
+const (
+	// rounds bounds how often Signal searches for new members. A tree that forks faster than that can still be killed with Kill.
+	rounds = 10
+	// stopRounds bounds how often stop searches for new members. It waits for stopPause after a round that finds no new member but a running one.
+	stopRounds = 50
+	stopPause  = time.Millisecond
+	// settledRounds is how many consecutive rounds have to find only stopped processes. The kernel may omit a child from a list that changes while it is
+	// read, and a process whose parent exits moves to a list that was read before. Neither happens twice among stopped processes.
+	settledRounds = 2
+)
 
 // Signal sends a signal to every member once, also to those that appear meanwhile, and continues those that are stopped, so that they can act on it.
 func (t Tree) Signal(signal unix.Signal) error {
@@ -252,6 +272,9 @@ func (t Tree) Signal(signal unix.Signal) error {
 		members, err := t.Members()
 		if err != nil {
 			return err
+		}
+		if signal == unix.SIGKILL {
+			slices.Reverse(members) // children first: the exit of a parent can orphan the process group of a stopped child, which the kernel then continues
 		}
 		fresh := false
 		for _, p := range members {
@@ -289,6 +312,36 @@ func send(p Process, signal unix.Signal) error {
 	return err
 }
 
+// stop suspends every member with SIGSTOP. A fork bomb can outrun SIGKILL but not SIGSTOP: a stopped process does not fork, and still counts toward the
+// process limit of its user, so no new process can take its place. stop ignores errors, because the SIGKILL that follows reports them.
+func (t Tree) stop() {
+	sent := map[Process]bool{} // false if the signal was refused
+	for round, settled := 0, 0; round < stopRounds && settled < settledRounds; round++ {
+		members, err := t.stats()
+		if err != nil {
+			return
+		}
+		fresh, active := false, false
+		for _, s := range members {
+			stopping, known := sent[s.Process]
+			if !known {
+				sent[s.Process], fresh = send(s.Process, unix.SIGSTOP) == nil, true
+			}
+			// A process in uninterruptible sleep (D) stops before it runs again. This includes a parent in vfork, which waits for its stopped child.
+			active = active || stopping && (s.state == 'R' || s.state == 'S')
+		}
+		switch {
+		case fresh:
+			settled = 0
+		case active:
+			settled = 0
+			time.Sleep(stopPause)
+		default:
+			settled++
+		}
+	}
+}
+
 // Kill ends every member with SIGKILL. It does not wait for their end.
 func (t Tree) Kill() error {
 	if t.Cgroup != "" {
@@ -297,5 +350,6 @@ func (t Tree) Kill() error {
 			return nil
 		}
 	}
+	t.stop()
 	return t.Signal(unix.SIGKILL)
 }

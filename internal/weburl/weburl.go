@@ -116,6 +116,9 @@ func rank(host string) int {
 	return rankNetwork
 }
 
+// IsLoopback reports whether a host, given without brackets, is localhost, a name below localhost, or a loopback address.
+func IsLoopback(host string) bool { return rank(host) == rankLoopback }
+
 // cleanPath takes the punctuation of the sentence off the end of a path, and drops a path that is too long.
 func cleanPath(path string) string {
 	path = strings.TrimRight(path, ".,;:!*")

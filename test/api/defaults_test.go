@@ -23,7 +23,7 @@ backoff: {initialSeconds: 1, maxSeconds: 60, resetAfterSeconds: 60}
 breaker: {failureThreshold: 5, windowSeconds: 180, coolDownSeconds: 600}
 process:
   command: [sleep, infinity]
-  stop: {signal: SIGTERM, gracePeriodSeconds: 10}
+  stop: {gracePeriodSeconds: 10}
 `
 
 func TestDefaults(t *testing.T) {

@@ -134,7 +134,7 @@ state: Enabled
 timeoutSeconds: 3600
 historyLimit: 100
 breaker: {failureThreshold: 3, coolDownSeconds: 0}
-process: {command: [sleep, infinity], stop: {signal: SIGTERM, gracePeriodSeconds: 10}}
+process: {command: [sleep, infinity], stop: {gracePeriodSeconds: 10}}
 `,
 	} {
 		t.Run(kind, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -59,9 +60,11 @@ func newBerth(root, assets, state string) *berth {
 func (b *berth) program() string    { return filepath.Join(b.root, "bin", "berth") }
 func (b *berth) kubeconfig() string { return filepath.Join(b.state, "kubeconfig") }
 
-// environment is that of the tests, with berth's programs in PATH and the mark.
+// environment returns the environment of the tests with Berth's programs in PATH, with the mark, and without CI. The shell of a user does not set CI, and with
+// it programs such as Gemini CLI do not show their user interface, even on a terminal.
 func (b *berth) environment() []string {
-	return append(os.Environ(),
+	own := slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "CI=") })
+	return append(own,
 		"PATH="+filepath.Join(b.root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"KUBEBUILDER_ASSETS="+b.assets,
 		"KUBECONFIG="+b.kubeconfig(),

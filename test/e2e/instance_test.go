@@ -6,13 +6,17 @@ package e2e
 import (
 	"context"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/creack/pty"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -56,6 +60,69 @@ var _ = Describe("Instance", func() {
 		Expect(s.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(3)))
 		Expect(house.run(ctx, "logs", s.path())).To(ContainSubstring("still 42"))
 	})
+
+	It("keeps its input free of the answers of terminals that attach", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		// The program writes each byte of its input to a file. Its queries: device attributes, version, cursor position, colors, a mode, a keyboard protocol.
+		typed := filepath.Join(GinkgoT().TempDir(), "typed")
+		asks := instance("asks", "/bin/sh", "-c", `stty raw -echo
+			printf '\033[c\033[>c\033[>q\033[6n\033]10;?\007\033]11;?\007\033[?2004$p\033[?u\033P+q544e\033\\'
+			echo waits; exec cat > `+typed).create(ctx).ready(ctx)
+		shell := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
+		house.run(ctx, "send", shell.path(), `printf '\033[c\033[>q\033[6n\033]11;?\007'; sleep 1; read -rt 1; PS1='waits> '`)
+		server := newTmuxServer("attach")
+		for _, s := range []*subject{asks, shell} {
+			Eventually(func() string { return house.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waits"))
+			for range 10 {
+				attachInTmux(server, s, "waits")
+				for _, terminal := range []string{"xterm-256color", "dumb"} {
+					w := attachIn(terminal, s, 24, 80)
+					w.shows("waits")
+					w.typed("\x1d")
+					w.ends(ctx)
+				}
+			}
+		}
+		house.run(ctx, "send", "--no-enter", asks.path(), "end")
+		Eventually(func() (string, error) { text, err := os.ReadFile(typed); return string(text), err }).Should(ContainSubstring("end"))
+		Expect(os.ReadFile(typed)).To(BeEquivalentTo("end"))
+		house.run(ctx, "send", shell.path(), "clear; echo sum $((40+2))")
+		Eventually(func() string { return house.run(ctx, "logs", "--screen", shell.path()) }).Should(HavePrefix("sum 42\n"))
+	})
+
+	It("shows its screen as plain text, and takes input from a pipe", NodeTimeout(3*time.Minute), func(ctx context.Context) {
+		for _, runtime := range []*v1alpha1.InstanceRuntime{nil, {Type: v1alpha1.RuntimeTmux}} {
+			s := instance("screen", "/bin/sh", "-c", `printf '\033[2J\033[H\033[1mtop\033[0m\033[3;5Hbelow\r\n'; while read -r line; do echo "got <$line>"; done`)
+			s.object.(*v1alpha1.Instance).Spec.Runtime = runtime
+			if runtime != nil {
+				if _, err := exec.LookPath("tmux"); err != nil {
+					continue
+				}
+			}
+			s.create(ctx).ready(ctx)
+			screen := func() string { return house.run(ctx, "logs", "--screen", s.path()) }
+			Eventually(screen).Should(Equal("top\n\n    below\n"))
+
+			By("ending at the end of the piped input, with the output that follows")
+			cmd := exec.CommandContext(ctx, house.program(), "attach", s.path())
+			cmd.Env, cmd.Stdin = house.environment(), strings.NewReader("piped\n")
+			text, err := cmd.CombinedOutput()
+			Expect(err).NotTo(HaveOccurred(), "%s", text)
+			Expect(string(text)).To(And(ContainSubstring("got <piped>"), ContainSubstring("it goes on running")))
+			Eventually(screen).Should(Equal("top\n\n    below\npiped\ngot <piped>\n"))
+		}
+	})
+
+	It("stops an interactive shell within seconds, with SIGHUP for what it runs", NodeTimeout(3*time.Minute), func(ctx context.Context) {
+		saved := filepath.Join(GinkgoT().TempDir(), "saved")
+		s := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
+		house.run(ctx, "send", s.path(), `bash -c 'trap "echo HUP > `+saved+`; exit" HUP; echo saves $((1+1)); while :; do sleep 0.1; done'`)
+		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).Should(ContainSubstring("saves 2"))
+		began := time.Now()
+		Expect(house.client.Delete(ctx, s.object)).To(Succeed())
+		Eventually(func() error { return s.read(ctx) }).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second), "the default grace period is 10 s")
+		Expect(os.ReadFile(saved)).To(BeEquivalentTo("HUP\n"))
+	})
 })
 
 // window is a `berth attach` in a terminal.
@@ -68,10 +135,51 @@ type window struct {
 	ended  chan error
 }
 
+// attachInTmux attaches from a window of a tmux server, which answers queries, and detaches.
+func attachInTmux(server tmuxServer, s *subject, shows string) {
+	GinkgoHelper()
+	_, err := server.ask(append([]string{"new-session", "-d", "-s", "attached", "env"}, append(house.environment(), house.program(), "attach", s.path())...)...)
+	Expect(err).NotTo(HaveOccurred())
+	server.shows("attached", shows)
+	_, err = server.ask("send-keys", "-t", "=attached:", "C-]")
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(func() error { _, err := server.ask("has-session", "-t", "=attached"); return err }).Should(HaveOccurred())
+}
+
+// answers are the answers of xterm to the queries of the tests.
+var answers = map[string]string{
+	"\x1b[c": "\x1b[?64;1;2c", "\x1b[>c": "\x1b[>41;380;0c", "\x1b[>q": "\x1bP>|XTerm(380)\x1b\\", "\x1b[6n": "\x1b[1;1R",
+	"\x1b]10;?\a": "\x1b]10;rgb:ffff/ffff/ffff\a", "\x1b]11;?\a": "\x1b]11;rgb:0000/0000/0000\a", "\x1b[?2004$p": "\x1b[?2004;1$y",
+	"\x1b[?u": "\x1b[?0u", "\x1bP+q544e\x1b\\": "\x1bP1+r544e=787465726d\x1b\\",
+}
+
+// answering reads the output of a terminal and answers its queries.
+type answering struct {
+	terminal io.Writer
+	shown    string
+}
+
+func (a *answering) Write(output []byte) (int, error) {
+	a.shown += string(output)
+	for query, answer := range answers {
+		for range strings.Count(a.shown, query) {
+			_, _ = io.WriteString(a.terminal, answer) // fails when berth attach has ended
+		}
+		a.shown = strings.ReplaceAll(a.shown, query, "")
+	}
+	return len(output), nil
+}
+
 func attach(s *subject, rows, columns uint16) *window {
 	GinkgoHelper()
+	return attachIn("dumb", s, rows, columns)
+}
+
+// attachIn attaches in a terminal of the given type. Every terminal except a dumb one answers queries.
+func attachIn(kind string, s *subject, rows, columns uint16) *window {
+	GinkgoHelper()
 	cmd := exec.Command(house.program(), "attach", s.path())
-	cmd.Env = house.environment()
+	cmd.Env = append(house.environment(), "TERM="+kind)
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: rows, Cols: columns})
 	Expect(err).NotTo(HaveOccurred())
 	w := &window{terminal: terminal, output: &output{}, ended: make(chan error, 1)}
@@ -82,7 +190,11 @@ func attach(s *subject, rows, columns uint16) *window {
 	go func() {
 		defer close(read)
 		// The read ends with an error when the terminal's last user has gone.
-		_, _ = io.Copy(w.output, terminal)
+		var shown io.Writer = w.output
+		if kind != "dumb" {
+			shown = io.MultiWriter(w.output, &answering{terminal: terminal})
+		}
+		_, _ = io.Copy(shown, terminal)
 	}()
 	over := make(chan struct{})
 	go func() {

@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"strings"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -27,17 +28,29 @@ var _ = Describe("berth up", Serial, func() {
 	It("is killed and started again: same processes, Ready never lost, true exit codes", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
 		shell := instance("shell", "/bin/sh")
-		shell.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
 		shell.create(ctx).ready(ctx)
 		during, after := oneShot("during").create(ctx).ready(ctx), oneShot("after").create(ctx).ready(ctx)
 		waitingFor(ctx, during, after)
 		pids := []int64{pidOf(web), pidOf(shell), pidOf(after)}
 		witnesses := []*witness{web.watch(ctx), shell.watch(ctx), after.watch(ctx)}
 
+		window := attach(shell, 24, 80)
+		window.typed("kept=$((6*7)); echo kept $kept\n")
+		window.shows("kept 42") // by the shell: what is typed is echoed before the command is attached
 		house.kill(ctx)
+		window.shows("reconnecting…")
 		signalTo(pidOf(during), during.mark, syscall.SIGUSR1)
 		Eventually(func() []int64 { return tree(during.mark) }).Should(BeEmpty())
 		house.up(ctx)
+
+		By("attaching again to the terminal that was attached to")
+		Eventually(func() string {
+			window.typed("echo answer $kept\n")
+			return window.output.String()
+		}).Should(ContainSubstring("answer 42"))
+		window.typed("\x1d")
+		window.ends(ctx)
+		Expect(strings.Count(window.output.String(), "reconnecting…")).To(Equal(1))
 
 		By("telling the exit code of what ended meanwhile")
 		during.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)

@@ -27,7 +27,7 @@ var _ = Describe("A DevServer behind its proxy", func() {
 	It("keeps its address over restarts, a crash, a stop and another manager", Serial, NodeTimeout(storyTimeout), func(ctx context.Context) {
 		s := proxied("gohello", "", "gohello").create(ctx).ready(ctx)
 		url, port, backend := s.server().Status.URL, s.server().Status.Port, s.server().Status.BackendPort
-		Expect(url).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", port)))
+		Expect(url).To(Equal(fmt.Sprintf("http://localhost:%d/", port)))
 		Expect(backend).NotTo(Or(Equal(port), BeZero()))
 		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{backend}), "the program has a port of its own")
 
@@ -70,7 +70,7 @@ var _ = Describe("A DevServer behind its proxy", func() {
 		By("giving the proxy up: the server has the port itself")
 		s.change(ctx, func() { s.server().Spec.Proxy = v1alpha1.ProxyDisabled })
 		s.ready(ctx).answers("Hello")
-		Expect(s.server().Status.URL).To(Equal(url))
+		Expect(s.server().Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", port)), "the host that the server prints")
 		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{port}))
 
 		s.delete(ctx)

@@ -3,7 +3,7 @@
 
 // Package e2e uses Berth as its users do: it runs `berth up` and its commands, with real servers and real trouble.
 //
-// It needs what `make build controlplane` makes, node, npm and python3, and Linux.
+// It needs what `make build controlplane` makes, node, npm, chromium and python3, and Linux.
 package e2e
 
 import (

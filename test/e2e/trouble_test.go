@@ -41,6 +41,20 @@ var _ = Describe("Trouble", func() {
 		}),
 	)
 
+	It("starts by itself when the directory, the program and the permission appear", NodeTimeout(startTimeout), func(ctx context.Context) {
+		dir := filepath.Join(GinkgoT().TempDir(), "project")
+		s := devServer("late", dir, "./serve").create(ctx)
+		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonWorkingDirMissing)
+		Expect(os.Mkdir(dir, 0o755)).To(Succeed())
+		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonCommandNotFound)
+		program := filepath.Join(dir, "serve")
+		Expect(os.WriteFile(program, []byte("#!/bin/sh\nexec gohello\n"), 0o600)).To(Succeed())
+		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonPermissionDenied)
+		Expect(os.Chmod(program, 0o755)).To(Succeed())
+		s.ready(ctx)
+		Expect(s.status().Incarnation).To(BeEquivalentTo(4), "one start for each cause, none in between")
+	})
+
 	It("heals by itself when the secret that was missing comes", NodeTimeout(startTimeout), func(ctx context.Context) {
 		s := devServer("secret", "", "gohello")
 		name := s.GetName()

@@ -13,7 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // TestCrashAtEveryWrite kills the manager before each write reaches the API, and after it was applied with its answer lost.
@@ -100,7 +100,7 @@ func TestCrashIsToldInOneWrite(t *testing.T) {
 				w.Expect(w.writes).To(Equal(writes), "nothing is written before the start")
 				return nil
 			}
-			w.rt.Exit(uid, runtime.Exit{Known: true, Code: 4})
+			w.rt.Exit(uid, facts.Exit{Known: true, Code: 4})
 			w.toRest("crash", manager)
 			w.Expect(w.acts).To(Equal(acts+1), "one start")
 			w.Expect(w.writes).To(Equal(writes+1), "one write")
@@ -123,13 +123,13 @@ func TestStartAheadThatFails(t *testing.T) {
 	w.create()
 	manager := w.toRest("create", w.leader(0))
 	w.clock.SetTime(w.clock.Now().Add(time.Minute))
-	w.rt.Exit(uid, runtime.Exit{Known: true, Code: 4})
+	w.rt.Exit(uid, facts.Exit{Known: true, Code: 4})
 	w.faults.act = func(int, bool) error { return errFault }
 	for range 2 {
 		_, err := manager.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 		w.Expect(err).To(MatchError(errFault))
 	}
-	w.Expect(describe(w.read())).To(And(ContainSubstring("incarnation 2"), ContainSubstring("Ready=False Starting")))
+	w.Expect(describe(w.read())).To(And(ContainSubstring("incarnation 2"), ContainSubstring("Ready=False StartFailed")))
 	w.faults.act = nil
 	w.toRest("mended", manager)
 	w.Expect(w.rt.Live(uid)).To(ConsistOf(int64(2)))

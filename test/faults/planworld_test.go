@@ -47,7 +47,7 @@ func newPlanWorld(t *testing.T, f faults) *planWorld {
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	w.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	w.clock = clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "release", UID: "release", Generation: 1}}
 	action.Spec.MaxParallel, action.Spec.MaxReversions = ptr.To[int32](2), ptr.To[int32](5)
 	action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search", "test", "search"}}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
@@ -29,16 +29,16 @@ type chapter struct {
 var story = []chapter{
 	{"create", (*world).create},
 	{"restart", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "one" }) }},
-	{"crash", func(w *world) { w.rt.Exit(uid, runtime.Exit{Known: true, Code: 3}) }},
+	{"crash", func(w *world) { w.rt.Exit(uid, facts.Exit{Known: true, Code: 3}) }},
 	{"a good run", func(w *world) { w.clock.SetTime(w.clock.Now().Add(5 * time.Minute)) }},
-	{"crash after it", func(w *world) { w.rt.Exit(uid, runtime.Exit{Known: true, Code: 4}) }},
+	{"crash after it", func(w *world) { w.rt.Exit(uid, facts.Exit{Known: true, Code: 4}) }},
 	{"change", func(w *world) {
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"serve", "--more"} })
 	}},
 	{"stop", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateStopped }) }},
 	{"start", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateRunning }) }},
 	{"cannot be executed", func(w *world) {
-		w.rt.Program("broken", fake.Program{StartError: &runtime.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
+		w.rt.Program("broken", fake.Program{StartError: &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"broken"} })
 	}},
 	{"corrected, and stubborn from now on", func(w *world) {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
@@ -34,7 +34,7 @@ var tale = []page{
 		w.changeRun("cancelled", func(r *v1alpha1.StrategyRun) { r.Spec.State = v1alpha1.RunCancelled })
 	}, counted("cancelled")},
 	{"a program that is not there", func(w *tallyWorld) {
-		w.rt.Program("broken", fake.Program{StartError: &runtime.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
+		w.rt.Program("broken", fake.Program{StartError: &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
 		w.changeStrategy(func(s *v1alpha1.Strategy) { s.Spec.Process.Command = []string{"broken"} })
 		w.createRun("missing")
 	}, counted("missing")},
@@ -138,7 +138,7 @@ func (w *tallyWorld) deleteRun(name string) {
 }
 
 func (w *tallyWorld) exit(name string, code int32) {
-	w.rt.Exit(uidOf(name), runtime.Exit{Known: true, Code: code})
+	w.rt.Exit(uidOf(name), facts.Exit{Known: true, Code: code})
 }
 
 // soon lets the process of a run end when the run is seen to have one.

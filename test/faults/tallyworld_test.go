@@ -51,7 +51,7 @@ func newTallyWorld(t *testing.T, f faults) *tallyWorld {
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	w.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	w.clock = clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	w.rt = fake.New(w.ctx, w.clock)
 	w.rt.Unguarded()
 	w.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Strategy{}, &v1alpha1.StrategyRun{}).

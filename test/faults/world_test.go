@@ -10,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,10 +60,12 @@ type world struct {
 	subject subject
 	faults  faults
 	ctx     context.Context
-	clock   *clocktesting.FakePassiveClock
+	clock   *clocktesting.FakeClock
 	rt      *fake.Runtime
 	api     client.WithWatch
 	woken   chan struct{}
+	// seats are the hosts, if the world has several. If it is empty, all leaders share rt.
+	seats []*seat
 
 	writes, acts, reads int
 	// struck says that the only fault of this run has happened.
@@ -77,6 +80,7 @@ type world struct {
 var scheme = func() *apiruntime.Scheme {
 	scheme := apiruntime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(coordinationv1.AddToScheme(scheme))
 	return scheme
 }()
 
@@ -89,7 +93,7 @@ func newWorld(t *testing.T, s subject, f faults) *world {
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	w.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	w.clock = clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	w.rt = fake.New(w.ctx, w.clock)
 	w.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.object()).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme, decoder)).Build()
@@ -104,9 +108,10 @@ func (silent) Eventf(_, _ apiruntime.Object, _, _, _, _ string, _ ...any) {}
 // leader gives a reconciler without any memory, as a manager that has just come has it.
 func (w *world) leader(number int) *process.Reconciler {
 	cached, live := w.client(number, true), w.client(number, false)
-	rt := &disturbed{Runtime: w.rt, world: w}
+	backend, known := w.place(number)
+	rt := &disturbed{Runtime: backend, world: w}
 	return &process.Reconciler{
-		Client: cached, Reader: live, Runtime: rt, Recorder: silent{}, Clock: w.clock,
+		Client: cached, Reader: live, Runtime: rt, Recorder: silent{}, Clock: w.clock, Hosts: known,
 		Kind: w.subject.kind(w.t, w.ctx, parts{client: cached, reader: live, runtime: rt, clock: w.clock, wake: w.wake}),
 	}
 }
@@ -162,6 +167,7 @@ func (w *world) write(do func() error, keep func()) error {
 	}
 	err := do()
 	keep()
+	w.checkHosts()
 	if err == nil && w.faults.write != nil {
 		return w.faults.write(n, true)
 	}
@@ -216,6 +222,7 @@ func (d *disturbed) act(do func() error) error {
 		}
 	}
 	err := do()
+	w.checkHosts()
 	if err == nil && w.faults.act != nil {
 		return w.faults.act(n, true)
 	}

@@ -4,10 +4,14 @@
 package hostile
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +41,7 @@ func TestHostileProcesses(t *testing.T) {
 	state := filepath.Join(w.dir, "state")
 	behaviors := map[string][]string{
 		"bomb": {"bomb"}, "children": {"children", fmt.Sprint(number(t, "CHILDREN", 5000))}, "flood": {"flood"}, "sockets": {"sockets", "4000"},
-		"signals": {"signals"}, "vandal": {"vandal", state}, "ptrace": {"ptrace", victim}, "impostor": {"impostor", victim},
+		"signals": {"signals", state}, "vandal": {"vandal", state}, "ptrace": {"ptrace", victim}, "impostor": {"impostor", victim},
 	}
 	objects := []client.Object{w.instance("victim", filepath.Join(w.dir, "adversary"), "wait", victim)}
 	for name, arguments := range behaviors {
@@ -54,13 +58,13 @@ func TestHostileProcesses(t *testing.T) {
 	if after := w.steady(calm.object); after != before {
 		t.Errorf("the well-behaved object has another process: %s, not %s", after, before)
 	}
+	w.nothingLeft(calm.object)
 	busy := calm.measure(10)
 	t.Logf("well-behaved object: restart p50 %v before, %v after", percentile(quiet, 0.5), percentile(busy, 0.5))
-	if left := w.processes("adversary"); len(left) > 0 {
-		t.Errorf("processes are left: %v", left)
-	}
-	if peak := w.peakMemory(); peak > mostMemory {
-		t.Errorf("the manager took %d MiB", peak>>20)
+	peak := w.peakMemory()
+	t.Logf("manager: %d MiB at most", peak>>20)
+	if peak > mostMemory {
+		t.Errorf("the manager took %d MiB, more than %d", peak>>20, mostMemory>>20)
 	}
 }
 
@@ -76,14 +80,40 @@ func (w *world) instance(name string, command ...string) *v1alpha1.Instance {
 // steady waits until the object is Ready and returns what identifies its process.
 func (w *world) steady(object *v1alpha1.Instance) string {
 	w.Helper()
+	var err error // a read may fail on a busy machine
 	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
-		w.must(w.api.Get(w.Context(), client.ObjectKeyFromObject(object), object), "read the well-behaved object")
+		if err = w.get(object); err != nil {
+			continue
+		}
 		if process := object.Status.Process; process != nil && meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionReady) {
 			return fmt.Sprintf("incarnation %d, process %d", process.Incarnation, process.PID)
 		}
 	}
-	w.Fatalf("the well-behaved object is not ready: %+v", object.Status)
+	w.Fatalf("the well-behaved object is not ready: %+v (last read: %v)", object.Status, err)
 	return ""
+}
+
+func (w *world) get(object client.Object) error {
+	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+	defer cancel()
+	return w.api.Get(ctx, client.ObjectKeyFromObject(object), object)
+}
+
+// expectations show that an adversary carried out its attack, and that the manager noticed it if it can: the reason and a part of the message of the condition
+// Ready, and a part of the output. An empty field matches everything. The vandal removes its own output.
+var expectations = map[string]struct {
+	reason, message, output string
+	orphaned                bool // the shim is gone, and the process lives
+}{
+	"bomb":     {output: "reached the limit"},
+	"children": {},
+	"flood":    {output: "x\x1b[31m"},
+	"impostor": {output: "poses"},
+	"ptrace":   {output: "tried to hold"},
+	"signals":  {reason: v1alpha1.ReasonRunning, orphaned: true},
+	"sockets":  {output: "listening on"},
+	"vandal":   {reason: v1alpha1.ReasonUnknown, message: ".json"},
+	"victim":   {},
 }
 
 // observe sees for some time that the manager reports what becomes of the adversaries, and that the well-behaved object keeps its process.
@@ -96,52 +126,152 @@ func (w *world) observe(objects []client.Object, before string, span time.Durati
 		}
 	}
 	for _, object := range objects {
-		w.must(w.api.Get(w.Context(), client.ObjectKeyFromObject(object), object), "read an adversary")
-		instance := object.(*v1alpha1.Instance)
-		ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
-		if ready == nil {
-			w.Errorf("%s: the manager reports nothing after %v", instance.Name, span)
-			continue
-		}
-		w.Logf("%-9s Ready=%s %s %s", instance.Name, ready.Status, ready.Reason, ready.Message)
+		w.expect(object.(*v1alpha1.Instance))
 	}
 }
 
-// awaitGone waits until all objects are gone.
+// expect waits until an adversary meets its expectations, for at most one minute.
+func (w *world) expect(instance *v1alpha1.Instance) {
+	w.Helper()
+	expected, known := expectations[instance.Name]
+	if !known {
+		w.Errorf("%s: no expectation", instance.Name)
+	}
+	var (
+		ready  *metav1.Condition
+		output string
+		err    error
+	)
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
+		if err = w.get(instance); err != nil {
+			continue
+		}
+		ready = meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
+		output = w.output(instance)
+		if ready != nil && (expected.reason == "" || ready.Reason == expected.reason) && strings.Contains(ready.Message, expected.message) &&
+			strings.Contains(output, expected.output) && (!expected.orphaned || w.orphaned(instance)) {
+			w.Logf("%-9s Ready=%s %s %s", instance.Name, ready.Status, ready.Reason, ready.Message)
+			return
+		}
+	}
+	w.Errorf("%s: expected %+v, not condition Ready %+v with output %.200q (last read: %v)", instance.Name, expected, ready, output, err)
+}
+
+// orphaned reports whether the process of an object lives without its shim.
+func (w *world) orphaned(instance *v1alpha1.Instance) bool {
+	w.Helper()
+	all := w.processes()
+	program := slices.IndexFunc(all, func(p process) bool {
+		return instance.Status.Process != nil && int64(p.pid) == instance.Status.Process.PID
+	})
+	return program >= 0 && !slices.ContainsFunc(all, func(p process) bool { return p.pid == all[program].parent })
+}
+
+// output returns the end of the output of an object. Flood and children may write so much that earlier parts are no longer stored.
+func (w *world) output(instance *v1alpha1.Instance) string {
+	file, err := os.Open(filepath.Join(w.dir, "state", "host", "run", string(instance.UID), "out.log"))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err == nil {
+		_, _ = file.Seek(max(0, info.Size()-64<<10), io.SeekStart)
+	}
+	text, _ := io.ReadAll(io.LimitReader(file, 64<<10))
+	return string(text)
+}
+
+// awaitGone waits until all objects are gone and logs how long each took. If an object is late, it logs the existing processes.
 func (w *world) awaitGone(objects []client.Object) {
 	w.Helper()
 	begun := time.Now()
-	for _, object := range objects {
-		for !apierrors.IsNotFound(w.api.Get(w.Context(), client.ObjectKeyFromObject(object), object)) {
-			if time.Since(begun) > mostDeletion {
-				text := fmt.Sprintf("%+v", object.(*v1alpha1.Instance).Status)
-				w.Errorf("%s was not gone %v after its deletion: %s", object.GetName(), mostDeletion, text)
-				break
+	var err error
+	for left := objects; len(left) > 0; time.Sleep(50 * time.Millisecond) {
+		left = slices.DeleteFunc(slices.Clone(left), func(object client.Object) bool {
+			err = w.get(object)
+			if apierrors.IsNotFound(err) {
+				w.Logf("%-9s gone %v after its deletion", object.GetName(), time.Since(begun).Round(time.Millisecond))
 			}
-			time.Sleep(50 * time.Millisecond)
+			return apierrors.IsNotFound(err)
+		})
+		if time.Since(begun) < mostDeletion {
+			continue
 		}
+		for _, object := range left {
+			w.Errorf("%s was not gone %v after its deletion: %+v (last read: %v)", object.GetName(), mostDeletion, object.(*v1alpha1.Instance).Status, err)
+		}
+		if len(left) > 0 {
+			w.Logf("processes:\n%s", w.describe(w.processes()))
+		}
+		return
 	}
-	w.Logf("all adversaries were gone %v after their deletion", time.Since(begun).Round(time.Millisecond))
 }
 
-// processes returns the processes of the user whose executable has that name.
-func (w *world) processes(executable string) (found []string) {
+// nothingLeft expects that the user of the manager has no processes but the manager, the shim and the process of the well-behaved object, and spare shims. If
+// the manager has no separate user, it can only distinguish processes by the directory of the executable.
+func (w *world) nothingLeft(calm *v1alpha1.Instance) {
 	w.Helper()
-	// What was killed is gone a moment later.
-	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
-	defer cancel()
-	for {
-		found = nil
-		links, _ := filepath.Glob("/proc/[0-9]*/exe")
-		for _, link := range links {
-			if target, err := os.Readlink(link); err == nil && target == filepath.Join(w.dir, executable) {
-				line, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
-				found = append(found, filepath.Base(filepath.Dir(link))+" "+strings.ReplaceAll(string(line), "\x00", " "))
+	var left []process
+	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(50 * time.Millisecond) { // killed processes may need a moment
+		all := w.processes()
+		shim := 0
+		for _, p := range all {
+			if int64(p.pid) == calm.Status.Process.PID {
+				shim = p.parent
 			}
 		}
-		if len(found) == 0 || ctx.Err() != nil {
-			return found
+		if left = slices.DeleteFunc(all, func(p process) bool {
+			return p.pid == w.manager.Process.Pid || p.pid == shim || int64(p.pid) == calm.Status.Process.PID || p.spare
+		}); len(left) == 0 {
+			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
+	w.Errorf("processes are left:\n%s", w.describe(left))
+}
+
+type process struct {
+	pid, parent int
+	spare       bool // a child of the manager that waits for the next start
+	text        string
+}
+
+// processes returns the processes of the manager's user, including zombies. If that is also the user of the test, it returns only processes whose executable
+// belongs to this test.
+func (w *world) processes() (found []process) {
+	w.Helper()
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		text, _ := os.ReadFile(filepath.Join(dir, "status")) // the owner of the directory may be root
+		executable, _ := os.Readlink(filepath.Join(dir, "exe"))
+		if w.user != 0 && !strings.Contains(string(text), fmt.Sprintf("\nUid:\t%d\t", w.user)) || w.user == 0 && !strings.HasPrefix(executable, w.dir) {
+			continue
+		}
+		p := process{}
+		p.pid, _ = strconv.Atoi(filepath.Base(dir))
+		status, err := os.ReadFile(filepath.Join(dir, "stat"))
+		fields := strings.Fields(string(status[bytes.LastIndexByte(status, ')')+1:]))
+		if err != nil || len(fields) < 2 {
+			continue // gone
+		}
+		p.parent, _ = strconv.Atoi(fields[1])
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
+		p.spare = p.parent == w.manager.Process.Pid && filepath.Base(executable) == "berth-shim" && filepath.Base(filepath.Dir(cwd)) != "run"
+		p.text = fmt.Sprintf("%d, parent %d, state %s, %s, in %s: %.200s", p.pid, p.parent, fields[0], executable, cwd, strings.ReplaceAll(string(line), "\x00", " "))
+		found = append(found, p)
+	}
+	return found
+}
+
+// describe returns a line for each process, for at most 50 of them.
+func (w *world) describe(all []process) string {
+	var text strings.Builder
+	for i, p := range all {
+		if i == 50 {
+			fmt.Fprintf(&text, "and %d more", len(all)-i)
+			break
+		}
+		fmt.Fprintln(&text, p.text)
+	}
+	return text.String()
 }

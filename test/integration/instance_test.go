@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
@@ -90,7 +91,7 @@ var _ = Describe("an Instance", func() {
 			reads(ctx, instance, v1alpha1.ConditionRestarting, metav1.ConditionTrue, v1alpha1.ReasonRequested)
 		}
 		Expect(instance.Status.Stopping.Incarnation).To(BeEquivalentTo(1))
-		rt.Exit(instance.UID, runtime.Exit{Known: true, Signal: "SIGTERM"})
+		rt.Exit(instance.UID, facts.Exit{Known: true, Signal: "SIGTERM"})
 		becomesReady(ctx, instance)
 		staysUnwritten(ctx, instance)
 		Expect(instance.Status.ObservedRestartToken).To(Equal("c"))
@@ -126,7 +127,7 @@ var _ = Describe("an Instance", func() {
 		instance.Spec.Backoff.InitialSeconds = ptr.To[int32](2)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
-		rt.Exit(instance.UID, runtime.Exit{Known: true, Code: 37})
+		rt.Exit(instance.UID, facts.Exit{Known: true, Code: 37})
 		reads(ctx, instance, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackOff)
 		restsAs(instance, status.InProgressStatus)
 		Expect(instance.Status.NextRestartTime).NotTo(BeNil())
@@ -182,7 +183,7 @@ var _ = Describe("an Instance", func() {
 	})
 
 	It("is deleted after its time when it rests, and not when it runs again", func(ctx context.Context) {
-		rt.Program("short", fake.Program{Exit: &runtime.Exit{Known: true}})
+		rt.Program("short", fake.Program{Exit: &facts.Exit{Known: true}})
 		instance := newInstance(namespace, "done", "short")
 		instance.Spec.RestartPolicy = v1alpha1.RestartNever
 		instance.Spec.TTLSecondsAfterStopped = ptr.To[int32](2)

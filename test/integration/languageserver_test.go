@@ -13,8 +13,8 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // The runtime of these tests has no multiplexer: a server that runs serves.
@@ -62,7 +62,7 @@ var _ = Describe("a LanguageServer", func() {
 		change(ctx, server, func() { server.Spec.Settings.Raw = []byte(`{"gopls":{"staticcheck":false}}`) })
 		told(v1alpha1.ReasonSpecChanged, 3)
 		becomesReady(ctx, server)
-		rt.Exit(server.UID, runtime.Exit{Known: true, Signal: "SIGKILL"})
+		rt.Exit(server.UID, facts.Exit{Known: true, Signal: "SIGKILL"})
 		told(v1alpha1.ReasonCrashed, 4)
 		becomesReady(ctx, server)
 		Expect(server.Status.RecentRestarts).To(HaveLen(3))

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 var _ = Describe("a Plan", func() {
@@ -98,7 +98,7 @@ var _ = Describe("a Plan", func() {
 			get(ctx, g, run)
 			g.Expect(run.Status.Process).NotTo(BeNil())
 		}).Should(Succeed())
-		rt.Exit(run.UID, runtime.Exit{Known: true, Code: code})
+		rt.Exit(run.UID, facts.Exit{Known: true, Code: code})
 		return run
 	}
 	runsOf := func(ctx context.Context, plan *v1alpha1.Plan) []v1alpha1.StrategyRun {

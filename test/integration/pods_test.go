@@ -166,7 +166,7 @@ var _ = Describe("an object in a Pod", func() {
 			get(ctx, g, dev)
 			condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReconciling)
 			g.Expect(condition.Status).To(Equal(metav1.ConditionTrue))
-			g.Expect(condition.Message).To(And(HavePrefix("Starting incarnation 1."), ContainSubstring("exceeded quota")))
+			g.Expect(condition.Message).To(And(HavePrefix("The start of incarnation 1 failed and is retried:"), ContainSubstring("exceeded quota")))
 		}).Should(Succeed())
 		Expect(k8s.Delete(ctx, quota)).To(Succeed())
 		hasPod(ctx, dev, "1")

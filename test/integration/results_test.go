@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
@@ -76,7 +77,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		Expect(process.Command[2]).To(Equal(place.Artifacts + "/report"))
 
 		rt.Leave(run.UID, runtime.Results{File: true, Size: 12, SHA256: "abc", Head: []byte("2 findings.\n"), Artifacts: true})
-		rt.Exit(run.UID, runtime.Exit{Known: true})
+		rt.Exit(run.UID, facts.Exit{Known: true})
 		has(ctx, run, v1alpha1.RunSucceeded)
 		Expect(run.Status.Result).To(Equal(&v1alpha1.RunResult{
 			Summary: "2 findings.", File: place.File, Size: 12, SHA256: "abc", Artifacts: place.Artifacts,
@@ -95,7 +96,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 
 	It("knows when a program was started that had ended before anybody looked", func(ctx context.Context) {
 		command := "quick-in-" + namespace
-		rt.Program(command, fake.Program{Exit: &runtime.Exit{Known: true, Code: 1}})
+		rt.Program(command, fake.Program{Exit: &facts.Exit{Known: true, Code: 1}})
 		newStrategy(ctx, "quick", command)
 		run := newRun(ctx, "quick")
 		has(ctx, run, v1alpha1.RunFailed)
@@ -127,7 +128,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		search := named("strategize")
 		runs(ctx, search)
 		rt.Leave(search.UID, runtime.Results{File: true, Size: 7, SHA256: "abc", Head: []byte("3 hits.")})
-		rt.Exit(search.UID, runtime.Exit{Known: true})
+		rt.Exit(search.UID, facts.Exit{Known: true})
 		is(v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
 		want := &v1alpha1.RunResult{Summary: "3 hits.", File: rt.Place(search.UID).File, Size: 7, SHA256: "abc"}
 		Expect(plan.Status.Runs[0].Result).To(Equal(want))
@@ -159,7 +160,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		Expect(process.Command).To(Equal([]string{"publish"}))
 		Expect(process.Env).To(ContainElement("BERTH_RESULTS_STRATEGIZE=" + rt.Place(applies.UID).Inputs + "/strategize.jsonl"))
 		Expect(string(process.Inputs["strategize.jsonl"])).To(ContainSubstring(`"result":{"summary":"3 hits.","file":"` + want.File))
-		rt.Exit(applies.UID, runtime.Exit{Known: true})
+		rt.Exit(applies.UID, facts.Exit{Known: true})
 		is(v1alpha1.PhaseApply, v1alpha1.PlanApplied)
 	})
 })

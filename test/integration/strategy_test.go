@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 var _ = Describe("a Strategy", func() {
@@ -74,7 +74,7 @@ var _ = Describe("a Strategy", func() {
 		Expect(process.Env).To(ContainElements("MODE=fast", "ARG_DIR=/srv; rm -rf /"))
 		Expect(run.Status.Pinned.UID).To(Equal(strategy.UID))
 
-		rt.Exit(run.UID, runtime.Exit{Known: true})
+		rt.Exit(run.UID, facts.Exit{Known: true})
 		ends(ctx, run, v1alpha1.RunSucceeded)
 		restsAs(run, status.CurrentStatus)
 		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Succeeded: 1})
@@ -98,7 +98,7 @@ var _ = Describe("a Strategy", func() {
 		for i := range 2 {
 			run := newRun(ctx, fmt.Sprintf("failed-%d", i))
 			runs(ctx, run)
-			rt.Exit(run.UID, runtime.Exit{Known: true, Code: 1})
+			rt.Exit(run.UID, facts.Exit{Known: true, Code: 1})
 			ends(ctx, run, v1alpha1.RunFailed)
 			restsAs(run, status.FailedStatus)
 		}
@@ -116,7 +116,7 @@ var _ = Describe("a Strategy", func() {
 			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
 		}).Should(Succeed())
 		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 2, SkippedCircuitOpen: 1})
-		rt.Exit(late.UID, runtime.Exit{Known: true, Code: 1})
+		rt.Exit(late.UID, facts.Exit{Known: true, Code: 1})
 		ends(ctx, late, v1alpha1.RunFailed)
 		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 3, SkippedCircuitOpen: 1})
 	})
@@ -156,7 +156,7 @@ var _ = Describe("a Strategy", func() {
 		}).Should(Succeed())
 		runs(ctx, run)
 		Expect(k8s.Delete(ctx, strategy)).To(Succeed())
-		rt.Exit(run.UID, runtime.Exit{Known: true})
+		rt.Exit(run.UID, facts.Exit{Known: true})
 		ends(ctx, run, v1alpha1.RunSucceeded)
 	})
 
@@ -165,7 +165,7 @@ var _ = Describe("a Strategy", func() {
 		for i := range 3 {
 			run := newRun(ctx, fmt.Sprintf("run-%d", i))
 			runs(ctx, run)
-			rt.Exit(run.UID, runtime.Exit{Known: true})
+			rt.Exit(run.UID, facts.Exit{Known: true})
 			Eventually(func(g Gomega) {
 				err := k8s.Get(ctx, client.ObjectKeyFromObject(run), run)
 				g.Expect(err != nil || run.Status.Outcome == v1alpha1.RunSucceeded).To(BeTrue())

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
@@ -24,7 +24,7 @@ var _ = Describe("trouble", func() {
 
 	// crashing is an Instance that ends at once, and opens its breaker after three failures.
 	crashing := func(name, command string) *v1alpha1.Instance {
-		rt.Program(command, fake.Program{Exit: &runtime.Exit{Known: true, Code: 1}})
+		rt.Program(command, fake.Program{Exit: &facts.Exit{Known: true, Code: 1}})
 		instance := newInstance(namespace, name, command)
 		instance.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
 		instance.Spec.Backoff.MaxSeconds = ptr.To[int32](0)
@@ -36,10 +36,10 @@ var _ = Describe("trouble", func() {
 	DescribeTable("that would be there again at the next try stalls, and a new spec heals it",
 		func(ctx context.Context, reason string) {
 			command := "broken-" + reason
-			rt.Program(command, fake.Program{StartError: &runtime.StartError{Reason: reason, Message: "why it failed."}})
+			rt.Program(command, fake.Program{StartError: &facts.StartError{Reason: reason, Message: "why it failed."}})
 			instance := newInstance(namespace, "claude", command)
 			Expect(k8s.Create(ctx, instance)).To(Succeed())
-			Expect(stalls(ctx, instance, reason)).To(ContainSubstring("why it failed"))
+			Expect(stalls(ctx, instance, reason)).To(ContainSubstring("Why it failed."))
 			staysUnwritten(ctx, instance)
 			Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1), "no crash loop")
 			change(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude"} })
@@ -90,7 +90,7 @@ var _ = Describe("trouble", func() {
 		instance.Spec.RestartPolicy = v1alpha1.RestartNever
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
-		rt.Exit(instance.UID, runtime.Exit{Known: false})
+		rt.Exit(instance.UID, facts.Exit{Known: false})
 		stalls(ctx, instance, v1alpha1.ReasonUnknown)
 		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown))
 		Expect(instance.Status.LastExit.ExitCode).To(BeNil())
@@ -138,7 +138,7 @@ var _ = Describe("trouble", func() {
 		seen := follow(ctx, running, &v1alpha1.InstanceList{})
 		stopManager()
 		change(ctx, stopping, func() { stopping.Spec.State = v1alpha1.StateStopped })
-		rt.Exit(ending.UID, runtime.Exit{Known: true, Code: 42})
+		rt.Exit(ending.UID, facts.Exit{Known: true, Code: 42})
 		stopManager = startManager()
 
 		stalls(ctx, stopping, v1alpha1.ReasonStopped)

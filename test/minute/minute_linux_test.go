@@ -25,7 +25,7 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
@@ -58,7 +58,7 @@ func TestAMinute(t *testing.T) {
 	w.deleteAll(t)
 	w.Eventually(func(g Gomega) { g.Expect(w.foreign(t.Context(), g)).To(Equal(foreign)) }).Should(Succeed(), "what others made is left as it was")
 	// An engine may finish a start whose answer nobody waited for any more; that is collected.
-	w.Eventually(func() ([]runtime.Incarnation, error) { return w.all.List(t.Context()) }).Should(BeEmpty(), "nothing of Berth's own is left")
+	w.Eventually(func() ([]facts.Incarnation, error) { return w.all.List(t.Context()) }).Should(BeEmpty(), "nothing of Berth's own is left")
 }
 
 // everything has all clients do something again and again for a minute, and counts what they did.

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,7 +99,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) endAll() {
 	list, _ := w.all.List(context.Background())
 	for _, incarnation := range list {
-		_ = w.all.Kill(context.Background(), incarnation.UID, incarnation.Number)
+		_ = w.all.Kill(context.Background(), types.UID(incarnation.UID), incarnation.Number)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/test/lspclient"
@@ -162,9 +163,9 @@ func (m *multiplexer) serve(incarnation int64, config lsp.Config, dir string, co
 // end ends the server and the multiplexer.
 func (m *multiplexer) end() {
 	if m.control != nil {
-		if r := m.report(); r.Phase == lsp.Running || r.Phase == lsp.Starting {
+		if r := m.report(); r.Phase == facts.Running || r.Phase == facts.Starting {
 			m.do(lsp.Command{Verb: lsp.Kill, Incarnation: r.Incarnation})
-			m.await("has ended its server", func(r lsp.Report) bool { return r.Phase != lsp.Running && r.Phase != lsp.Starting })
+			m.await("has ended its server", func(r lsp.Report) bool { return r.Phase != facts.Running && r.Phase != facts.Starting })
 		}
 		m.do(lsp.Command{Verb: lsp.Quit, Reason: "the benchmark is over"})
 		m.control.Close()

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
@@ -98,9 +100,9 @@ func sweep(dir string) (err error) {
 		}
 		for i := range found {
 			if found[i].Alive() {
-				err = h.Kill(context.Background(), found[i].UID, found[i].Number)
+				err = h.Kill(context.Background(), types.UID(found[i].UID), found[i].Number)
 			} else {
-				err = h.Forget(context.Background(), found[i].UID)
+				err = h.Forget(context.Background(), types.UID(found[i].UID))
 			}
 		}
 		pollOnce(50 * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -51,6 +52,7 @@ func TestProxy(t *testing.T) {
 	note("DevServer, a request through its proxy, p50", "%.0f µs", median(throughs))
 	note("DevServer, added by a program that only copies, p50", "%.0f µs", median(least))
 	atMost(t, "DevServer, added by the proxy, p50", median(added), 300, 3, " µs")
+	compareThroughput(t, through, direct, copied)
 
 	l := load(t, through)
 	for i := range proxyRestarts {
@@ -63,6 +65,31 @@ func TestProxy(t *testing.T) {
 	note("DevServer, GET under 200 requests/s over 20 restarts: p50, p99, longest", "%.2f ms, %.0f ms, %.0f ms of %d",
 		median(times), percentile(times, 99), percentile(times, 100), len(times))
 	atMost(t, "DevServer, GETs that failed over 20 restarts under 200 requests/s", float64(len(failures)), 0, 1, "")
+}
+
+// compareThroughput lets a program send GETs to the addresses in turn, on 50 connections and as fast as they are answered. The program, the server and the
+// proxy between them share the cores.
+func compareThroughput(t *testing.T, through, direct, copied string) {
+	t.Helper()
+	var proxied, itself, relayed, ratios []float64
+	for range rounds {
+		proxied, itself, relayed = append(proxied, throughput(t, through)), append(itself, throughput(t, direct)), append(relayed, throughput(t, copied))
+		ratios = append(ratios, itself[len(itself)-1]/proxied[len(proxied)-1])
+	}
+	note("DevServer, GETs/s on 50 connections: itself, its proxy, a program that only copies", "%.0f, %.0f, %.0f", median(itself), median(proxied), median(relayed))
+	atMost(t, "DevServer, GETs/s on 50 connections of the server itself, against through its proxy", median(ratios), 1/0.7, 2, "×")
+}
+
+// throughput returns how many GETs are answered in a second on 50 connections.
+func throughput(t *testing.T, url string) float64 {
+	t.Helper()
+	g := NewWithT(t)
+	out, err := exec.Command(workloadPath, "load", url).Output()
+	g.Expect(err).NotTo(HaveOccurred())
+	answered, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(answered).To(BeNumerically(">", 0))
+	return answered
 }
 
 func address(port int32) string { return fmt.Sprintf("http://127.0.0.1:%d/", port) }

@@ -10,11 +10,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
@@ -53,9 +52,8 @@ func floorTimes(t *testing.T) (times []float64) {
 		g.Expect(k8s.Create(ctx, instance)).To(Succeed())
 		_, err := created()
 		g.Expect(err).NotTo(HaveOccurred())
-		running := lifecycle.Observed{Incarnations: []lifecycle.Incarnation{{
-			Number: 1, Phase: lifecycle.Running, Containment: "Cgroup",
-			Process: v1alpha1.ProcessReference{Node: "floor", PID: 1, StartTicks: 1, BootID: "floor", StartedAt: ptr.To(metav1.NowMicro())},
+		running := lifecycle.Observed{Incarnations: []facts.Incarnation{{
+			Number: 1, Phase: facts.Running, Containment: "Cgroup", Node: "floor", PID: 1, StartTicks: 1, BootID: "floor", StartedAt: time.Now(),
 		}}}
 		for _, observed := range []lifecycle.Observed{{}, running} {
 			before := instance.DeepCopy()

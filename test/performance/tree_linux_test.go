@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/shim"
@@ -86,7 +87,7 @@ func killOurs(t *testing.T, h *host.Host, state string, uid types.UID) (gone, ov
 		found, err := h.Observe(t.Context(), uid)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(found).To(HaveLen(1))
-		g.Expect(found[0].Phase).To(Equal(runtime.Exited))
+		g.Expect(found[0].Phase).To(Equal(facts.Exited))
 		over = time.Since(began)
 	}).WithTimeout(patience).WithPolling(time.Millisecond).Should(Succeed())
 	return gone, over

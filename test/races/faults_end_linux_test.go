@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Faults in how processes are ended.
@@ -38,7 +38,7 @@ func (h hitsNewest) Kill(ctx context.Context, uid types.UID, incarnation int64) 
 // forgetsStop never knows that it has asked already.
 type forgetsStop struct{ backend }
 
-func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := f.backend.Observe(ctx, uid)
 	for i := range found {
 		found[i].StopSent = false
@@ -63,7 +63,7 @@ func (s stopsNamespace) end(ctx context.Context, uid types.UID, incarnation int6
 		return err
 	}
 	for _, other := range everything {
-		if err := end(ctx, other.UID, other.Number); err != nil {
+		if err := end(ctx, types.UID(other.UID), other.Number); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	defer ticker.Stop()
 	for {
 		found, err := w.Observe(ctx, uid)
-		if err != nil || !slices.ContainsFunc(found, runtime.Incarnation.Alive) {
+		if err != nil || !slices.ContainsFunc(found, facts.Incarnation.Alive) {
 			return err
 		}
 		select {
@@ -106,13 +106,13 @@ func (a *asksIsGone) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	return a.backend.Stop(ctx, uid, incarnation)
 }
 
-func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := a.backend.Observe(ctx, uid)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range found {
 		if a.asked[id(uid, found[i].Number)] {
-			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, FinishedAt: time.Now()}
+			found[i].Phase, found[i].Exit = facts.Exited, &facts.Exit{Known: true, FinishedAt: time.Now()}
 		}
 	}
 	return found, err
@@ -139,13 +139,13 @@ func (b *believesKill) Kill(ctx context.Context, uid types.UID, incarnation int6
 	return err
 }
 
-func (b *believesKill) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (b *believesKill) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := b.backend.Observe(ctx, uid)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range found {
 		if b.killed[id(uid, found[i].Number)] {
-			found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{Known: true, Signal: "SIGKILL", FinishedAt: time.Now()}
+			found[i].Phase, found[i].Exit = facts.Exited, &facts.Exit{Known: true, Signal: "SIGKILL", FinishedAt: time.Now()}
 		}
 	}
 	return found, err

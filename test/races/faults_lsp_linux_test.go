@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/languageserver"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -62,9 +63,9 @@ const anew = "-again-"
 // hidesAgain keeps those servers from the collector of leftovers, which would end them before the row has looked.
 type hidesAgain struct{ backend }
 
-func (h hidesAgain) List(ctx context.Context) ([]runtime.Incarnation, error) {
+func (h hidesAgain) List(ctx context.Context) ([]facts.Incarnation, error) {
 	list, err := h.backend.List(ctx)
-	return slices.DeleteFunc(list, func(i runtime.Incarnation) bool { return strings.Contains(string(i.UID), anew) }), err
+	return slices.DeleteFunc(list, func(i facts.Incarnation) bool { return strings.Contains(string(i.UID), anew) }), err
 }
 
 // startsBeside starts another server beside the one that it is asked to start, if it is to.
@@ -103,7 +104,7 @@ func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
 func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
 	_ = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		found, err := s.Observe(ctx, uid)
-		return err == nil && slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Phase == runtime.Running }), nil
+		return err == nil && slices.ContainsFunc(found, func(i facts.Incarnation) bool { return i.Phase == facts.Running }), nil
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -41,7 +42,7 @@ func (o *oneLock) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return o.backend.Stop(ctx, uid, incarnation)
 }
 
-func (o *oneLock) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (o *oneLock) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.backend.Observe(ctx, uid)
@@ -106,7 +107,7 @@ func (d *dropsUnverified) Start(ctx context.Context, p runtime.Process) error {
 	return d.backend.Start(ctx, p)
 }
 
-func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	d.mu.Lock()
 	port, known := d.port[string(uid)]
 	d.mu.Unlock()
@@ -146,7 +147,7 @@ func (b *byCommand) Start(ctx context.Context, p runtime.Process) error {
 	return b.backend.Start(ctx, p)
 }
 
-func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	b.mu.Lock()
 	same, known := b.same[uid]
 	b.mu.Unlock()
@@ -155,7 +156,7 @@ func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]runtime.Incar
 	}
 	found, err := b.backend.Observe(ctx, same.uid)
 	for i := range found {
-		found[i].UID, found[i].Number = uid, same.number
+		found[i].UID, found[i].Number = string(uid), same.number
 	}
 	return found, err
 }
@@ -163,8 +164,8 @@ func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]runtime.Incar
 // walksLive lists by position while what it lists changes.
 type walksLive struct{ backend }
 
-func (w walksLive) List(ctx context.Context) ([]runtime.Incarnation, error) {
-	var all []runtime.Incarnation
+func (w walksLive) List(ctx context.Context) ([]facts.Incarnation, error) {
+	var all []facts.Incarnation
 	for i := 0; ; i++ {
 		now, err := w.backend.List(ctx)
 		if err != nil || i >= len(now) {

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
@@ -101,7 +102,7 @@ type byName struct {
 	den *den
 }
 
-func (b byName) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (b byName) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := b.Runtime.Observe(ctx, uid)
 	place, placed := b.Place(uid)
 	if err != nil || !placed || len(found) == 0 {
@@ -117,7 +118,7 @@ func (b byName) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnati
 		}
 	}
 	for i := range found {
-		found[i].Phase, found[i].Exit = runtime.Exited, &runtime.Exit{FinishedAt: time.Now()}
+		found[i].Phase, found[i].Exit = facts.Exited, &facts.Exit{FinishedAt: time.Now()}
 	}
 	return found, nil
 }

@@ -96,6 +96,8 @@ func get[T process.Object](ctx context.Context, object T) (T, error) {
 		fresh = &v1alpha1.DevServer{}
 	case *v1alpha1.LanguageServer:
 		fresh = &v1alpha1.LanguageServer{}
+	case *v1alpha1.StrategyRun:
+		fresh = &v1alpha1.StrategyRun{}
 	default:
 		fresh = &v1alpha1.Instance{}
 	}
@@ -195,7 +197,7 @@ func everything(ctx context.Context, g Gomega) []process.Object {
 }
 
 // processesAreAsTheSpecsSay waits until what runs is exactly what the objects ask for.
-func processesAreAsTheSpecsSay(ctx context.Context) {
+func processesAreAsTheSpecsSay(ctx context.Context, runs ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		var want []int
@@ -208,6 +210,11 @@ func processesAreAsTheSpecsSay(ctx context.Context) {
 			}
 			g.Expect(is(object, v1alpha1.ConditionReady)).To(BeTrue(), "%s: %s", object.GetName(), tell(object))
 			want = append(want, int(object.GetProcessStatus().Process.PID))
+		}
+		for _, run := range runs {
+			running := workloads(run)
+			g.Expect(running).To(HaveLen(1), "processes of run %s", run)
+			want = append(want, running...)
 		}
 		g.Expect(workloads("")).To(ConsistOf(want), "processes are those of the objects that want one")
 	}).Should(Succeed())

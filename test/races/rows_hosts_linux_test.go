@@ -4,6 +4,7 @@
 package races
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,14 @@ import (
 
 // hostsForVariable names the variable with the duration of row S19, such as 5m. Without it the row makes a few rounds.
 const hostsForVariable = "RACES_HOSTS_FOR"
+
+func hostsFor() time.Duration {
+	long, err := time.ParseDuration(cmp.Or(os.Getenv(hostsForVariable), "0s"))
+	if err != nil {
+		panic(hostsForVariable + ": " + err.Error())
+	}
+	return long
+}
 
 // seat is a manager with a state directory of its own, one of two that serve the same API server.
 type seat struct {
@@ -92,22 +101,40 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	Consistently(ctx, notes).WithArguments("violations", "").Should(BeEmpty(), "every process was alone under its name")
 	processesAreAsTheSpecsSay(ctx)
 
-	over := time.Now()
-	if text := os.Getenv(hostsForVariable); text != "" {
-		long, err := time.ParseDuration(text)
-		Expect(err).NotTo(HaveOccurred())
-		over = over.Add(long)
+	strategy := newStrategy("lint", 3)
+	Expect(k8s.Create(ctx, strategy)).To(Succeed())
+	gate := gateFile("long")
+	runs := []*v1alpha1.StrategyRun{newRun(strategy, "long-0", 0, gate), newRun(strategy, "long-1", 0, gate)}
+	for _, run := range runs {
+		Expect(k8s.Create(ctx, run)).To(Succeed())
 	}
+	fly(ctx, runs)
+
+	over := time.Now().Add(hostsFor())
 	random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 19)) //nolint:gosec // a seed
 	for round := 0; round < rounds(4, 2) || time.Now().Before(over); round++ {
-		disturb(ctx, seats, objects, random, round%4 == 3)
-		processesAreAsTheSpecsSay(ctx)
+		disturb(ctx, seats, objects, random, round%2 == 1)
+		processesAreAsTheSpecsSay(ctx, runs[0].Name, runs[1].Name)
 		neverTwo()
+		for _, run := range runs {
+			now, err := runNow(ctx, run)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(now.Status.Outcome).To(BeEmpty(), "%s lives: %s", run.Name, now.Status.Outcome)
+		}
 		for _, object := range everything(ctx, NewGomega(func(message string, _ ...int) { Fail(message) })) {
 			if end := object.GetProcessStatus().LastExit; end != nil {
 				Expect(end.Reason).To(Or(Equal(v1alpha1.ReasonStopped), Equal(v1alpha1.ReasonFailed)), "every process was alone on record: %s ended as %v", object.GetName(), end)
 			}
 		}
+	}
+
+	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
+	Expect(countsTo(ctx, strategy, len(runs)).Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: int64(len(runs))}))
+	ranOnce(runs)
+	Expect(k8s.Delete(ctx, strategy)).To(Succeed())
+	for _, run := range runs {
+		Expect(k8s.Delete(ctx, run)).To(Succeed())
+		isGone(ctx, run, "deleted with two managers: ")
 	}
 
 	for _, object := range objects {

@@ -116,7 +116,7 @@ func listRunning(ctx context.Context, steady map[types.UID]string) error {
 	}
 	times := map[types.UID]int{}
 	for _, incarnation := range list {
-		times[incarnation.UID]++
+		times[types.UID(incarnation.UID)]++
 	}
 	for uid, n := range times {
 		if n != 1 {

@@ -175,7 +175,7 @@ func linkPrograms(built string) error {
 
 // row is one row of the race table.
 func row(id, text string, body func(ctx context.Context)) bool {
-	return It(id+" "+text, Label(id), SpecTimeout(specTime), func(ctx SpecContext) {
+	return It(id+" "+text, Label(id), SpecTimeout(specTime+hostsFor()), func(ctx SpecContext) {
 		// What it says with its guard taken out is what the tooth is about; the clean-up has other words.
 		DeferCleanup(func() {
 			if report := CurrentSpecReport(); fault != nil && report.Failed() {

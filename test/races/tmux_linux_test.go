@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 	"github.com/berth-dev/berth/internal/runtime/union"
 )
@@ -34,7 +34,7 @@ type panes struct {
 	looking func(uid types.UID)
 }
 
-func (p *panes) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (p *panes) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	p.mu.Lock()
 	looking := p.looking
 	p.mu.Unlock()

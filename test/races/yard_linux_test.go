@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
@@ -327,7 +328,7 @@ func (w *world) Kill(ctx context.Context, uid types.UID, incarnation int64) erro
 	return killing(uid, kill)
 }
 
-func (w *world) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (w *world) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	b, _, _, looking := w.now()
 	if looking != nil {
 		looking(uid)

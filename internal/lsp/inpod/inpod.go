@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/gate"
 	"github.com/berth-dev/berth/internal/lsp/program"
@@ -76,7 +77,7 @@ func lastWords(path string, report lsp.Report) error {
 	if err == nil && len(text) > mostState {
 		report.Message, report.ServerName, report.ServerVersion = "", "", ""
 		if report.StartError != nil {
-			report.StartError = &lsp.StartError{Reason: report.StartError.Reason, Message: "see the log of the Pod"}
+			report.StartError = &facts.StartError{Reason: report.StartError.Reason, Message: "see the log of the Pod"}
 		}
 		text, err = json.Marshal(report)
 	}

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
@@ -28,10 +29,10 @@ func TestLastWordsFitWhatANodeKeeps(t *testing.T) {
 		return report
 	}
 	long := strings.Repeat("x", 3*mostState)
-	end := &lsp.Exit{Known: true, Code: 3, FinishedAt: time.Unix(1, 0).UTC()}
-	g.Expect(lastWords(path, lsp.Report{Incarnation: 7, Phase: lsp.Exited, Exit: end, Message: long, ServerVersion: long})).To(Succeed())
+	end := &facts.Exit{Known: true, Code: 3, FinishedAt: time.Unix(1, 0).UTC()}
+	g.Expect(lastWords(path, lsp.Report{Incarnation: 7, Phase: facts.Exited, Exit: end, Message: long, ServerVersion: long})).To(Succeed())
 	g.Expect(read()).To(And(HaveField("Incarnation", int64(7)), HaveField("Exit", end)))
-	g.Expect(lastWords(path, lsp.Report{Incarnation: 8, Phase: lsp.Failed, StartError: &lsp.StartError{Reason: "CommandNotFound", Message: long}})).To(Succeed())
+	g.Expect(lastWords(path, lsp.Report{Incarnation: 8, Phase: facts.Failed, StartError: &facts.StartError{Reason: "CommandNotFound", Message: long}})).To(Succeed())
 	g.Expect(read().StartError).To(HaveValue(HaveField("Reason", "CommandNotFound")))
 	g.Expect(lastWords(path, lsp.Report{Incarnation: 9})).To(Succeed())
 	g.Expect(read().Incarnation).To(Equal(int64(9)), "nothing is left of what was longer")

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/server"
 )
@@ -109,7 +110,7 @@ func (p *program) start(launch *lsp.Launch) (code string, err error) {
 	case alive:
 		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d lives; end it first", before)
 	}
-	next := lsp.Report{Protocol: lsp.Protocol, Incarnation: launch.Incarnation, Phase: lsp.Starting}
+	next := lsp.Report{Protocol: lsp.Protocol, Incarnation: launch.Incarnation, Phase: facts.Starting}
 	if err := p.store(next); err != nil {
 		return lsp.CodeUnavailable, fmt.Errorf("write down the start: %w", err)
 	}
@@ -128,12 +129,12 @@ func own(env []string) []string {
 }
 
 // begun takes over what came of a start.
-func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *lsp.StartError) {
+func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *facts.StartError) {
 	if failed != nil {
-		report.Phase, report.StartError = lsp.Failed, failed
+		report.Phase, report.StartError = facts.Failed, failed
 		p.log("incarnation %d could not be started: %s", launch.Incarnation, failed.Message)
 	} else {
-		report.Phase, report.StartedAt = lsp.Running, process.StartedAt().UTC().Round(0)
+		report.Phase, report.StartedAt = facts.Running, process.StartedAt().UTC().Round(0)
 		report.PID, report.StartTicks = int64(process.Identity().PID), int64(process.Identity().Ticks)
 		report.BootID, _ = bootID()
 		p.log("incarnation %d of the server runs as process %d", launch.Incarnation, report.PID)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/server"
 )
@@ -60,7 +61,7 @@ func (p *program) settle(process *server.Process) {
 	p.mu.Lock()
 	ended := p.report
 	p.mu.Unlock()
-	ended.Phase, ended.Exit, ended.LeaderExit, ended.MemoryBytes = lsp.Exited, process.Exit(), nil, 0
+	ended.Phase, ended.Exit, ended.LeaderExit, ended.MemoryBytes = facts.Exited, process.Exit(), nil, 0
 	p.storing.Lock()
 	if err := p.store(ended); err != nil {
 		p.log("the end of the server could not be written down: %v", err)
@@ -98,7 +99,7 @@ func (p *program) keep() {
 	}
 }
 
-func describe(exit *lsp.Exit) string {
+func describe(exit *facts.Exit) string {
 	switch {
 	case exit == nil || !exit.Known:
 		return "nobody saw how"

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/shim"
@@ -147,8 +148,8 @@ func TestCommandsDoWhatTheContractSays(t *testing.T) {
 	b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 1})).To(BeEmpty())
 
 	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty())
-	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(2)), HaveField("Phase", lsp.Running), HaveField("PID", Not(BeZero()))), "with the answer")
-	b.Expect(b.state()).To(And(HaveField("Phase", lsp.Running), HaveField("PID", b.now().PID), HaveField("Exit", BeNil())))
+	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(2)), HaveField("Phase", facts.Running), HaveField("PID", Not(BeZero()))), "with the answer")
+	b.Expect(b.state()).To(And(HaveField("Phase", facts.Running), HaveField("PID", b.now().PID), HaveField("Exit", BeNil())))
 	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty(), "again")
 	b.Expect(b.ask(b.launch(1, "serve"))).To(Equal(lsp.CodeStale))
 	b.Expect(b.ask(b.launch(3, "serve"))).To(Equal(lsp.CodeOldAlive))
@@ -159,20 +160,20 @@ func TestCommandsDoWhatTheContractSays(t *testing.T) {
 	b.Expect(b.ask(lsp.Command{Verb: lsp.HoldRequests, Incarnation: 2, Reason: "soon"})).To(BeEmpty())
 	b.Expect(b.ask(lsp.Command{Verb: lsp.Stop, Incarnation: 2})).To(BeEmpty())
 	b.Expect(b.now().StopSent).To(BeTrue())
-	b.await(HaveField("Phase", lsp.Exited))
+	b.await(HaveField("Phase", facts.Exited))
 	b.Expect(b.now().Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0))))
 	b.Expect(b.state().Exit).To(Equal(b.now().Exit))
 	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty(), "whatever became of it")
-	b.Expect(b.now().Phase).To(Equal(lsp.Exited))
+	b.Expect(b.now().Phase).To(Equal(facts.Exited))
 
 	broken := b.launch(3, "serve")
 	broken.Launch.Command = []string{"there-is-no-such-server"}
 	b.Expect(b.ask(broken)).To(BeEmpty())
-	b.Expect(b.now()).To(And(HaveField("Phase", lsp.Failed), HaveField("StartError.Reason", shim.ReasonCommandNotFound)))
+	b.Expect(b.now()).To(And(HaveField("Phase", facts.Failed), HaveField("StartError.Reason", shim.ReasonCommandNotFound)))
 	b.Expect(b.state().StartError).To(Equal(b.now().StartError))
 	b.Expect(b.ask(b.launch(4, "serve"))).To(BeEmpty())
 	b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 4})).To(BeEmpty())
-	b.await(And(HaveField("Phase", lsp.Exited), HaveField("Exit.Signal", "SIGKILL")))
+	b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL")))
 	_, _ = b.Do(t.Context(), lsp.Command{Verb: lsp.Quit}) // it may hang up before it answers
 	b.over()
 }
@@ -188,12 +189,12 @@ func TestACrashIsReportedAndClientsStay(t *testing.T) {
 		b.await(And(HaveField("Incarnation", incarnation), HaveField("Initialized", true)))
 		now := b.now()
 		b.kill(shim.Process{PID: int(now.PID), Ticks: uint64(now.StartTicks)})
-		b.await(And(HaveField("Phase", lsp.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", false)))
+		b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", false)))
 		b.Expect(b.now().Clients).To(Equal(1))
 		b.Expect(b.ask(b.launch(incarnation+1, "serve"))).To(BeEmpty())
 	}
 	b.dial() // another manager sees the same
-	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(4)), HaveField("Phase", lsp.Running), HaveField("Clients", 1)))
+	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(4)), HaveField("Phase", facts.Running), HaveField("Clients", 1)))
 }
 
 func (b *bench) kill(p shim.Process) {
@@ -212,19 +213,19 @@ func TestAStartLeavesNothingHoweverItGoes(t *testing.T) {
 			b.Expect(b.ask(b.launch(1, mode))).To(BeEmpty())
 			switch mode {
 			case "exit", "late-exit":
-				b.await(And(HaveField("Phase", lsp.Exited), HaveField("Exit.Code", int32(9))))
+				b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Code", int32(9))))
 			case "garbage", "oversize", "mute":
 				b.await(HaveField("Restart", true))
 			case "log-first":
 				b.await(HaveField("Initialized", true))
 			default:
-				b.await(HaveField("Phase", lsp.Running))
+				b.await(HaveField("Phase", facts.Running))
 			}
 			b.Expect(b.ask(lsp.Command{Verb: lsp.Stop, Incarnation: 1})).To(BeEmpty())
 			if mode == "stubborn" || mode == "fork" {
 				b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 1})).To(BeEmpty())
 			}
-			b.await(HaveField("Phase", lsp.Exited))
+			b.await(HaveField("Phase", facts.Exited))
 			b.Expect(b.state().Exit).NotTo(BeNil())
 		})
 	}
@@ -235,7 +236,7 @@ func TestASignalEndsAllOfIt(t *testing.T) {
 	b.Expect(b.ask(b.launch(1, "stubborn"))).To(BeEmpty())
 	b.cancel() // as SIGTERM does it
 	b.over()
-	b.Expect(b.state()).To(And(HaveField("Phase", lsp.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", true)))
+	b.Expect(b.state()).To(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", true)))
 }
 
 func TestTooMuchMemoryAsksForARestart(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -29,7 +29,7 @@ type Process struct {
 	tree      shim.Tree
 
 	leaderDone, done chan struct{}
-	leaderExit, exit *lsp.Exit // written before the channels are closed
+	leaderExit, exit *facts.Exit // written before the channels are closed
 
 	stopping, killing sync.Once
 
@@ -57,7 +57,7 @@ func (p *Process) StartedAt() time.Time { return p.startedAt }
 func (p *Process) LeaderDone() <-chan struct{} { return p.leaderDone }
 
 // LeaderExit is how the server itself ended, once LeaderDone is closed.
-func (p *Process) LeaderExit() *lsp.Exit {
+func (p *Process) LeaderExit() *facts.Exit {
 	<-p.leaderDone
 	return p.leaderExit
 }
@@ -66,7 +66,7 @@ func (p *Process) LeaderExit() *lsp.Exit {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Exit is how the server ended, once Done is closed.
-func (p *Process) Exit() *lsp.Exit {
+func (p *Process) Exit() *facts.Exit {
 	<-p.done
 	return p.exit
 }
@@ -85,16 +85,11 @@ func (p *Process) collect() {
 			p.end()
 			return
 		case pid == p.identity.PID:
-			p.leaderExit = exitOf(status)
+			p.leaderExit = shim.ExitOf(status, time.Now())
 			close(p.leaderDone)
 			go p.clear()
 		}
 	}
-}
-
-func exitOf(status unix.WaitStatus) *lsp.Exit {
-	exit := shim.ExitOf(status, time.Now())
-	return &lsp.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt, Message: exit.Message}
 }
 
 // end says that nothing is left.
@@ -102,7 +97,7 @@ func (p *Process) end() {
 	p.copied.Wait()
 	p.exit = p.leaderExit
 	if p.exit == nil { // somebody else has collected it
-		p.exit = &lsp.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "nobody saw how the server ended"}
+		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "nobody saw how the server ended"}
 		p.leaderExit = p.exit
 		close(p.leaderDone)
 	}

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -106,7 +107,7 @@ func (t *tape) String() string {
 func (b *bench) start(mode string) (*Process, *bufio.Reader) {
 	b.Helper()
 	p, failed := Start(b.launch(mode), &tape{})
-	b.Expect(failed).To(BeNil())
+	b.Expect(failed).NotTo(HaveOccurred())
 	b.Cleanup(func() {
 		_ = p.Kill()
 		<-p.Done()
@@ -122,7 +123,7 @@ func (b *bench) line(r *bufio.Reader) string {
 	return strings.TrimSpace(line)
 }
 
-func (b *bench) done(p *Process) *lsp.Exit {
+func (b *bench) done(p *Process) *facts.Exit {
 	b.Helper()
 	b.Eventually(p.Done()).WithTimeout(patience).Should(BeClosed())
 	return p.Exit()
@@ -159,7 +160,7 @@ func TestItTalksAndEndsByTheProtocol(t *testing.T) {
 }
 
 func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
-	for mode, exit := range map[string]lsp.Exit{
+	for mode, exit := range map[string]facts.Exit{
 		"serve":     {Known: true},                    // ends with its input
 		"deaf":      {Known: true, Signal: "SIGTERM"}, // doesn't
 		"frozen":    {Known: true, Signal: "SIGTERM"}, // is continued for it
@@ -242,7 +243,7 @@ func TestACrashIsSeenAndItsLastWordsAreKept(t *testing.T) {
 	b := newBench(t)
 	said := &tape{}
 	p, failed := Start(b.launch("crash"), said)
-	b.Expect(failed).To(BeNil())
+	b.Expect(failed).NotTo(HaveOccurred())
 	defer p.Close()
 	b.Expect(b.done(p)).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
 	b.Expect(said.String()).To(ContainSubstring("going down"), "all of it, once it is done")
@@ -255,7 +256,7 @@ func TestAServerWritesToAFileItself(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { b.Expect(file.Close()).To(Succeed()) }()
 	p, failed := Start(b.launch("crash"), file)
-	b.Expect(failed).To(BeNil())
+	b.Expect(failed).NotTo(HaveOccurred())
 	defer p.Close()
 	b.done(p)
 	b.Expect(os.ReadFile(file.Name())).To(BeEquivalentTo("going down\n"))

@@ -11,6 +11,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -19,8 +20,8 @@ import (
 type Process struct{ done chan struct{} }
 
 // Start says what this system lacks.
-func Start(lsp.Launch, io.Writer) (*Process, *lsp.StartError) {
-	return nil, &lsp.StartError{Reason: shim.ReasonStartFailed, Message: "language servers need Linux: to leave nothing behind rests on its subreapers and pidfds"}
+func Start(lsp.Launch, io.Writer) (*Process, *facts.StartError) {
+	return nil, &facts.StartError{Reason: shim.ReasonStartFailed, Message: "language servers need Linux: to leave nothing behind rests on its subreapers and pidfds"}
 }
 
 // Stdin is nil.
@@ -42,13 +43,13 @@ func (p *Process) StartedAt() time.Time { return time.Time{} }
 func (p *Process) LeaderDone() <-chan struct{} { return p.done }
 
 // LeaderExit is not known.
-func (p *Process) LeaderExit() *lsp.Exit { return nil }
+func (p *Process) LeaderExit() *facts.Exit { return nil }
 
 // Done is never closed.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Exit is not known.
-func (p *Process) Exit() *lsp.Exit { return nil }
+func (p *Process) Exit() *facts.Exit { return nil }
 
 // Close has nothing to let go of.
 func (p *Process) Close() {}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -21,7 +22,7 @@ import (
 var occupied atomic.Bool
 
 // Start executes a server. On failure nothing is left: no process, no descriptor, no goroutine. If stderr is an *os.File the server writes to it itself.
-func Start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
+func Start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 	if !occupied.CompareAndSwap(false, true) {
 		return nil, failed("another server of this multiplexer lives; end it first")
 	}
@@ -32,11 +33,11 @@ func Start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
 	return p, err
 }
 
-func start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
+func start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 	asked := shim.Launch{Command: launch.Command, Dir: launch.Dir, Env: launch.Env, RunAs: launch.RunAs}
 	program, failure := asked.Resolve()
 	if failure != nil {
-		return nil, &lsp.StartError{Reason: failure.Reason, Message: failure.Message}
+		return nil, failure
 	}
 	// Should the shim be killed, its tree is found by the mark that it gave to us.
 	if mark := os.Getenv(shim.MarkVariable); mark != "" {
@@ -59,7 +60,7 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
 	})
 	if failure != nil {
 		s.abandon()
-		return nil, &lsp.StartError{Reason: failure.Reason, Message: failure.Message}
+		return nil, failure
 	}
 	s.closeChild()
 	// Not collected yet, so the PID is its own even if it has ended.
@@ -75,6 +76,6 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *lsp.StartError) {
 	return p, nil
 }
 
-func failed(format string, args ...any) *lsp.StartError {
-	return &lsp.StartError{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
+func failed(format string, args ...any) *facts.StartError {
+	return &facts.StartError{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }

@@ -35,6 +35,11 @@ func usage(pid int) (memory int64, cpu time.Duration) {
 	if err != nil {
 		return 0, 0
 	}
+	return parseUsage(data)
+}
+
+// parseUsage reads the content of /proc/PID/stat. It returns zero for an incomplete line.
+func parseUsage(data []byte) (memory int64, cpu time.Duration) {
 	// After the name: utime, stime and those of collected children are fields 11 to 14, the resident pages field 21.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 22 {

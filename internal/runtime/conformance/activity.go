@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -49,7 +50,7 @@ func members(s *suite) {
 	s.Expect(census.Members(s.ctx, "nobody")).To(BeEmpty())
 	dir := s.TempDir()
 	uid := s.start("tree", dir)
-	leader := s.awaitPhase(uid, runtime.Running)
+	leader := s.awaitPhase(uid, facts.Running)
 	pids := s.branches(leader.PID, dir)
 	// Those in between, which forked the others, may be about to end still.
 	s.Eventually(func(g Gomega) {

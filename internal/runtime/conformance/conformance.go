@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -63,7 +64,7 @@ type Harness struct {
 	// Without names tests that this backend leaves out, with the reason.
 	Without map[string]string
 	// PID finds the program of an incarnation on this machine; nil when the backend tells it. Incarnation.PID is 0 when it does not.
-	PID func(t *testing.T, i runtime.Incarnation) int64
+	PID func(t *testing.T, i facts.Incarnation) int64
 	// Usage is the disk in bytes that the log of a UID takes; needed with LogLimit.
 	Usage func(t *testing.T, uid types.UID) int64
 }
@@ -198,19 +199,19 @@ func (s *suite) start(mode ...string) types.UID {
 }
 
 // observe gives the only incarnation of a UID, or one without a phase when there is none.
-func (s *suite) observe(uid types.UID) runtime.Incarnation {
+func (s *suite) observe(uid types.UID) facts.Incarnation {
 	s.Helper()
 	found, err := s.Runtime.Observe(s.ctx, uid)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(len(found)).To(BeNumerically("<=", 1), "more than one incarnation: %v", found)
 	if len(found) == 0 {
-		return runtime.Incarnation{}
+		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
 // await waits until an incarnation is as it should be, woken by events alone: one that gets lost fails the test.
-func (s *suite) await(uid types.UID, what string, is func(runtime.Incarnation) bool) runtime.Incarnation {
+func (s *suite) await(uid types.UID, what string, is func(facts.Incarnation) bool) facts.Incarnation {
 	s.Helper()
 	timeout := time.After(Timeout)
 	for {
@@ -226,13 +227,13 @@ func (s *suite) await(uid types.UID, what string, is func(runtime.Incarnation) b
 	}
 }
 
-func (s *suite) awaitPhase(uid types.UID, phase runtime.Phase) runtime.Incarnation {
+func (s *suite) awaitPhase(uid types.UID, phase facts.Phase) facts.Incarnation {
 	s.Helper()
-	return s.await(uid, string(phase), func(i runtime.Incarnation) bool { return i.Phase == phase })
+	return s.await(uid, string(phase), func(i facts.Incarnation) bool { return i.Phase == phase })
 }
 
 // pid is the number of the program here.
-func (s *suite) pid(i runtime.Incarnation) int64 {
+func (s *suite) pid(i facts.Incarnation) int64 {
 	s.Helper()
 	if s.PID != nil {
 		return s.PID(s.T, i)
@@ -249,8 +250,8 @@ func (s *suite) killed() gomegatypes.GomegaMatcher {
 }
 
 // end kills what there is of a UID and waits for its end.
-func (s *suite) end(uid types.UID) runtime.Incarnation {
+func (s *suite) end(uid types.UID) facts.Incarnation {
 	s.Helper()
 	s.Expect(s.Runtime.Kill(s.ctx, uid, s.observe(uid).Number)).To(Succeed())
-	return s.await(uid, "ended", func(i runtime.Incarnation) bool { return !i.Alive() })
+	return s.await(uid, "ended", func(i facts.Incarnation) bool { return !i.Alive() })
 }

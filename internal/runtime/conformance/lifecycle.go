@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -19,7 +20,7 @@ func startTwice(s *suite) {
 	p := s.process(uid, 1, "sleep")
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
-	first := s.awaitPhase(uid, runtime.Running)
+	first := s.awaitPhase(uid, facts.Running)
 	s.Expect(first.Number).To(BeEquivalentTo(1))
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
 	s.Expect(s.observe(uid).PID).To(Equal(first.PID))
@@ -27,7 +28,7 @@ func startTwice(s *suite) {
 	s.Expect(s.observe(uid).ContainerID).To(Equal(first.ContainerID))
 	s.end(uid)
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
-	s.Expect(s.observe(uid).Phase).To(Equal(runtime.Exited), "an incarnation that has ended is not started again")
+	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited), "an incarnation that has ended is not started again")
 }
 
 func startConcurrently(s *suite) {
@@ -43,7 +44,7 @@ func startConcurrently(s *suite) {
 	}
 	all.Wait()
 	s.Expect(failed.Load()).To(BeZero())
-	first := s.awaitPhase(uid, runtime.Running)
+	first := s.awaitPhase(uid, facts.Running)
 	if s.Processes {
 		s.Expect(alive(s.pid(first))).To(BeTrue())
 	}
@@ -55,12 +56,12 @@ func staleAndAlive(s *suite) {
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(MatchError(runtime.ErrOldAlive))
-	s.awaitPhase(uid, runtime.Running)
+	s.awaitPhase(uid, facts.Running)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 	s.end(uid)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(Succeed())
-	now := s.awaitPhase(uid, runtime.Running)
+	now := s.awaitPhase(uid, facts.Running)
 	s.Expect(now.Number).To(BeEquivalentTo(3))
 	s.Expect(now.Exit).To(BeNil())
 	s.end(uid)
@@ -68,7 +69,7 @@ func staleAndAlive(s *suite) {
 
 func exits(s *suite) {
 	for _, code := range []int{0, 1, 37, 255} {
-		ended := s.awaitPhase(s.start("exit", fmt.Sprint(code)), runtime.Exited)
+		ended := s.awaitPhase(s.start("exit", fmt.Sprint(code)), facts.Exited)
 		s.Expect(ended.Exit).NotTo(BeNil())
 		s.Expect(ended.Exit.Known).To(BeTrue(), ended.Exit.Message)
 		s.Expect(ended.Exit.Code).To(BeEquivalentTo(code))
@@ -76,7 +77,7 @@ func exits(s *suite) {
 		s.Expect(ended.Exit.FinishedAt.IsZero()).To(BeFalse())
 	}
 	for signal, name := range map[syscall.Signal]string{syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT"} {
-		ended := s.awaitPhase(s.start("signal", fmt.Sprint(int(signal))), runtime.Exited)
+		ended := s.awaitPhase(s.start("signal", fmt.Sprint(int(signal))), facts.Exited)
 		s.Expect(ended.Exit.Known).To(BeTrue())
 		if s.Container {
 			s.Expect(ended.Exit.Code).To(BeEquivalentTo(128 + int(signal)))
@@ -90,18 +91,18 @@ func exits(s *suite) {
 func exitBeforeObserve(s *suite) {
 	uid := s.start("exit", "37")
 	// Only events are looked at until another process, started later, was seen to end.
-	s.awaitPhase(s.start("exit", "0"), runtime.Exited)
-	first := s.awaitPhase(uid, runtime.Exited)
+	s.awaitPhase(s.start("exit", "0"), facts.Exited)
+	first := s.awaitPhase(uid, facts.Exited)
 	s.Expect(first.Exit.Code).To(BeEquivalentTo(37))
 	s.Expect(s.observe(uid)).To(Equal(first), "it stays as it was")
 }
 
 func stopTwice(s *suite) {
 	uid := s.start("sleep")
-	s.awaitPhase(uid, runtime.Running)
+	s.awaitPhase(uid, facts.Running)
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
-	ended := s.awaitPhase(uid, runtime.Exited)
+	ended := s.awaitPhase(uid, facts.Exited)
 	s.Expect(ended.Exit.Signal).To(Equal("SIGTERM"))
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
@@ -112,12 +113,12 @@ func stopTwice(s *suite) {
 func otherIncarnation(s *suite) {
 	uid := newUID()
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 5, "sleep"))).To(Succeed())
-	before := s.awaitPhase(uid, runtime.Running)
+	before := s.awaitPhase(uid, facts.Running)
 	for _, other := range []int64{0, 4, 6} {
 		s.Expect(s.Runtime.Stop(s.ctx, uid, other)).To(Succeed())
 		s.Expect(s.Runtime.Kill(s.ctx, uid, other)).To(Succeed())
 	}
-	s.Consistently(func() runtime.Incarnation { return s.observe(uid) }, "300ms", "50ms").Should(Equal(before))
+	s.Consistently(func() facts.Incarnation { return s.observe(uid) }, "300ms", "50ms").Should(Equal(before))
 	s.end(uid)
 }
 
@@ -125,18 +126,18 @@ func stopWhileStarting(s *suite) {
 	for range 10 {
 		uid := s.start("sleep")
 		s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
-		s.awaitPhase(uid, runtime.Exited)
+		s.awaitPhase(uid, facts.Exited)
 	}
 	for range 10 {
 		uid := s.start("ignore")
 		s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
-		s.awaitPhase(uid, runtime.Exited)
+		s.awaitPhase(uid, facts.Exited)
 	}
 }
 
 func kill(s *suite) {
 	uid := s.start("ignore")
-	running := s.awaitPhase(uid, runtime.Running)
+	running := s.awaitPhase(uid, facts.Running)
 	var pid int64
 	if s.Processes {
 		pid = s.pid(running)
@@ -147,9 +148,9 @@ func kill(s *suite) {
 	s.Expect(running.StopSent).To(BeFalse())
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.observe(uid).StopSent).To(BeTrue(), "so that it isn't asked twice")
-	s.Consistently(func() runtime.Phase { return s.observe(uid).Phase }, "300ms", "50ms").Should(Equal(runtime.Running))
+	s.Consistently(func() facts.Phase { return s.observe(uid).Phase }, "300ms", "50ms").Should(Equal(facts.Running))
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
-	ended := s.awaitPhase(uid, runtime.Exited)
+	ended := s.awaitPhase(uid, facts.Exited)
 	s.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
 	if s.Processes {
 		s.Expect(alive(pid)).To(BeFalse())
@@ -158,9 +159,9 @@ func kill(s *suite) {
 
 func forget(s *suite) {
 	uid := s.start("sleep")
-	s.awaitPhase(uid, runtime.Running)
+	s.awaitPhase(uid, facts.Running)
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).NotTo(Succeed(), "it lives")
-	s.Expect(s.observe(uid).Phase).To(Equal(runtime.Running))
+	s.Expect(s.observe(uid).Phase).To(Equal(facts.Running))
 	s.end(uid)
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
 	s.Expect(s.Runtime.Observe(s.ctx, uid)).To(BeEmpty())
@@ -172,29 +173,29 @@ func forget(s *suite) {
 	}
 	// The UID is new again.
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "exit", "3"))).To(Succeed())
-	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Code).To(BeEquivalentTo(3))
+	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Code).To(BeEquivalentTo(3))
 }
 
 func endBefore(s *suite) {
 	uid := s.start("exit", "3")
-	first := s.awaitPhase(uid, runtime.Exited)
+	first := s.awaitPhase(uid, facts.Exited)
 	s.Expect(first.Before).To(BeNil())
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
-	second := s.awaitPhase(uid, runtime.Running)
-	s.Expect(second.Before).To(Equal(&runtime.Ended{Number: 1, Exit: *first.Exit}))
+	second := s.awaitPhase(uid, facts.Running)
+	s.Expect(second.Before).To(Equal(&facts.Ended{Number: 1, Exit: *first.Exit}))
 	if s.Reopen != nil {
 		s.Runtime = s.Reopen(s.T)
 		s.Expect(s.observe(uid).Before).To(Equal(second.Before), "another manager knows it, too")
 	}
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 2)).To(Succeed())
-	s.awaitPhase(uid, runtime.Exited)
+	s.awaitPhase(uid, facts.Exited)
 }
 
 func origin(s *suite) {
 	process := s.process(newUID(), 1, "sleep")
-	process.Origin = runtime.Origin{SpecHash: "hash", RestartToken: "again \"and\" again"}
+	process.Origin = facts.Origin{SpecHash: "hash", RestartToken: "again \"and\" again"}
 	s.Expect(s.Runtime.Start(s.ctx, process)).To(Succeed())
-	s.Expect(s.awaitPhase(process.UID, runtime.Running).Origin).To(Equal(process.Origin))
+	s.Expect(s.awaitPhase(process.UID, facts.Running).Origin).To(Equal(process.Origin))
 	other := process
 	other.Origin.SpecHash = "other"
 	s.Expect(s.Runtime.Start(s.ctx, other)).To(Succeed())
@@ -203,13 +204,13 @@ func origin(s *suite) {
 	}
 	s.Expect(s.observe(process.UID).Origin).To(Equal(process.Origin), "whoever asks, and whatever was asked for since")
 	s.Expect(s.Runtime.Kill(s.ctx, process.UID, 1)).To(Succeed())
-	s.Expect(s.awaitPhase(process.UID, runtime.Exited).Origin).To(Equal(process.Origin))
+	s.Expect(s.awaitPhase(process.UID, facts.Exited).Origin).To(Equal(process.Origin))
 }
 
 func list(s *suite) {
 	living, ended := s.start("sleep"), s.start("exit", "4")
-	s.awaitPhase(living, runtime.Running)
-	s.awaitPhase(ended, runtime.Exited)
+	s.awaitPhase(living, facts.Running)
+	s.awaitPhase(ended, facts.Exited)
 	all, err := s.Runtime.List(s.ctx)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(all).To(ConsistOf(s.observe(living), s.observe(ended)))
@@ -227,22 +228,22 @@ func unknown(s *suite) {
 
 func reopen(s *suite) {
 	uid := s.start("sleep")
-	before := s.awaitPhase(uid, runtime.Running)
+	before := s.awaitPhase(uid, facts.Running)
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.observe(uid)).To(Equal(before), "found again as it was, without waiting")
 	s.Eventually(s.Runtime.Events()).WithTimeout(Timeout).Should(Receive(Equal(uid)), "what was adopted is told")
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
-	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 
 func endWithoutManager(s *suite) {
 	ended, living := s.start("exit", "37"), s.start("sleep")
-	s.awaitPhase(living, runtime.Running)
+	s.awaitPhase(living, facts.Running)
 	s.Runtime = s.Reopen(s.T)
-	s.Expect(s.awaitPhase(ended, runtime.Exited).Exit.Code).To(BeEquivalentTo(37))
+	s.Expect(s.awaitPhase(ended, facts.Exited).Exit.Code).To(BeEquivalentTo(37))
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.observe(ended).Exit.Code).To(BeEquivalentTo(37))
-	s.Expect(s.observe(living).Phase).To(Equal(runtime.Running))
+	s.Expect(s.observe(living).Phase).To(Equal(facts.Running))
 	s.end(living)
 }
 
@@ -251,14 +252,14 @@ func idempotentOverManagers(s *suite) {
 	// Lost at once: the process may not even run yet.
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(Succeed())
-	first := s.awaitPhase(uid, runtime.Running)
+	first := s.awaitPhase(uid, facts.Running)
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(Succeed())
 	s.Expect(s.observe(uid)).To(Equal(first))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 	s.end(uid)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
-	s.awaitPhase(uid, runtime.Running)
+	s.awaitPhase(uid, facts.Running)
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
 	s.end(uid)

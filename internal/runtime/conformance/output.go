@@ -21,6 +21,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -45,7 +46,7 @@ func (s *suite) output(log runtime.Log) string {
 
 func (s *suite) awaitOutput(uid types.UID, text string) string {
 	s.Helper()
-	s.awaitPhaseNot(uid, runtime.Starting)
+	s.awaitPhaseNot(uid, facts.Starting)
 	log := s.openLog(uid)
 	ctx, cancel := context.WithTimeout(s.ctx, Timeout)
 	defer cancel()
@@ -61,9 +62,9 @@ func (s *suite) awaitOutput(uid types.UID, text string) string {
 	}
 }
 
-func (s *suite) awaitPhaseNot(uid types.UID, phase runtime.Phase) {
+func (s *suite) awaitPhaseNot(uid types.UID, phase facts.Phase) {
 	s.Helper()
-	s.await(uid, "other than "+string(phase), func(i runtime.Incarnation) bool { return i.Phase != phase })
+	s.await(uid, "other than "+string(phase), func(i facts.Incarnation) bool { return i.Phase != phase })
 }
 
 func surroundings(s *suite) {
@@ -85,7 +86,7 @@ func surroundings(s *suite) {
 		p := s.process(uid, 1, "env", name)
 		p.Env = []string{"GIVEN=first", "GIVEN=last", "KUBERNETES_PORT=of the spec"}
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
-		s.awaitPhase(uid, runtime.Exited)
+		s.awaitPhase(uid, facts.Exited)
 		s.Expect(s.output(s.openLog(uid))).To(Equal(name + "=" + want + "\n"))
 	}
 
@@ -95,11 +96,11 @@ func surroundings(s *suite) {
 	p := s.process(uid, 1, "where")
 	p.Dir = dir
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
-	s.awaitPhase(uid, runtime.Exited)
+	s.awaitPhase(uid, facts.Exited)
 	s.Expect(s.output(s.openLog(uid))).To(Equal(dir + "\n"))
 
 	uid = s.start("stdin")
-	s.awaitPhase(uid, runtime.Exited)
+	s.awaitPhase(uid, facts.Exited)
 	s.Expect(s.output(s.openLog(uid))).To(Equal("stdin open\n"))
 }
 
@@ -108,12 +109,12 @@ func cursors(s *suite) {
 	_, err := s.Runtime.(runtime.Logger).OpenLog(s.ctx, uid)
 	s.Expect(err).To(MatchError(runtime.ErrNotFound))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "env", "ONE"))).To(Succeed())
-	s.awaitPhase(uid, runtime.Exited)
+	s.awaitPhase(uid, facts.Exited)
 	log := s.openLog(uid)
 	_, cursor, err := log.Bounds()
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "env", "TWO"))).To(Succeed())
-	s.awaitPhase(uid, runtime.Exited)
+	s.awaitPhase(uid, facts.Exited)
 	rest := make([]byte, 100)
 	if s.LogPerIncarnation {
 		s.goneWithItsIncarnation(log, cursor, "TWO=\n")
@@ -218,7 +219,7 @@ func flood(s *suite) {
 
 func (s *suite) openLogEventually(uid types.UID) runtime.Log {
 	s.Helper()
-	s.awaitPhaseNot(uid, runtime.Starting)
+	s.awaitPhaseNot(uid, facts.Starting)
 	return s.openLog(uid)
 }
 
@@ -284,7 +285,7 @@ func (v stuck) Write([]byte) (int, error) {
 func attach(s *suite) {
 	attacher := s.Runtime.(runtime.Attacher)
 	plain := s.start("sleep")
-	s.awaitPhase(plain, runtime.Running)
+	s.awaitPhase(plain, facts.Running)
 	s.Expect(attacher.Attach(s.ctx, plain, strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNoTerminal))
 	s.end(plain)
 	s.Expect(attacher.Attach(s.ctx, plain, strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNotFound))
@@ -338,7 +339,7 @@ func attach(s *suite) {
 	s.Expect(err).NotTo(HaveOccurred())
 	see("farewell")
 	s.Eventually(ended).WithTimeout(Timeout).Should(Receive(BeNil()))
-	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Code).To(BeEquivalentTo(5))
+	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Code).To(BeEquivalentTo(5))
 	cancel()
 	s.Eventually(slow).WithTimeout(Timeout).Should(Receive())
 	s.Expect(s.output(s.openLog(uid))).To(ContainSubstring("farewell"))

@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -90,7 +91,7 @@ func (s *suite) expectDead(pids ...int64) {
 func killTree(s *suite) {
 	dir := s.TempDir()
 	uid := s.start("tree", dir)
-	leader := s.pid(s.awaitPhase(uid, runtime.Running))
+	leader := s.pid(s.awaitPhase(uid, facts.Running))
 	pids := s.branches(leader, dir)
 	s.Expect(alive(pids[0])).To(BeTrue())
 	s.end(uid)
@@ -100,10 +101,10 @@ func killTree(s *suite) {
 	// Asked kindly the program ends, and the rest, which ignores that, soon after.
 	dir = s.TempDir()
 	uid = s.start("tree", dir)
-	leader = s.pid(s.awaitPhase(uid, runtime.Running))
+	leader = s.pid(s.awaitPhase(uid, facts.Running))
 	pids = s.branches(leader, dir)
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
-	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	s.expectDead(pids...)
 }
 
@@ -111,8 +112,8 @@ func leftBehind(s *suite) {
 	dir := s.TempDir()
 	uid := s.start("leave", dir, "7")
 	pids := s.branches(0, dir)
-	s.await(uid, "left by its program", func(i runtime.Incarnation) bool { return i.LeaderExit != nil || i.Phase == runtime.Exited })
-	ended := s.awaitPhase(uid, runtime.Exited)
+	s.await(uid, "left by its program", func(i facts.Incarnation) bool { return i.LeaderExit != nil || i.Phase == facts.Exited })
+	ended := s.awaitPhase(uid, facts.Exited)
 	s.Expect(ended.Exit.Known).To(BeTrue())
 	s.Expect(ended.Exit.Code).To(BeEquivalentTo(7), "the exit code is the program's, not that of what it left")
 	s.Expect(ended.LeaderExit).To(BeNil())
@@ -128,12 +129,12 @@ func leftBehind(s *suite) {
 
 func stopped(s *suite) {
 	uid := s.start("stopped")
-	s.awaitPhase(uid, runtime.Running)
+	s.awaitPhase(uid, facts.Running)
 	if s.Logs {
 		s.awaitOutput(uid, "ready")
 	}
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
-	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 
 func failures(s *suite) {
@@ -167,14 +168,28 @@ func failures(s *suite) {
 		p := s.process(uid, 1, "sleep")
 		test.with(&p)
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), name)
-		failed := s.awaitPhase(uid, runtime.Failed)
+		failed := s.awaitPhase(uid, facts.Failed)
 		s.Expect(failed.StartError).To(HaveOccurred(), name)
 		s.Expect(failed.StartError.Reason).To(Equal(test.reason), "%s: %s", name, failed.StartError.Message)
 		s.Expect(failed.StartError.Message).To(ContainSubstring(test.says), name)
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), "again")
 		s.Expect(s.observe(uid)).To(Equal(failed), name)
+		s.checksProgram(p, failed.StartError, name)
 		// The next incarnation is free to do better.
 		s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "exit", "0"))).To(Succeed(), name)
-		s.awaitPhase(uid, runtime.Exited)
+		s.awaitPhase(uid, facts.Exited)
 	}
+}
+
+// checksProgram expects that a check reports the same failure as the start, except for a missing interpreter, which only the kernel detects.
+func (s *suite) checksProgram(p runtime.Process, failed *facts.StartError, name string) {
+	checker, checks := s.Runtime.(runtime.ProgramChecker)
+	if !checks || name == "no interpreter" {
+		return
+	}
+	failure, known := checker.CheckProgram(p)
+	s.Expect(known).To(BeTrue(), name)
+	s.Expect(failure).To(Equal(failed), name)
+	failure, _ = checker.CheckProgram(s.process(p.UID, 2, "exit", "0"))
+	s.Expect(failure).NotTo(HaveOccurred(), name)
 }

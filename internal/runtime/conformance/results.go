@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -29,7 +30,7 @@ func results(s *suite) {
 	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(want))
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.(runtime.Keeper).Place(uid)).To(Equal(place), "the same for ever")
-	s.Expect(s.observe(uid).Phase).To(Equal(runtime.Exited))
+	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited))
 	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(want))
 
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
@@ -63,7 +64,7 @@ func (s *suite) leave(uid types.UID, mode ...string) {
 	p.Results, p.Inputs = true, map[string][]byte{"earlier": []byte("what was before\n")}
 	p.Env = []string{"BERTH_RESULT_FILE=" + place.File, "BERTH_ARTIFACTS=" + place.Artifacts, "GIVEN=" + filepath.Join(place.Inputs, "earlier")}
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
-	s.Expect(s.awaitPhase(uid, runtime.Exited).Exit).To(HaveValue(And(HaveField("Known", true), HaveField("Code", BeZero()), HaveField("Signal", ""))))
+	s.Expect(s.awaitPhase(uid, facts.Exited).Exit).To(HaveValue(And(HaveField("Known", true), HaveField("Code", BeZero()), HaveField("Signal", ""))))
 }
 
 func sumOf(text string) string {

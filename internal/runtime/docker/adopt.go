@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -34,7 +35,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 	if c == nil {
 		e.record.Adopted, e.record.Container = false, ""
 		if l.config.Adopt == AdoptRequired {
-			return false, &runtime.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("there is no container %q at the "+
+			return false, &facts.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("there is no container %q at the "+
 				"Docker Engine %s to adopt; create it, or create the object anew with adoption IfExists and an image", l.config.Container, r.client.DaemonHost())}
 		}
 		return false, nil
@@ -71,9 +72,9 @@ func terminalOf(c *container.InspectResponse, wanted *runtime.Terminal) *runtime
 	return wanted
 }
 
-func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config Config) *runtime.StartError {
-	taken := func(format string, args ...any) *runtime.StartError {
-		return &runtime.StartError{Reason: v1alpha1.ReasonContainerTaken, Message: fmt.Sprintf(format, args...)}
+func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config Config) *facts.StartError {
+	taken := func(format string, args ...any) *facts.StartError {
+		return &facts.StartError{Reason: v1alpha1.ReasonContainerTaken, Message: fmt.Sprintf(format, args...)}
 	}
 	name := nameOf([]string{c.Name})
 	if config.Adopt == "" || config.Adopt == AdoptNever {

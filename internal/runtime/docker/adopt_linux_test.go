@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -48,13 +49,13 @@ func TestAdoption(t *testing.T) {
 	b := newBench(t)
 	id := b.foreign("agent", true, true, "terminal")
 	b.Expect(b.Start(b.ctx, b.adopting("never", 1, "agent", AdoptNever))).To(Succeed())
-	b.Expect(b.await("never", runtime.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
+	b.Expect(b.await("never", facts.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
 
 	b.Expect(b.Start(b.ctx, b.adopting("one", 1, "agent", AdoptIfExists))).To(Succeed())
-	running := b.await("one", runtime.Running)
+	running := b.await("one", facts.Running)
 	b.Expect(running.ContainerID).To(Equal(id))
 	b.Expect(b.Start(b.ctx, b.adopting("two", 1, id, AdoptRequired))).To(Succeed())
-	refused := b.await("two", runtime.Failed).StartError
+	refused := b.await("two", facts.Failed).StartError
 	b.Expect(refused.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
 	b.Expect(refused.Message).To(ContainSubstring("UID one"))
 
@@ -71,10 +72,10 @@ func TestAdoption(t *testing.T) {
 	b.Expect(c.State.Running).To(BeTrue(), "it was left alone")
 
 	b.Expect(b.Start(b.ctx, b.adopting("two", 2, id, AdoptRequired))).To(Succeed())
-	b.Expect(b.await("two", runtime.Running).ContainerID).To(Equal(id), "it is free now")
+	b.Expect(b.await("two", facts.Running).ContainerID).To(Equal(id), "it is free now")
 	b.Expect(b.Forget(b.ctx, "two")).NotTo(Succeed(), "it lives")
 	b.Expect(b.Stop(b.ctx, "two", 2)).To(Succeed())
-	b.await("two", runtime.Exited)
+	b.await("two", facts.Exited)
 	b.Expect(b.Forget(b.ctx, "two")).To(Succeed())
 	c, err = b.inspect(b.ctx, id)
 	b.Expect(err).NotTo(HaveOccurred())
@@ -85,13 +86,13 @@ func TestAdoptedIsStartedAgain(t *testing.T) {
 	b := newBench(t)
 	id := b.foreign("server", false, false, "env", "FROM_IMAGE")
 	b.Expect(b.Start(b.ctx, b.adopting("again", 1, "server", AdoptRequired))).To(Succeed())
-	first := b.await("again", runtime.Exited)
+	first := b.await("again", facts.Exited)
 	b.Expect(first.Exit.Code).To(BeZero())
 	b.Expect(b.output("again")()).To(Equal("FROM_IMAGE=yes\n"))
 	b.Expect(b.Start(b.ctx, b.adopting("again", 1, "server", AdoptRequired))).To(Succeed())
 	b.Expect(b.observe("again")).To(Equal(first), "once for each incarnation")
 	b.Expect(b.Start(b.ctx, b.adopting("again", 2, "server", AdoptRequired))).To(Succeed())
-	second := b.await("again", runtime.Exited)
+	second := b.await("again", facts.Exited)
 	b.Expect(second.ContainerID).To(Equal(id))
 	b.Expect(second.StartedAt).NotTo(Equal(first.StartedAt))
 	b.Expect(b.output("again")()).To(Equal("FROM_IMAGE=yes\nFROM_IMAGE=yes\n"))
@@ -100,9 +101,9 @@ func TestAdoptedIsStartedAgain(t *testing.T) {
 func TestAdoptionOfWhatIsNotThere(t *testing.T) {
 	b := newBench(t)
 	b.Expect(b.Start(b.ctx, b.adopting("required", 1, "nobody", AdoptRequired))).To(Succeed())
-	b.Expect(b.await("required", runtime.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerMissing))
+	b.Expect(b.await("required", facts.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerMissing))
 	b.Expect(b.Start(b.ctx, b.adopting("made", 1, "nobody", AdoptIfExists))).To(Succeed())
-	b.await("made", runtime.Running)
+	b.await("made", facts.Running)
 	b.Expect(b.AttachCommand("made")).To(HaveSuffix("berth-made-1"))
 }
 
@@ -124,11 +125,11 @@ func TestHandsOn(t *testing.T) {
 	b.Expect(strings.Count(said(), "half a line more\r\n")).To(Equal(1), "nothing is lost or repeated over a manager")
 	b.Expect(strings.Count(said(), "ready")).To(Equal(1))
 	b.Expect(b.Type(b.ctx, "hands", []byte("\x03"))).To(Succeed())
-	b.Expect(b.await("hands", runtime.Exited).Exit.Code).To(BeEquivalentTo(130))
+	b.Expect(b.await("hands", facts.Exited).Exit.Code).To(BeEquivalentTo(130))
 	b.Expect(b.Type(b.ctx, "hands", []byte("\x03"))).To(MatchError(runtime.ErrNotFound))
 
 	b.Expect(b.Start(b.ctx, b.process("plain", 1, "sleep"))).To(Succeed())
 	b.Eventually(b.output("plain")).WithTimeout(conformance.Timeout).Should(Equal("ready\n"))
 	b.Expect(b.Type(b.ctx, "plain", []byte("\x03"))).To(Succeed())
-	b.Expect(b.await("plain", runtime.Exited).Exit.Code).To(BeEquivalentTo(130))
+	b.Expect(b.await("plain", facts.Exited).Exit.Code).To(BeEquivalentTo(130))
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 const (
@@ -85,7 +87,7 @@ func (r *Runtime) running(ctx context.Context, uid types.UID) (*entry, target, e
 	if err != nil {
 		return nil, target{}, err
 	}
-	if len(found) == 0 || found[0].Phase != runtime.Running || found[0].LeaderExit != nil {
+	if len(found) == 0 || found[0].Phase != facts.Running || found[0].LeaderExit != nil {
 		return nil, target{}, fmt.Errorf("nothing runs: %w", runtime.ErrNotFound)
 	}
 	c, err := r.inspect(ctx, found[0].ContainerID)
@@ -135,6 +137,7 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 		return err
 	}
 	offset := max(first, end-shownAgain)
+	out = shim.Quiet(out, int(end-offset))
 	buf := make([]byte, 32<<10)
 	for ctx.Err() == nil {
 		more, over := c.more(), c.finished() // asked before reading
@@ -197,7 +200,7 @@ func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	}
 	defer answer.Close()
 	defer context.AfterFunc(ctx, answer.Close)()
-	_, err = io.WriteString(answer.Conn, text)
+	err = runtime.NewTypist().Type(ctx, answer.Conn, []byte(text))
 	if err == nil {
 		err = answer.CloseWrite()
 	}

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -26,7 +27,7 @@ func TestAttachCommandPasted(t *testing.T) {
 	p := b.process("typed", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.await("typed", runtime.Running)
+	b.await("typed", facts.Running)
 
 	command := exec.Command("/bin/sh", "-c", b.AttachCommand("typed"))
 	window, err := pty.Start(command)
@@ -47,5 +48,5 @@ func TestAttachCommandPasted(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Eventually(ended).WithTimeout(conformance.Timeout).Should(Receive())
 	b.Expect(window.Close()).To(Succeed())
-	b.Expect(b.observe("typed").Phase).To(Equal(runtime.Running))
+	b.Expect(b.observe("typed").Phase).To(Equal(facts.Running))
 }

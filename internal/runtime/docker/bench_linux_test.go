@@ -14,7 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // BenchmarkStart measures in turns what a container costs that is made and started by hand through the API, and one that Start makes and
@@ -27,10 +27,10 @@ func BenchmarkStart(b *testing.B) {
 		uid := types.UID(fmt.Sprintf("bench-%d", i))
 		begun := time.Now()
 		bench.Expect(bench.Start(bench.ctx, bench.process(uid, 1, "sleep"))).To(Succeed())
-		bench.await(uid, runtime.Running)
+		bench.await(uid, facts.Running)
 		ours = append(ours, time.Since(begun))
 		bench.Expect(bench.Kill(bench.ctx, uid, 1)).To(Succeed())
-		bench.await(uid, runtime.Exited)
+		bench.await(uid, facts.Exited)
 		bench.Expect(bench.Forget(bench.ctx, uid)).To(Succeed())
 	}
 	b.ReportMetric(0, "ns/op")

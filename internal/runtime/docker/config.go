@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -53,7 +54,7 @@ type Mount struct {
 }
 
 // parse reads and checks the configuration of a process.
-func parse(p runtime.Process) (Config, *runtime.StartError) {
+func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if len(p.Config) > 0 {
 		if err := json.Unmarshal(p.Config, &c); err != nil {
@@ -91,13 +92,13 @@ func oneOf(value string, allowed ...string) bool {
 	return false
 }
 
-func failed(format string, args ...any) *runtime.StartError {
-	return &runtime.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
+func failed(format string, args ...any) *facts.StartError {
+	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
 // environment is what the container gets: each variable once, as an engine passes on what it is given and programs disagree about which of
 // two entries counts.
-func environment(given []string) ([]string, *runtime.StartError) {
+func environment(given []string) ([]string, *facts.StartError) {
 	at := map[string]int{}
 	var env []string
 	for _, variable := range given {

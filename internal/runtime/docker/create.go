@@ -16,7 +16,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // create makes the container of an incarnation and records it, or says that its image has to be pulled first.
@@ -37,7 +37,7 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 		if l.config.Pull == PullIfNotPresent {
 			return true, nil
 		}
-		return false, &runtime.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have the "+
+		return false, &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have the "+
 			"image %q; pull or build it there, or create the object anew with the pull policy IfNotPresent", r.client.DaemonHost(), l.config.Image)}
 	case cerrdefs.IsConflict(err):
 		return false, r.ours(ctx, e, l, name, err)
@@ -61,7 +61,7 @@ func (r *Runtime) ours(ctx context.Context, e *entry, l launch, name string, con
 	}
 	labels := c.Config.Labels
 	if labels[LabelInstall] != r.install || labels[LabelUID] != string(e.uid) || number(labels) != l.process.Incarnation {
-		return &runtime.StartError{Reason: v1alpha1.ReasonContainerTaken,
+		return &facts.StartError{Reason: v1alpha1.ReasonContainerTaken,
 			Message: fmt.Sprintf("there is a container with the name %s that is not this object's; remove or rename it", name)}
 	}
 	e.record.Container, e.record.ContainerName = c.ID, name

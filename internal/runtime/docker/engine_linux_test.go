@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -50,7 +51,7 @@ func TestEngineKilled(t *testing.T) {
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	b.Expect(b.Start(b.ctx, b.process("plain", 1, "sleep"))).To(Succeed())
-	b.await("killed", runtime.Running)
+	b.await("killed", facts.Running)
 	b.Eventually(b.output("killed")).WithTimeout(conformance.Timeout).Should(ContainSubstring("ready"))
 	b.Eventually(b.output("plain")).WithTimeout(conformance.Timeout).Should(ContainSubstring("ready"))
 
@@ -61,7 +62,7 @@ func TestEngineKilled(t *testing.T) {
 
 	// Without live-restore an engine that comes back ends what still ran. It says so, and nothing else does.
 	for _, uid := range []types.UID{"killed", "plain"} {
-		ended := b.await(uid, runtime.Exited)
+		ended := b.await(uid, facts.Exited)
 		b.Expect(ended.Exit).NotTo(BeNil())
 		b.Expect(ended.Exit.Signal).To(BeEmpty(), "nobody here has sent one")
 		b.Expect(b.list(b.ctx, uid)).To(HaveLen(1))
@@ -69,7 +70,7 @@ func TestEngineKilled(t *testing.T) {
 	b.Expect(b.output("plain")()).To(Equal("ready\n"), "copied once, over the loss of the engine")
 
 	b.Expect(b.Start(b.ctx, b.process("plain", 2, "sleep"))).To(Succeed())
-	b.Expect(b.await("plain", runtime.Running).Number).To(BeEquivalentTo(2))
+	b.Expect(b.await("plain", facts.Running).Number).To(BeEquivalentTo(2))
 	b.Expect(b.list(b.ctx, "plain")).To(HaveLen(1), "the one before was removed")
 	b.Eventually(b.output("plain")).WithTimeout(conformance.Timeout).Should(Equal("ready\nready\n"))
 }
@@ -77,10 +78,10 @@ func TestEngineKilled(t *testing.T) {
 func TestContainerRemovedByHand(t *testing.T) {
 	b := newBench(t)
 	b.Expect(b.Start(b.ctx, b.process("removed", 1, "sleep"))).To(Succeed())
-	running := b.await("removed", runtime.Running)
+	running := b.await("removed", facts.Running)
 	_, err := b.client.ContainerRemove(b.ctx, running.ContainerID, client.ContainerRemoveOptions{Force: true})
 	b.Expect(err).NotTo(HaveOccurred())
-	gone := b.await("removed", runtime.Exited)
+	gone := b.await("removed", facts.Exited)
 	b.Expect(gone.Exit.Known).To(BeFalse(), "nobody can know")
 	b.Expect(gone.Exit.Message).To(ContainSubstring("was removed by somebody"))
 	b.Expect(b.Start(b.ctx, b.process("removed", 1, "sleep"))).To(Succeed())
@@ -88,7 +89,7 @@ func TestContainerRemovedByHand(t *testing.T) {
 	b.reopen()
 	b.Expect(b.observe("removed").Exit).To(Equal(gone.Exit))
 	b.Expect(b.Start(b.ctx, b.process("removed", 2, "exit", "3"))).To(Succeed())
-	b.Expect(b.await("removed", runtime.Exited).Exit.Code).To(BeEquivalentTo(3))
+	b.Expect(b.await("removed", facts.Exited).Exit.Code).To(BeEquivalentTo(3))
 }
 
 func TestImageMissing(t *testing.T) {
@@ -96,7 +97,7 @@ func TestImageMissing(t *testing.T) {
 	p := b.process("missing", 1, "sleep")
 	p.Config = config(func(c *Config) { c.Image = "no-such-image:latest" })
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	failed := b.await("missing", runtime.Failed)
+	failed := b.await("missing", facts.Failed)
 	b.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonImageMissing))
 	b.Expect(failed.StartError.Message).To(And(ContainSubstring(`"no-such-image:latest"`), ContainSubstring("IfNotPresent")))
 	b.reopen()
@@ -106,11 +107,11 @@ func TestImageMissing(t *testing.T) {
 	p = b.process("missing", 2, "sleep")
 	p.Config = config(func(c *Config) { c.Image, c.Pull = "127.0.0.1:1/no-such-image:latest", PullIfNotPresent })
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	failed = b.await("missing", runtime.Failed)
+	failed = b.await("missing", facts.Failed)
 	b.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonStartFailed))
 	b.Expect(failed.StartError.Message).To(ContainSubstring("could not be pulled"))
 	b.Expect(b.Start(b.ctx, b.process("missing", 3, "exit", "0"))).To(Succeed())
-	b.await("missing", runtime.Exited)
+	b.await("missing", facts.Exited)
 }
 
 func TestConfigThatIsRefused(t *testing.T) {
@@ -129,7 +130,7 @@ func TestConfigThatIsRefused(t *testing.T) {
 		p := b.process("refused", b.observe("refused").Number+1, "sleep")
 		p.Config = config(change)
 		b.Expect(b.Start(b.ctx, p)).To(Succeed())
-		failed := b.await("refused", runtime.Failed)
+		failed := b.await("refused", facts.Failed)
 		b.Expect(failed.StartError.Message).To(ContainSubstring(text))
 		b.Expect(b.list(b.ctx, "refused")).To(BeEmpty(), "nothing is left of it")
 	}
@@ -152,11 +153,11 @@ func TestCrashBetweenCreateAndStart(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(all).To(HaveLen(1), "and yet it is found by whoever cleans up")
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.Expect(b.await("half", runtime.Running).ContainerID).To(Equal(made))
+	b.Expect(b.await("half", facts.Running).ContainerID).To(Equal(made))
 
 	// The record is lost too: the engine still knows.
 	b.Expect(b.Kill(b.ctx, "half", 1)).To(Succeed())
-	b.await("half", runtime.Exited)
+	b.await("half", facts.Exited)
 }
 
 // A list of all containers is older than what is forgotten while it is read: what it names must not stay for ever as something that is being started.
@@ -181,7 +182,7 @@ func TestForgottenWhileItIsListed(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	for _, incarnation := range late {
 		b.Expect(incarnation.Alive()).To(BeFalse(), "nothing of it can be ended: %+v", incarnation)
-		b.Expect(b.Forget(b.ctx, incarnation.UID)).To(Succeed())
+		b.Expect(b.Forget(b.ctx, types.UID(incarnation.UID))).To(Succeed())
 	}
 	b.Expect(b.List(b.ctx)).To(BeEmpty())
 }
@@ -189,7 +190,7 @@ func TestForgottenWhileItIsListed(t *testing.T) {
 func TestContainersAndPause(t *testing.T) {
 	b := newBench(t)
 	b.Expect(b.Start(b.ctx, b.process("paused", 1, "sleep"))).To(Succeed())
-	i := b.await("paused", runtime.Running)
+	i := b.await("paused", facts.Running)
 	all, err := b.Containers(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(all).To(HaveLen(1))
@@ -204,8 +205,8 @@ func TestContainersAndPause(t *testing.T) {
 	_, err = b.client.ContainerPause(b.ctx, i.ContainerID, client.ContainerPauseOptions{})
 	b.Expect(err).NotTo(HaveOccurred())
 	now := b.observe("paused")
-	b.Expect(now.Phase).To(Equal(runtime.Running))
+	b.Expect(now.Phase).To(Equal(facts.Running))
 	b.Expect(now.Message).To(ContainSubstring("paused"))
 	b.Expect(b.Stop(b.ctx, "paused", 1)).To(Succeed(), "it is heard all the same")
-	b.Expect(b.await("paused", runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	b.Expect(b.await("paused", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // signals are numbers of Linux, which is what containers run on, whatever the manager runs on.
@@ -18,8 +18,8 @@ var signals = map[string]int{
 
 // exit is how a container ended. An engine tells one number: a program that was ended by signal N looks like one that ended with 128+N. A
 // signal is named only when it was sent from here.
-func (d *record) exit(state *container.State) *runtime.Exit {
-	e := &runtime.Exit{Known: true, Code: int32(state.ExitCode), FinishedAt: when(state.FinishedAt)}
+func (d *record) exit(state *container.State) *facts.Exit {
+	e := &facts.Exit{Known: true, Code: int32(state.ExitCode), FinishedAt: when(state.FinishedAt)}
 	by := func(signal string) bool {
 		n, known := signals[signal]
 		return known && state.ExitCode == 128+n

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -19,9 +20,9 @@ func TestFindContainers(t *testing.T) {
 	b.foreign("asleep", false, false, "sleep")
 	agent := b.foreign("agent", true, false, "sleep")
 	b.Expect(b.Start(b.ctx, b.adopting("adopter", 1, "agent", AdoptRequired))).To(Succeed())
-	b.await("adopter", runtime.Running)
+	b.await("adopter", facts.Running)
 	b.Expect(b.Start(b.ctx, b.process("starter", 1, "sleep"))).To(Succeed())
-	own := b.await("starter", runtime.Running).ContainerID
+	own := b.await("starter", facts.Running).ContainerID
 
 	found, err := b.FindContainers(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())

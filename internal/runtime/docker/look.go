@@ -15,7 +15,7 @@ import (
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Labels of the containers that are ours.
@@ -64,7 +64,7 @@ func (r *Runtime) inspect(ctx context.Context, id string) (*container.InspectRes
 	return &found.Container, nil
 }
 
-func origin(labels map[string]string) (origin runtime.Origin) {
+func origin(labels map[string]string) (origin facts.Origin) {
 	_ = json.Unmarshal([]byte(labels[LabelOrigin]), &origin) // without it, or with another's, nothing is known
 	return origin
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // drainTime is how long the end of a container is held back for its last output.
 const drainTime = 5 * time.Second
 
 // Observe implements runtime.Runtime. A container that was made and not started is none: the next start of its incarnation starts it.
-func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	all, err := r.list(ctx, uid)
 	if err != nil {
 		return nil, fmt.Errorf("observe %s: %w", uid, err)
@@ -28,7 +28,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 }
 
 // List implements runtime.Runtime. Here a container that was not started counts as starting, so that it is found when nobody wants it.
-func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
+func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	all, err := r.list(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
@@ -39,7 +39,7 @@ func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
 		uids[uid] = true
 		of[uid] = append(of[uid], c)
 	}
-	var list []runtime.Incarnation
+	var list []facts.Incarnation
 	for uid := range uids {
 		found, waiting, err := r.observe(ctx, uid, of[uid])
 		if err != nil {
@@ -51,7 +51,7 @@ func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
 }
 
 // observe gives what is there of a UID, and what was made and not started.
-func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Summary) (found, waiting []runtime.Incarnation, err error) {
+func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Summary) (found, waiting []facts.Incarnation, err error) {
 	e, err := r.acquire(uid)
 	if err != nil {
 		return nil, nil, err
@@ -84,7 +84,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 			return nil, nil, fmt.Errorf("observe %s: %w", uid, err)
 		}
 		if older != nil && lives(older.State.Status) {
-			i := runtime.Incarnation{UID: uid, Number: number(c.Labels), Name: c.Labels[LabelName], Origin: origin(c.Labels)}
+			i := facts.Incarnation{UID: string(uid), Number: number(c.Labels), Name: c.Labels[LabelName], Origin: origin(c.Labels)}
 			r.describe(&i, older)
 			found = append(found, i)
 		}
@@ -98,15 +98,15 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 }
 
 // newest describes the incarnation of the record. there is false when it was not started.
-func (r *Runtime) newest(ctx context.Context, e *entry) (i runtime.Incarnation, there bool, err error) {
+func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, there bool, err error) {
 	d := &e.record
-	i = runtime.Incarnation{UID: e.uid, Number: d.Incarnation, Name: d.Name, Phase: runtime.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent, Origin: d.Origin}
+	i = facts.Incarnation{UID: string(e.uid), Number: d.Incarnation, Name: d.Name, Phase: facts.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent, Origin: d.Origin}
 	switch {
 	case e.pull != nil:
 		i.Message = fmt.Sprintf("the image %s is being pulled", e.pull.image)
 		return i, true, nil
 	case d.failed():
-		i.Phase, i.StartError = runtime.Failed, d.Failed
+		i.Phase, i.StartError = facts.Failed, d.Failed
 		return i, true, nil
 	case d.Container == "":
 		return i, false, nil
@@ -117,7 +117,7 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i runtime.Incarnation, 
 	}
 	if c == nil {
 		if !d.Started { // removed before it ran, or listed a moment before it was forgotten: there is nothing to end
-			i.Phase, i.StartError = runtime.Failed, failed("the container was removed before it was started")
+			i.Phase, i.StartError = facts.Failed, failed("the container was removed before it was started")
 			return i, false, nil
 		}
 		r.gone(e, &i)
@@ -125,13 +125,13 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i runtime.Incarnation, 
 	}
 	if !d.ran(c) {
 		if d.Failed = refused(c); d.failed() {
-			i.Phase, i.StartError = runtime.Failed, d.Failed
+			i.Phase, i.StartError = facts.Failed, d.Failed
 		}
 		return i, d.failed(), nil
 	}
 	r.sawRun(ctx, e, c)
 	r.describe(&i, c)
-	if i.Phase == runtime.Exited {
+	if i.Phase == facts.Exited {
 		r.conclude(e, &i, c)
 	}
 	return i, true, nil
@@ -152,19 +152,19 @@ func (r *Runtime) sawRun(ctx context.Context, e *entry, c *container.InspectResp
 }
 
 // gone describes a container that somebody has removed: how it ended is not known.
-func (r *Runtime) gone(e *entry, i *runtime.Incarnation) {
+func (r *Runtime) gone(e *entry, i *facts.Incarnation) {
 	if e.record.GoneAt.IsZero() {
 		e.record.GoneAt = time.Now().UTC().Round(0)
 		if err := r.save(e); err != nil {
 			r.log.Error(err, "Recording a container that is gone")
 		}
 	}
-	i.Phase, i.StartedAt = runtime.Exited, e.record.StartedAt
-	i.Exit = &runtime.Exit{FinishedAt: e.record.GoneAt, Message: "the container " + e.record.ContainerName + " was removed by somebody"}
+	i.Phase, i.StartedAt = facts.Exited, e.record.StartedAt
+	i.Exit = &facts.Exit{FinishedAt: e.record.GoneAt, Message: "the container " + e.record.ContainerName + " was removed by somebody"}
 }
 
 // conclude says how it ended, once its output is complete.
-func (r *Runtime) conclude(e *entry, i *runtime.Incarnation, c *container.InspectResponse) {
+func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectResponse) {
 	i.Exit = e.record.exit(c.State)
 	if e.copier != nil && !e.copier.finished() {
 		now := time.Now()
@@ -173,7 +173,7 @@ func (r *Runtime) conclude(e *entry, i *runtime.Incarnation, c *container.Inspec
 			time.AfterFunc(drainTime, func() { r.events.Tell(e.uid) })
 		}
 		if now.Before(e.drainBy) {
-			i.Phase, i.LeaderExit, i.Exit = runtime.Running, i.Exit, nil
+			i.Phase, i.LeaderExit, i.Exit = facts.Running, i.Exit, nil
 			i.Message = "its last output is being copied"
 			return
 		}
@@ -182,26 +182,26 @@ func (r *Runtime) conclude(e *entry, i *runtime.Incarnation, c *container.Inspec
 		if err := r.save(e); err != nil {
 			r.log.Error(err, "Recording a start that failed")
 		}
-		*i = runtime.Incarnation{UID: i.UID, Number: i.Number, Name: i.Name, ContainerID: i.ContainerID, Adopted: i.Adopted, StopSent: i.StopSent}
-		i.Phase, i.StartError = runtime.Failed, e.record.Failed
+		*i = facts.Incarnation{UID: i.UID, Number: i.Number, Name: i.Name, ContainerID: i.ContainerID, Adopted: i.Adopted, StopSent: i.StopSent}
+		i.Phase, i.StartError = facts.Failed, e.record.Failed
 	}
 }
 
 // describe says what the engine says of a container.
-func (r *Runtime) describe(i *runtime.Incarnation, c *container.InspectResponse) {
+func (r *Runtime) describe(i *facts.Incarnation, c *container.InspectResponse) {
 	i.ContainerID, i.PID, i.StartedAt, i.Containment = c.ID, int64(c.State.Pid), when(c.State.StartedAt), "Container"
 	switch c.State.Status {
 	case container.StateRunning:
-		i.Phase = runtime.Running
+		i.Phase = facts.Running
 	case container.StatePaused:
-		i.Phase, i.Message = runtime.Running, "the container is paused"
+		i.Phase, i.Message = facts.Running, "the container is paused"
 	case container.StateRestarting:
-		i.Phase, i.Message = runtime.Unknown, "the Docker Engine is starting the container again, by the restart policy that it was made with"
+		i.Phase, i.Message = facts.Unknown, "the Docker Engine is starting the container again, by the restart policy that it was made with"
 	case container.StateRemoving:
-		i.Phase, i.Message = runtime.Unknown, "the Docker Engine is removing the container"
+		i.Phase, i.Message = facts.Unknown, "the Docker Engine is removing the container"
 	case container.StateExited, container.StateDead:
-		i.Phase = runtime.Exited
+		i.Phase = facts.Exited
 	default:
-		i.Phase, i.Message = runtime.Unknown, fmt.Sprintf("the Docker Engine says that the container is %q", c.State.Status)
+		i.Phase, i.Message = facts.Unknown, fmt.Sprintf("the Docker Engine says that the container is %q", c.State.Status)
 	}
 }

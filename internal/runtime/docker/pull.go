@@ -9,7 +9,7 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // pull is an image on its way. Nobody waits for it: the start goes on when it is there.
@@ -51,7 +51,7 @@ func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) err
 	if err == nil {
 		err = r.run(ctx, e, l.process.Terminal)
 	}
-	var refused *runtime.StartError
+	var refused *facts.StartError
 	if errors.As(err, &refused) {
 		return r.fail(ctx, e, refused)
 	}

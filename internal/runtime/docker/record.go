@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -39,11 +39,11 @@ type record struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 
 	// Origin is what of the spec of its object it was made with.
-	Origin     runtime.Origin      `json:"origin,omitzero"`
-	StopSignal string              `json:"stopSignal,omitempty"`
-	StopSent   bool                `json:"stopSent,omitempty"`
-	KillSent   bool                `json:"killSent,omitempty"`
-	Failed     *runtime.StartError `json:"failed,omitempty"`
+	Origin     facts.Origin      `json:"origin,omitzero"`
+	StopSignal string            `json:"stopSignal,omitempty"`
+	StopSent   bool              `json:"stopSent,omitempty"`
+	KillSent   bool              `json:"killSent,omitempty"`
+	Failed     *facts.StartError `json:"failed,omitempty"`
 	// GoneAt is when it was found that the container is not there any more.
 	GoneAt time.Time `json:"goneAt,omitzero"`
 }

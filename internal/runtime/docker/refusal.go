@@ -12,11 +12,11 @@ import (
 	"github.com/moby/moby/api/types/container"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // refusal says of a start that failed whether it would fail again, and why; nil when it is worth another try.
-func (r *Runtime) refusal(ctx context.Context, id string, err error) *runtime.StartError {
+func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.StartError {
 	c, failed := r.inspect(ctx, id)
 	if failed != nil || c == nil || c.Config == nil {
 		return classify(err.Error(), nil, nil)
@@ -25,7 +25,7 @@ func (r *Runtime) refusal(ctx context.Context, id string, err error) *runtime.St
 }
 
 // refused says the same of a container whose start nobody saw fail.
-func refused(c *container.InspectResponse) *runtime.StartError {
+func refused(c *container.InspectResponse) *facts.StartError {
 	if c.State.Error == "" || lives(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
 		return nil
 	}
@@ -37,7 +37,7 @@ func argv(c *container.InspectResponse) []string {
 }
 
 // classify tells by what an engine says whether a start would fail again. Engines have no codes for it.
-func classify(said string, command, env []string) *runtime.StartError {
+func classify(said string, command, env []string) *facts.StartError {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {
 		for _, word := range words {
@@ -49,7 +49,7 @@ func classify(said string, command, env []string) *runtime.StartError {
 	}
 	switch {
 	case has("chdir to cwd", "working directory", "mkdir-ing cwd", "container init: mkdir "):
-		return &runtime.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
+		return &facts.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
 			Message: "spec.process.workingDir is no directory in the container: " + said}
 	case has("exec: ", "exec user process", "stat ") && has("executable file not found", "no such file or directory"):
 		return notFound(command, env)
@@ -64,8 +64,8 @@ func classify(said string, command, env []string) *runtime.StartError {
 	return nil
 }
 
-func notFound(command, env []string) *runtime.StartError {
-	e := &runtime.StartError{Reason: v1alpha1.ReasonCommandNotFound}
+func notFound(command, env []string) *facts.StartError {
+	e := &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound}
 	name := first(command)
 	if strings.Contains(name, "/") {
 		e.Message = fmt.Sprintf("%s, or the interpreter that it names, does not exist in the container; correct spec.process.command, or use an image that has it", name)
@@ -81,8 +81,8 @@ func notFound(command, env []string) *runtime.StartError {
 	return e
 }
 
-func notPermitted(command []string) *runtime.StartError {
-	return &runtime.StartError{Reason: v1alpha1.ReasonPermissionDenied,
+func notPermitted(command []string) *facts.StartError {
+	return &facts.StartError{Reason: v1alpha1.ReasonPermissionDenied,
 		Message: fmt.Sprintf("%s is no program that may be executed in the container; correct spec.process.command or its mode", first(command))}
 }
 
@@ -97,7 +97,7 @@ func first(command []string) string {
 var fatal = regexp.MustCompile(`\[FATAL tini \(\d+\)\] exec (.*) failed: (No such file or directory|Permission denied|[A-Z][a-z ]+)\s*$`)
 
 // neverRan says of a container that has ended whether its program was executed at all, by the end of its output.
-func neverRan(c *container.InspectResponse, output []byte) *runtime.StartError {
+func neverRan(c *container.InspectResponse, output []byte) *facts.StartError {
 	if code := c.State.ExitCode; code != 126 && code != 127 || c.HostConfig == nil || c.HostConfig.Init == nil || !*c.HostConfig.Init {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/moby/moby/client/pkg/versions"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -67,7 +68,7 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 	}
 	e.record.StopSignal = p.StopSignal
 	err = r.carryOut(ctx, e, p)
-	var refused *runtime.StartError
+	var refused *facts.StartError
 	if errors.As(err, &refused) {
 		return r.fail(ctx, e, refused)
 	}
@@ -184,7 +185,7 @@ func (r *Runtime) sized(e *entry) bool {
 }
 
 // fail records why there is nothing to run, and removes what was made for it.
-func (r *Runtime) fail(ctx context.Context, e *entry, refused *runtime.StartError) error {
+func (r *Runtime) fail(ctx context.Context, e *entry, refused *facts.StartError) error {
 	e.record.Failed = refused
 	if err := r.save(e); err != nil {
 		return err

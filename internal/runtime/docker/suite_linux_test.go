@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
@@ -108,10 +109,10 @@ func (b *bench) clean() {
 	all, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.Kill(b.ctx, i.UID, i.Number)).To(Succeed())
+		b.Expect(b.Kill(b.ctx, types.UID(i.UID), i.Number)).To(Succeed())
 	}
 	for _, i := range all {
-		b.Eventually(func() error { return b.Forget(b.ctx, i.UID) }).WithTimeout(conformance.Timeout).WithPolling(20 * time.Millisecond).Should(Succeed())
+		b.Eventually(func() error { return b.Forget(b.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(20 * time.Millisecond).Should(Succeed())
 	}
 	b.Expect(os.ReadDir(filepath.Join(b.Runtime.options.Dir, "run"))).To(BeEmpty())
 	b.Expect(b.list(b.ctx, "")).To(BeEmpty(), "containers were left over")
@@ -136,22 +137,22 @@ func (b *bench) process(uid types.UID, incarnation int64, mode ...string) runtim
 	}
 }
 
-func (b *bench) observe(uid types.UID) runtime.Incarnation {
+func (b *bench) observe(uid types.UID) facts.Incarnation {
 	b.Helper()
 	found, err := b.Observe(b.ctx, uid)
 	b.Expect(err).NotTo(HaveOccurred())
 	if len(found) == 0 {
-		return runtime.Incarnation{}
+		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
 // await waits for a phase, woken by events alone. An engine that does not answer is waited for too.
-func (b *bench) await(uid types.UID, phase runtime.Phase) runtime.Incarnation {
+func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 	b.Helper()
 	timeout := time.After(conformance.Timeout)
 	for {
-		var now runtime.Incarnation
+		var now facts.Incarnation
 		found, err := b.Observe(b.ctx, uid)
 		if err == nil && len(found) > 0 {
 			now = found[0]

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
@@ -31,10 +31,10 @@ func imitateWorkload(command []string) (Program, bool) {
 		return Program{IgnoreStop: true}, true
 	case "exit":
 		code, err := strconv.ParseInt(command[2], 10, 32)
-		return Program{Exit: &runtime.Exit{Known: true, Code: int32(code)}}, err == nil
+		return Program{Exit: &facts.Exit{Known: true, Code: int32(code)}}, err == nil
 	case "signal":
 		number, err := strconv.Atoi(command[2])
-		return Program{Exit: &runtime.Exit{Known: true, Signal: map[int]string{2: "SIGINT", 9: "SIGKILL", 15: "SIGTERM"}[number]}}, err == nil
+		return Program{Exit: &facts.Exit{Known: true, Signal: map[int]string{2: "SIGINT", 9: "SIGKILL", 15: "SIGTERM"}[number]}}, err == nil
 	default:
 		return Program{}, false
 	}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -166,7 +167,7 @@ func (r *Runtime) Process(uid types.UID) (runtime.Process, bool) {
 }
 
 // Exit ends the newest incarnation of a UID from outside, if it lives.
-func (r *Runtime) Exit(uid types.UID, exit runtime.Exit) {
+func (r *Runtime) Exit(uid types.UID, exit facts.Exit) {
 	r.change(uid, func(i *incarnation) {
 		if i.Alive() {
 			r.exit(i, exit)
@@ -177,7 +178,7 @@ func (r *Runtime) Exit(uid types.UID, exit runtime.Exit) {
 // Run lets a program go on that is held.
 func (r *Runtime) Run(uid types.UID) {
 	r.change(uid, func(i *incarnation) {
-		if i.Phase == runtime.Starting {
+		if i.Phase == facts.Starting {
 			r.run(i)
 		}
 	})
@@ -185,16 +186,16 @@ func (r *Runtime) Run(uid types.UID) {
 
 // Lose makes it impossible to tell what became of the newest incarnation, until Find.
 func (r *Runtime) Lose(uid types.UID, message string) {
-	r.change(uid, func(i *incarnation) { i.Phase, i.Message = runtime.Unknown, message })
+	r.change(uid, func(i *incarnation) { i.Phase, i.Message = facts.Unknown, message })
 }
 
 // Find makes a lost incarnation be seen again, running.
 func (r *Runtime) Find(uid types.UID) {
-	r.change(uid, func(i *incarnation) { i.Phase, i.Message = runtime.Running, "" })
+	r.change(uid, func(i *incarnation) { i.Phase, i.Message = facts.Running, "" })
 }
 
 // LeaderExit ends the program of the newest incarnation while something of its tree goes on.
-func (r *Runtime) LeaderExit(uid types.UID, exit runtime.Exit) {
+func (r *Runtime) LeaderExit(uid types.UID, exit facts.Exit) {
 	r.change(uid, func(i *incarnation) { i.Incarnation.LeaderExit = &exit })
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -50,7 +51,7 @@ type workload struct {
 }
 
 type incarnation struct {
-	runtime.Incarnation
+	facts.Incarnation
 	process runtime.Process
 	program Program
 }
@@ -60,9 +61,9 @@ type Program struct {
 	// Held keeps it Starting until Run is called.
 	Held bool
 	// Exit ends it as soon as it runs.
-	Exit *runtime.Exit
+	Exit *facts.Exit
 	// StartError keeps it from being executed.
-	StartError *runtime.StartError
+	StartError *facts.StartError
 	// IgnoreStop leaves Stop without effect.
 	IgnoreStop bool
 }
@@ -124,7 +125,7 @@ func (r *Runtime) start(p runtime.Process) error {
 	maps.DeleteFunc(w.incarnations, func(_ int64, i *incarnation) bool { return !i.Alive() })
 	w.newest, w.name = p.Incarnation, p.Name
 	i := &incarnation{process: p, program: r.behaviour(p.Command)}
-	i.Incarnation = runtime.Incarnation{UID: p.UID, Number: p.Incarnation, Name: p.Name, Phase: runtime.Starting, Containment: "Cgroup", Origin: p.Origin}
+	i.Incarnation = facts.Incarnation{UID: string(p.UID), Number: p.Incarnation, Name: p.Name, Phase: facts.Starting, Containment: "Cgroup", Origin: p.Origin}
 	i.Before = before
 	w.incarnations[p.Incarnation] = i
 	r.effect(Call{Verb: Start, UID: p.UID, Incarnation: p.Incarnation})
@@ -136,12 +137,12 @@ func (r *Runtime) start(p runtime.Process) error {
 }
 
 // ended is how the newest incarnation has ended, nil when it has not.
-func (w *workload) ended() *runtime.Ended {
+func (w *workload) ended() *facts.Ended {
 	newest := w.incarnations[w.newest]
-	if newest == nil || newest.Phase != runtime.Exited {
+	if newest == nil || newest.Phase != facts.Exited {
 		return nil
 	}
-	return &runtime.Ended{Number: newest.Number, Exit: *newest.Exit}
+	return &facts.Ended{Number: newest.Number, Exit: *newest.Exit}
 }
 
 // KeepsOrigin implements runtime.Originator.
@@ -182,22 +183,22 @@ func (r *Runtime) guard(w *workload, p runtime.Process) error {
 // run executes the program.
 func (r *Runtime) run(i *incarnation) {
 	if i.program.StartError != nil {
-		i.Phase, i.StartError = runtime.Failed, i.program.StartError
+		i.Phase, i.StartError = facts.Failed, i.program.StartError
 		return
 	}
 	r.nextPID++
-	i.Phase, i.Node, i.PID, i.StartTicks, i.BootID = runtime.Running, Node, r.nextPID, r.nextPID*100, "fake-boot"
+	i.Phase, i.Node, i.PID, i.StartTicks, i.BootID = facts.Running, Node, r.nextPID, r.nextPID*100, "fake-boot"
 	i.StartedAt = r.clock.Now()
 	if i.program.Exit != nil {
 		r.exit(i, *i.program.Exit)
 	}
 }
 
-func (r *Runtime) exit(i *incarnation, exit runtime.Exit) {
+func (r *Runtime) exit(i *incarnation, exit facts.Exit) {
 	if exit.FinishedAt.IsZero() {
 		exit.FinishedAt = r.clock.Now()
 	}
-	i.Phase, i.Exit, i.LeaderExit = runtime.Exited, &exit, nil
+	i.Phase, i.Exit, i.LeaderExit = facts.Exited, &exit, nil
 }
 
 // Stop asks an incarnation to end. It does so by the stop signal, unless its program ignores it.
@@ -213,7 +214,7 @@ func (r *Runtime) Stop(_ context.Context, uid types.UID, number int64) error {
 		r.effect(call)
 		i.StopSent = true
 		if !i.program.IgnoreStop {
-			r.exit(i, runtime.Exit{Known: true, Signal: i.process.StopSignal})
+			r.exit(i, facts.Exit{Known: true, Signal: i.process.StopSignal})
 		}
 		r.happened(uid)
 		return nil
@@ -228,7 +229,7 @@ func (r *Runtime) Kill(_ context.Context, uid types.UID, number int64) error {
 	return r.call(call, func() error {
 		if i := r.alive(uid, number); i != nil {
 			r.effect(call)
-			r.exit(i, runtime.Exit{Known: true, Signal: "SIGKILL"})
+			r.exit(i, facts.Exit{Known: true, Signal: "SIGKILL"})
 			r.happened(uid)
 		}
 		return nil
@@ -237,7 +238,7 @@ func (r *Runtime) Kill(_ context.Context, uid types.UID, number int64) error {
 
 func (r *Runtime) alive(uid types.UID, number int64) *incarnation {
 	if w := r.workloads[uid]; w != nil {
-		if i := w.incarnations[number]; i != nil && i.Alive() && i.Phase != runtime.Unknown {
+		if i := w.incarnations[number]; i != nil && i.Alive() && i.Phase != facts.Unknown {
 			return i
 		}
 	}
@@ -245,7 +246,7 @@ func (r *Runtime) alive(uid types.UID, number int64) *incarnation {
 }
 
 // Observe says what is there of a UID.
-func (r *Runtime) Observe(_ context.Context, uid types.UID) (found []runtime.Incarnation, err error) {
+func (r *Runtime) Observe(_ context.Context, uid types.UID) (found []facts.Incarnation, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.looks[uid]++
@@ -259,14 +260,14 @@ func (r *Runtime) Observe(_ context.Context, uid types.UID) (found []runtime.Inc
 }
 
 // List says what is there of all UIDs.
-func (r *Runtime) List(context.Context) (found []runtime.Incarnation, err error) {
+func (r *Runtime) List(context.Context) (found []facts.Incarnation, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = r.call(Call{Verb: List}, func() error {
 		for _, w := range r.workloads {
 			found = append(found, w.list()...)
 		}
-		slices.SortFunc(found, func(a, b runtime.Incarnation) int {
+		slices.SortFunc(found, func(a, b facts.Incarnation) int {
 			return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Number, b.Number))
 		})
 		return nil
@@ -275,8 +276,8 @@ func (r *Runtime) List(context.Context) (found []runtime.Incarnation, err error)
 }
 
 // list gives copies, for they leave the lock.
-func (w *workload) list() []runtime.Incarnation {
-	found := make([]runtime.Incarnation, 0, len(w.incarnations))
+func (w *workload) list() []facts.Incarnation {
+	found := make([]facts.Incarnation, 0, len(w.incarnations))
 	for _, i := range w.incarnations {
 		found = append(found, i.Incarnation)
 	}

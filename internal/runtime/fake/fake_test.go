@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -29,7 +30,7 @@ func start(t *testing.T) (*Runtime, func(incarnation int64) error) {
 	}
 }
 
-func phase(g *WithT, r *Runtime) runtime.Phase {
+func phase(g *WithT, r *Runtime) facts.Phase {
 	found, err := r.Observe(context.Background(), uid)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(found).To(HaveLen(1))
@@ -42,12 +43,12 @@ func TestStartIsIdempotent(t *testing.T) {
 	g.Expect(run(1)).To(Succeed())
 	g.Expect(run(1)).To(Succeed())
 	g.Expect(r.Count(uid, Start)).To(Equal(1))
-	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+	g.Expect(phase(g, r)).To(Equal(facts.Running))
 
 	g.Expect(run(2)).To(MatchError(runtime.ErrOldAlive))
-	r.Exit(uid, runtime.Exit{Known: true, Code: 37})
+	r.Exit(uid, facts.Exit{Known: true, Code: 37})
 	g.Expect(run(1)).To(Succeed(), "a second start of an ended incarnation does nothing")
-	g.Expect(phase(g, r)).To(Equal(runtime.Exited))
+	g.Expect(phase(g, r)).To(Equal(facts.Exited))
 	g.Expect(run(2)).To(Succeed())
 	g.Expect(run(1)).To(MatchError(runtime.ErrStale))
 	g.Expect(r.Live(uid)).To(Equal([]int64{2}))
@@ -70,12 +71,12 @@ func TestStopAndKillTouchOnlyTheNamedIncarnation(t *testing.T) {
 	g.Expect(run(3)).To(Succeed())
 	g.Expect(r.Stop(t.Context(), uid, 2)).To(Succeed())
 	g.Expect(r.Kill(t.Context(), uid, 2)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+	g.Expect(phase(g, r)).To(Equal(facts.Running))
 	g.Expect(r.Stop(t.Context(), uid, 3)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+	g.Expect(phase(g, r)).To(Equal(facts.Running))
 	g.Expect(r.Forget(t.Context(), uid)).To(MatchError(ContainSubstring("still alive")))
 	g.Expect(r.Kill(t.Context(), uid, 3)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(runtime.Exited))
+	g.Expect(phase(g, r)).To(Equal(facts.Exited))
 	g.Expect(r.Forget(t.Context(), uid)).To(Succeed())
 	g.Expect(r.Known()).To(BeEmpty())
 }
@@ -97,17 +98,17 @@ func TestFaults(t *testing.T) {
 func TestProgramsExitFailAndHold(t *testing.T) {
 	g := NewWithT(t)
 	r, run := start(t)
-	r.Program("serve", Program{Exit: &runtime.Exit{Known: true, Code: 3}})
+	r.Program("serve", Program{Exit: &facts.Exit{Known: true, Code: 3}})
 	g.Expect(run(1)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(runtime.Exited))
-	r.Program("serve", Program{StartError: &runtime.StartError{Reason: "CommandNotFound"}})
+	g.Expect(phase(g, r)).To(Equal(facts.Exited))
+	r.Program("serve", Program{StartError: &facts.StartError{Reason: "CommandNotFound"}})
 	g.Expect(run(2)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(runtime.Failed))
+	g.Expect(phase(g, r)).To(Equal(facts.Failed))
 	r.Program("serve", Program{Held: true})
 	g.Expect(run(3)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(runtime.Starting))
+	g.Expect(phase(g, r)).To(Equal(facts.Starting))
 	r.Run(uid)
-	g.Expect(phase(g, r)).To(Equal(runtime.Running))
+	g.Expect(phase(g, r)).To(Equal(facts.Running))
 }
 
 func TestEventsAreToldAndMerged(t *testing.T) {
@@ -115,6 +116,6 @@ func TestEventsAreToldAndMerged(t *testing.T) {
 	r, run := start(t)
 	g.Expect(run(1)).To(Succeed())
 	g.Eventually(r.Events()).WithTimeout(30 * time.Second).Should(Receive(Equal(uid)))
-	r.Exit(uid, runtime.Exit{Known: true})
+	r.Exit(uid, facts.Exit{Known: true})
 	g.Eventually(r.Events()).WithTimeout(30 * time.Second).Should(Receive(Equal(uid)))
 }

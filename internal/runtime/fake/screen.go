@@ -6,26 +6,31 @@ package fake
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 var (
-	_ runtime.Watcher = (*Runtime)(nil)
-	_ runtime.Screen  = (*Runtime)(nil)
-	_ runtime.Census  = (*Runtime)(nil)
+	_ runtime.Watcher    = (*Runtime)(nil)
+	_ runtime.Screen     = (*Runtime)(nil)
+	_ runtime.Foreground = (*Runtime)(nil)
+	_ runtime.Census     = (*Runtime)(nil)
 )
 
 // display is what the terminal of a workload shows, since when, and how often it was read.
 type display struct {
-	text    string
-	active  time.Time
-	read    int
-	watched bool
-	members []runtime.Member
+	text      string
+	input     screen.Input
+	active    time.Time
+	read      int
+	inspected int
+	watched   bool
+	members   []runtime.Member
 }
 
 // Show makes the terminal of a UID, which was started, show a text from now on. It is told to who watches.
@@ -38,6 +43,15 @@ func (r *Runtime) Show(uid types.UID, text string) {
 			w.display.watched = false
 			r.happened(uid)
 		}
+	}
+}
+
+// Reads sets how the started program of a UID reads its terminal from now on. It emits no event.
+func (r *Runtime) Reads(uid types.UID, input screen.Input) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		w.display.input = input
 	}
 }
 
@@ -56,6 +70,16 @@ func (r *Runtime) Captured(uid types.UID) int {
 	defer r.mu.Unlock()
 	if w := r.workloads[uid]; w != nil {
 		return w.display.read
+	}
+	return 0
+}
+
+// Inspected returns how often the programs in the foreground of the terminal of a UID were inspected.
+func (r *Runtime) Inspected(uid types.UID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		return w.display.inspected
 	}
 	return 0
 }
@@ -82,16 +106,29 @@ func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// Capture implements runtime.Screen.
-func (r *Runtime) Capture(_ context.Context, uid types.UID) (string, error) {
+// Capture implements runtime.Screen. The cursor is at the end of the text.
+func (r *Runtime) Capture(_ context.Context, uid types.UID) (screen.View, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.workloads[uid]
 	if w == nil {
-		return "", runtime.ErrNotFound
+		return screen.View{}, runtime.ErrNotFound
 	}
 	w.display.read++
-	return w.display.text, nil
+	drawn := screen.New(0, 0)
+	_, _ = drawn.Write([]byte(strings.ReplaceAll(w.display.text, "\n", "\r\n")))
+	return drawn.View(), nil
+}
+
+// Input implements runtime.Foreground.
+func (r *Runtime) Input(_ context.Context, uid types.UID) (screen.Input, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		w.display.inspected++
+		return w.display.input, nil
+	}
+	return screen.Input{}, runtime.ErrNotFound
 }
 
 // Members implements runtime.Census.

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -86,7 +87,7 @@ func (s *Sessions) Start(ctx context.Context, p runtime.Process) error {
 }
 
 // Observe says of what was taken over that it was.
-func (s *Sessions) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (s *Sessions) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := s.Runtime.Observe(ctx, uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,12 +98,12 @@ func (s *Sessions) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarn
 }
 
 // List says of what was taken over that it was.
-func (s *Sessions) List(ctx context.Context) ([]runtime.Incarnation, error) {
+func (s *Sessions) List(ctx context.Context) ([]facts.Incarnation, error) {
 	found, err := s.Runtime.List(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range found {
-		found[i].Adopted = s.marked[found[i].UID] != ""
+		found[i].Adopted = s.marked[types.UID(found[i].UID)] != ""
 	}
 	return found, err
 }

@@ -14,7 +14,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -37,7 +39,7 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 	go feed(ctx, in, client, writer, cancel)
 	go forward(ctx, client, writer, resize)
 
-	_, err = io.Copy(out, client.Conn)
+	_, err = io.Copy(shim.Quiet(out, client.Replay), client.Conn)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, io.EOF) {
 		return fmt.Errorf("attach to %s: %w", uid, cause)
 	}
@@ -48,7 +50,8 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 	return nil
 }
 
-func (h *Host) attach(uid types.UID) (*shim.Client, error) {
+// terminalRecord returns the record of the incarnation that runs in a terminal of its shim.
+func (h *Host) terminalRecord(uid types.UID) (*shim.Record, error) {
 	e, err := h.acquire(uid)
 	if err != nil {
 		return nil, err
@@ -56,14 +59,22 @@ func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	f := h.look(e)
 	h.release(e, f.exists || f.recorded)
 	switch {
-	case !f.recorded || f.incarnation.Phase != runtime.Running || f.incarnation.LeaderExit != nil:
+	case !f.recorded || f.incarnation.Phase != facts.Running || f.incarnation.LeaderExit != nil:
 		return nil, fmt.Errorf("nothing runs: %w", runtime.ErrNotFound)
 	case !f.record.Terminal:
 		return nil, runtime.ErrNoTerminal
 	case !f.held:
 		return nil, fmt.Errorf("the shim that held the terminal was killed: %w", runtime.ErrNotFound)
 	}
-	client, err := h.terminal(uid, f.record.Token)
+	return &f.record, nil
+}
+
+func (h *Host) attach(uid types.UID) (*shim.Client, error) {
+	record, err := h.terminalRecord(uid)
+	if err != nil {
+		return nil, err
+	}
+	client, err := h.terminal(uid, record.Token)
 	switch {
 	case errors.Is(err, shim.ErrNoTerminal):
 		return nil, runtime.ErrNoTerminal
@@ -95,6 +106,24 @@ func hungUp(err error) bool {
 		}
 	}
 	return false
+}
+
+// Input implements runtime.Foreground. It queries the shim, which has the terminal and permission to inspect the program.
+func (h *Host) Input(_ context.Context, uid types.UID) (screen.Input, error) {
+	record, err := h.terminalRecord(uid)
+	if err != nil {
+		return screen.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
+	}
+	client, err := h.dial(uid, record.Token)
+	if err != nil {
+		return screen.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
+	}
+	defer func() { _ = client.Conn.Close() }()
+	input, err := client.Input()
+	if err != nil {
+		return screen.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
+	}
+	return screen.Input(input), nil
 }
 
 // feed reads the input. Writes go through one goroutine, so that input and sizes don't mix.
@@ -155,15 +184,16 @@ func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 	stop := context.AfterFunc(ctx, func() { _ = client.Conn.Close() })
 	defer stop()
 	sent := make(chan error, 1)
+	typist := runtime.NewTypist()
 	go func() {
-		_, err := client.Write(input)
+		err := typist.Type(ctx, client, input)
 		if half, ok := client.Conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite() // fails when the process has just ended, of what was typed perhaps
 		}
 		sent <- err
 	}()
 	// The shim ends the conversation when it has passed on all that came; until then its output has to be taken.
-	_, _ = io.Copy(io.Discard, client.Conn)
+	_, _ = io.Copy(typist, client.Conn)
 	_ = client.Conn.Close()
 	err = <-sent
 	if ctx.Err() != nil {

@@ -4,6 +4,7 @@
 package host
 
 import (
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -32,18 +33,18 @@ func before(f *found, p runtime.Process) *shim.Before {
 	return nil
 }
 
-func endedOf(before *shim.Before) *runtime.Ended {
+func endedOf(before *shim.Before) *facts.Ended {
 	if before == nil {
 		return nil
 	}
-	return &runtime.Ended{Number: before.Incarnation, Exit: *exitOf(&before.Exit)}
+	return &facts.Ended{Number: before.Incarnation, Exit: before.Exit}
 }
 
 // nothing is for an intent that led to nothing: what there is, is what was before.
 func (f *found) nothing() {
 	before := f.record.Before
 	if f.exists = before != nil; f.exists {
-		f.incarnation.Number, f.incarnation.Before, f.incarnation.Origin = before.Incarnation, nil, runtime.Origin{}
-		f.incarnation.Phase, f.incarnation.Exit = runtime.Exited, exitOf(&before.Exit)
+		f.incarnation.Number, f.incarnation.Before, f.incarnation.Origin = before.Incarnation, nil, facts.Origin{}
+		f.incarnation.Phase, f.incarnation.Exit = facts.Exited, &before.Exit
 	}
 }

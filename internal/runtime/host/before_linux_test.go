@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestTheEndBeforeOutlivesAStartThatCameToNothing(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "exit", "3")
-		ended := b.await("web", runtime.Exited)
+		ended := b.await("web", facts.Exited)
 		b.Expect(ended.Before).To(BeNil())
 		record := b.record(b.process("web", 2, "sleep"))
 		record.Before = before(b.found("web"), b.process("web", 2, "sleep"))
@@ -27,12 +27,12 @@ func TestTheEndBeforeOutlivesAStartThatCameToNothing(t *testing.T) {
 
 		found := b.observe("web")
 		b.Expect(found.Number).To(BeEquivalentTo(1))
-		b.Expect(found.Phase).To(Equal(runtime.Exited))
+		b.Expect(found.Phase).To(Equal(facts.Exited))
 		b.Expect(found.Exit).To(Equal(ended.Exit))
 		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(Succeed())
-		running := b.await("web", runtime.Running)
+		running := b.await("web", facts.Running)
 		b.Expect(running.Number).To(BeEquivalentTo(2))
-		b.Expect(running.Before).To(Equal(&runtime.Ended{Number: 1, Exit: *ended.Exit}))
+		b.Expect(running.Before).To(Equal(&facts.Ended{Number: 1, Exit: *ended.Exit}))
 	})
 }
 

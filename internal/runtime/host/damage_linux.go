@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
@@ -109,7 +110,7 @@ func (h *Host) rebuild(f *found) bool {
 
 // recordOf is the part of a record that follows from the identity. The rest only names the process, or describes how to stop it.
 func (h *Host) recordOf(f *found, identity *shim.Identity) *shim.Record {
-	record := h.record(runtime.Process{UID: f.incarnation.UID, Incarnation: identity.Incarnation})
+	record := h.record(runtime.Process{UID: types.UID(f.incarnation.UID), Incarnation: identity.Incarnation})
 	record.Token, record.CreatedAt = identity.Token, identity.StartedAt
 	if populated, err := shim.Populated(record.Cgroup); err == nil && !populated { // it was started without cgroups, or has ended
 		record.Cgroup, record.Containment = "", shim.Subreaper
@@ -130,6 +131,7 @@ func (h *Host) withoutRecord(e *entry, f *found) {
 		h.leftover(f)
 		if !f.exists && h.cgroup == "" && errors.Is(f.damage, shim.ErrDamaged) {
 			f.endable() // without a cgroup, the host cannot determine whether a process lives
+			h.tender.add(e.uid)
 		}
 	}
 }
@@ -144,7 +146,7 @@ func (f *found) whatIsWrong() error {
 // endable reports that nothing is known but that it can be killed.
 func (f *found) endable() {
 	f.unknown(fmt.Errorf("%w; its shim does not answer", f.whatIsWrong()))
-	f.incarnation.Endable = true
+	f.incarnation.Killable = true
 }
 
 // leavesProcesses reports whether an incarnation without an identity has living processes all the same.
@@ -158,25 +160,37 @@ func (f *found) leavesProcesses() bool {
 
 // endDamaged ends what is known only by its directory and its cgroup. A shim then writes the exit and ends, as always.
 func (h *Host) endDamaged(e *entry, f *found, kill bool) error {
-	if !f.held && kill {
-		// Nothing of it can be found, and its files would be in the way for ever.
+	holders := h.shimsIn(h.dir(e.uid))
+	if !f.held && kill && len(holders) == 0 {
+		// No process is found, and the files would block the UID forever. A free lock alone does not prove that the shim has exited, because the program may
+		// have removed the lock file.
 		return errors.Join(remove(filepath.Join(h.dir(e.uid), shim.IdentityFile)), remove(filepath.Join(h.dir(e.uid), shim.RecordFile)))
 	}
 	tree := shim.Tree{}
 	if h.cgroup != "" {
 		tree.Cgroup = filepath.Join(h.group(e.uid), "run")
 	}
-	for _, holder := range h.shimsIn(h.dir(e.uid)) {
-		tree.Ancestor = holder.PID
+	var trees []shim.Tree
+	for _, holder := range holders { // a program can pose as a shim, but it is then a descendant of the real one
 		if fd, err := shim.Open(holder); err == nil {
 			_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
 			_ = unix.Close(fd)
 		}
+		tree.Ancestor = holder.PID
+		trees = append(trees, tree)
 	}
-	if kill {
-		return tree.Kill()
+	if len(trees) == 0 {
+		trees = append(trees, tree)
 	}
-	return tree.Signal(unix.SIGTERM)
+	var failed error
+	for _, tree := range trees {
+		if kill {
+			failed = errors.Join(failed, tree.Kill())
+		} else {
+			failed = errors.Join(failed, tree.Signal(unix.SIGTERM))
+		}
+	}
+	return failed
 }
 
 func remove(path string) error {

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
@@ -27,7 +28,7 @@ var damages = map[string]func(path string) error{
 }
 
 // forDamages runs a test with one process whose files are damaged, in every way, between two managers. between is called while there is no manager.
-func forDamages(t *testing.T, between func(*bench), test func(b *bench, before runtime.Incarnation, word string), files ...string) {
+func forDamages(t *testing.T, between func(*bench), test func(b *bench, before facts.Incarnation, word string), files ...string) {
 	for name, damage := range damages {
 		t.Run(strings.Join(files, "+")+" "+name, func(t *testing.T) {
 			forTiers(t, func(b *bench) {
@@ -35,7 +36,7 @@ func forDamages(t *testing.T, between func(*bench), test func(b *bench, before r
 				p := b.beside(`setsid -f sleep "$WORD"; exec sleep "$WORD"`, "WORD="+word)
 				p.StopSignal = "SIGTERM"
 				b.Expect(b.Start(b.ctx, p)).To(Succeed())
-				before := b.await("web", runtime.Running)
+				before := b.await("web", facts.Running)
 				b.Eventually(func() []string { return sleepers(word) }).WithTimeout(conformance.Timeout).Should(HaveLen(2))
 				b.Expect(b.Close()).To(Succeed())
 				between(b)
@@ -61,13 +62,13 @@ func nothing(*bench) {}
 
 // A shim that lives knows what its files said.
 func TestDamagedRecords_AreRestoredFromTheShim(t *testing.T) {
-	same := func(b *bench, before runtime.Incarnation, _ string) {
-		b.Eventually(func() runtime.Incarnation { return b.observe("web") }).WithTimeout(conformance.Timeout).Should(Equal(before))
+	same := func(b *bench, before facts.Incarnation, _ string) {
+		b.Eventually(func() facts.Incarnation { return b.observe("web") }).WithTimeout(conformance.Timeout).Should(Equal(before))
 		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 		b.reopen()
 		b.Expect(b.observe("web")).To(Equal(before), "the files are whole again")
 		b.Expect(b.Stop(b.ctx, "web", 1)).To(Succeed())
-		b.Expect(b.await("web", runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+		b.Expect(b.await("web", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	}
 	forDamages(t, nothing, same, shim.RecordFile)
 	forDamages(t, nothing, same, shim.IdentityFile)
@@ -75,29 +76,52 @@ func TestDamagedRecords_AreRestoredFromTheShim(t *testing.T) {
 }
 
 // A shim that does not answer cannot be asked. The state says which file is at fault, nothing is started beside, and a kill ends everything.
-func TestDamagedRecords_OfASilentShimAreNamedAndEndable(t *testing.T) {
+func TestDamagedRecords_OfASilentShimAreNamedAndKillable(t *testing.T) {
 	forDamages(t, func(b *bench) {
 		signal(b, b.identity("web").Shim, unix.SIGSTOP)
-	}, func(b *bench, _ runtime.Incarnation, word string) {
+	}, func(b *bench, _ facts.Incarnation, word string) {
 		now := b.observe("web")
-		b.Expect(now.Phase).To(Equal(runtime.Unknown))
-		b.Expect(now.Endable).To(BeTrue())
+		b.Expect(now.Phase).To(Equal(facts.Unknown))
+		b.Expect(now.Killable).To(BeTrue())
 		b.Expect(now.Message).To(ContainSubstring(".json"))
 		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 		b.Expect(sleepers(word)).To(HaveLen(2))
 		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
-		ended := b.await("web", runtime.Exited)
+		ended := b.await("web", facts.Exited)
 		b.Expect(ended.Number).To(Equal(int64(1)))
 		b.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
 	}, shim.RecordFile, shim.IdentityFile)
 }
 
+// A program of the same user can remove the lock of its shim too. Then a free lock does not mean that the shim has exited.
+func TestDamagedRecords_WithoutTheLockAreEnded(t *testing.T) {
+	forTiers(t, func(b *bench) {
+		word := b.word()
+		p := b.beside(`trap '' TERM; setsid -f sleep "$WORD"; exec sleep "$WORD"`, "WORD="+word)
+		p.StopSignal = "SIGTERM"
+		b.Expect(b.Start(b.ctx, p)).To(Succeed())
+		b.await("web", facts.Running)
+		b.Eventually(func() []string { return sleepers(word) }).WithTimeout(conformance.Timeout).Should(HaveLen(2))
+		b.Expect(os.Remove(filepath.Join(b.dir("web"), shim.LockFile))).To(Succeed())
+		for _, file := range []string{shim.RecordFile, shim.IdentityFile} {
+			b.Expect(os.WriteFile(filepath.Join(b.dir("web"), file), []byte("{\x00garbage"), 0o600)).To(Succeed())
+		}
+		b.Expect(b.Stop(b.ctx, "web", 0)).To(Succeed())
+		b.Expect(sleepers(word)).To(HaveLen(2))
+		b.Expect(b.Forget(b.ctx, "web")).NotTo(Succeed())
+		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+		b.Expect(b.Kill(b.ctx, "web", 0)).To(Succeed())
+		b.Eventually(func() error { return b.Forget(b.ctx, "web") }).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
+		b.Expect(sleepers(word)).To(BeEmpty())
+	})
+}
+
 // Without the shim, the cgroup shows which processes are left; without a cgroup, the undamaged file does.
 func TestDamagedRecords_WithoutAShimAreEnded(t *testing.T) {
 	gone := func(b *bench) { b.killShim("web") }
-	runs := func(b *bench, _ runtime.Incarnation, word string) {
+	runs := func(b *bench, _ facts.Incarnation, word string) {
 		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
-		b.Expect(b.observe("web").Phase).To(Equal(runtime.Running))
+		b.Expect(b.observe("web").Phase).To(Equal(facts.Running))
 		b.Expect(b.Kill(b.ctx, "web", b.observe("web").Number)).To(Succeed())
 		b.Eventually(func() []string { return sleepers(word) }).WithTimeout(conformance.Timeout).Should(BeEmpty())
 	}
@@ -107,16 +131,16 @@ func TestDamagedRecords_WithoutAShimAreEnded(t *testing.T) {
 		t.Run("both", func(t *testing.T) {
 			b := newBench(t, shim.Cgroup)
 			b.start("web", "sleep")
-			b.await("web", runtime.Running)
+			b.await("web", facts.Running)
 			b.Expect(b.Close()).To(Succeed())
 			gone(b)
 			for _, file := range []string{shim.RecordFile, shim.IdentityFile} {
 				b.Expect(os.Truncate(filepath.Join(b.dir("web"), file), 0)).To(Succeed())
 			}
 			b.open()
-			b.Expect(b.observe("web").Phase).To(Equal(runtime.Running))
+			b.Expect(b.observe("web").Phase).To(Equal(facts.Running))
 			b.Expect(b.Kill(b.ctx, "web", 0)).To(Succeed())
-			b.Eventually(func() runtime.Phase { return b.observe("web").Phase }).WithTimeout(conformance.Timeout).Should(BeEmpty())
+			b.Eventually(func() facts.Phase { return b.observe("web").Phase }).WithTimeout(conformance.Timeout).Should(BeEmpty())
 			b.Expect(b.Forget(b.ctx, "web")).To(Succeed())
 		})
 	}

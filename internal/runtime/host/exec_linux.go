@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -42,10 +43,10 @@ type command struct {
 }
 
 // Exec implements runtime.Executor.
-func (h *Host) Exec(ctx context.Context, p runtime.Process) (runtime.Exit, error) {
+func (h *Host) Exec(ctx context.Context, p runtime.Process) (facts.Exit, error) {
 	c, err := h.beginCommand(p)
 	if err != nil {
-		return runtime.Exit{}, fmt.Errorf("run a command beside %s: %w", p.Name, err)
+		return facts.Exit{}, fmt.Errorf("run a command beside %s: %w", p.Name, err)
 	}
 	select {
 	case <-c.done:
@@ -54,18 +55,18 @@ func (h *Host) Exec(ctx context.Context, p runtime.Process) (runtime.Exit, error
 		if !c.ends() {
 			c.kill()
 			if !c.ends() {
-				return runtime.Exit{}, fmt.Errorf("process %d: %w", c.pid, runtime.ErrNotEnded)
+				return facts.Exit{}, fmt.Errorf("process %d: %w", c.pid, runtime.ErrNotEnded)
 			}
 		}
-		return runtime.Exit{}, ctx.Err()
+		return facts.Exit{}, ctx.Err()
 	}
 	switch {
 	case c.err != nil:
-		return runtime.Exit{}, fmt.Errorf("the shim of the command was killed: %w", c.err)
+		return facts.Exit{}, fmt.Errorf("the shim of the command was killed: %w", c.err)
 	case c.end.Failure != nil:
-		return runtime.Exit{}, &runtime.StartError{Reason: c.end.Failure.Reason, Message: c.end.Failure.Message}
+		return facts.Exit{}, &facts.StartError{Reason: c.end.Failure.Reason, Message: c.end.Failure.Message}
 	}
-	return *exitOf(c.end.Exit), nil
+	return *c.end.Exit, nil
 }
 
 // cancel has the shim kill the command.
@@ -97,7 +98,7 @@ func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 	f := h.look(e)
 	defer func() { h.release(e, f.exists || f.recorded) }()
 	switch {
-	case !f.exists || f.incarnation.Phase != runtime.Running || f.incarnation.Number != p.Incarnation:
+	case !f.exists || f.incarnation.Phase != facts.Running || f.incarnation.Number != p.Incarnation:
 		return nil, runtime.ErrNotFound
 	case len(e.commands) >= maxCommands:
 		return nil, fmt.Errorf("%d earlier commands beside it have not ended", len(e.commands))

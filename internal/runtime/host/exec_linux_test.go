@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
@@ -57,8 +58,8 @@ func TestExec_ReportsTheExit(t *testing.T) {
 		_, err := b.Exec(b.ctx, b.beside("true"))
 		b.Expect(err).To(MatchError(runtime.ErrNotFound), "nothing runs")
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
-		run := func(script string, env ...string) runtime.Exit {
+		b.await("web", facts.Running)
+		run := func(script string, env ...string) facts.Exit {
 			b.Helper()
 			exit, err := b.Exec(b.ctx, b.beside(script, env...))
 			b.Expect(err).NotTo(HaveOccurred())
@@ -71,7 +72,7 @@ func TestExec_ReportsTheExit(t *testing.T) {
 		b.Expect(run(`test -z "$KUBECONFIG$KUBERNETES_SERVICE_HOST"`).Code).To(BeZero(), "the manager's way to its cluster is not the command's")
 		b.Expect(run("head -c 100000000 /dev/zero").Code).To(BeZero(), "output is dropped")
 
-		var failed *runtime.StartError
+		var failed *facts.StartError
 		missing := b.beside("")
 		missing.Command = []string{"no-such-program-here"}
 		_, err = b.Exec(b.ctx, missing)
@@ -91,7 +92,7 @@ const escape = `setsid -f sleep "$WORD"; env -i setsid -f sleep "$WORD"; sleep "
 func TestExec_LeavesNoProcessBehind(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		word := b.word()
 		exit, err := b.Exec(b.ctx, b.beside(escape+"exit 0", "WORD="+word))
 		b.Expect(err).NotTo(HaveOccurred())
@@ -109,7 +110,7 @@ func TestExec_LeavesNoProcessBehind(t *testing.T) {
 		b.Eventually(ended).WithTimeout(conformance.Timeout).Should(Receive(MatchError(context.Canceled)))
 		b.Expect(sleepers(word)).To(BeEmpty())
 		b.Expect(b.groups()).To(BeEmpty())
-		b.Expect(b.observe("web").Phase).To(Equal(runtime.Running))
+		b.Expect(b.observe("web").Phase).To(Equal(facts.Running))
 	})
 }
 
@@ -117,7 +118,7 @@ func TestExec_LeavesNoProcessBehind(t *testing.T) {
 func TestExec_EndsACommandThatAttacksItsShim(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		word := b.word()
 		_, err := b.Exec(b.ctx, b.beside(`setsid -f sleep "$WORD"; kill -9 $PPID; exec sleep "$WORD"`, "WORD="+word))
 		b.Expect(err).To(MatchError(ContainSubstring("was killed")))
@@ -140,7 +141,7 @@ func TestExec_EndsACommandThatAttacksItsShim(t *testing.T) {
 func TestExec_CommandsEndWithTheProcess(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		word := b.word()
 		ended := make(chan error)
 		go func() {
@@ -149,7 +150,7 @@ func TestExec_CommandsEndWithTheProcess(t *testing.T) {
 		}()
 		b.Eventually(func() []string { return sleepers(word) }).WithTimeout(conformance.Timeout).Should(HaveLen(3))
 		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
-		b.await("web", runtime.Exited)
+		b.await("web", facts.Exited)
 		b.Eventually(func() error { return b.Forget(b.ctx, "web") }).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(Succeed())
 		b.Expect(sleepers(word)).To(BeEmpty())
 		b.Eventually(ended).WithTimeout(conformance.Timeout).Should(Receive())
@@ -159,7 +160,7 @@ func TestExec_CommandsEndWithTheProcess(t *testing.T) {
 func TestExec_CommandsBesideOneProcessAreBounded(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		word := b.word()
 		ctx, cancel := context.WithCancel(b.ctx)
 		ended := make(chan error, maxCommands)
@@ -185,7 +186,7 @@ func TestExec_CommandsBesideOneProcessAreBounded(t *testing.T) {
 func TestExec_CommandsOfALostManagerAreKilled(t *testing.T) {
 	if b := newBench(t, tiers(t)[0]); b.cgroup != "" {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		word := b.word()
 		c, err := b.forkCommand(b.beside(`setsid -f sleep "$WORD"; exec sleep "$WORD"`, "WORD="+word))
 		b.Expect(err).NotTo(HaveOccurred())
@@ -197,6 +198,6 @@ func TestExec_CommandsOfALostManagerAreKilled(t *testing.T) {
 		b.Expect(sleepers(word)).To(HaveLen(2))
 		b.open()
 		b.Eventually(func() []string { return sleepers(word) }).WithTimeout(conformance.Timeout).Should(BeEmpty())
-		b.Expect(b.observe("web").Phase).To(Equal(runtime.Running))
+		b.Expect(b.observe("web").Phase).To(Equal(facts.Running))
 	}
 }

@@ -34,6 +34,9 @@ var (
 	_ runtime.Watcher   = (*Host)(nil)
 	_ runtime.Census    = (*Host)(nil)
 	_ runtime.Executor  = (*Host)(nil)
+
+	_ runtime.ProgramChecker = (*Host)(nil)
+	_ runtime.Foreground     = (*Host)(nil)
 )
 
 // Host holds processes of this machine. Make one with New.
@@ -56,6 +59,8 @@ type Host struct {
 	closed  chan struct{}
 	once    sync.Once
 	loops   sync.WaitGroup
+	// writeRequest is shim.WriteFile; a test replaces it to simulate a full disk.
+	writeRequest func(path string, value any, sync bool) error
 
 	mu      sync.Mutex
 	entries map[types.UID]*entry
@@ -92,7 +97,7 @@ func New(options Options) (*Host, error) {
 	}
 	h := &Host{
 		options: options, log: options.Logger, events: notify.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
-		spares: spares{wanted: make(chan struct{}, 1)},
+		spares: spares{wanted: make(chan struct{}, 1)}, writeRequest: shim.WriteFile,
 		single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
 	}
 	if err := h.lockStateDir(); err != nil {

@@ -24,6 +24,8 @@ type Host struct {
 	runtime.Keeper
 	runtime.Watcher
 	runtime.Census
+	runtime.ProgramChecker
+	runtime.Foreground
 }
 
 // New says what this system lacks.

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/census"
 	"github.com/berth-dev/berth/internal/shim"
@@ -29,7 +30,7 @@ func (h *Host) running(uid types.UID) (*found, error) {
 	}
 	f := h.look(e)
 	h.release(e, f.exists || f.recorded)
-	if !f.exists || f.incarnation.Phase != runtime.Running {
+	if !f.exists || f.incarnation.Phase != facts.Running {
 		return nil, nil
 	}
 	return f, nil

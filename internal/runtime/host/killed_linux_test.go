@@ -11,7 +11,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -21,13 +21,13 @@ func TestStartAfterKill(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		for number := int64(1); number <= 3; number++ {
 			b.Expect(b.Start(b.ctx, b.process("killed", number, "sleep"))).To(Succeed())
-			running := b.await("killed", runtime.Running)
+			running := b.await("killed", facts.Running)
 			b.Expect(running.Number).To(Equal(number))
 			b.Expect(b.Kill(b.ctx, "killed", number)).To(Succeed())
-			b.Expect(b.await("killed", runtime.Exited).Exit.Signal).To(Equal("SIGKILL"))
+			b.Expect(b.await("killed", facts.Exited).Exit.Signal).To(Equal("SIGKILL"))
 		}
 		b.Expect(b.Start(b.ctx, b.process("killed", 4, "exit", "7"))).To(Succeed())
-		ended := b.await("killed", runtime.Exited)
+		ended := b.await("killed", facts.Exited)
 		b.Expect(ended.Number).To(Equal(int64(4)))
 		b.Expect(ended.Exit.Signal).To(BeEmpty(), "nobody has killed it")
 		b.Expect(ended.Exit.Code).To(Equal(int32(7)))
@@ -38,7 +38,7 @@ func TestStartAfterKill(t *testing.T) {
 func TestLookingSwallowsNoEvent(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("orphan", "sleep")
-		b.await("orphan", runtime.Running)
+		b.await("orphan", facts.Running)
 		program := b.identity("orphan").Child
 		b.killShim("orphan")
 		b.Eventually(func() string { return b.observe("orphan").Message }).WithTimeout(conformance.Timeout).Should(ContainSubstring("shim"))
@@ -51,12 +51,12 @@ func TestLookingSwallowsNoEvent(t *testing.T) {
 			}
 		}
 		signal(b, program, syscall.SIGKILL)
-		b.Eventually(func() runtime.Phase {
+		b.Eventually(func() facts.Phase {
 			all, err := b.List(b.ctx)
 			b.Expect(err).NotTo(HaveOccurred())
 			b.Expect(all).To(HaveLen(1))
 			return all[0].Phase
-		}).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(Equal(runtime.Exited))
+		}).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(Equal(facts.Exited))
 		b.Eventually(b.Events()).WithTimeout(conformance.Timeout).Should(Receive(BeEquivalentTo("orphan")))
 	})
 }
@@ -65,7 +65,7 @@ func TestLookingSwallowsNoEvent(t *testing.T) {
 func TestLogOfAnOrphanIsBoundedAtItsEnd(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("orphan", "flood")
-		b.await("orphan", runtime.Running)
+		b.await("orphan", facts.Running)
 		program := b.identity("orphan").Child
 		b.Expect(b.Close()).To(Succeed())
 		b.killShim("orphan")
@@ -77,7 +77,7 @@ func TestLogOfAnOrphanIsBoundedAtItsEnd(t *testing.T) {
 		b.Eventually(onDisk).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(BeNumerically(">", 3*testLogLimit))
 		signal(b, program, syscall.SIGKILL)
 		b.open()
-		b.await("orphan", runtime.Exited)
+		b.await("orphan", facts.Exited)
 		b.Expect(onDisk()).To(BeNumerically("<=", testLogLimit))
 	})
 }

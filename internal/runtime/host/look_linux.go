@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -30,7 +31,7 @@ type found struct {
 	err        error // why it cannot be told
 	damage     error // names the file of ours that is damaged or missing
 
-	incarnation runtime.Incarnation
+	incarnation facts.Incarnation
 	tree        shim.Tree
 }
 
@@ -41,7 +42,7 @@ func (f *found) started() bool {
 
 func (f *found) unknown(err error) *found {
 	f.err, f.exists = err, true
-	f.incarnation.Phase, f.incarnation.Message = runtime.Unknown, err.Error()
+	f.incarnation.Phase, f.incarnation.Message = facts.Unknown, err.Error()
 	return f
 }
 
@@ -61,12 +62,12 @@ func (h *Host) look(e *entry) *found {
 			return f
 		}
 	}
-	f := &found{incarnation: runtime.Incarnation{UID: e.uid, Node: h.node}}
+	f := &found{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
 	return f.unknown(errors.New("the process changes faster than it can be looked at"))
 }
 
 func (h *Host) lookOnce(e *entry) (*found, bool) {
-	f := &found{incarnation: runtime.Incarnation{UID: e.uid, Node: h.node}}
+	f := &found{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
 	// The lock comes first: once it is free the shim has written all that it ever will.
 	var err error
 	if f.held, err = lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); err != nil {
@@ -131,16 +132,16 @@ func beforeBoot(path string) bool {
 func (h *Host) describe(f *found) {
 	i := &f.incarnation
 	i.Number, i.Name, i.BootID, i.Containment = f.record.Incarnation, f.record.Name, f.record.BootID, f.record.Containment
-	i.Before, i.Origin = endedOf(f.record.Before), runtime.Origin(f.record.Origin)
+	i.Before, i.Origin = endedOf(f.record.Before), facts.Origin(f.record.Origin)
 	f.tree = shim.Tree{Cgroup: f.record.Cgroup, Mark: shim.Mark(f.record.Token)}
 	if f.identified {
 		i.PID, i.StartTicks, i.StartedAt = int64(f.identity.Child.PID), int64(f.identity.Child.Ticks), f.identity.StartedAt
-		i.LeaderExit = exitOf(f.identity.LeaderExit)
+		i.LeaderExit = f.identity.LeaderExit
 		f.tree.Leader = f.identity.Child
 	}
 	// Not the request itself: a manager that was lost between request and signal has to be followed by one that sends it.
 	var stopped shim.Request
-	sent, _ := shim.ReadFile(filepath.Join(h.dir(i.UID), shim.StoppedFile), &stopped)
+	sent, _ := shim.ReadFile(filepath.Join(h.dir(types.UID(i.UID)), shim.StoppedFile), &stopped)
 	i.StopSent = sent && stopped.Incarnation == i.Number
 }
 
@@ -151,13 +152,13 @@ func (h *Host) judge(e *entry, f *found) bool {
 	case f.end != nil && (!f.held || !sameBoot):
 		f.finish()
 	case !sameBoot:
-		h.settle(e, f, shim.End{Exit: &shim.Exit{FinishedAt: time.Now(), Message: "the machine was restarted while it ran"}})
+		h.settle(e, f, shim.End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "the machine was restarted while it ran"}})
 	case f.held:
 		return h.judgeHeld(e, f)
 	case f.identified, f.leavesProcesses():
 		h.judgeOrphan(e, f)
 	case e.spawned:
-		h.settle(e, f, shim.End{Failure: &shim.Failure{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(
+		h.settle(e, f, shim.End{Failure: &facts.StartError{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(
 			"berth-shim ended before it could start the program; what it said is in %s", filepath.Join(h.dir(e.uid), shim.DiagnosticsFile))}})
 	default:
 		f.nothing() // an intent that led to nothing: to be started again
@@ -167,9 +168,9 @@ func (h *Host) judge(e *entry, f *found) bool {
 
 // judgeHeld is for an incarnation whose shim lives, which will tell us about the rest.
 func (h *Host) judgeHeld(e *entry, f *found) bool {
-	f.incarnation.Phase = runtime.Running
+	f.incarnation.Phase = facts.Running
 	if !f.identified || (f.identity.Child.PID == 0 && f.end == nil) {
-		f.incarnation.Phase = runtime.Starting
+		f.incarnation.Phase = facts.Starting
 	}
 	if e.distrust != nil {
 		h.tender.add(e.uid)
@@ -208,7 +209,7 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 	}
 	h.openLeader(e, f)
 	if f.end != nil {
-		f.incarnation.LeaderExit = exitOf(f.end.Exit) // all is gone but the shim, which is about to end
+		f.incarnation.LeaderExit = f.end.Exit // only the shim is left, and it is about to exit
 	}
 	return true
 }
@@ -234,12 +235,12 @@ func (f *found) finish() {
 	i := &f.incarnation
 	i.LeaderExit = nil
 	if f.end.Failure != nil {
-		i.Phase = runtime.Failed
-		i.StartError = &runtime.StartError{Reason: f.end.Failure.Reason, Message: f.end.Failure.Message}
+		i.Phase = facts.Failed
+		i.StartError = &facts.StartError{Reason: f.end.Failure.Reason, Message: f.end.Failure.Message}
 		return
 	}
-	i.Phase = runtime.Exited
-	i.Exit = exitOf(f.end.Exit)
+	i.Phase = facts.Exited
+	i.Exit = f.end.Exit
 }
 
 // settle writes the last word where no shim can, so that it is the same ever after.
@@ -260,7 +261,7 @@ func (h *Host) leftover(f *found) {
 	if h.cgroup == "" {
 		return
 	}
-	group := h.group(f.incarnation.UID)
+	group := h.group(types.UID(f.incarnation.UID))
 	populated, err := shim.Populated(group)
 	if err != nil {
 		f.unknown(fmt.Errorf("the cgroup of the process cannot be read: %w", err))
@@ -268,21 +269,14 @@ func (h *Host) leftover(f *found) {
 	}
 	if populated {
 		f.exists, f.tree = true, shim.Tree{Cgroup: group}
-		f.incarnation.Phase, f.incarnation.Containment = runtime.Running, shim.Cgroup
+		f.incarnation.Phase, f.incarnation.Containment = facts.Running, shim.Cgroup
 		f.incarnation.Message = "processes live in the cgroup " + group + ", but the record of their start is gone; they can only be killed"
 	}
 }
 
-func exitOf(exit *shim.Exit) *runtime.Exit {
-	if exit == nil {
-		return nil
-	}
-	return &runtime.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt, Message: exit.Message}
-}
-
 // seen is what a look amounts to, to notice changes that nobody tells.
 type seen struct {
-	phase  runtime.Phase
+	phase  facts.Phase
 	number int64
 	leader bool
 }
@@ -291,9 +285,9 @@ func (f *found) summary() seen {
 	return seen{phase: f.incarnation.Phase, number: f.incarnation.Number, leader: f.incarnation.LeaderExit != nil}
 }
 
-func (f *found) list() []runtime.Incarnation {
+func (f *found) list() []facts.Incarnation {
 	if !f.exists {
 		return nil
 	}
-	return []runtime.Incarnation{f.incarnation}
+	return []facts.Incarnation{f.incarnation}
 }

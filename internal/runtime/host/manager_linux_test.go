@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -87,7 +88,7 @@ func TestManagerKilledAtAnyMoment(t *testing.T) {
 				b.Expect(b.Start(b.ctx, numbered(program, b.options.StateDir, i))).To(Succeed())
 			}
 			for i := range perManager {
-				b.await(numbered("", "", i).UID, runtime.Running)
+				b.await(numbered("", "", i).UID, facts.Running)
 			}
 			b.Expect(copies(b.options.StateDir + "#")).To(And(HaveLen(perManager), HaveEach(1)))
 			for i := range perManager {

@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -27,7 +27,7 @@ const (
 )
 
 // Observe implements runtime.Runtime.
-func (h *Host) Observe(_ context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (h *Host) Observe(_ context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	e, err := h.acquire(uid)
 	if err != nil {
 		return nil, err
@@ -38,12 +38,12 @@ func (h *Host) Observe(_ context.Context, uid types.UID) ([]runtime.Incarnation,
 }
 
 // List implements runtime.Runtime.
-func (h *Host) List(ctx context.Context) ([]runtime.Incarnation, error) {
+func (h *Host) List(ctx context.Context) ([]facts.Incarnation, error) {
 	uids, err := h.known()
 	if err != nil {
 		return nil, err
 	}
-	var all []runtime.Incarnation
+	var all []facts.Incarnation
 	for _, uid := range uids {
 		found, err := h.Observe(ctx, uid)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -31,7 +31,7 @@ type orphan struct {
 	puncher    *shim.Puncher
 	punchAfter time.Time
 	endedAt    time.Time
-	exit       *shim.Exit
+	exit       *facts.Exit
 	asked      time.Time // when the rest was asked to end
 }
 
@@ -56,9 +56,9 @@ func (h *Host) judgeOrphan(e *entry, f *found) {
 	}
 	switch {
 	case leaderLives, !empty, e.leader >= 0 && e.orphan.exit == nil:
-		f.incarnation.Phase, f.orphaned, f.leaderGone = runtime.Running, true, !leaderLives
+		f.incarnation.Phase, f.orphaned, f.leaderGone = facts.Running, true, !leaderLives
 		if f.leaderGone {
-			f.incarnation.LeaderExit = exitOf(e.orphan.lastWord())
+			f.incarnation.LeaderExit = e.orphan.lastWord()
 		}
 		f.incarnation.Message = "the shim of the process was killed; the manager looks after it"
 		h.tender.add(e.uid)
@@ -92,7 +92,7 @@ func (o *orphan) finished(leader int, program shim.Process) bool {
 	return true
 }
 
-func (o *orphan) lastWord() *shim.Exit {
+func (o *orphan) lastWord() *facts.Exit {
 	if o.exit != nil {
 		return o.exit
 	}
@@ -100,7 +100,7 @@ func (o *orphan) lastWord() *shim.Exit {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	return &shim.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so nobody saw how it ended"}
+	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so nobody saw how it ended"}
 }
 
 // tender remembers which UIDs have to be looked at although nobody tells.

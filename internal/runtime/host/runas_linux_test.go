@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -36,25 +37,26 @@ func (b *bench) asNobody() *shim.User {
 		t.Fatal(err)
 	}
 	as := &shim.User{Name: "nobody", UID: uint32(uid), GID: uint32(uid), Groups: []uint32{uint32(uid)}, Home: "/"}
-	// Not t.TempDir, which other users may not enter.
-	results, err := os.MkdirTemp("", "berth-results-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(results) })
-	if err := os.Chmod(results, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	b.options.RunAs, b.options.ResultsDir = as, results
+	b.options.RunAs, b.options.ResultsDir = as, b.results()
 	b.reopen()
 	return as
+}
+
+// results creates a directory of results that other users may enter; t.TempDir does not permit that.
+func (b *bench) results() string {
+	b.Helper()
+	results, err := os.MkdirTemp("", "berth-results-")
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Cleanup(func() { _ = os.RemoveAll(results) })
+	b.Expect(os.Chmod(results, 0o711)).To(Succeed())
+	return results
 }
 
 // output runs a program that succeeds, and returns its output.
 func (b *bench) output(p runtime.Process) string {
 	b.Helper()
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	ended := b.await(p.UID, runtime.Exited)
+	ended := b.await(p.UID, facts.Exited)
 	output, err := os.ReadFile(filepath.Join(b.dir(p.UID), shim.LogFile))
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(ended.Exit.Code).To(BeZero(), string(output))
@@ -98,7 +100,7 @@ func TestRunAsHoldsForCommands(t *testing.T) {
 		as := b.asNobody()
 		p := runtime.Process{UID: "probed", Incarnation: 1, Name: "probed", Command: []string{"/bin/sleep", "1000"}, Dir: "/"}
 		b.Expect(b.Start(b.ctx, p)).To(Succeed())
-		b.await(p.UID, runtime.Running)
+		b.await(p.UID, facts.Running)
 		p.Command = []string{"/bin/sh", "-c", fmt.Sprintf("[ $(id -u) = %d ]", as.UID)}
 		exit, err := b.Exec(b.ctx, p)
 		b.Expect(err).NotTo(HaveOccurred())
@@ -120,7 +122,7 @@ func TestRunAsExplainsMissingRights(t *testing.T) {
 	} {
 		p.UID, p.Name, p.Incarnation = uid, string(uid), 1
 		b.Expect(b.Start(b.ctx, p)).To(Succeed())
-		why := b.await(uid, runtime.Failed).StartError
+		why := b.await(uid, facts.Failed).StartError
 		b.Expect(why.Reason).To(Equal(shim.ReasonPermissionDenied))
 		b.Expect(why.Message).To(ContainSubstring(fmt.Sprintf("by user %d", as.UID)))
 	}

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
@@ -24,7 +25,7 @@ func TestSend(t *testing.T) {
 	p := b.process("agent", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.await("agent", runtime.Running)
+	b.await("agent", facts.Running)
 	want := ""
 	for i := range 20 {
 		text := fmt.Sprintf("%d%s", i, strings.Repeat("x", 1000))
@@ -45,7 +46,7 @@ func TestSend(t *testing.T) {
 	}).WithTimeout(conformance.Timeout).Should(And(ContainSubstring(want), ContainSubstring("got <0x")))
 
 	b.start("plain", "sleep")
-	b.await("plain", runtime.Running)
+	b.await("plain", facts.Running)
 	b.Expect(b.Type(b.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
 	b.Expect(b.Type(b.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
 }
@@ -56,7 +57,7 @@ func TestSendToWhatEndsMeanwhile(t *testing.T) {
 	p := b.process("agent", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.await("agent", runtime.Running)
+	b.await("agent", facts.Running)
 	socket := filepath.Join(b.dir("agent"), shim.SocketFile)
 	b.Expect(os.Rename(socket, socket+".kept")).To(Succeed())
 	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "its socket is gone")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -32,7 +32,7 @@ func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
 		return err
 	}
 	f := h.look(e)
-	if f.exists && (f.incarnation.Number == incarnation || f.incarnation.Endable && f.incarnation.Number == 0) {
+	if f.exists && (f.incarnation.Number == incarnation || f.incarnation.Killable && f.incarnation.Number == 0) {
 		err = h.end(e, f, kill)
 		f.exists = true
 	}
@@ -46,10 +46,10 @@ func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
 func (h *Host) end(e *entry, f *found, kill bool) error {
 	h.cancelCommands(e)
 	switch f.incarnation.Phase {
-	case runtime.Exited, runtime.Failed:
+	case facts.Exited, facts.Failed:
 		return nil
-	case runtime.Unknown:
-		if f.incarnation.Endable {
+	case facts.Unknown:
+		if f.incarnation.Killable {
 			return h.endDamaged(e, f, kill)
 		}
 		return errors.New(f.incarnation.Message)
@@ -57,12 +57,17 @@ func (h *Host) end(e *entry, f *found, kill bool) error {
 	if !f.recorded {
 		return endLeftover(f, kill)
 	}
-	// The request is written down first and looked for by the shim after it recorded the program. So whoever comes first, one of both signals.
-	if err := h.request(e, f, kill); err != nil {
-		return err
+	return h.endRunning(e, f, kill)
+}
+
+// endRunning stops or kills an incarnation whose record is complete. It writes the request first, and the shim reads the request after it has recorded the
+// program, so either the manager or the shim sends the signal. A kill of a running process does not depend on the request, so a full disk does not prevent it.
+func (h *Host) endRunning(e *entry, f *found, kill bool) error {
+	if err := h.request(e, f, kill); err != nil && (!kill || f.incarnation.Phase != facts.Running) {
+		return h.hint(err)
 	}
 	f = h.look(e)
-	running := f.incarnation.Phase == runtime.Running
+	running := f.incarnation.Phase == facts.Running
 	if kill {
 		if !running {
 			return nil
@@ -79,13 +84,21 @@ func (h *Host) end(e *entry, f *found, kill bool) error {
 			return err
 		}
 	}
-	if !running && f.incarnation.Phase != runtime.Starting {
+	if !running && f.incarnation.Phase != facts.Starting {
 		return nil
 	}
 	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.StoppedFile), shim.Request{Incarnation: f.record.Incarnation}, false); err != nil {
-		return fmt.Errorf("record that the signal was sent: %w", err)
+		return h.hint(fmt.Errorf("record that the signal was sent: %w", err))
 	}
 	return nil
+}
+
+// hint adds to the error of a write how to correct it, if the disk is full.
+func (h *Host) hint(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("the file system of the state directory %s is full; free some space there: %w", h.options.StateDir, err)
+	}
+	return err
 }
 
 // request writes down what is asked for; a kill is never taken back by a later stop.
@@ -96,7 +109,7 @@ func (h *Host) request(e *entry, f *found, kill bool) error {
 	if known && err == nil && before.Incarnation == f.record.Incarnation && (before.Kill || !kill) {
 		return nil
 	}
-	if err := shim.WriteFile(path, shim.Request{Incarnation: f.record.Incarnation, Kill: kill}, false); err != nil {
+	if err := h.writeRequest(path, shim.Request{Incarnation: f.record.Incarnation, Kill: kill}, false); err != nil {
 		return fmt.Errorf("record the request: %w", err)
 	}
 	return nil

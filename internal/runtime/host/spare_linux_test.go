@@ -14,7 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -53,7 +53,7 @@ func TestSpareBecomesTheShim(t *testing.T) {
 		b.Expect(err).NotTo(HaveOccurred())
 		b.Expect(string(environ)).NotTo(ContainSubstring("KUBECONFIG"), "the shim that is kept ready holds nothing of the manager")
 		b.start("held", "sleep")
-		b.await("held", runtime.Running)
+		b.await("held", facts.Running)
 		held := b.identity("held").Shim
 		b.Expect(held.PID).To(Equal(spare))
 		b.Expect(words(spare)).To(Equal([]string{"berth-shim", "tests/default/held"}))
@@ -72,7 +72,7 @@ func TestSpareBecomesTheShim(t *testing.T) {
 func (b *bench) startWithout(uid types.UID) {
 	b.Helper()
 	b.start(uid, "sleep")
-	b.await(uid, runtime.Running)
+	b.await(uid, facts.Running)
 	b.Expect(words(b.identity(uid).Shim.PID)).To(Equal([]string{"berth-shim", "tests/default/" + string(uid)}))
 }
 

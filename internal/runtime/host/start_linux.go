@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -35,13 +36,20 @@ func (h *Host) Start(ctx context.Context, p runtime.Process) error {
 	f := h.look(e)
 	started, err := mayStart(f, p)
 	if err == nil && !started {
-		err = h.spawn(e, p, before(f, p))
+		err = h.hint(h.spawn(e, p, before(f, p)))
 	}
 	h.release(e, true)
 	if err != nil {
 		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
 	}
 	return nil
+}
+
+// CheckProgram implements runtime.ProgramChecker.
+func (h *Host) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
+	launch := h.launch(p, shim.Record{Terminal: p.Terminal != nil})
+	_, failed := launch.Resolve()
+	return failed, true
 }
 
 // mayStart says whether it was started already, or why it must not be.

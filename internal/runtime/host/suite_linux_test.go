@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
@@ -123,10 +124,10 @@ func (b *bench) clean() {
 	all, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.Kill(b.ctx, i.UID, i.Number)).To(Succeed())
+		b.Expect(b.Kill(b.ctx, types.UID(i.UID), i.Number)).To(Succeed())
 	}
 	for _, i := range all {
-		b.Eventually(func() error { return b.Forget(b.ctx, i.UID) }).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
+		b.Eventually(func() error { return b.Forget(b.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
 	}
 	b.Expect(os.ReadDir(b.runDir())).To(BeEmpty())
 	cgroup := b.cgroup
@@ -162,18 +163,18 @@ func (b *bench) start(uid types.UID, mode ...string) {
 	b.Expect(b.Start(b.ctx, b.process(uid, 1, mode...))).To(Succeed())
 }
 
-func (b *bench) observe(uid types.UID) runtime.Incarnation {
+func (b *bench) observe(uid types.UID) facts.Incarnation {
 	b.Helper()
 	found, err := b.Observe(b.ctx, uid)
 	b.Expect(err).NotTo(HaveOccurred())
 	if len(found) == 0 {
-		return runtime.Incarnation{}
+		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
 // await waits for a phase, woken by events alone.
-func (b *bench) await(uid types.UID, phase runtime.Phase) runtime.Incarnation {
+func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 	b.Helper()
 	timeout := time.After(conformance.Timeout)
 	for {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
@@ -52,9 +53,9 @@ func signal(b *bench, p shim.Process, number syscall.Signal) {
 func TestKilledShimLeavesTheWorkloadAlone(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		before := b.await("web", runtime.Running)
+		before := b.await("web", facts.Running)
 		b.killShim("web")
-		b.Consistently(func() runtime.Phase { return b.observe("web").Phase }, "300ms", "20ms").Should(Equal(runtime.Running))
+		b.Consistently(func() facts.Phase { return b.observe("web").Phase }, "300ms", "20ms").Should(Equal(facts.Running))
 		now := b.observe("web")
 		b.Expect(now.PID).To(Equal(before.PID))
 		b.Expect(now.Message).To(ContainSubstring("shim"))
@@ -63,7 +64,7 @@ func TestKilledShimLeavesTheWorkloadAlone(t *testing.T) {
 		b.Expect(b.observe("web").PID).To(Equal(before.PID), "no second process")
 
 		b.Expect(b.Stop(b.ctx, "web", 1)).To(Succeed())
-		ended := b.await("web", runtime.Exited)
+		ended := b.await("web", facts.Exited)
 		b.Expect(ended.Exit.Known).To(Equal(exitsKnown(t)))
 		if ended.Exit.Known {
 			b.Expect(ended.Exit.Signal).To(Equal("SIGTERM"))
@@ -76,7 +77,7 @@ func TestKilledShimAndLostManager(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		dir := t.TempDir()
 		b.start("web", "tree", dir)
-		before := b.await("web", runtime.Running)
+		before := b.await("web", facts.Running)
 		b.Eventually(func() []string { found, _ := filepath.Glob(dir + "/pid-*"); return found }).WithTimeout(conformance.Timeout).Should(HaveLen(3))
 		members, err := b.trees("web").Members()
 		b.Expect(err).NotTo(HaveOccurred())
@@ -85,10 +86,10 @@ func TestKilledShimAndLostManager(t *testing.T) {
 		b.killShim("web")
 		b.open()
 		now := b.observe("web")
-		b.Expect(now.Phase).To(Equal(runtime.Running))
+		b.Expect(now.Phase).To(Equal(facts.Running))
 		b.Expect(now.PID).To(Equal(before.PID))
 		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
-		ended := b.await("web", runtime.Exited)
+		ended := b.await("web", facts.Exited)
 		b.Expect(ended.Exit.Known).To(Equal(exitsKnown(t)), "its pidfd was opened while it lived")
 		for _, p := range members { // one that is on its way out has no environment any more, by which alone it could be told: it ends in a moment
 			b.Eventually(func() bool { return lives(p) }).WithTimeout(conformance.Timeout).Should(BeFalse(), "process %d was left over", p.PID)
@@ -108,14 +109,14 @@ func (b *bench) trees(uid types.UID) shim.Tree {
 func TestEverythingKilledWhileNobodyLooked(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		child := b.identity("web").Child
 		b.Expect(b.Close()).To(Succeed())
 		b.killShim("web")
 		signal(b, child, unix.SIGKILL)
 		b.Eventually(func() bool { return lives(child) }).WithTimeout(conformance.Timeout).Should(BeFalse())
 		b.open()
-		ended := b.await("web", runtime.Exited)
+		ended := b.await("web", facts.Exited)
 		// Known only if its parent has not taken note of it yet, and then it is the truth. Nothing is invented.
 		if ended.Exit.Known {
 			b.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
@@ -124,7 +125,7 @@ func TestEverythingKilledWhileNobodyLooked(t *testing.T) {
 			b.Expect(ended.Exit.Message).NotTo(BeEmpty())
 		}
 		b.Expect(b.Start(b.ctx, b.process("web", 2, "exit", "0"))).To(Succeed())
-		b.await("web", runtime.Exited)
+		b.await("web", facts.Exited)
 	})
 }
 
@@ -132,14 +133,14 @@ func TestKilledShimOfATreeWhoseProgramEnds(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		dir := t.TempDir()
 		b.start("web", "tree", dir)
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		b.Eventually(func() []string { found, _ := filepath.Glob(dir + "/pid-*"); return found }).WithTimeout(conformance.Timeout).Should(HaveLen(3))
 		members, err := b.trees("web").Members()
 		b.Expect(err).NotTo(HaveOccurred())
 		child := b.identity("web").Child
 		b.killShim("web")
 		signal(b, child, unix.SIGINT)
-		ended := b.await("web", runtime.Exited)
+		ended := b.await("web", facts.Exited)
 		if ended.Exit.Known {
 			b.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
 		}
@@ -162,7 +163,7 @@ func TestRecycledPIDsAreNotTouched(t *testing.T) {
 		b.Expect(err).NotTo(HaveOccurred())
 
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		identity := b.identity("web")
 		b.Expect(b.Close()).To(Succeed())
 		b.killShim("web")
@@ -172,7 +173,7 @@ func TestRecycledPIDsAreNotTouched(t *testing.T) {
 		identity.Shim = identity.Child
 		b.Expect(shim.WriteFile(filepath.Join(b.dir("web"), shim.IdentityFile), identity, false)).To(Succeed())
 		b.open()
-		b.Expect(b.observe("web").Phase).To(Equal(runtime.Exited))
+		b.Expect(b.observe("web").Phase).To(Equal(facts.Exited))
 		b.Expect(b.observe("web").Exit.Known).To(BeFalse())
 		b.Expect(b.Stop(b.ctx, "web", 1)).To(Succeed())
 		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
@@ -184,7 +185,7 @@ func TestRecycledPIDsAreNotTouched(t *testing.T) {
 func TestUnverifiableIsUnknown(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		before := b.await("web", runtime.Running)
+		before := b.await("web", facts.Running)
 		truth := b.identity("web")
 		b.Expect(b.Close()).To(Succeed())
 		forged := truth
@@ -193,7 +194,7 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 		b.Expect(shim.WriteFile(path, forged, false)).To(Succeed())
 		b.open()
 		now := b.observe("web")
-		b.Expect(now.Phase).To(Equal(runtime.Unknown))
+		b.Expect(now.Phase).To(Equal(facts.Unknown))
 		b.Expect(now.Message).To(ContainSubstring("verified"))
 		b.Expect(b.Kill(b.ctx, "web", 1)).NotTo(Succeed())
 		b.Expect(b.Stop(b.ctx, "web", 1)).NotTo(Succeed())
@@ -202,7 +203,7 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 		b.Expect(lives(truth.Child)).To(BeTrue())
 
 		b.Expect(shim.WriteFile(path, truth, false)).To(Succeed())
-		b.Expect(b.await("web", runtime.Running)).To(Equal(before), "as soon as it can be verified all is well, and it is told")
+		b.Expect(b.await("web", facts.Running)).To(Equal(before), "as soon as it can be verified all is well, and it is told")
 
 		// The same with a shim that answers with another token.
 		b.Expect(b.Close()).To(Succeed())
@@ -215,7 +216,7 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 		b.Expect(shim.WriteFile(filepath.Join(b.dir("web"), shim.RecordFile), record, false)).To(Succeed())
 		b.Expect(shim.WriteFile(path, forged, false)).To(Succeed())
 		b.open()
-		b.Expect(b.observe("web").Phase).To(Equal(runtime.Unknown))
+		b.Expect(b.observe("web").Phase).To(Equal(facts.Unknown))
 		b.Expect(b.Kill(b.ctx, "web", 1)).NotTo(Succeed())
 		record.Token = token
 		b.Expect(shim.WriteFile(filepath.Join(b.dir("web"), shim.RecordFile), record, false)).To(Succeed())
@@ -227,7 +228,7 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 func TestAfterARebootNothingLives(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		truth := b.identity("web")
 		b.end("web")
 		path := filepath.Join(b.dir("web"), shim.RecordFile)
@@ -240,7 +241,7 @@ func TestAfterARebootNothingLives(t *testing.T) {
 		b.Expect(shim.WriteFile(filepath.Join(b.dir("web"), shim.IdentityFile), truth, false)).To(Succeed())
 		b.reopen()
 		ended := b.observe("web")
-		b.Expect(ended.Phase).To(Equal(runtime.Exited))
+		b.Expect(ended.Phase).To(Equal(facts.Exited))
 		b.Expect(ended.Exit.Known).To(BeFalse())
 		b.Expect(ended.Exit.Message).To(ContainSubstring("restarted"))
 		b.Expect(b.observe("web")).To(Equal(ended))
@@ -250,7 +251,7 @@ func TestAfterARebootNothingLives(t *testing.T) {
 func (b *bench) end(uid types.UID) {
 	b.Helper()
 	b.Expect(b.Kill(b.ctx, uid, b.observe(uid).Number)).To(Succeed())
-	b.await(uid, runtime.Exited)
+	b.await(uid, facts.Exited)
 }
 
 // A manager that was lost between recording and starting has started nothing: it is started, once.
@@ -263,7 +264,7 @@ func TestRecordedButNeverStarted(t *testing.T) {
 		b.Expect(b.Observe(b.ctx, "web")).To(BeEmpty())
 		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrStale))
 		b.Expect(b.Start(b.ctx, b.process("web", 3, "sleep"))).To(Succeed())
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 	})
 }
 
@@ -273,7 +274,7 @@ func TestAShimThatCannotStart(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Host.options.ShimPath = path
 	b.start("web", "sleep")
-	failed := b.await("web", runtime.Failed)
+	failed := b.await("web", facts.Failed)
 	b.Expect(failed.StartError.Reason).To(Equal(shim.ReasonStartFailed))
 
 	b.Host.options.ShimPath = "/no/such/shim"
@@ -281,19 +282,19 @@ func TestAShimThatCannotStart(t *testing.T) {
 	b.Expect(b.Observe(b.ctx, "db")).To(BeEmpty())
 	b.Host.options.ShimPath = shimPath
 	b.Expect(b.Start(b.ctx, b.process("db", 1, "exit", "0"))).To(Succeed())
-	b.await("db", runtime.Exited)
+	b.await("db", facts.Exited)
 }
 
 // A shim that somebody has stopped holds up neither the adoption nor the kill.
 func TestStoppedShim(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		signal(b, b.identity("web").Shim, unix.SIGSTOP)
 		b.reopen()
-		b.Expect(b.observe("web").Phase).To(Equal(runtime.Running))
+		b.Expect(b.observe("web").Phase).To(Equal(facts.Running))
 		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
-		b.Expect(b.await("web", runtime.Exited).Exit.Signal).To(Equal("SIGKILL"))
+		b.Expect(b.await("web", facts.Exited).Exit.Signal).To(Equal("SIGKILL"))
 	})
 }
 
@@ -303,7 +304,7 @@ func TestLeftoversWithoutARecord(t *testing.T) {
 		return // without cgroups nothing can be found without a record
 	}
 	b.start("web", "ignore")
-	b.await("web", runtime.Running)
+	b.await("web", facts.Running)
 	child := b.identity("web").Child
 	b.Expect(b.Close()).To(Succeed())
 	b.killShim("web")
@@ -314,7 +315,7 @@ func TestLeftoversWithoutARecord(t *testing.T) {
 	all, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(all).To(HaveLen(1))
-	b.Expect(all[0].Phase).To(Equal(runtime.Running))
+	b.Expect(all[0].Phase).To(Equal(facts.Running))
 	b.Expect(all[0].Number).To(BeZero())
 	b.Expect(b.Start(b.ctx, b.process("web", 1, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 	b.Expect(b.Forget(b.ctx, "web")).NotTo(Succeed())
@@ -350,8 +351,8 @@ func TestSecretsStayOffTheDisk(t *testing.T) {
 			p.Env = []string{"TOKEN=hunter2"}
 			b.Expect(b.Start(b.ctx, p)).To(Succeed())
 		}
-		b.await("web", runtime.Running)
-		b.await("none", runtime.Exited)
+		b.await("web", facts.Running)
+		b.await("none", facts.Exited)
 		b.Expect(filepath.Walk(b.options.StateDir, func(path string, info os.FileInfo, err error) error {
 			b.Expect(err).NotTo(HaveOccurred())
 			b.Expect(info.Mode().Perm()&0o077).To(BeZero(), path)
@@ -382,7 +383,7 @@ func TestShimAnswers(t *testing.T) {
 			"rough": {func(c *shim.Client) error { return c.Shutdown() }, "SIGKILL"},
 		} {
 			b.start(uid, "sleep")
-			b.await(uid, runtime.Running)
+			b.await(uid, facts.Running)
 			client, err := b.dial(uid, b.identity(uid).Token)
 			b.Expect(err).NotTo(HaveOccurred())
 			status, err := client.Status()
@@ -392,13 +393,13 @@ func TestShimAnswers(t *testing.T) {
 			b.Expect(client.Signal("SIGNOTHING")).To(MatchError(ContainSubstring("SIGNOTHING")))
 			b.Expect(test.ask(client)).To(Succeed())
 			b.Expect(client.Conn.Close()).To(Succeed())
-			b.Expect(b.await(uid, runtime.Exited).Exit.Signal).To(Equal(test.signal))
+			b.Expect(b.await(uid, facts.Exited).Exit.Signal).To(Equal(test.signal))
 
 			_, err = b.dial(uid, "x")
 			b.Expect(err).To(HaveOccurred())
 		}
 		b.start("web", "sleep")
-		b.await("web", runtime.Running)
+		b.await("web", facts.Running)
 		_, err := b.dial("web", "another token")
 		b.Expect(err).To(MatchError(shim.ErrImpostor))
 	})
@@ -415,7 +416,7 @@ func TestCost(t *testing.T) {
 			spent += time.Since(began)
 		}
 		for i := range count {
-			b.await(types.UID("cheap-"+strconv.Itoa(i)), runtime.Running)
+			b.await(types.UID("cheap-"+strconv.Itoa(i)), facts.Running)
 		}
 		began := time.Now()
 		b.reopen()
@@ -424,7 +425,31 @@ func TestCost(t *testing.T) {
 		b.Expect(spent / count).To(BeNumerically("<", 100*time.Millisecond))
 		b.Expect(adopted).To(BeNumerically("<", 5*time.Second))
 		for i := range count {
-			b.Expect(b.observe(types.UID("cheap-" + strconv.Itoa(i))).Phase).To(Equal(runtime.Running))
+			b.Expect(b.observe(types.UID("cheap-" + strconv.Itoa(i))).Phase).To(Equal(facts.Running))
 		}
 	})
+}
+
+func TestKill_WorksWhereNoRequestCanBeWritten(t *testing.T) {
+	forTiers(t, func(b *bench) {
+		b.start("web", "sleep")
+		b.await("web", facts.Running)
+		b.writeRequest = func(path string, _ any, _ bool) error {
+			return &os.PathError{Op: "write", Path: path, Err: unix.ENOSPC}
+		}
+		b.Expect(b.Stop(b.ctx, "web", 1)).To(MatchError(ContainSubstring("is full; free some space there: record the request")))
+		b.Expect(b.observe("web").Phase).To(Equal(facts.Running))
+		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
+		b.Expect(b.await("web", facts.Exited).Exit.Signal).To(Equal("SIGKILL"))
+	})
+}
+
+func TestHint_NamesTheFullFileSystem(t *testing.T) {
+	g := NewWithT(t)
+	h := &Host{options: Options{StateDir: "/state"}}
+	err := h.hint(&os.PathError{Op: "write", Path: "/state/run/x/.tmp-1", Err: unix.ENOSPC})
+	g.Expect(err).To(MatchError("the file system of the state directory /state is full; free some space there: write /state/run/x/.tmp-1: no space left on device"))
+	g.Expect(err).To(MatchError(unix.ENOSPC))
+	g.Expect(h.hint(unix.EACCES)).To(MatchError(unix.EACCES))
+	g.Expect(h.hint(nil)).To(Succeed())
 }

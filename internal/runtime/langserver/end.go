@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -81,13 +82,13 @@ func tell(ctx context.Context, client *control.Client, command lsp.Command, time
 }
 
 // takeBack cancels a start that the multiplexer has not been told of. A Pod that has not got as far as to be told goes with it.
-func (l *link) takeBack(ctx context.Context, held *runtime.Incarnation, incarnation int64) (taken bool, err error) {
+func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnation int64) (taken bool, err error) {
 	l.mu.Lock()
 	if taken = l.pending != nil && l.pending.Incarnation == incarnation && !l.offered; taken {
 		l.pending, l.cancelled = nil, incarnation
 	}
 	l.mu.Unlock()
-	if held.Phase == runtime.Starting && !l.runtime.site.revives() {
+	if held.Phase == facts.Starting && !l.runtime.site.revives() {
 		return true, l.runtime.host.Stop(ctx, l.uid, held.Number)
 	}
 	if taken {
@@ -98,7 +99,7 @@ func (l *link) takeBack(ctx context.Context, held *runtime.Incarnation, incarnat
 
 // serverLives says whether something of a server does.
 func serverLives(report lsp.Report) bool {
-	return report.Phase == lsp.Starting || report.Phase == lsp.Running
+	return report.Phase == facts.Starting || report.Phase == facts.Running
 }
 
 // Hold has the multiplexer admit no more requests to an incarnation, because it is about to be restarted. It is a courtesy to clients.
@@ -217,7 +218,7 @@ func (r *Runtime) Gone(ctx context.Context, uid types.UID) bool {
 }
 
 // hasten refuses to forget what lives, and sees to it that a multiplexer without a server doesn't for long.
-func (r *Runtime) hasten(ctx context.Context, uid types.UID, held *runtime.Incarnation) error {
+func (r *Runtime) hasten(ctx context.Context, uid types.UID, held *facts.Incarnation) error {
 	l := r.link(uid)
 	l.watch()
 	r.Keep(uid, false)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/gate"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -86,7 +87,7 @@ type inPods struct {
 	image  func(context.Context) (Image, error)
 }
 
-func (s *inPods) begin(ctx context.Context, uid types.UID, _ *runtime.Incarnation, p *runtime.Process) (runtime.Process, error) {
+func (s *inPods) begin(ctx context.Context, uid types.UID, _ *facts.Incarnation, p *runtime.Process) (runtime.Process, error) {
 	if p == nil {
 		return runtime.Process{}, errors.New("a Pod without a server is not made")
 	}
@@ -130,7 +131,7 @@ func fingerprint(config PodConfig) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-func (s *inPods) fits(uid types.UID, held *runtime.Incarnation, p runtime.Process) bool {
+func (s *inPods) fits(uid types.UID, held *facts.Incarnation, p runtime.Process) bool {
 	config, err := podConfig(&p)
 	made, known := s.pods.Pod(uid, held.Number)
 	return err != nil || !known || made.Annotations[annotationSpec] == fingerprint(config)
@@ -175,14 +176,14 @@ func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
 	return state, nil
 }
 
-func (s *inPods) note(ctx context.Context, uid types.UID, held *runtime.Incarnation, incarnation int64) error {
+func (s *inPods) note(ctx context.Context, uid types.UID, held *facts.Incarnation, incarnation int64) error {
 	if s.noted(uid, held) >= incarnation {
 		return nil
 	}
 	return s.pods.Note(ctx, uid, held.Number, annotationServer, strconv.FormatInt(incarnation, 10))
 }
 
-func (s *inPods) noted(uid types.UID, held *runtime.Incarnation) int64 {
+func (s *inPods) noted(uid types.UID, held *facts.Incarnation) int64 {
 	if held == nil {
 		return 0
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp/gate"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -27,7 +28,7 @@ func TestARestartKeepsThePodAndItsClients(t *testing.T) {
 	b.Expect(before).To(ContainElement("ASKED_FOR=this"))
 
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Known).To(BeTrue())
+	b.Expect(b.await(uid, 1, facts.Exited).Exit.Known).To(BeTrue())
 	second := b.start(uid, 2)
 	b.Expect(second.PodName).To(Equal("first-1"))
 	b.Expect(client.hover()).NotTo(Equal(before), "another server, the same connection")
@@ -51,15 +52,15 @@ func TestAnotherManagerKnowsAtOnce(t *testing.T) {
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(MatchError(runtime.ErrStale))
 
 	b.Expect(b.Stop(t.Context(), uid, 3)).To(Succeed())
-	b.await(uid, 3, runtime.Exited)
+	b.await(uid, 3, facts.Exited)
 	b.start(uid, 4) // in the Pod of the one before
 	b.Runtime.Close()
 	b.signal(b.multiplexer(uid), unix.SIGSTOP)
 	b.manage()
 	found := b.observe(uid)
-	b.Expect(found).To(And(HaveField("Number", int64(4)), HaveField("Phase", runtime.Unknown)), "which one it is was noted, and nothing may be started beside it")
+	b.Expect(found).To(And(HaveField("Number", int64(4)), HaveField("Phase", facts.Unknown)), "which one it is was noted, and nothing may be started beside it")
 	b.signal(b.multiplexer(uid), unix.SIGCONT)
-	b.await(uid, 4, runtime.Running)
+	b.await(uid, 4, facts.Running)
 }
 
 func TestAServerThatCannotBeReachedCanBeEnded(t *testing.T) {
@@ -69,10 +70,10 @@ func TestAServerThatCannotBeReachedCanBeEnded(t *testing.T) {
 	b.Runtime.Close()
 	b.signal(b.multiplexer(uid), unix.SIGSTOP)
 	b.manage()
-	b.Expect(b.observe(uid)).To(And(HaveField("Phase", runtime.Unknown), HaveField("Endable", true), HaveField("Message", ContainSubstring("Pod first-1"))))
+	b.Expect(b.observe(uid)).To(And(HaveField("Phase", facts.Unknown), HaveField("Killable", true), HaveField("Message", ContainSubstring("Pod first-1"))))
 	b.Expect(b.Stop(t.Context(), uid, 1)).NotTo(Succeed())
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Known).To(BeFalse())
+	b.Expect(b.await(uid, 1, facts.Exited).Exit.Known).To(BeFalse())
 	b.start(uid, 2)
 }
 
@@ -81,7 +82,7 @@ func TestAPodWhoseMakingWasNotAnswered(t *testing.T) {
 	b.pods.deaf = true
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(MatchError(ContainSubstring("the answer was lost")))
 	b.pods.deaf = false
-	b.Eventually(func() runtime.Incarnation { return b.observe(uid) }).WithTimeout(patience).WithPolling(often).
+	b.Eventually(func() facts.Incarnation { return b.observe(uid) }).WithTimeout(patience).WithPolling(often).
 		Should(BeZero(), "the multiplexer is reached, and has no server")
 	b.start(uid, 1)
 	b.Expect(b.podNumber(uid)).To(Equal(int64(1)))
@@ -100,7 +101,7 @@ func TestAPodThatIsTakenAway(t *testing.T) {
 	b.ready(uid, 1)
 	b.Expect(b.Gone(t.Context(), uid)).To(BeFalse())
 	b.Expect(b.machine.Stop(t.Context(), uid, b.podNumber(uid))).To(Succeed(), "as a node does it")
-	end := b.await(uid, 1, runtime.Exited).Exit
+	end := b.await(uid, 1, facts.Exited).Exit
 	b.Expect(end.Known).To(BeTrue(), "the multiplexer has ended it and said so")
 	b.Expect(end.Lost).To(BeTrue(), "which nobody had asked Berth for")
 	b.Eventually(func() bool { return b.Gone(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(BeTrue())
@@ -117,7 +118,7 @@ func TestAPodThatIsTakenAway(t *testing.T) {
 	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
 	b.Expect(b.pods.settled).To(HaveLen(1), "it lives")
 	b.signal(b.multiplexer(uid), unix.SIGKILL)
-	b.Expect(b.await(uid, 2, runtime.Exited).Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("was ended by SIGKILL"))))
+	b.Expect(b.await(uid, 2, facts.Exited).Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("was ended by SIGKILL"))))
 }
 
 func TestAnotherSpecOfThePodMakesAnother(t *testing.T) {
@@ -126,17 +127,17 @@ func TestAnotherSpecOfThePodMakesAnother(t *testing.T) {
 	b.ready(uid, 1)
 	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 1))).To(Succeed(), "what runs is not touched")
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 2))).To(MatchError(runtime.ErrOldAlive))
 	b.Eventually(func() error { return b.Start(context.Background(), b.ofImage("gopls:2", uid, 2)) }).
 		WithTimeout(patience).WithPolling(often).Should(Succeed())
-	b.await(uid, 2, runtime.Running)
+	b.await(uid, 2, facts.Running)
 	b.Expect(b.podNumber(uid)).To(Equal(int64(2)))
 	b.ready(uid, 2)
 	b.Expect(b.Stop(t.Context(), uid, 2)).To(Succeed())
-	b.await(uid, 2, runtime.Exited)
+	b.await(uid, 2, facts.Exited)
 	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(Succeed(), "it fits now")
-	b.await(uid, 3, runtime.Running)
+	b.await(uid, 3, facts.Running)
 	b.Expect(b.podNumber(uid)).To(Equal(int64(2)))
 }
 
@@ -144,21 +145,21 @@ func TestAPodThatWaits(t *testing.T) {
 	b := newPodBench(t)
 	b.pods.waiting[uid] = "no node has room"
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
-	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", runtime.Starting), HaveField("Message", "no node has room")))
+	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", facts.Starting), HaveField("Message", "no node has room")))
 	b.Runtime.Close()
 	b.manage()
-	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", runtime.Starting)))
+	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", facts.Starting)))
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "the Pod itself is ended")
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
 	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(MatchError(runtime.ErrOldAlive))
-	b.await(uid, 2, runtime.Exited)
+	b.await(uid, 2, facts.Exited)
 	b.pods.mu.Lock()
 	delete(b.pods.waiting, uid)
 	b.pods.mu.Unlock()
 	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(Succeed())
-	b.await(uid, 3, runtime.Running)
+	b.await(uid, 3, facts.Running)
 }
 
 func TestWhoIsNotWantedAnyMoreGoes(t *testing.T) {
@@ -168,7 +169,7 @@ func TestWhoIsNotWantedAnyMoreGoes(t *testing.T) {
 	b.ready(uid, 1)
 	b.Keep(uid, false)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	b.Expect(b.Gone(t.Context(), uid)).To(BeTrue(), "it is not said to have ended before its Pod has")
 	b.Expect(b.Forget(t.Context(), uid)).To(Succeed())
 	b.Expect(b.observe(uid)).To(BeZero())
@@ -182,7 +183,7 @@ func TestTheSecretIsMadeAnewAndNotTakenFromOthers(t *testing.T) {
 	secrets := b.client.CoreV1().Secrets("team")
 	b.Expect(secrets.Delete(t.Context(), "lsp-first", metav1.DeleteOptions{})).To(Succeed())
 	b.signal(b.multiplexer(uid), unix.SIGKILL)
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	b.start(uid, 2)
 	b.ready(uid, 2)
 	b.Expect(b.secret(uid)).NotTo(Equal(old))

@@ -20,6 +20,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
@@ -68,6 +69,8 @@ var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Logger  = (*Runtime)(nil)
 	_ runtime.Settler = (*Runtime)(nil)
+
+	_ runtime.ProgramChecker = (*Runtime)(nil)
 
 	_ runtime.Namespaced = (*Runtime)(nil)
 )
@@ -216,7 +219,7 @@ func (r *Runtime) Report(uid types.UID) (lsp.Report, bool) {
 }
 
 // List implements runtime.Runtime: it gives all that the host holds, under its own numbers.
-func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) { return r.host.List(ctx) }
+func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) { return r.host.List(ctx) }
 
 // Events implements runtime.Runtime: those of the host, which one reader gets. What multiplexers say is told to Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
@@ -227,16 +230,16 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 }
 
 // multiplexer gives the newest multiplexer of a UID, or nil.
-func (r *Runtime) multiplexer(ctx context.Context, uid types.UID) (*runtime.Incarnation, error) {
+func (r *Runtime) multiplexer(ctx context.Context, uid types.UID) (*facts.Incarnation, error) {
 	return newestOn(ctx, r.host, uid)
 }
 
-func newestOn(ctx context.Context, host Host, uid types.UID) (*runtime.Incarnation, error) {
+func newestOn(ctx context.Context, host Host, uid types.UID) (*facts.Incarnation, error) {
 	found, err := host.Observe(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
-	var newest *runtime.Incarnation
+	var newest *facts.Incarnation
 	for i := range found {
 		if newest == nil || found[i].Number > newest.Number {
 			newest = &found[i]

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
@@ -32,7 +33,7 @@ func TestAServerIsStartedWithWhatWasAskedFor(t *testing.T) {
 	b.Expect(b.observe(uid)).To(BeZero())
 	running := b.start(uid, 1)
 	b.Expect(shim.Identify(int(running.PID))).To(Equal(identity(running)))
-	b.Expect(running).To(And(HaveField("UID", uid), HaveField("StartedAt", Not(BeZero())), HaveField("BootID", Not(BeEmpty())),
+	b.Expect(running).To(And(HaveField("UID", string(uid)), HaveField("StartedAt", Not(BeZero())), HaveField("BootID", Not(BeEmpty())),
 		HaveField("Containment", Not(BeEmpty())), HaveField("Name", "languageservers/default/first")))
 	b.ready(uid, 1)
 	b.Expect(b.woken).To(Receive(Equal(uid)))
@@ -60,10 +61,10 @@ func TestARestartKeepsConnections(t *testing.T) {
 	e := b.connect(uid)
 	multiplexer := b.multiplexer(uid)
 	for incarnation := int64(1); incarnation <= 3; incarnation++ {
-		running := b.await(uid, incarnation, runtime.Running)
+		running := b.await(uid, incarnation, facts.Running)
 		b.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(running.PID))))
 		b.signal(identity(running), unix.SIGKILL)
-		ended := b.await(uid, incarnation, runtime.Exited)
+		ended := b.await(uid, incarnation, facts.Exited)
 		b.Expect(ended.Exit).To(And(HaveField("Known", true), HaveField("Signal", "SIGKILL"), HaveField("FinishedAt", Not(BeZero()))))
 		b.Expect(b.Start(t.Context(), b.process(uid, incarnation+1))).To(Succeed())
 	}
@@ -75,7 +76,7 @@ func TestAnExitCodeIsTold(t *testing.T) {
 	b.start(uid, 1)
 	e := b.connect(uid)
 	e.send(map[string]any{"jsonrpc": "2.0", "id": 99, "method": "textDocument/definition", "params": anywhere})
-	b.Expect(b.await(uid, 1, runtime.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
+	b.Expect(b.await(uid, 1, facts.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
 }
 
 func TestStopGoesDownTheLadder(t *testing.T) {
@@ -83,10 +84,10 @@ func TestStopGoesDownTheLadder(t *testing.T) {
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	b.Expect(b.Stop(t.Context(), uid, 2)).To(Succeed(), "another incarnation is none of its business")
-	b.Expect(b.observe(uid)).To(And(HaveField("Phase", runtime.Running), HaveField("StopSent", false)))
+	b.Expect(b.observe(uid)).To(And(HaveField("Phase", facts.Running), HaveField("StopSent", false)))
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
 	b.Expect(b.observe(uid).StopSent).To(BeTrue(), "it is known at once")
-	b.Expect(b.await(uid, 1, runtime.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")), "the protocol's own way")
+	b.Expect(b.await(uid, 1, facts.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")), "the protocol's own way")
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "there is nothing left to end")
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
 	b.Expect(b.multiplexer(uid)).NotTo(BeZero(), "it stays")
@@ -97,7 +98,7 @@ func TestKillTakesAStubbornServer(t *testing.T) {
 	running := b.start(uid, 1, "stubborn")
 	multiplexer := b.multiplexer(uid)
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Signal).To(Equal("SIGKILL"))
+	b.Expect(b.await(uid, 1, facts.Exited).Exit.Signal).To(Equal("SIGKILL"))
 	b.isGone(identity(running))
 	b.Expect(b.multiplexer(uid)).To(Equal(multiplexer))
 }
@@ -108,7 +109,7 @@ func TestKillTakesAMultiplexerThatDoesNotAnswer(t *testing.T) {
 	multiplexer := b.multiplexer(uid)
 	b.signal(multiplexer, unix.SIGSTOP)
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
-	ended := b.await(uid, 1, runtime.Exited)
+	ended := b.await(uid, 1, facts.Exited)
 	b.Expect(ended.Exit.Known).To(BeFalse())
 	b.isGone(multiplexer)
 	b.isGone(identity(running))
@@ -119,7 +120,7 @@ func TestALostMultiplexerTakesItsServerWithIt(t *testing.T) {
 	running := b.start(uid, 1, "stubborn")
 	multiplexer := b.multiplexer(uid)
 	b.signal(multiplexer, unix.SIGKILL)
-	ended := b.await(uid, 1, runtime.Exited)
+	ended := b.await(uid, 1, facts.Exited)
 	b.Expect(ended.Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("SIGKILL")), HaveField("FinishedAt", Not(BeZero()))))
 	b.isGone(identity(running))
 	b.Eventually(func() bool {
@@ -152,9 +153,9 @@ func TestAnotherManagerFindsEverything(t *testing.T) {
 	b.Expect(report.Clients).To(Equal(1))
 	b.Expect(b.multiplexer(uid)).To(Equal(multiplexer))
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
-	third := b.await(uid, 2, runtime.Running)
+	third := b.await(uid, 2, facts.Running)
 	b.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(third.PID))))
 }
 
@@ -164,7 +165,7 @@ func TestAStoppedObjectKeepsNothing(t *testing.T) {
 	b.ready(uid, 1)
 	multiplexer := b.multiplexer(uid)
 	b.Expect(b.Forget(t.Context(), uid)).NotTo(Succeed(), "it lives")
-	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Running))
+	b.Expect(b.observe(uid).Phase).To(Equal(facts.Running))
 	b.Keep(uid, false)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
 	b.Eventually(func(g Gomega) {
@@ -172,18 +173,18 @@ func TestAStoppedObjectKeepsNothing(t *testing.T) {
 		if now.Alive() {
 			g.Expect(now.StopSent).To(BeTrue())
 		}
-		g.Expect(now.Phase).To(Equal(runtime.Exited))
+		g.Expect(now.Phase).To(Equal(facts.Exited))
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.isGone(multiplexer) // nothing was called ended before this was
 	b.Expect(b.observe(uid).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0))))
 	b.Expect(b.Endpoint(uid)).NotTo(BeAnExistingFile())
 
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
-	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Exited), "that one was started already")
+	b.Expect(b.observe(uid).Phase).To(Equal(facts.Exited), "that one was started already")
 	b.start(uid, 2)
 	b.Keep(uid, false)
 	b.Expect(b.Kill(t.Context(), uid, 2)).To(Succeed())
-	b.await(uid, 2, runtime.Exited)
+	b.await(uid, 2, facts.Exited)
 	b.Expect(b.Forget(t.Context(), uid)).To(Succeed())
 	b.Expect(filepath.Dir(b.Endpoint(uid))).NotTo(BeADirectory())
 	b.Expect(b.observe(uid)).To(BeZero())
@@ -195,7 +196,7 @@ func TestAMultiplexerThatDoesNotQuitIsKilled(t *testing.T) {
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	ended := b.await(uid, 1, runtime.Exited)
+	ended := b.await(uid, 1, facts.Exited)
 	multiplexer := b.multiplexer(uid)
 	b.signal(multiplexer, unix.SIGSTOP) // it will not hear that it has to quit
 	b.Keep(uid, false)
@@ -213,7 +214,7 @@ func TestALostMultiplexerComesBackForAServerThatSleeps(t *testing.T) {
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	ended := b.await(uid, 1, runtime.Exited)
+	ended := b.await(uid, 1, facts.Exited)
 	for _, managed := range []bool{true, false} {
 		multiplexer := b.multiplexer(uid)
 		if !managed {
@@ -230,7 +231,7 @@ func TestALostMultiplexerComesBackForAServerThatSleeps(t *testing.T) {
 			report, known := b.Report(uid)
 			found, err := b.machine.Observe(t.Context(), uid)
 			b.Expect(err).NotTo(HaveOccurred())
-			return known && report.Incarnation == 0 && found[0].Phase == runtime.Running && found[0].PID != int64(multiplexer.PID)
+			return known && report.Incarnation == 0 && found[0].Phase == facts.Running && found[0].PID != int64(multiplexer.PID)
 		}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 	}
 	conn, err := control.Connect(t.Context(), b.Endpoint(uid))
@@ -249,7 +250,7 @@ func TestAStartThatFails(t *testing.T) {
 	p := b.process(uid, 1)
 	p.Command = []string{"there-is-no-such-server"}
 	b.Expect(b.Start(t.Context(), p)).To(Succeed())
-	b.Expect(b.await(uid, 1, runtime.Failed).StartError).To(And(HaveField("Reason", shim.ReasonCommandNotFound), HaveField("Message", ContainSubstring("there-is-no-such-server"))))
+	b.Expect(b.await(uid, 1, facts.Failed).StartError).To(And(HaveField("Reason", shim.ReasonCommandNotFound), HaveField("Message", ContainSubstring("there-is-no-such-server"))))
 	p = b.process(uid, 2)
 	p.Dir = "/nowhere"
 	b.Expect(b.Start(t.Context(), p)).To(Succeed())
@@ -266,7 +267,7 @@ func TestNumbersOnlyRise(t *testing.T) {
 	b.Expect(b.Start(t.Context(), b.process(uid, 6))).To(MatchError(runtime.ErrOldAlive))
 	b.Expect(b.observe(uid)).To(Equal(running))
 	b.signal(b.multiplexer(uid), unix.SIGKILL)
-	b.await(uid, 5, runtime.Exited)
+	b.await(uid, 5, facts.Exited)
 	b.Expect(b.Start(t.Context(), b.process(uid, 4))).To(MatchError(runtime.ErrStale), "it is remembered without a multiplexer")
 	b.Expect(b.Start(t.Context(), runtime.Process{UID: "../up", Incarnation: 1, Command: []string{"x"}})).NotTo(Succeed())
 }
@@ -275,10 +276,10 @@ func TestAMultiplexerThatCannotRun(t *testing.T) {
 	b := newBench(t)
 	b.use("/etc/passwd")
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
-	b.Expect(b.await(uid, 1, runtime.Failed).StartError.Reason).To(Equal(shim.ReasonPermissionDenied))
+	b.Expect(b.await(uid, 1, facts.Failed).StartError.Reason).To(Equal(shim.ReasonPermissionDenied))
 	b.use("/bin/true") // it ends without a word
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
-	b.Expect(b.await(uid, 2, runtime.Exited).Exit.Known).To(BeFalse())
+	b.Expect(b.await(uid, 2, facts.Exited).Exit.Known).To(BeFalse())
 }
 
 func TestAnEndBeforeTheMultiplexerHeardOfTheStart(t *testing.T) {
@@ -286,12 +287,12 @@ func TestAnEndBeforeTheMultiplexerHeardOfTheStart(t *testing.T) {
 	b.Expect(os.WriteFile(b.dir+"/silent", []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755)).To(Succeed())
 	b.use(b.dir + "/silent")
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
-	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", runtime.Starting)))
+	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", facts.Starting)))
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed(), "it is under way")
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Unknown), "nobody can ask this multiplexer")
+	b.Expect(b.observe(uid).Phase).To(Equal(facts.Unknown), "nobody can ask this multiplexer")
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.await(uid, 1, runtime.Exited).Exit.Known).To(BeFalse())
+	b.Expect(b.await(uid, 1, facts.Exited).Exit.Known).To(BeFalse())
 }
 
 func TestWhatWasForgottenByForceIsCleanedUp(t *testing.T) {
@@ -300,7 +301,7 @@ func TestWhatWasForgottenByForceIsCleanedUp(t *testing.T) {
 	found, err := b.machine.Observe(t.Context(), uid)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(b.machine.Stop(t.Context(), uid, found[0].Number)).To(Succeed(), "as the collector of leftovers does it")
-	b.Expect(b.await(uid, 1, runtime.Exited).Exit).To(HaveField("Known", true), "a multiplexer that is asked to end ends its server first")
+	b.Expect(b.await(uid, 1, facts.Exited).Exit).To(HaveField("Known", true), "a multiplexer that is asked to end ends its server first")
 	b.Eventually(func() error { return b.machine.Forget(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.close()
 	b.open()

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
@@ -32,9 +33,9 @@ func TestMetricsAreSumsThatNeverFall(t *testing.T) {
 	}
 	g.Expect(read()).To(HaveLen(19), "all are there from the first moment on")
 
-	c.note("a", lsp.Report{Clients: 2, Phase: lsp.Running, Initialized: true, MemoryBytes: 1000, Counters: lsp.Counters{Requests: 5, HeldNanos: 3e9}})
-	c.note("a", lsp.Report{Clients: 1, Phase: lsp.Running, Initialized: true, MemoryBytes: 2000, Counters: lsp.Counters{Requests: 7, HeldNanos: 4e9}})
-	c.note("b", lsp.Report{Clients: 3, Phase: lsp.Exited, Initialized: true, Counters: lsp.Counters{Requests: 10, Incarnations: 2}})
+	c.note("a", lsp.Report{Clients: 2, Phase: facts.Running, Initialized: true, MemoryBytes: 1000, Counters: lsp.Counters{Requests: 5, HeldNanos: 3e9}})
+	c.note("a", lsp.Report{Clients: 1, Phase: facts.Running, Initialized: true, MemoryBytes: 2000, Counters: lsp.Counters{Requests: 7, HeldNanos: 4e9}})
+	c.note("b", lsp.Report{Clients: 3, Phase: facts.Exited, Initialized: true, Counters: lsp.Counters{Requests: 10, Incarnations: 2}})
 	g.Expect(read()).To(And(HaveKeyWithValue("clients", 4.0), HaveKeyWithValue("servers", 1.0), HaveKeyWithValue("memory_bytes", 2000.0),
 		HaveKeyWithValue("requests_total", 17.0), HaveKeyWithValue("hold_seconds_total", 4.0), HaveKeyWithValue("incarnations_total", 2.0)))
 	c.drop("a")

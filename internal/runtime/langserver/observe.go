@@ -10,9 +10,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/gate"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // view is what a link knew at one moment.
@@ -46,7 +46,7 @@ func (l *link) view() view {
 }
 
 // Observe implements runtime.Runtime: incarnations are those of the server.
-func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	l := r.known(uid)
 	v, held, state, err := r.look(ctx, uid, l)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	if alive {
 		l = r.link(uid)
 		l.watch() // also one whose start seemed to fail
-		if first && v.noted > 0 && held.Phase == runtime.Running {
+		if first && v.noted > 0 && held.Phase == facts.Running {
 			l.await(ctx)
 			if v, held, state, err = r.look(ctx, uid, l); err != nil {
 				return nil, err
@@ -69,25 +69,25 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	}
 	lostWith(held, found)
 	r.endable(held, found)
-	found.UID = uid
+	found.UID = string(uid)
 	if held != nil {
 		found.Name, found.Node, found.Containment = held.Name, held.Node, held.Containment
 		found.PodName, found.ContainerID, found.Address = held.PodName, held.ContainerID, held.Address
 	}
 	l.tells(*found)
-	return []runtime.Incarnation{*found}, nil
+	return []facts.Incarnation{*found}, nil
 }
 
 // endable says of a server whose multiplexer cannot be reached that it can be ended all the same: the end of a Pod is seen by its node.
-func (r *Runtime) endable(held, found *runtime.Incarnation) {
-	if found.Phase == runtime.Unknown && held != nil && held.Phase == runtime.Running && !r.site.revives() {
-		found.Endable = true
+func (r *Runtime) endable(held, found *facts.Incarnation) {
+	if found.Phase == facts.Unknown && held != nil && held.Phase == facts.Running && !r.site.revives() {
+		found.Killable = true
 		found.Message = fmt.Sprintf("the manager does not reach the multiplexer in its Pod %s at port %d; see that no NetworkPolicy keeps it away", held.PodName, gate.Port)
 	}
 }
 
 // lostWith says that a server was lost that has ended with its Pod, however it did. One that ended well before its multiplexer had an end of its own.
-func lostWith(held, found *runtime.Incarnation) {
+func lostWith(held, found *facts.Incarnation) {
 	if held == nil || found.Exit == nil {
 		return
 	}
@@ -104,16 +104,16 @@ func lostWith(held, found *runtime.Incarnation) {
 }
 
 // judge says how the server is.
-func judge(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnation {
+func judge(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	switch {
 	case held == nil || !held.Alive() || v.starting:
 		return gone(v, held, state)
-	case held.Phase == runtime.Unknown:
+	case held.Phase == facts.Unknown:
 		return unknown(newestOf(v, state), held.Message)
 	case held.LeaderExit != nil:
 		return dying(v, held, state)
-	case held.Phase == runtime.Starting && v.noted > 0:
-		return &runtime.Incarnation{Number: v.noted, Phase: runtime.Starting, Message: held.Message, StopSent: held.StopSent}
+	case held.Phase == facts.Starting && v.noted > 0:
+		return &facts.Incarnation{Number: v.noted, Phase: facts.Starting, Message: held.Message, StopSent: held.StopSent}
 	}
 	return living(v, state)
 }
@@ -130,7 +130,7 @@ func (l *link) await(ctx context.Context) {
 }
 
 // tells remembers what was observed as ended.
-func (l *link) tells(found runtime.Incarnation) {
+func (l *link) tells(found facts.Incarnation) {
 	if l == nil || found.Alive() {
 		return
 	}
@@ -140,7 +140,7 @@ func (l *link) tells(found runtime.Incarnation) {
 }
 
 // look finds out all that is known of a UID at one time: again when another multiplexer was started meanwhile.
-func (r *Runtime) look(ctx context.Context, uid types.UID, l *link) (v view, held *runtime.Incarnation, state lsp.Report, err error) {
+func (r *Runtime) look(ctx context.Context, uid types.UID, l *link) (v view, held *facts.Incarnation, state lsp.Report, err error) {
 	for range 3 {
 		// The link first: if its multiplexer ends in between, what it wrote down is newer than what it said.
 		if l != nil {
@@ -170,7 +170,7 @@ func newestOf(v view, state lsp.Report) int64 {
 }
 
 // gone is for a multiplexer that is not there any more: nothing of a server lives, for all of it was in the multiplexer's tree.
-func gone(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnation {
+func gone(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	newest := newestOf(v, state)
 	switch {
 	case newest == 0:
@@ -178,19 +178,19 @@ func gone(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnat
 	case newest == state.Incarnation && (state.Exit != nil || state.StartError != nil):
 		return translate(state)
 	}
-	found := &runtime.Incarnation{Number: newest}
+	found := &facts.Incarnation{Number: newest}
 	if newest == state.Incarnation {
 		found = translate(state)
 	}
-	if held != nil && held.Phase == runtime.Failed && newest == max(v.pending, v.noted) {
-		found.Phase, found.StartError = runtime.Failed, held.StartError
+	if held != nil && held.Phase == facts.Failed && newest == max(v.pending, v.noted) {
+		found.Phase, found.StartError = facts.Failed, held.StartError
 		return found
 	}
-	found.Phase = runtime.Exited
+	found.Phase = facts.Exited
 	if found.Exit, found.LeaderExit = found.LeaderExit, nil; found.Exit != nil {
 		return found // the server itself had ended, and its multiplexer before the rest of its tree had
 	}
-	found.Exit = &runtime.Exit{Message: "nobody saw how the server ended: its multiplexer was not there any more"}
+	found.Exit = &facts.Exit{Message: "nobody saw how the server ended: its multiplexer was not there any more"}
 	if held != nil && held.Exit != nil {
 		found.Exit.FinishedAt = held.Exit.FinishedAt
 		found.Exit.Message = "nobody saw how the server ended: its multiplexer " + describe(held.Exit) + " before"
@@ -201,7 +201,7 @@ func gone(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnat
 	return found
 }
 
-func describe(exit *runtime.Exit) string {
+func describe(exit *facts.Exit) string {
 	switch {
 	case !exit.Known:
 		return "ended unseen"
@@ -212,17 +212,17 @@ func describe(exit *runtime.Exit) string {
 	}
 }
 
-func unknown(number int64, message string) *runtime.Incarnation {
+func unknown(number int64, message string) *facts.Incarnation {
 	if number == 0 {
 		return nil
 	}
-	return &runtime.Incarnation{Number: number, Phase: runtime.Unknown, Message: message}
+	return &facts.Incarnation{Number: number, Phase: facts.Unknown, Message: message}
 }
 
 // dying is for a multiplexer that has ended while others of its tree are being ended.
-func dying(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarnation {
+func dying(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	newest := newestOf(v, state)
-	found := &runtime.Incarnation{Number: newest}
+	found := &facts.Incarnation{Number: newest}
 	switch {
 	case newest == 0:
 		return nil
@@ -231,26 +231,26 @@ func dying(v view, held *runtime.Incarnation, state lsp.Report) *runtime.Incarna
 	case newest == state.Incarnation:
 		found = translate(state)
 	}
-	found.Phase = runtime.Running
+	found.Phase = facts.Running
 	if found.LeaderExit == nil {
-		found.LeaderExit = &runtime.Exit{FinishedAt: held.LeaderExit.FinishedAt, Message: "its multiplexer " + describe(held.LeaderExit)}
+		found.LeaderExit = &facts.Exit{FinishedAt: held.LeaderExit.FinishedAt, Message: "its multiplexer " + describe(held.LeaderExit)}
 	}
 	return found
 }
 
 // living is for a multiplexer that runs.
-func living(v view, state lsp.Report) *runtime.Incarnation {
+func living(v view, state lsp.Report) *facts.Incarnation {
 	said := state
 	if v.report != nil && v.report.Incarnation > 0 {
 		said = *v.report
 	}
 	switch {
 	case v.pending > said.Incarnation && (v.report != nil || v.young):
-		return &runtime.Incarnation{Number: v.pending, Phase: runtime.Starting}
+		return &facts.Incarnation{Number: v.pending, Phase: facts.Starting}
 	case v.report == nil && !v.bare:
 		return unknown(newestOf(v, state), "the multiplexer of the language server runs, but cannot be reached")
 	case v.cancelled > said.Incarnation:
-		return ending(v, &runtime.Incarnation{Number: v.cancelled, Phase: runtime.Exited, Exit: &runtime.Exit{Message: "it was ended before it was started"}})
+		return ending(v, &facts.Incarnation{Number: v.cancelled, Phase: facts.Exited, Exit: &facts.Exit{Message: "it was ended before it was started"}})
 	case said.Incarnation == 0:
 		return nil
 	}
@@ -258,33 +258,22 @@ func living(v view, state lsp.Report) *runtime.Incarnation {
 }
 
 // ending keeps a server from being taken for ended while the multiplexer that is to end with it lives. What was seen ended before stays so.
-func ending(v view, found *runtime.Incarnation) *runtime.Incarnation {
+func ending(v view, found *facts.Incarnation) *facts.Incarnation {
 	if !v.leaving || found.Alive() || found.Number <= v.told {
 		return found
 	}
 	found.LeaderExit = found.Exit
 	if found.LeaderExit == nil {
-		found.LeaderExit = &runtime.Exit{Message: "it could not be started"}
+		found.LeaderExit = &facts.Exit{Message: "it could not be started"}
 	}
-	found.Phase, found.Exit, found.StartError, found.StopSent = runtime.Running, nil, nil, true
+	found.Phase, found.Exit, found.StartError, found.StopSent = facts.Running, nil, nil, true
 	return found
 }
 
 // translate says in the words of the runtime what a multiplexer said.
-func translate(report lsp.Report) *runtime.Incarnation {
-	found := &runtime.Incarnation{
-		Number: report.Incarnation, Phase: runtime.Phase(report.Phase), PID: report.PID, StartTicks: report.StartTicks, BootID: report.BootID,
-		StartedAt: report.StartedAt, Exit: exitOf(report.Exit), LeaderExit: exitOf(report.LeaderExit), StopSent: report.StopSent,
+func translate(report lsp.Report) *facts.Incarnation {
+	return &facts.Incarnation{
+		Number: report.Incarnation, Phase: report.Phase, PID: report.PID, StartTicks: report.StartTicks, BootID: report.BootID,
+		StartedAt: report.StartedAt, Exit: report.Exit, LeaderExit: report.LeaderExit, StartError: report.StartError, StopSent: report.StopSent,
 	}
-	if report.StartError != nil {
-		found.StartError = &runtime.StartError{Reason: report.StartError.Reason, Message: report.StartError.Message}
-	}
-	return found
-}
-
-func exitOf(exit *lsp.Exit) *runtime.Exit {
-	if exit == nil {
-		return nil
-	}
-	return &runtime.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt, Message: exit.Message}
 }

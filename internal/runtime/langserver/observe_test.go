@@ -9,36 +9,36 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // TestWhatIsSaidOfAMultiplexerThatRuns goes through what can be known of one.
 func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
-	exit := &lsp.Exit{Known: true, Code: 2}
-	running, ended := lsp.Report{Incarnation: 3, Phase: lsp.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: lsp.Exited, Exit: exit}
-	failed := lsp.Report{Incarnation: 3, Phase: lsp.Failed, StartError: &lsp.StartError{Reason: "CommandNotFound"}}
+	exit := &facts.Exit{Known: true, Code: 2}
+	running, ended := lsp.Report{Incarnation: 3, Phase: facts.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: facts.Exited, Exit: exit}
+	failed := lsp.Report{Incarnation: 3, Phase: facts.Failed, StartError: &facts.StartError{Reason: "CommandNotFound"}}
 	for name, c := range map[string]struct {
 		view  view
 		state lsp.Report
-		want  runtime.Incarnation
+		want  facts.Incarnation
 	}{
 		"nothing was ever started":                 {view: view{report: &lsp.Report{}}},
 		"nothing was ever started, and it is mute": {},
-		"it runs":                             {view: view{report: &running}, state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, PID: 7}},
-		"it can't be reached":                 {state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Unknown}},
-		"it can't be reached, but ended":      {state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Unknown}},
-		"it was just started":                 {view: view{pending: 4, young: true}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Starting}},
-		"it was told nothing for long":        {view: view{pending: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Unknown}},
-		"it is about to be told":              {view: view{pending: 4, report: &ended}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Starting}},
-		"it was started for nothing":          {view: view{bare: true}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
-		"it is another one":                   {view: view{report: &lsp.Report{}}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
-		"its start was taken back":            {view: view{report: &ended, cancelled: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Exited, Exit: &runtime.Exit{}}},
-		"its server has ended":                {view: view{report: &ended}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
-		"it is to end, its server has":        {view: view{report: &ended, leaving: true}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, LeaderExit: exitOf(exit), StopSent: true}},
-		"it is to end, its server never ran":  {view: view{report: &failed, leaving: true}, state: failed, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, LeaderExit: &runtime.Exit{}, StopSent: true}},
-		"it is to end, its server lives":      {view: view{report: &running, leaving: true}, state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, PID: 7}},
-		"it is to end, that was told already": {view: view{report: &ended, leaving: true, told: 3}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"it runs":                             {view: view{report: &running}, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7}},
+		"it can't be reached":                 {state: running, want: facts.Incarnation{Number: 3, Phase: facts.Unknown}},
+		"it can't be reached, but ended":      {state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Unknown}},
+		"it was just started":                 {view: view{pending: 4, young: true}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Starting}},
+		"it was told nothing for long":        {view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Unknown}},
+		"it is about to be told":              {view: view{pending: 4, report: &ended}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Starting}},
+		"it was started for nothing":          {view: view{bare: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"it is another one":                   {view: view{report: &lsp.Report{}}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"its start was taken back":            {view: view{report: &ended, cancelled: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: &facts.Exit{}}},
+		"its server has ended":                {view: view{report: &ended}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"it is to end, its server has":        {view: view{report: &ended, leaving: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Running, LeaderExit: exit, StopSent: true}},
+		"it is to end, its server never ran":  {view: view{report: &failed, leaving: true}, state: failed, want: facts.Incarnation{Number: 3, Phase: facts.Running, LeaderExit: &facts.Exit{}, StopSent: true}},
+		"it is to end, its server lives":      {view: view{report: &running, leaving: true}, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7}},
+		"it is to end, that was told already": {view: view{report: &ended, leaving: true, told: 3}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -50,28 +50,28 @@ func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
 // TestWhatIsSaidOfAMultiplexerThatIsGone goes through what it may have left behind.
 func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
 	at := time.Unix(1000, 0)
-	lost := &runtime.Exit{FinishedAt: at}
-	killed := &runtime.Incarnation{Number: 9, Phase: runtime.Exited, Exit: &runtime.Exit{Known: true, Signal: "SIGKILL", FinishedAt: at}}
-	refused := &runtime.Incarnation{Number: 9, Phase: runtime.Failed, StartError: &runtime.StartError{Reason: "CommandNotFound"}}
-	exit := &lsp.Exit{Known: true, Code: 2}
-	running, ended := lsp.Report{Incarnation: 3, Phase: lsp.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: lsp.Exited, Exit: exit}
-	left := lsp.Report{Incarnation: 3, Phase: lsp.Running, LeaderExit: exit}
+	lost := &facts.Exit{FinishedAt: at}
+	killed := &facts.Incarnation{Number: 9, Phase: facts.Exited, Exit: &facts.Exit{Known: true, Signal: "SIGKILL", FinishedAt: at}}
+	refused := &facts.Incarnation{Number: 9, Phase: facts.Failed, StartError: &facts.StartError{Reason: "CommandNotFound"}}
+	exit := &facts.Exit{Known: true, Code: 2}
+	running, ended := lsp.Report{Incarnation: 3, Phase: facts.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: facts.Exited, Exit: exit}
+	left := lsp.Report{Incarnation: 3, Phase: facts.Running, LeaderExit: exit}
 	for name, c := range map[string]struct {
 		view  view
-		held  *runtime.Incarnation
+		held  *facts.Incarnation
 		state lsp.Report
-		want  runtime.Incarnation
+		want  facts.Incarnation
 	}{
 		"nothing was ever started":          {held: killed},
 		"there was none":                    {},
-		"its server ended before":           {held: killed, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
-		"its server ran":                    {held: killed, state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, PID: 7, Exit: lost}},
-		"others of the tree lived":          {held: killed, state: left, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
-		"it was not told of the start":      {held: killed, view: view{pending: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Exited, Exit: lost}},
-		"it could not be started":           {held: refused, view: view{pending: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Failed}},
-		"its record is gone":                {state: running, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, PID: 7, Exit: &runtime.Exit{}}},
-		"a start was taken back before":     {held: killed, view: view{cancelled: 4}, state: ended, want: runtime.Incarnation{Number: 4, Phase: runtime.Exited, Exit: lost}},
-		"it ended as it was told, for good": {held: killed, view: view{leaving: true}, state: ended, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
+		"its server ended before":           {held: killed, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"its server ran":                    {held: killed, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Exited, PID: 7, Exit: lost}},
+		"others of the tree lived":          {held: killed, state: left, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"it was not told of the start":      {held: killed, view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: lost}},
+		"it could not be started":           {held: refused, view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Failed}},
+		"its record is gone":                {state: running, want: facts.Incarnation{Number: 3, Phase: facts.Exited, PID: 7, Exit: &facts.Exit{}}},
+		"a start was taken back before":     {held: killed, view: view{cancelled: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: lost}},
+		"it ended as it was told, for good": {held: killed, view: view{leaving: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -82,17 +82,17 @@ func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
 
 // TestWhatIsSaidOfAMultiplexerThatDies keeps an identity what it is, so that nothing is taken for another process.
 func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
-	held := &runtime.Incarnation{Number: 9, Phase: runtime.Running, PID: 100, LeaderExit: &runtime.Exit{Known: true, Signal: "SIGKILL"}}
-	exit := &lsp.Exit{Known: true, Code: 2}
+	held := &facts.Incarnation{Number: 9, Phase: facts.Running, PID: 100, LeaderExit: &facts.Exit{Known: true, Signal: "SIGKILL"}}
+	exit := &facts.Exit{Known: true, Code: 2}
 	for name, c := range map[string]struct {
 		view  view
 		state lsp.Report
-		want  runtime.Incarnation
+		want  facts.Incarnation
 	}{
 		"nothing was ever started": {},
-		"its server ran":           {state: lsp.Report{Incarnation: 3, Phase: lsp.Running, PID: 7}, want: runtime.Incarnation{Number: 3, Phase: runtime.Running, PID: 7, LeaderExit: &runtime.Exit{}}},
-		"its server had ended":     {state: lsp.Report{Incarnation: 3, Phase: lsp.Exited, Exit: exit}, want: runtime.Incarnation{Number: 3, Phase: runtime.Exited, Exit: exitOf(exit)}},
-		"it was told of no start":  {view: view{pending: 4}, want: runtime.Incarnation{Number: 4, Phase: runtime.Running, LeaderExit: &runtime.Exit{}}},
+		"its server ran":           {state: lsp.Report{Incarnation: 3, Phase: facts.Running, PID: 7}, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7, LeaderExit: &facts.Exit{}}},
+		"its server had ended":     {state: lsp.Report{Incarnation: 3, Phase: facts.Exited, Exit: exit}, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"it was told of no start":  {view: view{pending: 4}, want: facts.Incarnation{Number: 4, Phase: facts.Running, LeaderExit: &facts.Exit{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -102,16 +102,16 @@ func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
 }
 
 // check compares all but the words.
-func check(g Gomega, got *runtime.Incarnation, want runtime.Incarnation) {
+func check(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
 	if want.Number == 0 {
 		g.Expect(got).To(BeNil())
 		return
 	}
 	g.Expect(got).NotTo(BeNil())
-	g.Expect(got.StartError != nil).To(Equal(want.Phase == runtime.Failed))
+	g.Expect(got.StartError != nil).To(Equal(want.Phase == facts.Failed))
 	said := *got
 	said.Message, said.StartError = "", nil
-	for _, exit := range []*runtime.Exit{said.Exit, said.LeaderExit} {
+	for _, exit := range []*facts.Exit{said.Exit, said.LeaderExit} {
 		if exit != nil && !exit.Known {
 			g.Expect(exit.Message).NotTo(BeEmpty())
 			exit.Message = ""
@@ -124,28 +124,28 @@ func check(g Gomega, got *runtime.Incarnation, want runtime.Incarnation) {
 func TestWhatIsLostWithItsPod(t *testing.T) {
 	g := NewWithT(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	held := &runtime.Incarnation{Phase: runtime.Exited, Exit: &runtime.Exit{Lost: true, Message: "evicted", FinishedAt: at}}
+	held := &facts.Incarnation{Phase: facts.Exited, Exit: &facts.Exit{Lost: true, Message: "evicted", FinishedAt: at}}
 	for name, test := range map[string]struct {
-		exit *runtime.Exit
+		exit *facts.Exit
 		lost bool
 		says string
 	}{
-		"with it":   {&runtime.Exit{Known: true, Signal: "SIGTERM", FinishedAt: at.Add(-time.Second)}, true, "evicted"},
-		"unseen":    {&runtime.Exit{Message: "nobody saw it"}, true, "evicted"},
-		"before it": {&runtime.Exit{Known: true, Code: 3, FinishedAt: at.Add(-time.Minute), Message: "its own"}, false, "its own"},
+		"with it":   {&facts.Exit{Known: true, Signal: "SIGTERM", FinishedAt: at.Add(-time.Second)}, true, "evicted"},
+		"unseen":    {&facts.Exit{Message: "nobody saw it"}, true, "evicted"},
+		"before it": {&facts.Exit{Known: true, Code: 3, FinishedAt: at.Add(-time.Minute), Message: "its own"}, false, "its own"},
 	} {
-		found := &runtime.Incarnation{Phase: runtime.Exited, Exit: test.exit}
+		found := &facts.Incarnation{Phase: facts.Exited, Exit: test.exit}
 		lostWith(held, found)
 		g.Expect(found.Exit.Lost).To(Equal(test.lost), name)
 		g.Expect(found.Exit.Message).To(Equal(test.says), name)
 	}
-	deleted := &runtime.Incarnation{Phase: runtime.Running, PodName: "lsp", StopSent: true}
-	found := &runtime.Incarnation{Phase: runtime.Exited, Exit: &runtime.Exit{Known: true}}
+	deleted := &facts.Incarnation{Phase: facts.Running, PodName: "lsp", StopSent: true}
+	found := &facts.Incarnation{Phase: facts.Exited, Exit: &facts.Exit{Known: true}}
 	lostWith(deleted, found)
 	g.Expect(found.Exit.Lost).To(BeTrue(), "its multiplexer is on its way out")
-	own := &runtime.Incarnation{Exit: &runtime.Exit{Known: true}}
-	lostWith(&runtime.Incarnation{Exit: &runtime.Exit{FinishedAt: at}}, own)
+	own := &facts.Incarnation{Exit: &facts.Exit{Known: true}}
+	lostWith(&facts.Incarnation{Exit: &facts.Exit{FinishedAt: at}}, own)
 	lostWith(nil, own)
-	lostWith(held, &runtime.Incarnation{Phase: runtime.Running})
+	lostWith(held, &facts.Incarnation{Phase: facts.Running})
 	g.Expect(own.Exit.Lost).To(BeFalse())
 }

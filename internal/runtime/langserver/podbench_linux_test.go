@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/gate"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -103,7 +104,7 @@ func (p *podsOnHost) addressOf(uid types.UID) string {
 	return p.address[uid]
 }
 
-func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := p.Host.Observe(ctx, uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +114,7 @@ func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]runtime.Inca
 			found[i].Exit.Lost, found[i].Exit.Message = true, "somebody deleted the Pod"
 		}
 		if why, waits := p.waiting[uid]; waits && found[i].Alive() {
-			found[i].Phase, found[i].Message, found[i].Address = runtime.Starting, why, ""
+			found[i].Phase, found[i].Message, found[i].Address = facts.Starting, why, ""
 		}
 	}
 	return found, err
@@ -124,7 +125,7 @@ func (p *podsOnHost) Pod(uid types.UID, number int64) (*corev1.Pod, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	made, known := p.made[key(uid, number)]
-	if err != nil || !known || !slices.ContainsFunc(found, func(i runtime.Incarnation) bool { return i.Number == number }) {
+	if err != nil || !known || !slices.ContainsFunc(found, func(i facts.Incarnation) bool { return i.Number == number }) {
 		return nil, false
 	}
 	return made.DeepCopy(), true
@@ -222,10 +223,10 @@ func (b *podBench) ofImage(image string, uid types.UID, incarnation int64) runti
 	return p
 }
 
-func (b *podBench) start(uid types.UID, incarnation int64, args ...string) runtime.Incarnation {
+func (b *podBench) start(uid types.UID, incarnation int64, args ...string) facts.Incarnation {
 	b.Helper()
 	b.Expect(b.Start(b.Context(), b.process(uid, incarnation, args...))).To(Succeed())
-	return b.await(uid, incarnation, runtime.Running)
+	return b.await(uid, incarnation, facts.Running)
 }
 
 func (b *podBench) secret(uid types.UID) map[string][]byte {

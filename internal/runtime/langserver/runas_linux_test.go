@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -37,7 +37,7 @@ func TestRunAsIsForTheServerOnly(t *testing.T) {
 	p := b.process(uid, 1)
 	p.Dir = "/"
 	b.Expect(b.Start(b.Context(), p)).To(Succeed())
-	running := b.await(uid, 1, runtime.Running)
+	running := b.await(uid, 1, facts.Running)
 	held, err := b.machine.Observe(b.Context(), uid)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(userOf(running.PID)).To(BeEquivalentTo(as.UID))

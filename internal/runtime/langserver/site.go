@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -22,7 +23,7 @@ import (
 // site is where multiplexers run: how one is started there, reached, and known when it is gone.
 type site interface {
 	// begin makes what a multiplexer needs that takes the place of held, and says how it is started. p is the first server in it; nil when there is none yet.
-	begin(ctx context.Context, uid types.UID, held *runtime.Incarnation, p *runtime.Process) (runtime.Process, error)
+	begin(ctx context.Context, uid types.UID, held *facts.Incarnation, p *runtime.Process) (runtime.Process, error)
 	// environment sets the environment and the user of a server in launch. asked are the variables of its object.
 	environment(launch *lsp.Launch, asked []string)
 	// dial connects to the multiplexer that is held, as a manager.
@@ -30,10 +31,10 @@ type site interface {
 	// state is what the newest multiplexer wrote down; its incarnation is 0 when there is nothing.
 	state(ctx context.Context, uid types.UID) (lsp.Report, error)
 	// note keeps the number of the server that a multiplexer is about to be told to start, for whoever cannot reach it later, and noted gives it.
-	note(ctx context.Context, uid types.UID, held *runtime.Incarnation, incarnation int64) error
-	noted(uid types.UID, held *runtime.Incarnation) int64
+	note(ctx context.Context, uid types.UID, held *facts.Incarnation, incarnation int64) error
+	noted(uid types.UID, held *facts.Incarnation) int64
 	// fits says whether a multiplexer is as the spec wants it.
-	fits(uid types.UID, held *runtime.Incarnation, p runtime.Process) bool
+	fits(uid types.UID, held *facts.Incarnation, p runtime.Process) bool
 	// revives says whether a multiplexer that was lost can be started without a server.
 	revives() bool
 	// silence is how long a lost connection is taken for a moment's; after that it cannot be told how the server is.
@@ -50,7 +51,7 @@ type onHost struct {
 
 func (h *onHost) directory(uid types.UID) string { return filepath.Join(h.dir, string(uid)) }
 
-func (h *onHost) begin(ctx context.Context, uid types.UID, held *runtime.Incarnation, _ *runtime.Process) (runtime.Process, error) {
+func (h *onHost) begin(ctx context.Context, uid types.UID, held *facts.Incarnation, _ *runtime.Process) (runtime.Process, error) {
 	dir := h.directory(uid)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return runtime.Process{}, fmt.Errorf("make the directory of the multiplexer: %w", err)
@@ -66,16 +67,14 @@ func (h *onHost) begin(ctx context.Context, uid types.UID, held *runtime.Incarna
 }
 
 // settle writes down what became of a server whose multiplexer could not, while that can still be told.
-func (h *onHost) settle(ctx context.Context, uid types.UID, held *runtime.Incarnation) error {
+func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnation) error {
 	state, err := h.state(ctx, uid)
 	if err != nil || state.Incarnation == 0 || state.Exit != nil || state.StartError != nil {
 		return err
 	}
 	end := gone(view{}, held, state)
-	state.Phase, state.LeaderExit = lsp.Exited, nil
-	state.Exit = &lsp.Exit{
-		Known: end.Exit.Known, Code: end.Exit.Code, Signal: end.Exit.Signal, FinishedAt: end.Exit.FinishedAt, Message: end.Exit.Message,
-	}
+	state.Phase, state.LeaderExit = facts.Exited, nil
+	state.Exit = end.Exit
 	if err := shim.WriteFile(filepath.Join(h.directory(uid), lsp.StateFile), state, false); err != nil {
 		return fmt.Errorf("write down how the server ended: %w", err)
 	}
@@ -101,11 +100,11 @@ func (h *onHost) state(_ context.Context, uid types.UID) (lsp.Report, error) {
 }
 
 // note has nothing to do: the multiplexer writes it down where it is read.
-func (*onHost) note(context.Context, types.UID, *runtime.Incarnation, int64) error { return nil }
+func (*onHost) note(context.Context, types.UID, *facts.Incarnation, int64) error { return nil }
 
-func (*onHost) noted(types.UID, *runtime.Incarnation) int64 { return 0 }
+func (*onHost) noted(types.UID, *facts.Incarnation) int64 { return 0 }
 
-func (*onHost) fits(types.UID, *runtime.Incarnation, runtime.Process) bool { return true }
+func (*onHost) fits(types.UID, *facts.Incarnation, runtime.Process) bool { return true }
 
 func (*onHost) revives() bool { return true }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
@@ -77,7 +78,7 @@ func (l *link) newestNumber(ctx context.Context) (int64, error) {
 }
 
 // replace has the multiplexer go that is not as the spec wants it, whether it can be reached or not, so that another is started in its place.
-func (l *link) replace(ctx context.Context, held *runtime.Incarnation) error {
+func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 	if !held.StopSent {
 		if err := l.runtime.host.Stop(ctx, l.uid, held.Number); err != nil {
 			return err
@@ -87,11 +88,11 @@ func (l *link) replace(ctx context.Context, held *runtime.Incarnation) error {
 }
 
 // startIn starts a server in the multiplexer that lives, which may have to be reached first.
-func (l *link) startIn(ctx context.Context, held *runtime.Incarnation, launch *lsp.Launch) error {
+func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp.Launch) error {
 	l.mu.Lock()
 	client, quitting := l.client, l.quitting
 	switch {
-	case held.Phase == runtime.Unknown:
+	case held.Phase == facts.Unknown:
 		l.mu.Unlock()
 		return fmt.Errorf("%w: %s", runtime.ErrOldAlive, held.Message)
 	case quitting || held.LeaderExit != nil || held.StopSent:
@@ -114,7 +115,7 @@ func (l *link) startIn(ctx context.Context, held *runtime.Incarnation, launch *l
 }
 
 // startBoth starts a multiplexer, which is told what to start as soon as it can be reached.
-func (l *link) startBoth(ctx context.Context, p runtime.Process, held *runtime.Incarnation, launch *lsp.Launch) error {
+func (l *link) startBoth(ctx context.Context, p runtime.Process, held *facts.Incarnation, launch *lsp.Launch) error {
 	if err := l.startMultiplexer(ctx, p.Name, held, &p, launch); err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (l *link) startBoth(ctx context.Context, p runtime.Process, held *runtime.I
 }
 
 // startMultiplexer starts one in the place of the one before. A bare one, without a process and its launch, has nothing to start for now.
-func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.Incarnation, p *runtime.Process, launch *lsp.Launch) error {
+func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.Incarnation, p *runtime.Process, launch *lsp.Launch) error {
 	started, err := l.runtime.site.begin(ctx, l.uid, held, p)
 	if err != nil {
 		return err
@@ -149,6 +150,20 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *runtime.
 	l.client, l.report, l.quitting, l.since = nil, nil, false, time.Now()
 	l.pending, l.offered, l.bare = launch, false, launch == nil
 	return nil
+}
+
+// CheckProgram implements runtime.ProgramChecker for servers on this machine. It cannot check servers in Pods, whose program is in an image.
+func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
+	if _, here := r.site.(*onHost); !here {
+		return nil, false
+	}
+	launch, err := r.launchOf(p)
+	if err != nil {
+		return nil, false //nolint:nilerr // the start reports it
+	}
+	asked := shim.Launch{Command: launch.Command, Dir: launch.Dir, Env: launch.Env, RunAs: launch.RunAs}
+	_, failed := asked.Resolve()
+	return failed, true
 }
 
 // launchOf says to a multiplexer what the spec says of a process.

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -118,8 +119,8 @@ func (b *bench) clean() {
 	all, err := b.List(ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.machine.Kill(ctx, i.UID, i.Number)).To(Succeed())
-		b.Eventually(func() error { return b.Forget(ctx, i.UID) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
+		b.Expect(b.machine.Kill(ctx, types.UID(i.UID), i.Number)).To(Succeed())
+		b.Eventually(func() error { return b.Forget(ctx, types.UID(i.UID)) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	}
 	b.Expect(filepath.Glob(filepath.Join(b.dir, "lsp", "*"))).To(BeEmpty())
 	b.close()
@@ -150,26 +151,26 @@ func (b *bench) process(uid types.UID, incarnation int64, args ...string) runtim
 	}
 }
 
-func (b *bench) start(uid types.UID, incarnation int64, args ...string) runtime.Incarnation {
+func (b *bench) start(uid types.UID, incarnation int64, args ...string) facts.Incarnation {
 	b.Helper()
 	b.Expect(b.Start(b.Context(), b.process(uid, incarnation, args...))).To(Succeed())
-	return b.await(uid, incarnation, runtime.Running)
+	return b.await(uid, incarnation, facts.Running)
 }
 
-func (b *bench) observe(uid types.UID) runtime.Incarnation {
+func (b *bench) observe(uid types.UID) facts.Incarnation {
 	b.Helper()
 	found, err := b.Observe(context.Background(), uid)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(len(found)).To(BeNumerically("<=", 1))
 	if len(found) == 0 {
-		return runtime.Incarnation{}
+		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
-func (b *bench) await(uid types.UID, incarnation int64, phase runtime.Phase) runtime.Incarnation {
+func (b *bench) await(uid types.UID, incarnation int64, phase facts.Phase) facts.Incarnation {
 	b.Helper()
-	var now runtime.Incarnation
+	var now facts.Incarnation
 	b.Eventually(func(g Gomega) {
 		now = b.observe(uid)
 		held, _ := b.machine.Observe(context.Background(), uid)
@@ -193,7 +194,7 @@ func (b *bench) multiplexer(uid types.UID) shim.Process {
 	found, err := b.machine.Observe(context.Background(), uid)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(found).To(HaveLen(1))
-	b.Expect(found[0].Phase).To(Equal(runtime.Running))
+	b.Expect(found[0].Phase).To(Equal(facts.Running))
 	return shim.Process{PID: int(found[0].PID), Ticks: uint64(found[0].StartTicks)}
 }
 
@@ -226,7 +227,7 @@ func (b *bench) isGone(p shim.Process) {
 	}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 }
 
-func identity(i runtime.Incarnation) shim.Process {
+func identity(i facts.Incarnation) shim.Process {
 	return shim.Process{PID: int(i.PID), Ticks: uint64(i.StartTicks)}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -58,10 +59,10 @@ func (*Runtime) Stop(context.Context, types.UID, int64) error { return nil }
 func (*Runtime) Kill(context.Context, types.UID, int64) error { return nil }
 
 // Observe finds nothing.
-func (*Runtime) Observe(context.Context, types.UID) ([]runtime.Incarnation, error) { return nil, nil }
+func (*Runtime) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
 
 // List finds nothing.
-func (*Runtime) List(context.Context) ([]runtime.Incarnation, error) { return nil, nil }
+func (*Runtime) List(context.Context) ([]facts.Incarnation, error) { return nil, nil }
 
 // Forget has nothing to remove.
 func (*Runtime) Forget(context.Context, types.UID) error { return nil }

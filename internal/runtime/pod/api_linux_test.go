@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/test/plane"
@@ -87,19 +88,19 @@ func (c *cluster) says(incarnation int64, phase corev1.PodPhase, state corev1.Co
 	c.Expect(err).NotTo(HaveOccurred())
 }
 
-func (c *cluster) now() runtime.Incarnation {
+func (c *cluster) now() facts.Incarnation {
 	c.Helper()
 	found, err := c.Observe(c.ctx, c.uid)
 	c.Expect(err).NotTo(HaveOccurred())
 	if len(found) == 0 {
-		return runtime.Incarnation{}
+		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
-func (c *cluster) await(phase runtime.Phase) runtime.Incarnation {
+func (c *cluster) await(phase facts.Phase) facts.Incarnation {
 	c.Helper()
-	c.Eventually(func() runtime.Phase { return c.now().Phase }).WithTimeout(conformance.Timeout).Should(Equal(phase))
+	c.Eventually(func() facts.Phase { return c.now().Phase }).WithTimeout(conformance.Timeout).Should(Equal(phase))
 	return c.now()
 }
 
@@ -176,7 +177,7 @@ func TestAPodThatSomebodyDeletes(t *testing.T) {
 	c.start(1)
 	c.assign(1, "node")
 	c.says(1, corev1.PodRunning, running)
-	c.await(runtime.Running)
+	c.await(facts.Running)
 	c.remove(1, 30)
 	c.Eventually(func() bool { return c.now().StopSent }).WithTimeout(conformance.Timeout).Should(BeTrue())
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive), "it still runs")
@@ -184,7 +185,7 @@ func TestAPodThatSomebodyDeletes(t *testing.T) {
 	end.Terminated.FinishedAt = metav1.Now()
 	c.says(1, corev1.PodFailed, end)
 	c.remove(1, 0)
-	exited := c.await(runtime.Exited)
+	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit).To(HaveValue(And(HaveField("Signal", "SIGTERM"), HaveField("Lost", true))), "how it ended is kept though it was removed")
 	c.start(2)
 	c.Expect(c.pod(1)).To(BeNil(), "now it is of no use any more")
@@ -198,7 +199,7 @@ func TestAPodThatSomebodyTakesAway(t *testing.T) {
 	c.Expect(c.letGo(c.ctx, c.pod(1))).To(Succeed())
 	c.await("")
 	c.start(1)
-	c.Expect(c.now().Phase).To(Equal(runtime.Starting), "nothing is known of it: it is started")
+	c.Expect(c.now().Phase).To(Equal(facts.Starting), "nothing is known of it: it is started")
 }
 
 func TestANodeThatDoesNotAnswer(t *testing.T) {
@@ -211,18 +212,18 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	c.start(1)
 	c.assign(1, node.Name)
 	c.says(1, corev1.PodRunning, running, notReady)
-	c.Expect(c.await(runtime.Unknown).Message).To(ContainSubstring(node.Name))
+	c.Expect(c.await(facts.Unknown).Message).To(ContainSubstring(node.Name))
 	c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
 	c.Expect(c.pod(1)).NotTo(BeNil(), "nobody knows whether it runs")
-	c.Expect(c.await(runtime.Unknown).StopSent).To(BeTrue())
+	c.Expect(c.await(facts.Unknown).StopSent).To(BeTrue())
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive))
 	c.Expect(c.Forget(c.ctx, c.uid)).NotTo(Succeed())
 
 	// Its node is deleted: nobody answers for it until the cluster does.
 	c.Expect(c.api.CoreV1().Nodes().Delete(c.ctx, node.Name, metav1.DeleteOptions{})).To(Succeed())
-	c.Expect(c.now().Phase).To(Equal(runtime.Unknown))
+	c.Expect(c.now().Phase).To(Equal(facts.Unknown))
 	c.says(1, corev1.PodFailed, running, notReady, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC"})
-	exited := c.await(runtime.Exited)
+	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Known).To(BeFalse())
 	c.Expect(exited.Exit.Message).To(ContainSubstring("DeletionByPodGC"))
 	c.start(2)
@@ -234,9 +235,9 @@ func TestAPodThatCanNeverRunIsEnded(t *testing.T) {
 	c.assign(1, "node")
 	c.says(1, corev1.PodPending, waitsFor("ErrImageNeverPull", "no image"))
 	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue())
-	c.Expect(c.now().Phase).To(Equal(runtime.Starting), "its kubelet has not let go of it")
+	c.Expect(c.now().Phase).To(Equal(facts.Starting), "its kubelet has not let go of it")
 	c.says(1, corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", ""))
-	c.Expect(c.await(runtime.Failed).StartError).To(MatchError(ContainSubstring("must not pull")))
+	c.Expect(c.await(facts.Failed).StartError).To(MatchError(ContainSubstring("must not pull")))
 	c.reopen()
 	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("must not pull")), "the next manager knows too")
 }
@@ -247,9 +248,9 @@ func TestWhatIsLeftOfAPodIsEnded(t *testing.T) {
 	c.assign(1, "node")
 	c.says(1, corev1.PodRunning, endedWith(143, "Error", ""))
 	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue(), "a kubelet waits for the other container")
-	c.Expect(c.await(runtime.Running).LeaderExit.Code).To(BeEquivalentTo(143))
+	c.Expect(c.await(facts.Running).LeaderExit.Code).To(BeEquivalentTo(143))
 	c.says(1, corev1.PodFailed, endedWith(143, "Error", ""))
-	exited := c.await(runtime.Exited)
+	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Code).To(BeEquivalentTo(143))
 	c.Expect(exited.Exit.Signal).To(BeEmpty(), "it had ended before anything was sent")
 }
@@ -258,7 +259,7 @@ func TestAPodThatIsEndedBeforeItHasANode(t *testing.T) {
 	c := newCluster(t, nil)
 	c.start(1)
 	c.Expect(c.Stop(c.ctx, c.uid, 1)).To(Succeed())
-	exited := c.await(runtime.Exited)
+	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Known).To(BeFalse())
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Bind(c.ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: c.pod(1).Name},
 		Target: corev1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})).NotTo(Succeed(), "so it never runs")
@@ -286,7 +287,7 @@ func TestAClaimOutlivesItsPods(t *testing.T) {
 	first, err := claims.Get(c.ctx, name, metav1.GetOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(c.Kill(c.ctx, c.uid, 2)).To(Succeed())
-	c.await(runtime.Exited)
+	c.await(facts.Exited)
 	c.Expect(c.Start(c.ctx, p(3, "1Gi"))).To(Succeed())
 	c.Expect(c.pod(3).Spec.Volumes[0].PersistentVolumeClaim.ClaimName).To(Equal(name))
 	still, err := claims.Get(c.ctx, name, metav1.GetOptions{})

@@ -4,7 +4,6 @@
 package pod
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -81,10 +80,14 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 	}
 	ctx, end := context.WithCancel(Unlogged(ctx))
 	defer end()
-	all := &readOut{Reader: bytes.NewReader(input), ended: make(chan struct{})}
+	typist := runtime.NewTypist()
+	typed, writer := io.Pipe()
+	defer func() { _ = typed.Close() }()
+	go func() { _ = writer.CloseWithError(typist.Type(ctx, writer, input)) }()
+	all := &readOut{Reader: typed, ended: make(chan struct{})}
 	sent := make(chan error, 1)
 	go func() {
-		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: io.Discard, Tty: true})
+		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: typist, Tty: true})
 	}()
 	select {
 	case err := <-sent: // containerd says when it has

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // BenchmarkStart measures in turns how long a bare Pod takes until the API server says that it runs, and one that Start makes until Observe says so;
@@ -33,7 +33,7 @@ func BenchmarkStart(b *testing.B) {
 		c.uid = uuid.NewUUID()
 		begun := time.Now()
 		c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
-		for c.now().Phase != runtime.Running {
+		for c.now().Phase != facts.Running {
 			<-c.Events()
 		}
 		ours = append(ours, time.Since(begun))

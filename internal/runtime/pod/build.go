@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 	strictjson "sigs.k8s.io/json"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -64,7 +65,7 @@ func metadata(p runtime.Process, c Config) metav1.ObjectMeta {
 }
 
 // build makes the Pod of an incarnation. What may hold secrets of its environment is in a Secret of the same name: more people read Pods.
-func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *runtime.StartError) {
+func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.StartError) {
 	pod := &corev1.Pod{ObjectMeta: metadata(p, c), Spec: corev1.PodSpec{
 		// The sandbox is process 1 and not the program, so that signals work on it as anywhere, and nothing of its tree outlives it.
 		ShareProcessNamespace:         ptr.To(true),
@@ -139,7 +140,7 @@ func seconds(grace time.Duration) int64 {
 const shortestGrace = 1
 
 // mergeTemplate merges what somebody wants of a Pod over what was made of the rest.
-func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *runtime.StartError {
+func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError {
 	if len(template) == 0 {
 		return nil
 	}
@@ -191,7 +192,7 @@ func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
 }
 
 // loads says that a container has a variable that changes how every program is loaded: what runs there would not be what its command says.
-func loads(spec corev1.PodSpec) *runtime.StartError {
+func loads(spec corev1.PodSpec) *facts.StartError {
 	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, variable := range container.Env {
 			if shim.Refused(variable.Name) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -35,7 +36,7 @@ var errClaimGoes = errors.New("is being deleted")
 func claimName(uid types.UID, name, claim string) string { return objectName(uid, name) + "-" + claim }
 
 // checkClaims says what is wrong with the claims of a configuration: nil when nothing is.
-func checkClaims(claims []Claim) *runtime.StartError {
+func checkClaims(claims []Claim) *facts.StartError {
 	seen := map[string]bool{}
 	for _, claim := range claims {
 		switch {
@@ -62,7 +63,7 @@ func mountClaims(pod *corev1.Pod, p runtime.Process, claims []Claim) {
 }
 
 // makeClaims makes the claims that are not there. A StartError says that there can be none.
-func (r *Runtime) makeClaims(ctx context.Context, p runtime.Process, c Config) (*runtime.StartError, error) {
+func (r *Runtime) makeClaims(ctx context.Context, p runtime.Process, c Config) (*facts.StartError, error) {
 	api := r.client.CoreV1().PersistentVolumeClaims(c.Namespace)
 	for _, wanted := range c.Claims {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metadata(p, c), Spec: wanted.Spec}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -43,7 +44,7 @@ type Config struct {
 }
 
 // parse reads and checks the configuration of a process.
-func parse(p runtime.Process) (Config, *runtime.StartError) {
+func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if err := json.Unmarshal(p.Config, &c); err != nil {
 		return c, failed("what is configured for the Pod cannot be read: %v", err)
@@ -71,7 +72,7 @@ type variables struct {
 }
 
 // environment takes the later entry of two. PATH is open: it is no secret, and explains what was not found.
-func environment(p runtime.Process) (variables, *runtime.StartError) {
+func environment(p runtime.Process) (variables, *facts.StartError) {
 	values, open := map[string]string{}, append([]string{"PATH"}, p.Open...)
 	for _, variable := range p.Env {
 		name, value, ok := strings.Cut(variable, "=")

@@ -11,15 +11,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
-func failed(format string, args ...any) *runtime.StartError {
-	return &runtime.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
+func failed(format string, args ...any) *facts.StartError {
+	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
 // hopeless says why a Pod that waits can never run as it is: nil when it may. An image that cannot be pulled now may be there later.
-func hopeless(p *corev1.Pod) *runtime.StartError {
+func hopeless(p *corev1.Pod) *facts.StartError {
 	if terminal(p) || begun(p) {
 		return nil
 	}
@@ -42,7 +42,7 @@ func hopeless(p *corev1.Pod) *runtime.StartError {
 }
 
 // classify tells by what a runtime for containers says why a program could not be executed. They have no codes for it.
-func classify(p *corev1.Pod, said string) *runtime.StartError {
+func classify(p *corev1.Pod, said string) *facts.StartError {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {
 		for _, word := range words {
@@ -54,19 +54,19 @@ func classify(p *corev1.Pod, said string) *runtime.StartError {
 	}
 	switch {
 	case has("chdir to cwd", "working directory", "mkdir-ing cwd", "container init: mkdir ", "not a directory"):
-		return &runtime.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
+		return &facts.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
 			Message: "spec.process.workingDir is no directory in the container: " + said}
 	case has("exec: ", "exec user process", "stat ") && has("executable file not found", "no such file or directory"):
 		return notFound(p)
 	case has("exec: ", "exec user process") && has("permission denied", "is a directory"):
-		return &runtime.StartError{Reason: v1alpha1.ReasonPermissionDenied,
+		return &facts.StartError{Reason: v1alpha1.ReasonPermissionDenied,
 			Message: fmt.Sprintf("%s is no program that may be executed in the container; correct spec.process.command or its mode", program(p))}
 	}
 	return failed("the node cannot start the container: %s", said)
 }
 
-func notFound(p *corev1.Pod) *runtime.StartError {
-	e := &runtime.StartError{Reason: v1alpha1.ReasonCommandNotFound}
+func notFound(p *corev1.Pod) *facts.StartError {
+	e := &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound}
 	name := program(p)
 	if strings.Contains(name, "/") {
 		e.Message = fmt.Sprintf("%s, or the interpreter that it names, does not exist in the container; correct spec.process.command, or use an image that has it", name)
@@ -94,7 +94,7 @@ func program(p *corev1.Pod) string {
 }
 
 // refusedBy says of an answer to a Pod that was to be made whether it would be the same again: nil when it is worth another try.
-func refusedBy(err error) *runtime.StartError {
+func refusedBy(err error) *facts.StartError {
 	said := err.Error()
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // initializing is the init container that the program waits for: nil when none is left.
@@ -25,7 +25,7 @@ func initializing(p *corev1.Pod) *corev1.ContainerStatus {
 }
 
 // failedInit says that an init container has failed, and so the Pod, before its program ran: nil when none has, or when it was ended with its Pod.
-func failedInit(p *corev1.Pod) *runtime.StartError {
+func failedInit(p *corev1.Pod) *facts.StartError {
 	c := initializing(p)
 	if c == nil || c.State.Terminated == nil || said(p) != "" {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // after is a Pod whose program waits for init containers.
@@ -36,7 +36,7 @@ func TestWhatAnInitContainerHoldsUp(t *testing.T) {
 		"the init container second: the node cannot start the container yet: CreateContainerConfigError: no": after(corev1.PodPending, done, waitsFor("CreateContainerConfigError", "no")),
 	} {
 		i := describe(p)
-		g.Expect(i.Phase).To(Equal(runtime.Starting))
+		g.Expect(i.Phase).To(Equal(facts.Starting))
 		g.Expect(i.Message).To(Equal(says))
 		g.Expect(Telling(p)).To(Equal(Container))
 	}
@@ -50,8 +50,8 @@ func TestAnInitContainerThatFails(t *testing.T) {
 	g := NewWithT(t)
 	p := after(corev1.PodFailed, endedWith(128, "Error", "no such repository\n"))
 	i := describe(p)
-	g.Expect(i.Phase).To(Equal(runtime.Failed))
-	g.Expect(i.StartError).To(HaveValue(Equal(runtime.StartError{Reason: v1alpha1.ReasonStartFailed,
+	g.Expect(i.Phase).To(Equal(facts.Failed))
+	g.Expect(i.StartError).To(HaveValue(Equal(facts.StartError{Reason: v1alpha1.ReasonStartFailed,
 		Message: "the init container first failed with exit code 128 before the program could run: no such repository; berth logs has its output"})))
 	g.Expect(Telling(p)).To(Equal("first"))
 	g.Expect(describe(after(corev1.PodFailed, endedWith(137, "OOMKilled", ""))).StartError.Message).To(ContainSubstring("run: OOMKilled; berth logs"))
@@ -67,7 +67,7 @@ func TestAnInitContainerThatFails(t *testing.T) {
 	g.Expect(describe(tooLong).Exit).To(HaveField("Message", ContainSubstring("DeadlineExceeded")), "which has ended it")
 
 	p.DeletionTimestamp = ptr.To(metav1.NewTime(ending.Add(time.Minute)))
-	g.Expect(describe(p).Phase).To(Equal(runtime.Failed), "it had failed before")
+	g.Expect(describe(p).Phase).To(Equal(facts.Failed), "it had failed before")
 	p.DeletionTimestamp = &ending
 	g.Expect(describe(p).Exit).To(HaveField("Lost", true), "it was ended with its Pod")
 }

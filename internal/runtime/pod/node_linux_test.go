@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -49,7 +50,7 @@ func environmentOnNode(c *cluster) {
 	p := c.command(1, "env", "TOKEN")
 	p.Env = []string{"TOKEN=hidden $(HOME)"}
 	c.Expect(c.Start(c.ctx, p)).To(Succeed())
-	c.Expect(c.await(runtime.Exited).Exit.Code).To(BeZero())
+	c.Expect(c.await(facts.Exited).Exit.Code).To(BeZero())
 	log, err := c.OpenLog(c.ctx, c.uid)
 	c.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = log.Close() }()
@@ -83,7 +84,7 @@ func imagesOnNode(c *cluster) {
 			found, err := c.Observe(c.ctx, p.UID)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(found).To(HaveLen(1))
-			g.Expect(found[0].Phase).To(Equal(runtime.Failed))
+			g.Expect(found[0].Phase).To(Equal(facts.Failed))
 			g.Expect(found[0].StartError).To(MatchError(ContainSubstring(reason)))
 		}).WithTimeout(conformance.Timeout).Should(Succeed(), reason)
 	}
@@ -91,13 +92,13 @@ func imagesOnNode(c *cluster) {
 
 func deletedOnNode(c *cluster) {
 	c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
-	c.await(runtime.Running)
+	c.await(facts.Running)
 	pod := c.pod(1)
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, pod.Name, metav1.DeleteOptions{})).To(Succeed())
-	exited := c.await(runtime.Exited)
+	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Signal).To(Equal("SIGTERM"), "it is kept until it was of use")
 	c.Expect(c.Start(c.ctx, c.command(2, "sleep"))).To(Succeed())
-	c.Expect(c.await(runtime.Running).Number).To(BeEquivalentTo(2))
+	c.Expect(c.await(facts.Running).Number).To(BeEquivalentTo(2))
 	c.Expect(c.pod(1)).To(BeNil())
 
 	// Taken away at once, as kubectl delete --force does. The finalizer keeps it until its kubelet has ended it.
@@ -111,5 +112,5 @@ func deletedOnNode(c *cluster) {
 		}
 		return c.pod(3).UID
 	}).WithTimeout(conformance.Timeout).ShouldNot(BeEmpty())
-	c.Expect(c.await(runtime.Running).Number).To(BeEquivalentTo(3))
+	c.Expect(c.await(facts.Running).Number).To(BeEquivalentTo(3))
 }

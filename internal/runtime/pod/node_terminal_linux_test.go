@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -41,7 +42,7 @@ func TestTerminalsOnANode(t *testing.T) {
 func (c *cluster) ask() {
 	c.Helper()
 	c.Expect(c.Start(c.ctx, c.asks(c.uid))).To(Succeed())
-	c.await(runtime.Running)
+	c.await(facts.Running)
 }
 
 func (c *cluster) asks(uid types.UID) runtime.Process {
@@ -59,7 +60,8 @@ func (c *cluster) shows(text string) {
 		if err != nil {
 			return "", err
 		}
-		return c.Capture(c.ctx, c.uid)
+		view, err := c.Capture(c.ctx, c.uid)
+		return view.Text, err
 	}).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(HaveSuffix(text))
 }
 
@@ -86,7 +88,7 @@ func asksOnNode(c *cluster) {
 
 	// The next manager knows what was logged, and when, but not the line that is not ended.
 	c.reopen()
-	c.Eventually(func() (string, error) { return c.Capture(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(HaveSuffix("interrupted"))
+	c.Eventually(c.Capture).WithArguments(c.ctx, c.uid).WithTimeout(conformance.Timeout).Should(HaveField("Text", HaveSuffix("interrupted")))
 	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
 	c.Expect(c.Type(c.ctx, c.uid, []byte("y\r"))).To(Succeed())
 	c.shows("goes on\nready")
@@ -108,7 +110,7 @@ func (c *cluster) quiet() {
 func typedWithoutTerminalOnNode(c *cluster) {
 	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNotFound))
 	c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
-	c.await(runtime.Running)
+	c.await(facts.Running)
 	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
 }
 
@@ -122,7 +124,7 @@ func manyOnNode(c *cluster) {
 		_, err := c.LastActivity(c.ctx, c.uid)
 		return err
 	}).WithTimeout(conformance.Timeout).Should(Succeed(), "by the log")
-	c.Expect(c.Capture(c.ctx, c.uid)).To(Equal("begun"), "the log alone is known")
+	c.Expect(c.Capture(c.ctx, c.uid)).To(HaveField("Text", "begun"), "the log alone is known")
 	c.Expect(c.Watch(c.ctx, c.uid)).NotTo(Succeed(), "nobody will tell")
 	c.Expect(c.Kill(c.ctx, first, 1)).To(Succeed())
 	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed(), "there is room now")
@@ -133,7 +135,7 @@ func lostOnNode(c *cluster) {
 	c.shows("Continue? [y/N]")
 	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed())
 	c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
-	c.await(runtime.Exited)
+	c.await(facts.Exited)
 	_, err := c.LastActivity(c.ctx, c.uid)
 	c.Expect(err).NotTo(HaveOccurred(), "it is known after the end")
 	c.Expect(c.Watch(c.ctx, c.uid)).To(MatchError(runtime.ErrNotFound))

@@ -13,14 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // unseenPatience is after how long a Pod that the watch has not brought is asked for.
 const unseenPatience = 5 * time.Second
 
 // Observe implements runtime.Runtime, from memory.
-func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, fmt.Errorf("observe %s: %w", uid, err)
 	}
@@ -30,9 +30,9 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 		}
 	}
 	pods := r.store.of(uid)
-	var found []runtime.Incarnation
+	var found []facts.Incarnation
 	if failed, is := r.refusedStart(uid); is && (len(pods) == 0 || failed.number > number(pods[0])) {
-		found = append(found, runtime.Incarnation{UID: uid, Number: failed.number, Name: failed.name, Phase: runtime.Failed, StartError: failed.cause})
+		found = append(found, facts.Incarnation{UID: string(uid), Number: failed.number, Name: failed.name, Phase: facts.Failed, StartError: failed.cause})
 	}
 	for _, p := range pods {
 		i := describe(p)
@@ -48,7 +48,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 }
 
 // List implements runtime.Runtime.
-func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
+func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, fmt.Errorf("list Pods: %w", err)
 	}
@@ -61,7 +61,7 @@ func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
 		uids[uid] = true
 	}
 	r.mu.Unlock()
-	var list []runtime.Incarnation
+	var list []facts.Incarnation
 	for uid := range uids {
 		found, err := r.Observe(ctx, uid)
 		if err != nil {
@@ -103,14 +103,14 @@ func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
 }
 
 // askNode makes what may live on a node that does not answer Unknown.
-func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *runtime.Incarnation) error {
+func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *facts.Incarnation) error {
 	if !i.Alive() || p.Spec.NodeName == "" || !silent(p) {
 		return nil
 	}
 	node, err := r.client.CoreV1().Nodes().Get(ctx, p.Spec.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		i.Phase = runtime.Unknown
+		i.Phase = facts.Unknown
 		i.Message = fmt.Sprintf("its node %s is not in the cluster any more; the cluster is about to say that the Pod has ended", p.Spec.NodeName)
 		return nil
 	case err != nil:
@@ -118,7 +118,7 @@ func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *runtime.Incarna
 	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionUnknown {
-			i.Phase = runtime.Unknown
+			i.Phase = facts.Unknown
 			i.Message = fmt.Sprintf("its node %s does not answer, so nothing is started beside it; bring the node back, or delete it or taint it with %s if it is gone for good",
 				p.Spec.NodeName, corev1.TaintNodeOutOfService)
 		}

@@ -12,10 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Reasons that a kubelet gives. They are not in the API's packages.
@@ -53,9 +52,9 @@ func ended(p *corev1.Pod) bool {
 }
 
 // describe says what the cluster says of a Pod.
-func describe(p *corev1.Pod) runtime.Incarnation {
-	i := runtime.Incarnation{UID: types.UID(p.Labels[LabelUID]), Number: number(p), Name: p.Annotations[AnnotationName],
-		Phase: runtime.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil,
+func describe(p *corev1.Pod) facts.Incarnation {
+	i := facts.Incarnation{UID: p.Labels[LabelUID], Number: number(p), Name: p.Annotations[AnnotationName],
+		Phase: facts.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil,
 		PodName: p.Name, Address: p.Status.PodIP}
 	main := mainStatus(p)
 	if main != nil {
@@ -71,10 +70,10 @@ func describe(p *corev1.Pod) runtime.Incarnation {
 	case ended(p):
 		conclude(p, main, &i)
 	case main != nil && main.State.Running != nil:
-		i.Phase = runtime.Running
+		i.Phase = facts.Running
 	case main != nil && main.State.Terminated != nil && !neverRan(main.State.Terminated):
 		// Other containers of it, or what the program left, are being ended.
-		i.Phase, i.LeaderExit = runtime.Running, exitOf(p, main.State.Terminated)
+		i.Phase, i.LeaderExit = facts.Running, exitOf(p, main.State.Terminated)
 	default:
 		i.Message = waiting(p, main)
 	}
@@ -82,27 +81,27 @@ func describe(p *corev1.Pod) runtime.Incarnation {
 }
 
 // conclude says how it ended, or that it never ran.
-func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *runtime.Incarnation) {
+func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *facts.Incarnation) {
 	if cause := givenUp(p); cause != nil {
-		i.Phase, i.StartError, i.StartedAt = runtime.Failed, cause, time.Time{}
+		i.Phase, i.StartError, i.StartedAt = facts.Failed, cause, time.Time{}
 		return
 	}
-	i.Phase = runtime.Exited
+	i.Phase = facts.Exited
 	switch {
 	case main != nil && main.State.Terminated != nil && neverRan(main.State.Terminated):
-		i.Phase, i.StartError, i.StartedAt = runtime.Failed, classify(p, main.State.Terminated.Message), time.Time{}
+		i.Phase, i.StartError, i.StartedAt = facts.Failed, classify(p, main.State.Terminated.Message), time.Time{}
 	case main != nil && main.State.Terminated != nil:
 		i.Exit = exitOf(p, main.State.Terminated)
 	case p.Spec.NodeName == "":
-		i.Exit = &runtime.Exit{Message: "the Pod was ended before it had a node", Lost: true}
+		i.Exit = &facts.Exit{Message: "the Pod was ended before it had a node", Lost: true}
 	default:
 		if cause := failedInit(p); cause != nil {
-			i.Phase, i.StartError = runtime.Failed, cause
+			i.Phase, i.StartError = facts.Failed, cause
 			return
 		}
 		why := takenAway(p, metav1.Time{})
 		refused := said(p) != "" && p.Status.Reason != reasonDeadline // by the node, before anything ran
-		i.Exit = &runtime.Exit{Message: cmp.Or(why, said(p), "the Pod ended before its program ran"), Lost: p.DeletionTimestamp != nil || why != "" || refused}
+		i.Exit = &facts.Exit{Message: cmp.Or(why, said(p), "the Pod ended before its program ran"), Lost: p.DeletionTimestamp != nil || why != "" || refused}
 	}
 	if i.Exit != nil && i.Exit.FinishedAt.IsZero() {
 		i.Exit.FinishedAt = endedAt(p)
@@ -115,8 +114,8 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 
 // exitOf is how the program ended. A runtime for containers tells one number: a program that was ended by signal N looks like one that ended with
 // 128+N. A signal is named only when the Pod was being deleted, which sends it.
-func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *runtime.Exit {
-	e := &runtime.Exit{Known: true, Code: t.ExitCode, FinishedAt: t.FinishedAt.Time}
+func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
+	e := &facts.Exit{Known: true, Code: t.ExitCode, FinishedAt: t.FinishedAt.Time}
 	by := func(signal string) bool { return endedBy(t.ExitCode, signal) }
 	asked, stop := deletedBefore(p, t.FinishedAt), stopSignal(p)
 	switch {

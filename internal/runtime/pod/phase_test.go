@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 var (
@@ -64,21 +64,21 @@ func condition(kind corev1.PodConditionType, status corev1.ConditionStatus, reas
 func TestWhatLives(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod
-		phase  runtime.Phase
+		phase  facts.Phase
 		says   string
-		leader *runtime.Exit
+		leader *facts.Exit
 	}{
-		"just made":                 {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere), runtime.Starting, "", nil},
-		"no node":                   {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")), runtime.Starting, "no node yet: Unschedulable: 0/3 nodes", nil},
-		"pulling":                   {podWith(corev1.PodPending, waitsFor("ImagePullBackOff", "not found")), runtime.Starting, "cannot get the image image: ImagePullBackOff: not found", nil},
-		"no secret":                 {podWith(corev1.PodPending, waitsFor("CreateContainerConfigError", "secret x not found")), runtime.Starting, "secret x not found", nil},
-		"being made":                {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), runtime.Starting, "", nil},
-		"running":                   {podWith(corev1.PodRunning, running), runtime.Running, "", nil},
-		"being ended":               {podWith(corev1.PodRunning, running, deleted), runtime.Running, "", nil},
-		"being ended before it ran": {podWith(corev1.PodPending, waitsFor("ContainerCreating", ""), deleted), runtime.Starting, "", nil},
-		"its program has ended": {podWith(corev1.PodRunning, endedWith(4, "Error", "")), runtime.Running, "",
-			&runtime.Exit{Known: true, Code: 4, FinishedAt: ending.Time}},
-		"its program never began": {podWith(corev1.PodRunning, endedWith(128, "StartError", "no")), runtime.Starting, "", nil},
+		"just made":                 {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere), facts.Starting, "", nil},
+		"no node":                   {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")), facts.Starting, "no node yet: Unschedulable: 0/3 nodes", nil},
+		"pulling":                   {podWith(corev1.PodPending, waitsFor("ImagePullBackOff", "not found")), facts.Starting, "cannot get the image image: ImagePullBackOff: not found", nil},
+		"no secret":                 {podWith(corev1.PodPending, waitsFor("CreateContainerConfigError", "secret x not found")), facts.Starting, "secret x not found", nil},
+		"being made":                {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), facts.Starting, "", nil},
+		"running":                   {podWith(corev1.PodRunning, running), facts.Running, "", nil},
+		"being ended":               {podWith(corev1.PodRunning, running, deleted), facts.Running, "", nil},
+		"being ended before it ran": {podWith(corev1.PodPending, waitsFor("ContainerCreating", ""), deleted), facts.Starting, "", nil},
+		"its program has ended": {podWith(corev1.PodRunning, endedWith(4, "Error", "")), facts.Running, "",
+			&facts.Exit{Known: true, Code: 4, FinishedAt: ending.Time}},
+		"its program never began": {podWith(corev1.PodRunning, endedWith(128, "StartError", "no")), facts.Starting, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
@@ -94,13 +94,13 @@ func TestWhatLives(t *testing.T) {
 }
 
 func TestHowItEnded(t *testing.T) {
-	known := func(code int32, signal, message string) *runtime.Exit {
-		return &runtime.Exit{Known: true, Code: code, Signal: signal, Message: message, FinishedAt: ending.Time}
+	known := func(code int32, signal, message string) *facts.Exit {
+		return &facts.Exit{Known: true, Code: code, Signal: signal, Message: message, FinishedAt: ending.Time}
 	}
-	lost := func(message string, at time.Time) *runtime.Exit {
-		return &runtime.Exit{Message: message, FinishedAt: at, Lost: true}
+	lost := func(message string, at time.Time) *facts.Exit {
+		return &facts.Exit{Message: message, FinishedAt: at, Lost: true}
 	}
-	away := func(code int32, signal, message string) *runtime.Exit {
+	away := func(code int32, signal, message string) *facts.Exit {
 		e := known(code, signal, message)
 		e.Lost = true
 		return e
@@ -115,7 +115,7 @@ func TestHowItEnded(t *testing.T) {
 	evicted := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "low on memory" }
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
-		want *runtime.Exit
+		want *facts.Exit
 	}{
 		"well":                {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "")), known(0, "", "")},
 		"with a code":         {podWith(corev1.PodFailed, endedWith(37, "Error", "")), known(37, "", "")},
@@ -137,16 +137,16 @@ func TestHowItEnded(t *testing.T) {
 		"refused by the node": {podWith(corev1.PodFailed, corev1.ContainerState{}, func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "OutOfcpu", "none left" }),
 			lost("the node ended the Pod: OutOfcpu: none left", began.Time)},
 		"left behind":   {podWith(corev1.PodFailed, endedWith(3, "Error", ""), deleted, disrupted, left), known(3, "", "")},
-		"too late":      {podWith(corev1.PodFailed, corev1.ContainerState{}, tooLong), &runtime.Exit{Message: "the node ended the Pod: DeadlineExceeded: too long", FinishedAt: began.Time}},
+		"too late":      {podWith(corev1.PodFailed, corev1.ContainerState{}, tooLong), &facts.Exit{Message: "the node ended the Pod: DeadlineExceeded: too long", FinishedAt: began.Time}},
 		"evicted early": {podWith(corev1.PodFailed, corev1.ContainerState{}, evicted), lost("the node ended the Pod: Evicted: low on memory", began.Time)},
 		"with its node": {podWith(corev1.PodFailed, running, disrupted), lost("the cluster took the Pod away: DeletionByPodGC: node is gone", ending.Time)},
-		"unseen":        {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &runtime.Exit{Message: "the node did not see how it ended", FinishedAt: ending.Time}},
+		"unseen":        {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &facts.Exit{Message: "the node did not see how it ended", FinishedAt: ending.Time}},
 		"before a node": {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), lost("the Pod was ended before it had a node", ending.Time)},
 		"before it ran": {podWith(corev1.PodFailed, waitsFor("ContainerCreating", ""), deleted), lost("the Pod ended before its program ran", began.Time)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
-			g.Expect(i.Phase).To(Equal(runtime.Exited))
+			g.Expect(i.Phase).To(Equal(facts.Exited))
 			g.Expect(i.Exit).To(Equal(test.want))
 			g.Expect(ended(test.pod)).To(BeTrue())
 		})
@@ -172,7 +172,7 @@ func TestWhatNeverRan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
-			g.Expect(i.Phase).To(Equal(runtime.Failed))
+			g.Expect(i.Phase).To(Equal(facts.Failed))
 			g.Expect(i.StartError.Reason).To(Equal(test.reason))
 			g.Expect(i.StartError.Message).To(ContainSubstring(test.says))
 			g.Expect(i.Exit).To(BeNil())

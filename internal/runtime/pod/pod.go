@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/notify"
 )
@@ -105,7 +106,7 @@ type Runtime struct {
 type refusal struct {
 	number int64
 	name   string
-	cause  *runtime.StartError
+	cause  *facts.StartError
 }
 
 // New follows the Pods in the background. It does not wait for the API server.

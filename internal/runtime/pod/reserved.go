@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // reservedPrefix begins the names of the volumes that Berth adds to a Pod for its own use, such as the one with the keys of a language server.
@@ -18,7 +18,7 @@ const reservedPrefix = "berth-"
 
 // touchesReserved refuses a template that changes a volume of Berth, or mounts it in another way: what is in it would be another one's, or be shown to
 // another container.
-func touchesReserved(before, after corev1.PodSpec) *runtime.StartError {
+func touchesReserved(before, after corev1.PodSpec) *facts.StartError {
 	for _, volume := range before.Volumes {
 		if !strings.HasPrefix(volume.Name, reservedPrefix) {
 			continue

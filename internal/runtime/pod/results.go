@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -45,7 +46,7 @@ func inputsName(pod string) string { return pod + "-inputs" }
 
 // furnish gives the program a place for results, after all that somebody wants of the Pod is in it: what they mount at the folder of artifacts is
 // used, and what would move the rest is refused.
-func furnish(pod *corev1.Pod, p runtime.Process) *runtime.StartError {
+func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	if !p.Results {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -29,7 +30,7 @@ func runOnNode(c *cluster) {
 	p := c.run("results", "three findings")
 	p.Inputs = map[string][]byte{"earlier": []byte("before")}
 	c.Expect(c.Start(c.ctx, p)).To(Succeed())
-	c.Expect(c.await(runtime.Exited).Exit.Code).To(BeZero(), "as a user other than root")
+	c.Expect(c.await(facts.Exited).Exit.Code).To(BeZero(), "as a user other than root")
 	c.Expect(c.Results(c.uid).Head).To(BeEquivalentTo("three findings"))
 	text, known := c.LastWords(c.uid, 1)
 	c.Expect(known).To(BeTrue())
@@ -49,7 +50,7 @@ func runOnNode(c *cluster) {
 func deletedWordsOnNode(c *cluster) {
 	c.leaves("so far")
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, c.pod(1).Name, metav1.DeleteOptions{})).To(Succeed())
-	c.Expect(c.await(runtime.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	c.Expect(c.await(facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	c.Expect(c.Results(c.uid).Head).To(BeEquivalentTo("so far"))
 }
 
@@ -58,7 +59,7 @@ func evictedWordsOnNode(c *cluster) {
 	c.leaves("so far")
 	_, err := c.api.CoreV1().Pods(c.namespace).Patch(c.ctx, c.pod(1).Name, types.MergePatchType, []byte(`{"spec": {"activeDeadlineSeconds": 1}}`), metav1.PatchOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(c.await(runtime.Exited).Exit.Message).To(ContainSubstring("the node ended the Pod: DeadlineExceeded"))
+	c.Expect(c.await(facts.Exited).Exit.Message).To(ContainSubstring("the node ended the Pod: DeadlineExceeded"))
 	c.Expect(c.Results(c.uid).Head).To(BeEquivalentTo("so far"))
 }
 
@@ -66,7 +67,7 @@ func evictedWordsOnNode(c *cluster) {
 func (c *cluster) leaves(text string) {
 	c.Helper()
 	c.Expect(c.Start(c.ctx, c.run("say", text))).To(Succeed())
-	c.await(runtime.Running)
+	c.await(facts.Running)
 	c.Eventually(func() (string, error) {
 		said, err := c.output(c.ctx, c.pod(1))
 		return string(said), err
@@ -78,7 +79,7 @@ func (c *cluster) leaves(text string) {
 
 func binaryOnNode(c *cluster) {
 	c.Expect(c.Start(c.ctx, c.run("binary"))).To(Succeed())
-	c.await(runtime.Exited)
+	c.await(facts.Exited)
 	c.Expect(c.Results(c.uid)).To(And(HaveField("File", true), HaveField("SHA256", ""), HaveField("Problem", ContainSubstring("not UTF-8"))))
 }
 
@@ -109,7 +110,7 @@ func TestInputsAreKeptAndGoWithThePod(t *testing.T) {
 	c.Expect(secrets()).To(ConsistOf(And(HaveField("Name", inputsName(c.pod(2).Name)), HaveField("Immutable", HaveValue(BeTrue())),
 		HaveField("Data", HaveKeyWithValue("execute.jsonl", []byte("{}\n"))))))
 	c.Expect(c.Kill(c.ctx, c.uid, 2)).To(Succeed())
-	c.await(runtime.Exited)
+	c.await(facts.Exited)
 	c.Expect(c.Forget(c.ctx, c.uid)).To(Succeed())
 	c.Expect(secrets()).To(BeEmpty())
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -108,7 +109,7 @@ func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 }
 
 // carryOut makes the Pod, or says why there can be none.
-func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*runtime.StartError, error) {
+func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*facts.StartError, error) {
 	env, refused := environment(p)
 	if refused != nil {
 		return refused, nil
@@ -139,7 +140,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*r
 }
 
 // notMade says why there is no Pod. Its Secrets are of no use, unless it was made and only the answer was lost; the next try replaces them then.
-func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*runtime.StartError, error) {
+func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*facts.StartError, error) {
 	err := fmt.Errorf("make its Pod: %w", cause)
 	if status := apierrors.APIStatus(nil); !errors.As(cause, &status) || status.Status().Code >= http.StatusInternalServerError {
 		return nil, err

@@ -19,11 +19,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -153,10 +155,10 @@ func (b *bench) clean() {
 	all, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.Kill(b.ctx, i.UID, i.Number)).To(Succeed())
+		b.Expect(b.Kill(b.ctx, types.UID(i.UID), i.Number)).To(Succeed())
 	}
 	for _, i := range all {
-		b.Eventually(func() error { return b.Forget(b.ctx, i.UID) }).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(Succeed())
+		b.Eventually(func() error { return b.Forget(b.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(Succeed())
 	}
 	pods, err := b.api.CoreV1().Pods(b.namespace).List(b.ctx, metav1.ListOptions{})
 	b.Expect(err).NotTo(HaveOccurred())
@@ -180,7 +182,7 @@ func (b *bench) config(template string) []byte {
 }
 
 // programOf finds the program of a Pod on this machine: the first process of its container.
-func programOf(t *testing.T, i runtime.Incarnation) int64 {
+func programOf(t *testing.T, i facts.Incarnation) int64 {
 	t.Helper()
 	_, id, _ := strings.Cut(i.ContainerID, "://")
 	NewWithT(t).Expect(id).NotTo(BeEmpty())

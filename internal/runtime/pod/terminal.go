@@ -80,25 +80,25 @@ func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 }
 
 // Capture implements runtime.Screen with what the end of the output draws.
-func (r *Runtime) Capture(ctx context.Context, uid types.UID) (string, error) {
+func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
 	if err := r.synced(ctx); err != nil {
-		return "", fmt.Errorf("the screen of %s: %w", uid, err)
+		return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, err)
 	}
 	pods := r.store.of(uid)
 	if len(pods) == 0 || !runs(pods[0]) {
-		return "", fmt.Errorf("the screen of %s: %w", uid, runtime.ErrNotFound)
+		return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, runtime.ErrNotFound)
 	}
 	text, live := r.look(uid, pods[0]).output()
 	if !live {
 		var err error
 		if text, _, err = r.glance(ctx, pods[0], lastLines); err != nil {
-			return "", fmt.Errorf("the screen of %s: %w", uid, err)
+			return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, err)
 		}
 	}
 	size := sizeOf(pods[0])
 	drawn := screen.New(int(size.Columns), int(size.Rows))
 	_, _ = drawn.Write(text)
-	return drawn.Text(), nil
+	return drawn.View(), nil
 }
 
 // sizeOf is the size that the terminal of a Pod was given; zero when that is not known.

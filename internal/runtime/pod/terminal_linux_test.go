@@ -174,7 +174,7 @@ func TestATerminalIsListenedTo(t *testing.T) {
 	f.Expect(f.Watch(t.Context(), "object")).To(Succeed())
 	f.puts("Continue? [y/N] ")
 	f.told()
-	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun\nContinue? [y/N]"))
+	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N]"))
 	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("~", time.Now(), conformance.Timeout))
 	asked := f.questions()
 	f.Expect(f.LastActivity(t.Context(), "object")).NotTo(BeZero())
@@ -186,10 +186,10 @@ func TestATerminalIsListenedTo(t *testing.T) {
 	f.drop()
 	f.told()
 	f.Expect(f.Watch(t.Context(), "object")).NotTo(Succeed(), "nobody will tell")
-	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun"), "the log alone is known")
+	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun"), "the log alone is known")
 	f.set(func() { f.refuses = false })
 	f.listened()
-	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun\nContinue? [y/N]"), "what was seen before is not forgotten")
+	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N]"), "what was seen before is not forgotten")
 	f.Expect(f.typed).NotTo(Receive(), "the size may be that of somebody's window by now")
 
 	// It is lost again, and something does.
@@ -197,9 +197,9 @@ func TestATerminalIsListenedTo(t *testing.T) {
 	f.set(func() {
 		f.logged += "2026-01-02T03:04:06Z Continue? [y/N] y\n2026-01-02T03:04:07Z done\n"
 	})
-	f.Eventually(func() (string, error) { return f.Capture(t.Context(), "object") }).WithTimeout(conformance.Timeout).Should(HaveSuffix("y\ndone"))
+	f.Eventually(f.Capture).WithArguments(t.Context(), types.UID("object")).WithTimeout(conformance.Timeout).Should(HaveField("Text", HaveSuffix("y\ndone")))
 	f.listened()
-	f.Expect(f.Capture(t.Context(), "object")).To(Equal("begun\nContinue? [y/N] y\ndone"))
+	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N] y\ndone"))
 }
 
 func TestTypingIntoATerminal(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // giveUpRetry is how long after a failure to end a Pod that cannot run it is tried again.
@@ -169,12 +169,12 @@ func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, 
 }
 
 // givenUp reads what giveUp has written: nil when it was not given up.
-func givenUp(p *corev1.Pod) *runtime.StartError {
+func givenUp(p *corev1.Pod) *facts.StartError {
 	text, there := p.Annotations[AnnotationFailed]
 	if !there {
 		return nil
 	}
-	var cause runtime.StartError
+	var cause facts.StartError
 	if err := json.Unmarshal([]byte(text), &cause); err != nil {
 		return failed("the Pod could not run; why cannot be read in its annotation %s: %v", AnnotationFailed, err)
 	}

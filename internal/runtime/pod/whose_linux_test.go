@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -144,11 +145,11 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 	c.Expect(c.Start(c.ctx, p(1))).To(Succeed())
 	c.assign(1, "node")
 	c.says(1, corev1.PodFailed, endedWith(1, "Error", ""))
-	c.await(runtime.Exited)
+	c.await(facts.Exited)
 	c.Expect(c.Start(c.ctx, p(2))).To(Succeed())
 	c.assign(2, "node")
 	c.says(2, corev1.PodFailed, endedWith(1, "Error", ""))
-	c.await(runtime.Exited)
+	c.await(facts.Exited)
 	// A Pod that blocks no name stays, with its output.
 	c.pretend(c.namespace, podName(c.uid, "devservers/default/web", 3), "", 0)
 	c.Expect(c.Start(c.ctx, p(3))).To(MatchError(ContainSubstring("not of this object")))
@@ -163,7 +164,7 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 	c.start(1)
 	c.assign(1, "node")
 	c.says(1, corev1.PodFailed, endedWith(1, "Error", ""))
-	c.await(runtime.Exited)
+	c.await(facts.Exited)
 	c.full()
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(ContainSubstring("quota")))
 	c.Expect(c.pod(1)).To(BeNil(), "it counted")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -90,9 +91,9 @@ const (
 )
 
 // lookAdopted finds out what became of an adopted program. What has ended is written down, so that it stays the same. The caller holds the link.
-func (l *link) lookAdopted(ctx context.Context, rec *record) runtime.Incarnation {
+func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	if rec.Exit != nil {
-		return rec.incarnation(runtime.Exited)
+		return rec.incarnation(facts.Exited)
 	}
 	if rec.BootID != l.runtime.boot {
 		return l.settle(rec, unseen("the machine was restarted while it ran"))
@@ -116,7 +117,7 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) runtime.Incarnation
 }
 
 // judge compares what tmux says with the process table: either there is an incarnation to report, or its program has ended, or tmux has not noticed yet.
-func (l *link) judge(ctx context.Context, rec *record) (now runtime.Incarnation, exit *shim.Exit, again bool) {
+func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, exit *facts.Exit, again bool) {
 	leader, err := lives(rec.Pane)
 	if err != nil {
 		return unknown(rec, "its program cannot be looked at: %v", err), nil, false
@@ -148,7 +149,7 @@ func (l *link) judge(ctx context.Context, rec *record) (now runtime.Incarnation,
 	case p.dead:
 		return now, exitOfPane(p), leader
 	case leader:
-		return rec.incarnation(runtime.Running), nil, false
+		return rec.incarnation(facts.Running), nil, false
 	}
 	return now, nil, true
 }
@@ -181,18 +182,18 @@ func lives(p shim.Process) (bool, error) {
 	return !ended, nil
 }
 
-func unknown(rec *record, format string, args ...any) runtime.Incarnation {
-	now := rec.incarnation(runtime.Unknown)
+func unknown(rec *record, format string, args ...any) facts.Incarnation {
+	now := rec.incarnation(facts.Unknown)
 	now.Message = fmt.Sprintf(format, args...)
 	return now
 }
 
-func unseen(message string) *shim.Exit {
-	return &shim.Exit{FinishedAt: time.Now().UTC().Round(0), Message: message}
+func unseen(message string) *facts.Exit {
+	return &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: message}
 }
 
 // rest is for a program that has ended: what it left behind has to end as well before it counts as ended.
-func (l *link) rest(rec *record, exit *shim.Exit) runtime.Incarnation {
+func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 	members, err := l.members(rec)
 	if err != nil {
 		return unknown(rec, "what it left behind cannot be looked at: %v", err)
@@ -209,7 +210,7 @@ func (l *link) rest(rec *record, exit *shim.Exit) runtime.Incarnation {
 			l.runtime.log.Error(err, "The end of an adopted program could not be written down", "uid", l.uid)
 		}
 	}
-	return rec.incarnation(runtime.Running)
+	return rec.incarnation(facts.Running)
 }
 
 // members gives the processes of an adopted tree that live, also those that are about to end and have lost their environment already. The caller
@@ -235,10 +236,10 @@ func (l *link) members(rec *record) ([]shim.Process, error) {
 }
 
 // settle writes the last word down, so that it is the same ever after.
-func (l *link) settle(rec *record, exit *shim.Exit) runtime.Incarnation {
+func (l *link) settle(rec *record, exit *facts.Exit) facts.Incarnation {
 	rec.Exit, rec.LeaderExit = exit, nil
 	if err := l.runtime.write(rec); err != nil {
 		l.runtime.log.Error(err, "The end of an adopted program could not be written down", "uid", l.uid)
 	}
-	return rec.incarnation(runtime.Exited)
+	return rec.incarnation(facts.Exited)
 }

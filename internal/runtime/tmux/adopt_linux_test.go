@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-func identity(i runtime.Incarnation) shim.Process {
+func identity(i facts.Incarnation) shim.Process {
 	return shim.Process{PID: int(i.PID), Ticks: uint64(i.StartTicks)}
 }
 
@@ -59,7 +60,7 @@ func TestAdopt(t *testing.T) {
 	b.Expect(b.Check(b.ctx, p)).To(Succeed())
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	b.Expect(b.Start(b.ctx, p)).To(Succeed(), "again")
-	now := b.await(uid, 3, runtime.Running)
+	now := b.await(uid, 3, facts.Running)
 	b.Expect(identity(now)).To(Equal(theirs))
 	b.Expect(now.StartedAt).To(BeTemporally("~", before, patience), "when it was executed")
 	b.Expect(now.Containment).To(BeEmpty())
@@ -88,7 +89,7 @@ func TestAdopt(t *testing.T) {
 	b.reopen()
 	b.Expect(b.observe(uid)).To(Equal(now))
 	b.Expect(b.Stop(b.ctx, uid, 3)).To(Succeed())
-	ended := b.await(uid, 3, runtime.Exited)
+	ended := b.await(uid, 3, facts.Exited)
 	b.Expect(ended.Exit.Known).To(BeFalse(), "tmux has not kept it")
 	b.Expect(ended.Exit.Message).NotTo(BeEmpty())
 	b.Expect(ended.StopSent).To(BeTrue())
@@ -99,7 +100,7 @@ func TestAdopt(t *testing.T) {
 
 	// The next incarnation is one that Berth holds.
 	b.Expect(b.Start(b.ctx, b.process(uid, 4, Config{Session: "agent", Adopt: IfExists}, "terminal"))).To(Succeed())
-	b.await(uid, 4, runtime.Running)
+	b.await(uid, 4, facts.Running)
 	b.Expect(b.adopted(b.ctx)).To(BeEmpty())
 	b.windowOf(uid)
 }
@@ -115,7 +116,7 @@ func TestAdoptionPolicies(t *testing.T) {
 	theirs := b.foreign("agent")
 	b.Expect(reasonOf(b.Start(b.ctx, b.process(uid, 1, Config{Session: "agent", Adopt: Never})))).To(Equal(ReasonSessionTaken))
 	b.Expect(b.Start(b.ctx, b.process(uid, 1, Config{Session: "agent", Adopt: Required}))).To(Succeed())
-	b.Expect(identity(b.await(uid, 1, runtime.Running))).To(Equal(theirs))
+	b.Expect(identity(b.await(uid, 1, facts.Running))).To(Equal(theirs))
 
 	for _, adopt := range []Adoption{Never, IfExists, Required} {
 		other := newUID()
@@ -188,7 +189,7 @@ func TestAdoptedTree(t *testing.T) {
 	branches := b.branches(dir)
 	uid := b.adopt("killed")
 	b.Expect(b.Kill(b.ctx, uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	for _, p := range append(branches, leader) {
 		b.Expect(lives(p)).To(BeFalse())
 	}
@@ -201,7 +202,7 @@ func TestAdoptedTree(t *testing.T) {
 	branches = b.branches(dir)
 	uid = b.adopt("stopped")
 	b.Expect(b.Stop(b.ctx, uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	for _, p := range branches {
 		b.Expect(lives(p)).To(BeFalse())
 	}
@@ -215,7 +216,7 @@ func TestAdoptedTree(t *testing.T) {
 	uid = b.adopt("left")
 	b.Expect(os.WriteFile(waiting, nil, 0o600)).To(Succeed())
 	branches = b.branches(dir)
-	ended := b.await(uid, 1, runtime.Exited)
+	ended := b.await(uid, 1, facts.Exited)
 	b.Expect(ended.Exit.Known).To(BeTrue(), ended.Exit.Message)
 	b.Expect(ended.Exit.Code).To(BeEquivalentTo(7))
 	for _, p := range branches {
@@ -233,10 +234,10 @@ func TestAdoptedWithOtherPanes(t *testing.T) {
 	b.Expect(identity(b.observe(uid))).To(Equal(leader), "the oldest pane")
 	b.see(uid, "ready")
 	b.Expect(b.Type(b.ctx, uid, []byte("\x03"))).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	b.isGone(leader)
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent", Adopt: IfExists}, "terminal"))).To(Succeed())
-	b.await(uid, 2, runtime.Running)
+	b.await(uid, 2, facts.Running)
 	s := b.windowOf(uid)
 	b.Expect(s.panes).To(HaveLen(2))
 	b.see(uid, "ready")
@@ -257,12 +258,12 @@ func TestAdoptedLost(t *testing.T) {
 	b.see(uid, "ready") // from now on it ignores signals
 	b.mustTmux("set-option", "-g", "exit-empty", "off")
 	b.mustTmux("kill-session", "-t", "=agent")
-	now := b.await(uid, 1, runtime.Unknown)
+	now := b.await(uid, 1, facts.Unknown)
 	b.Expect(now.Message).To(ContainSubstring("session or pane was ended"))
 	b.lives(theirs)
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrOldAlive))
 	b.Expect(b.Kill(b.ctx, uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 	b.isGone(theirs)
 
 	theirs = b.foreign("other", "ignore")
@@ -272,13 +273,13 @@ func TestAdoptedLost(t *testing.T) {
 	b.signal(server, unix.SIGKILL)
 	b.isGone(server)
 	now = b.observe(other)
-	b.Expect(now.Phase).To(Equal(runtime.Unknown))
+	b.Expect(now.Phase).To(Equal(facts.Unknown))
 	b.Expect(now.Message).To(ContainSubstring("tmux server of its session has ended"))
 	b.lives(theirs)
 	b.foreign("other") // of another server, under the same name and id
-	b.Expect(b.observe(other).Phase).To(Equal(runtime.Unknown))
+	b.Expect(b.observe(other).Phase).To(Equal(facts.Unknown))
 	b.signal(theirs, unix.SIGKILL)
-	ended := b.await(other, 1, runtime.Exited)
+	ended := b.await(other, 1, facts.Exited)
 	b.Expect(ended.Exit.Known).To(BeFalse())
 	b.Expect(ended.Exit.Message).To(ContainSubstring("tmux server has ended"))
 
@@ -288,9 +289,9 @@ func TestAdoptedLost(t *testing.T) {
 	b.signal(server, unix.SIGSTOP)
 	now = b.observe(third)
 	b.signal(server, unix.SIGCONT)
-	b.Expect(now.Phase).To(Equal(runtime.Unknown))
+	b.Expect(now.Phase).To(Equal(facts.Unknown))
 	b.Expect(now.Message).To(ContainSubstring("did not answer"))
-	b.Eventually(func() runtime.Incarnation { return b.observe(third) }).WithTimeout(patience).WithPolling(often).Should(Equal(before), "it was only silent")
+	b.Eventually(func() facts.Incarnation { return b.observe(third) }).WithTimeout(patience).WithPolling(often).Should(Equal(before), "it was only silent")
 }
 
 // Whoever waits is told that an adopted program has ended, without asking.
@@ -304,22 +305,22 @@ func TestAdoptedEndIsTold(t *testing.T) {
 	}
 	b.signal(theirs, unix.SIGKILL)
 	b.Eventually(b.woken).WithTimeout(patience).Should(Receive(Equal(uid)))
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
 }
 
-// screen is what somebody who is attached sees.
-type screen struct {
+// display collects the output of an attached client.
+type display struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (v *screen) Write(p []byte) (int, error) {
+func (v *display) Write(p []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.text.Write(p)
 }
 
-func (v *screen) String() string {
+func (v *display) String() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.text.String()
@@ -333,7 +334,7 @@ func TestAttachToAdopted(t *testing.T) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	in, keys := io.Pipe()
-	view, resize, ended := &screen{}, make(chan runtime.Terminal, 1), make(chan error, 1)
+	view, resize, ended := &display{}, make(chan runtime.Terminal, 1), make(chan error, 1)
 	resize <- runtime.Terminal{Columns: 77, Rows: 22}
 	go func() { ended <- b.Attach(ctx, uid, in, view, resize) }()
 	b.Eventually(view.String).WithTimeout(patience).Should(ContainSubstring("ready"))
@@ -347,7 +348,7 @@ func TestAttachToAdopted(t *testing.T) {
 
 	idle, idleIn := io.Pipe()
 	stop, detach := context.WithCancel(b.ctx)
-	left, other := make(chan error, 1), &screen{}
+	left, other := make(chan error, 1), &display{}
 	go func() { left <- b.Attach(stop, uid, idle, other, nil) }()
 	b.Eventually(other.String).WithTimeout(patience).Should(ContainSubstring("hello"))
 	detach()
@@ -356,7 +357,7 @@ func TestAttachToAdopted(t *testing.T) {
 
 	b.Expect(keys.Close()).To(Succeed())
 	b.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
-	b.Expect(b.observe(uid).Phase).To(Equal(runtime.Running))
+	b.Expect(b.observe(uid).Phase).To(Equal(facts.Running))
 	b.end(uid)
 	b.Expect(b.Attach(ctx, uid, idle, view, nil)).To(MatchError(runtime.ErrNotFound))
 }

@@ -11,7 +11,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
@@ -31,7 +31,7 @@ func BenchmarkStart(bench *testing.B) {
 		p := b.process(uid, 1, Config{Session: "berth-" + name}, "sleep")
 		began = time.Now()
 		b.Expect(b.Start(b.ctx, p)).To(Succeed())
-		for b.observe(uid).Phase != runtime.Running {
+		for b.observe(uid).Phase != facts.Running {
 			<-b.Events()
 		}
 		ours = append(ours, time.Since(began))

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -29,7 +30,7 @@ const (
 	Required Adoption = "Required"
 )
 
-// Reasons of a *runtime.StartError from Start and Check, beside those of the host.
+// Reasons of a *facts.StartError from Start and Check, beside those of the host.
 const (
 	// ReasonSessionTaken: the session is somebody else's. It is a conflict, and worth another look later.
 	ReasonSessionTaken = "SessionTaken"
@@ -102,7 +103,7 @@ func (c Config) complete(uid types.UID, socket string) (Config, error) {
 }
 
 func invalid(format string, args ...any) error {
-	return &runtime.StartError{Reason: ReasonInvalidSession, Message: fmt.Sprintf(format, args...)}
+	return &facts.StartError{Reason: ReasonInvalidSession, Message: fmt.Sprintf(format, args...)}
 }
 
 // SessionName is the name of the session of a UID when none was asked for.

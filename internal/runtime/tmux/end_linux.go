@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Observe implements runtime.Runtime. For what the host holds tmux is not asked.
-func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	rec, err := r.read(uid)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarna
 	if now.Alive() {
 		l.followed()
 	}
-	return []runtime.Incarnation{now}, nil
+	return []facts.Incarnation{now}, nil
 }
 
 // Stop implements runtime.Runtime.

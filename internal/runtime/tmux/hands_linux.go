@@ -12,7 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 // pieceLength is how much is sent to tmux at once, in bytes: a message to its server holds 16 KiB.
@@ -32,20 +34,34 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	if err := l.living(ctx, rec); err != nil {
 		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
-	for _, command := range keyCommands(rec.PaneID, string(input)) {
-		if _, err := r.client(rec.Socket).run(ctx, command); err != nil {
-			return fmt.Errorf("type into session %s: %w", rec.Session, err)
-		}
+	if err := runtime.NewTypist().Type(ctx, &paneWriter{ctx: ctx, client: r.client(rec.Socket), id: rec.PaneID}, input); err != nil {
+		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
 	return nil
+}
+
+// paneWriter is an io.Writer that types into a pane of tmux.
+type paneWriter struct {
+	ctx    context.Context
+	client client
+	id     string
+}
+
+func (p *paneWriter) Write(keys []byte) (int, error) {
+	for _, command := range keyCommands(p.id, string(keys)) {
+		if _, err := p.client.run(p.ctx, command); err != nil {
+			return 0, err
+		}
+	}
+	return len(keys), nil
 }
 
 // living says why an adopted program cannot be dealt with.
 func (l *link) living(ctx context.Context, rec *record) error {
 	switch now := l.lookAdopted(ctx, rec); {
-	case now.Phase == runtime.Unknown:
+	case now.Phase == facts.Unknown:
 		return fmt.Errorf("%w: %s", runtime.ErrNotFound, now.Message)
-	case now.Phase != runtime.Running || now.LeaderExit != nil:
+	case now.Phase != facts.Running || now.LeaderExit != nil:
 		return runtime.ErrNotFound
 	}
 	return nil
@@ -76,26 +92,41 @@ func keyCommands(pane, text string) [][]string {
 	return commands
 }
 
-// Capture gives what the terminal of a UID shows now, as lines of text.
-func (r *Runtime) Capture(ctx context.Context, uid types.UID) (string, error) {
+// Capture implements runtime.Screen.
+func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
 	rec, err := r.read(uid)
 	if err != nil {
-		return "", err
+		return screen.View{}, err
 	}
 	if rec == nil || rec.PaneID == "" {
-		return "", fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+		return screen.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
 	if alive, err := lives(rec.Server); err != nil || !alive {
-		return "", fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+		return screen.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
-	out, err := r.client(rec.Socket).run(ctx, []string{"capture-pane", "-p", "-t", rec.PaneID})
+	const cursor = "#{cursor_x} #{cursor_y} #{cursor_flag} #{alternate_on}"
+	out, err := r.client(rec.Socket).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, cursor}, []string{"capture-pane", "-p", "-t", rec.PaneID})
 	if err != nil {
 		if refused(err, "can't find") {
 			err = fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 		}
-		return "", err
+		return screen.View{}, err
 	}
-	return out, nil
+	place, text, _ := strings.Cut(out, "\n")
+	var x, y, visible, alternate int
+	if _, err := fmt.Sscan(place, &x, &y, &visible, &alternate); err != nil {
+		return screen.View{}, fmt.Errorf("session of %s: the position of the cursor is %q: %w", uid, place, err)
+	}
+	return screen.NewView(text, x, y, visible == 0, alternate != 0), nil
+}
+
+// Input implements runtime.Foreground. It returns the zero value for an adopted session, because tmux holds that terminal.
+func (r *Runtime) Input(ctx context.Context, uid types.UID) (screen.Input, error) {
+	rec, err := r.read(uid)
+	if err != nil || rec != nil && rec.Adopted {
+		return screen.Input{}, err
+	}
+	return r.host.Input(ctx, uid)
 }
 
 // Place says where the session of a UID was made or adopted; false when there is none.

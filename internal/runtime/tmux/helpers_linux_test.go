@@ -8,30 +8,30 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-func (b *bench) all(uid types.UID) []runtime.Incarnation {
+func (b *bench) all(uid types.UID) []facts.Incarnation {
 	b.Helper()
 	found, err := b.Observe(b.ctx, uid)
 	b.Expect(err).NotTo(HaveOccurred())
 	return found
 }
 
-func (b *bench) observe(uid types.UID) runtime.Incarnation {
+func (b *bench) observe(uid types.UID) facts.Incarnation {
 	b.Helper()
 	found := b.all(uid)
 	b.Expect(len(found)).To(BeNumerically("<=", 1))
 	if len(found) == 0 {
-		return runtime.Incarnation{}
+		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
-func (b *bench) await(uid types.UID, incarnation int64, phase runtime.Phase) runtime.Incarnation {
+func (b *bench) await(uid types.UID, incarnation int64, phase facts.Phase) facts.Incarnation {
 	b.Helper()
-	var now runtime.Incarnation
+	var now facts.Incarnation
 	b.Eventually(func(g Gomega) {
 		now = b.observe(uid)
 		g.Expect(now).To(And(HaveField("Number", incarnation), HaveField("Phase", phase)))
@@ -40,17 +40,17 @@ func (b *bench) await(uid types.UID, incarnation int64, phase runtime.Phase) run
 }
 
 // end kills what there is of a UID and waits for its end.
-func (b *bench) end(uid types.UID) runtime.Incarnation {
+func (b *bench) end(uid types.UID) facts.Incarnation {
 	b.Helper()
 	number := b.observe(uid).Number
 	b.Expect(b.Kill(b.ctx, uid, number)).To(Succeed())
-	return b.await(uid, number, runtime.Exited)
+	return b.await(uid, number, facts.Exited)
 }
 
 // see waits until the terminal of a UID shows something.
 func (b *bench) see(uid types.UID, text string) {
 	b.Helper()
-	b.Eventually(func() (string, error) { return b.Capture(b.ctx, uid) }).WithTimeout(patience).WithPolling(often).Should(ContainSubstring(text))
+	b.Eventually(b.Capture).WithArguments(b.ctx, uid).WithTimeout(patience).WithPolling(often).Should(HaveField("Text", ContainSubstring(text)))
 }
 
 // windowOf waits for the session with the window of a UID.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -215,7 +215,7 @@ func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration
 	case now.LeaderExit != nil:
 		l.sweep(rec)
 		return watchEvery, nil, false
-	case now.Phase == runtime.Unknown:
+	case now.Phase == facts.Unknown:
 		return time.Second, []shim.Process{rec.Pane}, false
 	}
 	return glanceEvery, []shim.Process{rec.Pane, rec.Server}, false

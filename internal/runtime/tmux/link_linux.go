@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -29,7 +29,7 @@ type link struct {
 	tries   int
 	met     []shim.Process // of an adopted tree, when it was looked at last
 	swept   time.Time      // when what was left behind was asked to end
-	phase   runtime.Phase
+	phase   facts.Phase
 	trouble string    // that was logged last
 	active  time.Time // when something last happened in an adopted session
 	told    time.Time // that of active which somebody was woken for

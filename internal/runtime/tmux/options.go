@@ -25,6 +25,8 @@ type Host interface {
 	runtime.Keyboard
 	runtime.Watcher
 	runtime.Census
+	runtime.ProgramChecker
+	runtime.Foreground
 	// Directory is where the shim of a UID has its socket.
 	Directory(uid types.UID) string
 }

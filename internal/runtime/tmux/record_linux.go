@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -42,14 +42,14 @@ type record struct {
 	Pane       shim.Process `json:"pane,omitzero"`
 
 	// Adopted says that the program in the pane is the incarnation; the rest is about it.
-	Adopted    bool           `json:"adopted,omitempty"`
-	Origin     runtime.Origin `json:"origin,omitzero"`
-	StopSignal string         `json:"stopSignal,omitempty"`
-	StartedAt  time.Time      `json:"startedAt,omitzero"`
-	StopSent   bool           `json:"stopSent,omitempty"`
-	KillSent   bool           `json:"killSent,omitempty"`
-	LeaderExit *shim.Exit     `json:"leaderExit,omitempty"` // set while the rest of its tree is ended
-	Exit       *shim.Exit     `json:"exit,omitempty"`
+	Adopted    bool         `json:"adopted,omitempty"`
+	Origin     facts.Origin `json:"origin,omitzero"`
+	StopSignal string       `json:"stopSignal,omitempty"`
+	StartedAt  time.Time    `json:"startedAt,omitzero"`
+	StopSent   bool         `json:"stopSent,omitempty"`
+	KillSent   bool         `json:"killSent,omitempty"`
+	LeaderExit *facts.Exit  `json:"leaderExit,omitempty"` // set while the rest of the tree is being killed
+	Exit       *facts.Exit  `json:"exit,omitempty"`
 }
 
 // KeepsOrigin implements runtime.Originator: it is in the record of what was adopted, and in the host's of all else.
@@ -107,25 +107,18 @@ func (rec *record) tree() shim.Tree {
 }
 
 // incarnation gives what the record alone can say of an adopted one.
-func (rec *record) incarnation(phase runtime.Phase) runtime.Incarnation {
+func (rec *record) incarnation(phase facts.Phase) facts.Incarnation {
 	node, _ := os.Hostname()
-	return runtime.Incarnation{
-		UID: rec.UID, Number: rec.Incarnation, Name: rec.Name, Phase: phase, Adopted: true, Node: node, PID: int64(rec.Pane.PID), StartTicks: int64(rec.Pane.Ticks),
-		BootID: rec.BootID, StartedAt: rec.StartedAt, StopSent: rec.StopSent, Exit: exitOf(rec.Exit), LeaderExit: exitOf(rec.LeaderExit),
+	return facts.Incarnation{
+		UID: string(rec.UID), Number: rec.Incarnation, Name: rec.Name, Phase: phase, Adopted: true, Node: node, PID: int64(rec.Pane.PID), StartTicks: int64(rec.Pane.Ticks),
+		BootID: rec.BootID, StartedAt: rec.StartedAt, StopSent: rec.StopSent, Exit: rec.Exit, LeaderExit: rec.LeaderExit,
 		Origin: rec.Origin,
 	}
 }
 
-func exitOf(exit *shim.Exit) *runtime.Exit {
-	if exit == nil {
-		return nil
-	}
-	return &runtime.Exit{Known: exit.Known, Code: exit.Code, Signal: exit.Signal, FinishedAt: exit.FinishedAt, Message: exit.Message}
-}
-
 // exitOfPane is how a pane ended, as far as tmux tells.
-func exitOfPane(p *pane) *shim.Exit {
-	exit := &shim.Exit{FinishedAt: time.Now().UTC().Round(0)}
+func exitOfPane(p *pane) *facts.Exit {
+	exit := &facts.Exit{FinishedAt: time.Now().UTC().Round(0)}
 	switch {
 	case p.signal != "" && p.signal != "0":
 		exit.Known, exit.Signal = true, signalName(p.signal)

@@ -15,7 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -83,7 +83,7 @@ func TestMarks(t *testing.T) {
 
 	b.mustTmux("set-option", "-t", "=agent:", markInstall, b.install)
 	b.Expect(b.Start(b.ctx, b.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))).To(Succeed())
-	b.Expect(identity(b.await(uid, 1, runtime.Running))).To(Equal(theirs))
+	b.Expect(identity(b.await(uid, 1, facts.Running))).To(Equal(theirs))
 
 	// The record is lost between mark and disk: the same start finds what it has marked.
 	b.close()
@@ -91,7 +91,7 @@ func TestMarks(t *testing.T) {
 	b.open()
 	b.Expect(b.all(uid)).To(BeEmpty())
 	b.Expect(b.Start(b.ctx, b.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))).To(Succeed())
-	b.Expect(identity(b.await(uid, 1, runtime.Running))).To(Equal(theirs))
+	b.Expect(identity(b.await(uid, 1, facts.Running))).To(Equal(theirs))
 }
 
 // A session that was made and not yet marked when its maker was killed is no obstacle.
@@ -105,7 +105,7 @@ func TestHalfMade(t *testing.T) {
 	// A window that is being executed is known a moment later.
 	b.Eventually(func() error { return b.Check(b.ctx, p) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.await(uid, 1, runtime.Running)
+	b.await(uid, 1, facts.Running)
 	b.see(uid, "ready")
 	b.Expect(reasonOf(b.Start(b.ctx, b.process(newUID(), 1, Config{Session: "elsewhere"})))).To(Equal(ReasonSessionTaken), "of another")
 }

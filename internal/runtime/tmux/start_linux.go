@@ -13,12 +13,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Start implements runtime.Runtime. The name of the session is claimed first, then the process is started: so a name that is somebody else's starts
-// nothing. A *runtime.StartError says that the session cannot be had as things are; see the Reason constants.
+// nothing. It returns a *facts.StartError if the session cannot be started or adopted now; see the Reason constants.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -169,7 +170,12 @@ func (r *Runtime) halfMade(uid types.UID, s *Session) bool {
 	return err == nil && bytes.Contains(line, []byte("\x00"+shim.Window+"\x00"+r.host.Directory(uid)+"\x00"))
 }
 
-// Check says why a start would be refused now, as a *runtime.StartError; nil when it would not be. It changes nothing.
+// CheckProgram implements runtime.ProgramChecker.
+func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
+	return r.host.CheckProgram(p)
+}
+
+// Check returns the *facts.StartError with which a start would be refused now, or nil. It changes nothing.
 func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 	config, err := parse(p, r.options.Socket)
 	if err != nil {
@@ -196,10 +202,10 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 }
 
 func taken(format string, args ...any) error {
-	return &runtime.StartError{Reason: ReasonSessionTaken, Message: fmt.Sprintf(format, args...)}
+	return &facts.StartError{Reason: ReasonSessionTaken, Message: fmt.Sprintf(format, args...)}
 }
 
 func missing(config Config) error {
-	return &runtime.StartError{Reason: ReasonSessionMissing, Message: fmt.Sprintf(
+	return &facts.StartError{Reason: ReasonSessionMissing, Message: fmt.Sprintf(
 		"there is no tmux session %q with a running program on socket %s, and adoption is Required; start it, or set adoption to IfExists", config.Session, config.Socket)}
 }

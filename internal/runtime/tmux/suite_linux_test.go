@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/host"
@@ -138,7 +139,7 @@ func (b *bench) clean() {
 	all, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		uids = append(uids, i.UID)
+		uids = append(uids, types.UID(i.UID))
 	}
 	for _, uid := range uids {
 		b.Eventually(func() error {
@@ -228,7 +229,7 @@ func (b *bench) start(config Config, mode ...string) types.UID {
 	b.Helper()
 	uid := newUID()
 	b.Expect(b.Start(b.ctx, b.process(uid, 1, config, mode...))).To(Succeed())
-	b.await(uid, 1, runtime.Running)
+	b.await(uid, 1, facts.Running)
 	return uid
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -52,6 +53,9 @@ var (
 	_ runtime.Screen    = (*Runtime)(nil)
 	_ runtime.Handle    = (*Runtime)(nil)
 	_ runtime.Census    = (*Runtime)(nil)
+
+	_ runtime.ProgramChecker = (*Runtime)(nil)
+	_ runtime.Foreground     = (*Runtime)(nil)
 )
 
 // New finds the sessions that it knows of, and looks after their windows from then on. An error that wraps exec.ErrNotFound says that tmux is missing.
@@ -144,7 +148,7 @@ func (r *Runtime) tell(uid types.UID) {
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
 // List implements runtime.Runtime: all that the host holds, and what was adopted.
-func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
+func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	held, err := r.host.List(ctx)
 	if err != nil {
 		return nil, err
@@ -154,12 +158,12 @@ func (r *Runtime) List(ctx context.Context) ([]runtime.Incarnation, error) {
 }
 
 // adopted gives the incarnations in sessions that were adopted.
-func (r *Runtime) adopted(ctx context.Context) ([]runtime.Incarnation, error) {
+func (r *Runtime) adopted(ctx context.Context) ([]facts.Incarnation, error) {
 	uids, err := r.recorded()
 	if err != nil {
 		return nil, err
 	}
-	var all []runtime.Incarnation
+	var all []facts.Incarnation
 	for _, uid := range uids {
 		record, err := r.read(uid)
 		if err != nil {
@@ -225,12 +229,12 @@ func (r *Runtime) claiming(socket string) *sync.Mutex {
 }
 
 // newest gives the newest incarnation that the host knows of a UID, or nil.
-func (r *Runtime) newest(ctx context.Context, uid types.UID) (*runtime.Incarnation, error) {
+func (r *Runtime) newest(ctx context.Context, uid types.UID) (*facts.Incarnation, error) {
 	found, err := r.host.Observe(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
-	var newest *runtime.Incarnation
+	var newest *facts.Incarnation
 	for i := range found {
 		if newest == nil || found[i].Number > newest.Number {
 			newest = &found[i]

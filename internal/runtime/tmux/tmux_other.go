@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 // Runtime is the tmux backend, which so far exists on Linux only.
@@ -23,6 +24,7 @@ type Runtime struct {
 	runtime.Attacher
 	runtime.Watcher
 	runtime.Census
+	runtime.ProgramChecker
 }
 
 var errSystem = fmt.Errorf("the tmux runtime needs Linux: it rests on the host runtime, which tells processes apart by pidfds: %w", errors.ErrUnsupported)
@@ -62,7 +64,14 @@ func (r *Runtime) Release(context.Context, types.UID) error { return errSystem }
 func (r *Runtime) Type(context.Context, types.UID, []byte) error { return errSystem }
 
 // Capture says what this system lacks.
-func (r *Runtime) Capture(context.Context, types.UID) (string, error) { return "", errSystem }
+func (r *Runtime) Capture(context.Context, types.UID) (screen.View, error) {
+	return screen.View{}, errSystem
+}
+
+// Input fails on this system.
+func (r *Runtime) Input(context.Context, types.UID) (screen.Input, error) {
+	return screen.Input{}, errSystem
+}
 
 // AttachCommand is empty.
 func (r *Runtime) AttachCommand(types.UID) string { return "" }

@@ -17,11 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 func reasonOf(err error) string {
-	var refused *runtime.StartError
+	var refused *facts.StartError
 	if errors.As(err, &refused) {
 		return refused.Reason
 	}
@@ -48,13 +49,13 @@ func TestWindow(t *testing.T) {
 	b.see(uid, "size 70x20")
 
 	b.Expect(b.Type(b.ctx, uid, []byte("\x03"))).To(Succeed())
-	ended := b.await(uid, 1, runtime.Exited)
+	ended := b.await(uid, 1, facts.Exited)
 	b.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
 	b.see(uid, "incarnation 1 was ended by SIGINT")
 
 	// The next incarnation comes in the same window.
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
-	b.await(uid, 2, runtime.Running)
+	b.await(uid, 2, facts.Running)
 	b.Expect(b.Type(b.ctx, uid, []byte("again\r"))).To(Succeed())
 	b.see(uid, "got <again>")
 	b.Expect(b.windowOf(uid).PanePID).To(Equal(s.PanePID))
@@ -121,7 +122,7 @@ func TestRenamed(t *testing.T) {
 	b.mustTmux("rename-session", "-t", "=agent", "mine")
 	b.end(uid)
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
-	b.await(uid, 2, runtime.Running)
+	b.await(uid, 2, facts.Running)
 	b.Expect(b.sessionNames()).To(ConsistOf("mine"))
 	b.end(uid)
 	b.Expect(b.Forget(b.ctx, uid)).To(Succeed())
@@ -134,7 +135,7 @@ func TestStopAndStartBackToBack(t *testing.T) {
 	for i := range 25 {
 		uid := newUID()
 		b.Expect(b.Start(b.ctx, b.process(uid, 1, Config{Session: "agent"}, "sleep"))).To(Succeed(), "%d", i)
-		b.await(uid, 1, runtime.Running)
+		b.await(uid, 1, facts.Running)
 		b.end(uid)
 		b.Expect(b.Forget(b.ctx, uid)).To(Succeed(), "%d", i)
 	}
@@ -145,7 +146,7 @@ func TestStopAndStartBackToBack(t *testing.T) {
 		next := newUID()
 		b.Expect(b.Start(b.ctx, b.process(next, 1, Config{Session: "other"}, "sleep"))).To(Succeed(), "%d", i)
 		for _, uid := range []types.UID{uid, next} {
-			b.await(uid, 1, runtime.Running)
+			b.await(uid, 1, facts.Running)
 			b.end(uid)
 			b.Expect(b.Forget(b.ctx, uid)).To(Succeed(), "%d", i)
 		}
@@ -320,5 +321,25 @@ func TestSilentServer(t *testing.T) {
 	defer b.signal(server, unix.SIGCONT)
 	b.Expect(b.observe(uid)).To(Equal(before), "the process is the shim's, and tmux is not asked")
 	b.Expect(b.Stop(b.ctx, uid, 1)).To(Succeed())
-	b.await(uid, 1, runtime.Exited)
+	b.await(uid, 1, facts.Exited)
+}
+
+// TestInput checks that the screen includes the cursor, and that the shim reports how the program reads the terminal. For an adopted session, the reader
+// is unknown.
+func TestInput(t *testing.T) {
+	b := newBench(t)
+	uid := newUID()
+	p := b.process(uid, 1, Config{Session: "asks"})
+	p.Command = []string{"/bin/sh", "-c", `echo "Settings"; printf "Deploy where "; read place`}
+	b.Expect(b.Start(b.ctx, p)).To(Succeed())
+	b.await(uid, 1, facts.Running)
+	b.see(uid, "Deploy where")
+	b.Eventually(b.Capture).WithArguments(b.ctx, uid).WithTimeout(patience).Should(And(HaveField("Prompt", "Deploy where"), HaveField("Hidden", false), HaveField("FullScreen", false)))
+	b.Eventually(b.Input).WithArguments(b.ctx, uid).WithTimeout(patience).
+		Should(Equal(screen.Input{Reader: screen.ReaderRead, Program: "sh", Canonical: true, Echo: true}))
+
+	b.foreign("theirs", "terminal")
+	adopted := b.adopt("theirs")
+	b.see(adopted, "ready")
+	b.Expect(b.Input(b.ctx, adopted)).To(BeZero())
 }

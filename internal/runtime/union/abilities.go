@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/screen"
 )
 
 // Listeners implements runtime.Inspector. Only the base has sockets on this machine that can be looked at.
@@ -78,12 +79,21 @@ func (u *Union) Watch(ctx context.Context, uid types.UID) error {
 }
 
 // Capture implements runtime.Screen.
-func (u *Union) Capture(ctx context.Context, uid types.UID) (string, error) {
-	screen, err := ability[runtime.Screen](ctx, u, uid, runtime.ErrNotFound)
+func (u *Union) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
+	backend, err := ability[runtime.Screen](ctx, u, uid, runtime.ErrNotFound)
 	if err != nil {
-		return "", err
+		return screen.View{}, err
 	}
-	return screen.Capture(ctx, uid)
+	return backend.Capture(ctx, uid)
+}
+
+// Input implements runtime.Foreground.
+func (u *Union) Input(ctx context.Context, uid types.UID) (screen.Input, error) {
+	foreground, err := ability[runtime.Foreground](ctx, u, uid, runtime.ErrNotFound)
+	if err != nil {
+		return screen.Input{}, err
+	}
+	return foreground.Input(ctx, uid)
 }
 
 // Members implements runtime.Census.

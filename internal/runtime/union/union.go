@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/none"
 )
@@ -40,15 +41,16 @@ type Union struct {
 }
 
 var (
-	_ runtime.Runtime   = (*Union)(nil)
-	_ runtime.Inspector = (*Union)(nil)
-	_ runtime.Logger    = (*Union)(nil)
-	_ runtime.Attacher  = (*Union)(nil)
-	_ runtime.Keyboard  = (*Union)(nil)
-	_ runtime.Releaser  = (*Union)(nil)
-	_ runtime.Watcher   = (*Union)(nil)
-	_ runtime.Screen    = (*Union)(nil)
-	_ runtime.Census    = (*Union)(nil)
+	_ runtime.Runtime    = (*Union)(nil)
+	_ runtime.Inspector  = (*Union)(nil)
+	_ runtime.Logger     = (*Union)(nil)
+	_ runtime.Attacher   = (*Union)(nil)
+	_ runtime.Keyboard   = (*Union)(nil)
+	_ runtime.Releaser   = (*Union)(nil)
+	_ runtime.Watcher    = (*Union)(nil)
+	_ runtime.Screen     = (*Union)(nil)
+	_ runtime.Foreground = (*Union)(nil)
+	_ runtime.Census     = (*Union)(nil)
 )
 
 // New reads the events of all of them from now on, until Close.
@@ -167,7 +169,7 @@ func (u *Union) where(ctx context.Context, uid types.UID, do func(runtime.Runtim
 }
 
 // find asks one after the other who has the UID. A backend that does not answer hides only what no other has.
-func (u *Union) find(ctx context.Context, uid types.UID) (runtime.Runtime, []runtime.Incarnation, error) {
+func (u *Union) find(ctx context.Context, uid types.UID) (runtime.Runtime, []facts.Incarnation, error) {
 	var unasked []error
 	for _, backend := range u.all() {
 		found, err := backend.Observe(ctx, uid)
@@ -186,7 +188,7 @@ func (u *Union) find(ctx context.Context, uid types.UID) (runtime.Runtime, []run
 }
 
 // Observe implements runtime.Runtime.
-func (u *Union) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (u *Union) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	_, found, err := u.find(ctx, uid)
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil, nil
@@ -195,7 +197,7 @@ func (u *Union) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnati
 }
 
 // List implements runtime.Runtime. What a backend that does not answer has is not in it: whoever ends leftovers sees it the next time.
-func (u *Union) List(ctx context.Context) ([]runtime.Incarnation, error) {
+func (u *Union) List(ctx context.Context) ([]facts.Incarnation, error) {
 	list, err := u.base.List(ctx)
 	if err != nil {
 		return nil, err
@@ -208,11 +210,11 @@ func (u *Union) List(ctx context.Context) ([]runtime.Incarnation, error) {
 		}
 		has := map[types.UID]bool{}
 		for _, incarnation := range more {
-			has[incarnation.UID] = true
+			has[types.UID(incarnation.UID)] = true
 		}
 		kept := more
 		for _, incarnation := range list {
-			if !has[incarnation.UID] {
+			if !has[types.UID(incarnation.UID)] {
 				kept = append(kept, incarnation)
 			}
 		}

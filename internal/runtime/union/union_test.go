@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
@@ -66,7 +67,7 @@ func TestWhatIsDoneIsDoneWhereItRuns(t *testing.T) {
 
 	list, err := p.union.List(ctx)
 	p.Expect(err).NotTo(HaveOccurred())
-	p.Expect(list).To(ConsistOf(HaveField("UID", types.UID("web")), HaveField("UID", types.UID("agent"))))
+	p.Expect(list).To(ConsistOf(HaveField("UID", "web"), HaveField("UID", "agent")))
 
 	p.Expect(p.union.Type(ctx, "agent", []byte("hello"))).To(Succeed())
 	p.Expect(p.tmux.Typed("agent")).To(Equal("hello"))
@@ -118,7 +119,7 @@ type made struct {
 	forgotten []types.UID
 }
 
-func (*made) Observe(context.Context, types.UID) ([]runtime.Incarnation, error) { return nil, nil }
+func (*made) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
 
 func (m *made) Forget(_ context.Context, uid types.UID) error {
 	m.forgotten = append(m.forgotten, uid)

@@ -44,10 +44,10 @@ func main() {
 	live()
 }
 
-// heedSignals ends at a SIGTERM, or takes no notice of it. An ignored signal would be ignored by all children too, so it is caught.
+// heedSignals either exits on SIGTERM and SIGHUP or has no reaction to them. It then catches them, because children would inherit ignored signals.
 func heedSignals(stubborn bool) {
 	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
+	signal.Notify(term, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		for range term {
 			if !stubborn {

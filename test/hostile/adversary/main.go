@@ -8,11 +8,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,12 +38,14 @@ func main() {
 		bomb()
 	case "children":
 		children(argument)
+	case "parent":
+		parent()
 	case "flood":
 		flood()
 	case "sockets":
 		sockets(argument)
 	case "signals":
-		signals()
+		signals(argument)
 	case "vandal":
 		vandal(argument)
 	case "ptrace":
@@ -57,32 +62,51 @@ func wait() {
 	}
 }
 
-// bomb forks until it is refused: its limit is below that of its user.
+// bomb forks until the kernel refuses it: the limit of its processes is below the limit of its user. The first process reports that.
 func bomb() {
 	limit := &unix.Rlimit{Cur: 400, Max: 400}
 	_ = unix.Setrlimit(unix.RLIMIT_NPROC, limit)
 	self, _ := os.Executable()
-	for {
-		child := exec.Command(self, "bomb")
+	for said := len(os.Args) > 2; ; {
+		child := exec.Command(self, "bomb", "again")
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if child.Start() != nil {
+		err := child.Start()
+		if errors.Is(err, unix.EAGAIN) && !said {
+			said = true
+			fmt.Println("reached the limit of", limit.Cur, "processes")
+		}
+		if err != nil {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
 }
 
-// children starts many short-lived children, each in a session of its own, and reaps only half of them.
+// children starts many short-lived processes, each in a session of its own. Every second one loses its parent first, so that the shim has to reap it.
 func children(count string) {
 	many, _ := strconv.Atoi(count)
+	self, _ := os.Executable()
+	started := 0
 	for i := range many {
 		child := exec.Command("/bin/true")
+		if i%2 == 0 {
+			child = exec.Command(self, "parent")
+		}
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if child.Start() == nil && i%2 == 0 {
-			_ = child.Wait()
-		} else if child.Process != nil {
-			go func() { _ = child.Wait() }()
+		if child.Run() == nil {
+			started++
 		}
 	}
+	fmt.Println("started", started, "of", many, "children")
+}
+
+// parent ends before its child does.
+func parent() {
+	child := exec.Command("/bin/sleep", "0.01")
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if child.Start() != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 func flood() {
@@ -107,32 +131,30 @@ func sockets(count string) {
 	wait()
 }
 
-// signals sends every signal to its shim, which is its parent, the deadly ones last.
-func signals() {
-	for number := syscall.Signal(1); number < 32; number++ {
-		if number != syscall.SIGKILL && number != syscall.SIGSTOP {
-			_ = syscall.Kill(os.Getppid(), number)
+// signals sends every signal to its shim, which is its parent, and the deadly signals last. It survives the SIGHUP that it gets when the shim, which holds its
+// terminal, dies. It sends no further signals then, because its new parent is not its shim.
+func signals(state string) {
+	signal.Ignore(unix.SIGHUP)
+	recorded(state) // without a record of the program, the manager kills the processes that a dead shim leaves behind
+	shim := os.Getppid()
+	send := func(number syscall.Signal) {
+		if os.Getppid() == shim {
+			_ = syscall.Kill(shim, number)
 		}
 	}
-	_ = syscall.Kill(os.Getppid(), syscall.SIGSTOP)
-	_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
+	for number := syscall.Signal(1); number < 32; number++ {
+		if number != syscall.SIGKILL && number != syscall.SIGSTOP {
+			send(number)
+		}
+	}
+	send(syscall.SIGSTOP)
+	send(syscall.SIGKILL)
 }
 
-// vandal writes garbage over the records that the state directory has of itself, and removes its other files there.
+// vandal overwrites its records in the state directory with garbage and removes its other files there. Only SIGKILL ends it.
 func vandal(state string) {
-	self := fmt.Sprintf(`"pid":%d,`, os.Getpid())
-	var own string
-	for own == "" { // until its shim has recorded it
-		_ = filepath.WalkDir(state, func(path string, entry os.DirEntry, err error) error {
-			if err == nil && strings.HasSuffix(path, ".json") {
-				if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(self)) {
-					own = filepath.Dir(path)
-				}
-			}
-			return nil
-		})
-		time.Sleep(100 * time.Millisecond)
-	}
+	signal.Ignore(unix.SIGTERM)
+	own := recorded(state)
 	entries, _ := os.ReadDir(own)
 	for _, entry := range entries {
 		if path := filepath.Join(own, entry.Name()); strings.HasSuffix(path, ".json") {
@@ -144,14 +166,33 @@ func vandal(state string) {
 	fmt.Println("damaged", own)
 }
 
-// ptrace tries to hold the processes of a sibling.
+// recorded waits until a shim has recorded this process, and returns the directory of the record.
+func recorded(state string) (own string) {
+	self := fmt.Sprintf(`"pid":%d,`, os.Getpid())
+	for own == "" {
+		_ = filepath.WalkDir(state, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".json") {
+				if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(self)) {
+					own = filepath.Dir(path)
+				}
+			}
+			return nil
+		})
+		time.Sleep(100 * time.Millisecond)
+	}
+	return own
+}
+
+// ptrace tries to attach to the processes of a sibling with ptrace. To the kernel, a tracer is a thread.
 func ptrace(name string) {
+	runtime.LockOSThread()
 	for {
 		for _, pid := range named(name) {
-			if unix.PtraceSeize(pid) == nil {
-				_ = unix.PtraceInterrupt(pid)
-				fmt.Println("holds", pid)
+			err := unix.PtraceSeize(pid) // Yama may refuse it
+			if err == nil {
+				err = unix.PtraceInterrupt(pid)
 			}
+			fmt.Println("tried to hold", pid, err)
 		}
 		time.Sleep(time.Second)
 	}
@@ -173,23 +214,32 @@ func named(words string) (found []int) {
 	return found
 }
 
-// impostor starts children that look like shims of other objects: by name, by arguments, and by the mark in their environment.
+// impostor starts children that look like shims of the victim: by name, by arguments, and by the mark in their environment.
 func impostor(victim string) {
-	var marks []string
-	for _, pid := range named(victim) {
-		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		for entry := range bytes.SplitSeq(environ, []byte{0}) {
-			if bytes.HasPrefix(entry, []byte("BERTH_MARK=")) {
-				marks = append(marks, string(entry))
-			}
-		}
+	mark := ""
+	for ; mark == ""; time.Sleep(50 * time.Millisecond) { // the victim may start later
+		mark = markOf(victim)
 	}
 	for range 20 {
 		child := exec.Command("/bin/sleep", "infinity")
 		child.Args = []string{"berth-shim", "infinity"}
-		child.Env = append(os.Environ(), marks...)
+		child.Env = append(os.Environ(), mark) // exec.Cmd keeps the last value of a variable
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		_ = child.Start()
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte("berth-shim\n("), 0)
+	fmt.Println("poses with the mark of the victim")
+}
+
+// markOf returns the environment entry with the mark of a waiting process with the given name.
+func markOf(victim string) string {
+	for _, pid := range named("wait " + victim) {
+		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		for entry := range bytes.SplitSeq(environ, []byte{0}) {
+			if bytes.HasPrefix(entry, []byte("BERTH_MARK=")) {
+				return string(entry)
+			}
+		}
+	}
+	return ""
 }

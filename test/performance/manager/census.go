@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/host"
@@ -61,7 +62,7 @@ type counting struct {
 }
 
 // Observe implements runtime.Runtime.
-func (c *counting) Observe(ctx context.Context, uid types.UID) ([]runtime.Incarnation, error) {
+func (c *counting) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := c.Host.Observe(ctx, uid)
 	c.census.look(uid)
 	return found, err

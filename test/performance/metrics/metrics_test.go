@@ -34,6 +34,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
@@ -58,7 +59,7 @@ func TestMetricsAndChecks(t *testing.T) {
 	instance.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
 	g.Expect(k8s.Create(t.Context(), instance)).To(Succeed())
 	isReady(g, k8s, instance, 1)
-	backend.Exit(instance.UID, runtime.Exit{Known: true, Code: 3})
+	backend.Exit(instance.UID, facts.Exit{Known: true, Code: 3})
 	isReady(g, k8s, instance, 2)
 	set(g, k8s, instance, func() { instance.Spec.RestartToken = "again" })
 	isReady(g, k8s, instance, 3)

@@ -14,6 +14,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -43,6 +45,8 @@ func run(args []string) error {
 		return serve()
 	case "relay":
 		return relay(args[1])
+	case "load":
+		return load(args[1])
 	case "through":
 		return through(args[1:])
 	}
@@ -121,6 +125,49 @@ func relay(target string) error {
 		go func() { _, _ = io.Copy(server, client) }()
 		go func() { _, _ = io.Copy(client, server) }()
 	}
+}
+
+const (
+	loadConnections = 50
+	loadTime        = time.Second
+)
+
+// load sends GETs to a URL on 50 connections, each as soon as the previous one is answered, and prints how many were answered per second.
+func load(url string) error {
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: loadConnections}}
+	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
+	defer cancel()
+	var all sync.WaitGroup
+	var answered atomic.Int64
+	failed := make(chan error, loadConnections)
+	for range loadConnections {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := get(client, url); err != nil {
+					failed <- err
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	fmt.Println(float64(answered.Load()) / loadTime.Seconds())
+	return <-failed
+}
+
+func get(client *http.Client, url string) error {
+	response, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, err = io.Copy(io.Discard, response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s", url, response.Status)
+	}
+	return err
 }
 
 // through starts a program and copies between it and its own input and output, which is the least that something in between can do.

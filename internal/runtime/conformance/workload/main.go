@@ -42,6 +42,7 @@ var modes = map[string]func(args []string){
 		os.Exit(number(args[1]))
 	},
 	"branch": func(args []string) { branch(args[0], number(args[1])) },
+	"bomb":   func(args []string) { bomb(number(args[0])) },
 	"flood":  func([]string) { flood() },
 	"count":  func(args []string) { count(number(args[0])) },
 	"stdin":  func([]string) { stdin() },

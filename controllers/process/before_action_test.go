@@ -14,20 +14,21 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// witnessed is a kind that is told what was decided.
-type witnessed struct {
+// observing is a kind that implements ActionObserver.
+type observing struct {
 	*testKind
 	decided func(Object, lifecycle.Step)
 }
 
-func (w *witnessed) Decided(_ context.Context, object Object, step lifecycle.Step) {
+func (w *observing) BeforeAction(_ context.Context, object, _ Object, step lifecycle.Step, _ bool) error {
 	w.decided(object, step)
+	return nil
 }
 
-func TestWitnessIsToldAfterTheWriteAndBeforeTheAction(t *testing.T) {
+func TestBeforeAction_ComesAfterTheWriteAndBeforeTheAction(t *testing.T) {
 	b := newBench(t, nil)
 	var actions []lifecycle.Action
-	b.r.Kind = &witnessed{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
+	b.r.Kind = &observing{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
 		actions = append(actions, step.Action)
 		b.Expect(b.object().Status.Incarnation).To(Equal(object.GetProcessStatus().Incarnation), "it is written")
 		found, err := b.rt.Observe(t.Context(), testUID)
@@ -45,10 +46,10 @@ func TestWitnessIsToldAfterTheWriteAndBeforeTheAction(t *testing.T) {
 	b.Expect(actions).To(HaveLen(2), "once per reconcile")
 }
 
-func TestWitnessIsNotToldWhatWasNotWritten(t *testing.T) {
+func TestBeforeAction_IsNotCalledWhenTheWriteFails(t *testing.T) {
 	b := newBench(t, nil)
 	told := 0
-	b.r.Kind = &witnessed{testKind: b.kind, decided: func(Object, lifecycle.Step) { told++ }}
+	b.r.Kind = &observing{testKind: b.kind, decided: func(Object, lifecycle.Step) { told++ }}
 	b.intercept = func(write int) error {
 		if write < 2 { // the finalizer
 			return nil

@@ -1,0 +1,101 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package consistency keeps reconcilers from acting on stale reads. The cache of a manager may be behind the manager's own writes, and behind those of
+// other clients.
+//
+// controller-runtime has an option that lets a reconciler read its own writes (EnableReadYourWritesConsistency). Berth does not use that option, because it
+// is experimental, does not support several namespaces (--namespaces), and makes each List wait for all pending writes of the kind.
+package consistency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ErrStale ends a reconcile that decided on a stale read. The reconcile took no action and is repeated after RetryAfter.
+var ErrStale = errors.New("the object that was read is older than the stored one")
+
+// RetryAfter is how long to wait for the cache after ErrStale. The cache needs milliseconds.
+const RetryAfter = 20 * time.Millisecond
+
+// StaleOr returns ErrStale if err shows that the object was stale: a conflict, or the object no longer exists. It wraps any other error with the operation
+// that failed.
+func StaleOr(err error, doing string) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return ErrStale
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// Confirm reads the object from the API server, not the cache, into live. It returns ErrStale if live has another resource version than object.
+func Confirm(ctx context.Context, reader client.Reader, object, live client.Object) error {
+	if err := reader.Get(ctx, client.ObjectKeyFromObject(object), live); err != nil {
+		return StaleOr(err, "confirm that the object is unchanged")
+	}
+	if live.GetUID() != object.GetUID() || live.GetResourceVersion() != object.GetResourceVersion() {
+		return ErrStale
+	}
+	return nil
+}
+
+// Writes holds the resource version of the last write of this process to each object of one kind. If it is lost, the only cost is a conflict. The zero
+// value is ready to use.
+type Writes struct {
+	mu   sync.Mutex
+	last map[types.NamespacedName]version
+}
+
+type version struct {
+	uid     types.UID
+	version string
+}
+
+// Record stores the resource version that a write of this process created.
+func (w *Writes) Record(object client.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last == nil {
+		w.last = map[types.NamespacedName]version{}
+	}
+	w.last[client.ObjectKeyFromObject(object)] = version{object.GetUID(), object.GetResourceVersion()}
+}
+
+// Behind reports whether the object is older than the last write of this process to it.
+func (w *Writes) Behind(object client.Object) bool {
+	written := w.of(object)
+	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), written)
+	return written != "" && err == nil && order < 0
+}
+
+// IsLast reports whether the object has the resource version that the last write of this process created.
+func (w *Writes) IsLast(object client.Object) bool {
+	written := w.of(object)
+	return written != "" && written == object.GetResourceVersion()
+}
+
+// Forget removes the record of a deleted object.
+func (w *Writes) Forget(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.last, key)
+}
+
+// of returns the version of the last write to the object; empty if there was none.
+func (w *Writes) of(object client.Object) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.last[client.ObjectKeyFromObject(object)]
+	if last.uid != object.GetUID() {
+		return ""
+	}
+	return last.version
+}

@@ -1,0 +1,264 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// reconnectFor bounds how long attach tries to reach the manager again; reconnectEvery is the pause between two attempts.
+	reconnectFor   = 30 * time.Second
+	reconnectEvery = 500 * time.Millisecond
+	// settledFor is how long the output has to pause after the end of piped input before attach exits; settleLimit bounds that wait.
+	settledFor  = time.Second
+	settleLimit = 10 * time.Second
+)
+
+// attachment is one call of berth attach. It copies between the terminal of the user and the terminal of a process, over successive connections.
+type attachment struct {
+	*app
+	flags       *connectionFlags
+	ref         reference
+	window      window
+	patience    time.Duration // for a new connection
+	input       chan input
+	atEnd       bool  // the input has ended
+	incarnation int64 // the incarnation that the user attached to; 0 if unknown
+}
+
+// input is a piece of what the user types. Its error, if any, comes after its keys: errDetached, io.EOF, or another error of the reader.
+type input struct {
+	keys []byte
+	err  error
+}
+
+var (
+	errDetached = errors.New("detached")
+	errReplaced = errors.New("the process was replaced by a new one")
+)
+
+// connect connects to the terminal. It returns errReplaced if the object now has another incarnation than the one that the user attached to.
+func (t *attachment) connect(ctx context.Context, to *connection) (line, error) {
+	object, err := to.get(ctx, t.ref)
+	if err == nil && t.incarnation != 0 && object.GetProcessStatus().Incarnation != t.incarnation {
+		return nil, errReplaced
+	}
+	conn, err := t.line(ctx, to, t.ref, t.window.size())
+	if err == nil && t.incarnation == 0 && object != nil {
+		// If the object was asleep, connecting has started a new incarnation.
+		if object, err := to.get(ctx, t.ref); err == nil {
+			t.incarnation = object.GetProcessStatus().Incarnation
+		}
+	}
+	return conn, err
+}
+
+// stay copies until the process exits, the user detaches, the piped input ends, or the context is done. It reconnects when the manager shuts down or the
+// connection is lost.
+func (t *attachment) stay(ctx context.Context, conn line) (left bool, err error) {
+	t.input = make(chan input)
+	stop := make(chan struct{})
+	defer close(stop)
+	// A read from the keyboard cannot be interrupted. If the process exits first, this goroutine ends only with berth attach.
+	go t.read(stop)
+	for {
+		left, err = t.join(ctx, conn)
+		if left || err == nil || ctx.Err() != nil || t.atEnd || !managerGone(err) {
+			return left, err
+		}
+		if conn, err = t.again(ctx, err); err != nil {
+			switch {
+			case errors.Is(err, errDetached):
+				return true, nil
+			case errors.Is(err, errReplaced):
+				return false, nil
+			}
+			return false, err
+		}
+		if t.window.out >= 0 {
+			_, _ = io.WriteString(t.raw, clearScreen) // the manager shows the last output again
+		}
+	}
+}
+
+// managerGone reports whether a connection ended because the manager shut down or the connection was lost.
+func managerGone(err error) bool {
+	var end *endpoint.EndError
+	return errors.Is(err, endpoint.ErrLost) || errors.As(err, &end) && end.ManagerEnds()
+}
+
+// read sends the typed keys to t.input, until the detach key or the end of the input.
+func (t *attachment) read(stop <-chan struct{}) {
+	for {
+		buffer := make([]byte, 4096)
+		n, err := t.in.Read(buffer)
+		next := input{buffer[:n], err}
+		if at := bytes.IndexByte(next.keys, detachKey); at >= 0 {
+			next = input{next.keys[:at], errDetached}
+		}
+		select {
+		case t.input <- next:
+		case <-stop:
+			return
+		}
+		if next.err != nil {
+			return
+		}
+	}
+}
+
+// join copies over one connection until it ends, then closes it.
+func (t *attachment) join(ctx context.Context, conn line) (left bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t.window.onResize(ctx, func(size runtime.Terminal) { _ = conn.Resize(size) })
+	shown := make(chan struct{}, 1)
+	ended, typed := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- conn.Receive(noting{t.raw, shown}, nil) }()
+	go func() { typed <- t.send(ctx, conn) }()
+	hangUp := func() {
+		_ = conn.Close()
+		<-ended //nolint:errcheck // the error does not matter, only that Receive has returned
+	}
+	var settled, limit <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			hangUp()
+			return false, ctx.Err()
+		case err := <-ended:
+			_ = conn.Close()
+			return false, err
+		case err := <-typed:
+			if !errors.Is(err, io.EOF) {
+				hangUp()
+				return errors.Is(err, errDetached), err
+			}
+			t.atEnd = true
+			settled, limit = t.clock.After(settledFor), t.clock.After(settleLimit)
+		case <-shown:
+			if t.atEnd {
+				settled = t.clock.After(settledFor)
+			}
+		case <-settled:
+			hangUp()
+			return true, nil
+		case <-limit:
+			hangUp()
+			return true, nil
+		}
+	}
+}
+
+// send sends the keys from t.input over one connection, until the input or the connection ends.
+func (t *attachment) send(ctx context.Context, conn line) error {
+	for {
+		select {
+		case next := <-t.input:
+			if len(next.keys) > 0 {
+				if _, err := conn.Write(next.keys); err != nil {
+					return fmt.Errorf("%w: %w", endpoint.ErrLost, err)
+				}
+			}
+			if next.err != nil {
+				return next.err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// again reconnects. Keys typed at a terminal meanwhile are dropped, except the detach key; piped input waits.
+func (t *attachment) again(ctx context.Context, lost error) (line, error) {
+	t.status("reconnecting…")
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
+	defer cancel()
+	type result struct {
+		conn line
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		conn, err := t.retry(ctx)
+		done <- result{conn, err}
+	}()
+	var keys chan input
+	if t.window.in >= 0 {
+		keys = t.input
+	}
+	for {
+		select {
+		case found := <-done:
+			if found.err != nil && !errors.Is(found.err, errReplaced) {
+				return nil, fmt.Errorf("%w, and no new one could be made within %s: %w", lost, t.patience, found.err)
+			}
+			return found.conn, found.err
+		case next := <-keys:
+			if next.err == nil {
+				continue
+			}
+			cancel()
+			if found := <-done; found.conn != nil {
+				_ = found.conn.Close()
+			}
+			return nil, next.err
+		}
+	}
+}
+
+// retry tries to connect until it succeeds or the context is done. It reads the kubeconfig at each attempt, because berth up may have another address after a
+// restart.
+func (t *attachment) retry(ctx context.Context) (line, error) {
+	tick := t.clock.NewTicker(reconnectEvery)
+	defer tick.Stop()
+	for {
+		_, to, err := t.reach(ctx, t.flags, t.ref.String())
+		if err == nil {
+			var conn line
+			if conn, err = t.connect(ctx, to); err == nil || errors.Is(err, errReplaced) {
+				return conn, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C():
+		}
+	}
+}
+
+// status prints a line to stderr. It also works while the terminal is raw, where a line feed does not return the carriage.
+func (t *attachment) status(text string) {
+	if t.window.in >= 0 && t.window.out >= 0 {
+		_, _ = io.WriteString(t.raw, "\r\n")
+	}
+	t.say("%s", text)
+	if t.window.in >= 0 && t.window.out >= 0 {
+		_, _ = io.WriteString(t.raw, "\r")
+	}
+}
+
+// noting is a writer that signals each write on the channel used.
+type noting struct {
+	io.Writer
+	used chan<- struct{}
+}
+
+func (n noting) Write(p []byte) (int, error) {
+	select {
+	case n.used <- struct{}{}:
+	default:
+	}
+	return n.Writer.Write(p)
+}

@@ -1,0 +1,93 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// terminalAway is a remote terminal that echoes its input until it is closed or lost.
+type terminalAway struct {
+	shown *io.PipeReader
+	typed *io.PipeWriter
+	log   output
+	after error // what Receive returns at the end
+}
+
+func newTerminalAway(after error) *terminalAway {
+	shown, typed := io.Pipe()
+	return &terminalAway{shown: shown, typed: typed, after: after}
+}
+
+func (t *terminalAway) Write(keys []byte) (int, error) {
+	_, _ = t.log.Write(keys)
+	return t.typed.Write(keys)
+}
+func (t *terminalAway) Resize(runtime.Terminal) error { return nil }
+func (t *terminalAway) Close() error                  { return t.typed.Close() }
+func (t *terminalAway) Receive(out io.Writer, _ func(runtime.Terminal)) error {
+	_, _ = io.Copy(out, t.shown)
+	return t.after
+}
+
+func attachmentOf(f *fixture, in io.Reader) *attachment {
+	a := f.app.plain()
+	a.in = in
+	instance, _ := parseReference("instance/agent")
+	return &attachment{app: a, flags: &connectionFlags{}, ref: instance, window: window{-1, -1}, patience: 50 * time.Millisecond}
+}
+
+func TestAttach_EndsAfterThePipedInput(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture()
+	conn := newTerminalAway(nil)
+	began := time.Now()
+	left, err := attachmentOf(f, strings.NewReader("hello")).stay(t.Context(), conn)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(left).To(BeTrue())
+	g.Expect(f.out.String()).To(Equal("hello"), "all output was copied")
+	g.Expect(time.Since(began)).To(BeNumerically(">=", settledFor))
+}
+
+func TestAttach_GivesUpWithoutAManager(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture()
+	in, keys := io.Pipe()
+	conn := newTerminalAway(fmt.Errorf("%w: reset", endpoint.ErrLost))
+	g.Expect(conn.Close()).To(Succeed())
+	_, err := attachmentOf(f, in).stay(t.Context(), conn)
+	g.Expect(err).To(MatchError(And(ContainSubstring("the connection was lost: reset"), ContainSubstring("no new one could be made within 50ms"))))
+	g.Expect(strings.Count(f.err.String(), "reconnecting…")).To(Equal(1))
+	g.Expect(keys.Close()).To(Succeed())
+}
+
+func TestAttach_DoesNotReconnectToOtherEnds(t *testing.T) {
+	for name, end := range map[string]error{"the process ends": nil, "no terminal": &endpoint.EndError{Message: "was started without a terminal"}} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture()
+			in, keys := io.Pipe()
+			conn := newTerminalAway(end)
+			g.Expect(conn.Close()).To(Succeed())
+			left, err := attachmentOf(f, in).stay(t.Context(), conn)
+			g.Expect(left).To(BeFalse())
+			if end == nil {
+				g.Expect(err).NotTo(HaveOccurred())
+			} else {
+				g.Expect(err).To(MatchError(end))
+			}
+			g.Expect(f.err.String()).NotTo(ContainSubstring("reconnecting"))
+			g.Expect(keys.Close()).To(Succeed())
+		})
+	}
+}

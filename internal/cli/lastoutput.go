@@ -1,0 +1,113 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-dev/berth/internal/endpoint"
+)
+
+const (
+	// outputTimeout bounds how long berth status waits for the output of a process.
+	outputTimeout = 3 * time.Second
+	// outputRead and outputBytes bound the lines and bytes that are read. outputLines and outputLimit bound the lines and bytes that are printed.
+	outputRead  = 40
+	outputBytes = 1 << 20
+	outputLines = 12
+	outputLimit = 512
+)
+
+// lastOutput returns the last lines of output of an object, which may show the cause of a failure. It returns nil if they cannot be read.
+func (a *app) lastOutput(ctx context.Context, to *connection, ref reference) []string {
+	ctx, cancel := context.WithTimeout(ctx, outputTimeout)
+	defer cancel()
+	shown := excerpt(to.tail(ctx, ref))
+	if len(shown) == 0 {
+		return nil
+	}
+	for i := range shown {
+		shown[i] = "    " + shown[i]
+	}
+	return append([]string{"  Last output:"}, shown...)
+}
+
+// tail returns the end of the output, as much as it could read before the context was done.
+func (c *connection) tail(ctx context.Context, ref reference) []byte {
+	object, err := c.get(ctx, ref)
+	if err != nil {
+		return nil
+	}
+	if inPod(object) {
+		api, err := kubernetes.NewForConfig(c.config)
+		if err != nil {
+			return nil
+		}
+		newest, err := c.newestPod(ctx, object)
+		if err != nil || newest == nil {
+			return nil
+		}
+		var text bytes.Buffer
+		from := podOutput{api: api, tail: ptr.To[int64](outputRead), out: &text}
+		_, _ = from.print(ctx, newest) // a partial result is still useful
+		return text.Bytes()
+	}
+	manager, err := c.manager(ctx)
+	if err != nil {
+		return nil
+	}
+	defer manager.Close()
+	stream, err := manager.Log(ctx, c.endpointObject(ref), endpoint.LogOptions{Tail: outputRead})
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = stream.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(stream, outputBytes)) // a partial result is still useful
+	return text
+}
+
+// stackFrame matches the lines that JavaScript and Java print below an error. There are often so many that they would displace the error itself.
+var stackFrame = regexp.MustCompile(`^\s+at \S`)
+
+// excerpt returns the last non-blank lines of text, within the limits, without stack frames and control characters.
+func excerpt(text []byte) []string {
+	var shown []string
+	for line := range strings.SplitSeq(string(text), "\n") {
+		line = strings.TrimRight(printable(strings.TrimRight(line, "\r")), " \t")
+		if line != "" && !stackFrame.MatchString(line) {
+			shown = append(shown, line)
+		}
+	}
+	shown = shown[max(0, len(shown)-outputLines):]
+	size := 0
+	for i := len(shown) - 1; i >= 0; i-- {
+		if size += len(shown[i]) + 1; size <= outputLimit {
+			continue
+		}
+		if i == len(shown)-1 {
+			return []string{shortened(shown[i])}
+		}
+		return shown[i+1:]
+	}
+	return shown
+}
+
+// shortened cuts a line to the limit, at a character boundary.
+func shortened(line string) string {
+	const mark = "…"
+	cut := outputLimit - len(mark)
+	for cut > 0 && !utf8.RuneStart(line[cut]) {
+		cut--
+	}
+	return line[:cut] + mark
+}

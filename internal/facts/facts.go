@@ -1,0 +1,110 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package facts holds what a backend reports about the incarnations of an object: phase, identity, address and exit. Backends fill these types,
+// internal/lifecycle decides from them, and controllers pass them on without translation. The package has no behavior beyond small predicates.
+package facts
+
+import "time"
+
+// Phase is the state of one incarnation.
+type Phase string
+
+const (
+	// Starting means that the start was requested and the program is not known to run yet.
+	Starting Phase = "Starting"
+	// Running means that the program was executed and at least one process of its tree lives.
+	Running Phase = "Running"
+	// Exited means that the program has ended and no process of its tree is left.
+	Exited Phase = "Exited"
+	// Failed means that the program could not be executed; StartError says why. No process is left.
+	Failed Phase = "Failed"
+	// Unknown means that the backend cannot determine whether a process lives. Nothing may be started beside it.
+	Unknown Phase = "Unknown"
+)
+
+// Incarnation is what a backend observed of one incarnation of an object.
+type Incarnation struct {
+	// UID is that of the object. It is a string here, because the shim and the multiplexer link this package without anything of Kubernetes.
+	UID    string
+	Number int64
+	// Name is the display name of the object, such as devservers/default/web. Nothing is looked up by it.
+	Name  string
+	Phase Phase
+
+	// Node, PID, StartTicks and BootID identify the program. StartTicks is its start time in clock ticks since boot. StartedAt is when it was executed.
+	Node       string
+	PID        int64
+	StartTicks int64
+	BootID     string
+	StartedAt  time.Time
+	// ContainerID is the container; only backends with containers set it.
+	ContainerID string
+	// PodName is the Pod, and Address the IP address of its program once it has one; only backends with Pods set them.
+	PodName, Address string
+
+	// Exit is set when the phase is Exited.
+	Exit *Exit
+	// StartError is set when the phase is Failed.
+	StartError *StartError
+	// LeaderExit is set when the program itself has exited while other processes of its tree still live (phase Running). The backend ends those by itself.
+	LeaderExit *Exit
+	// Origin is what the incarnation was started with, if the backend keeps that.
+	Origin Origin
+	// Before is the exit of the previous incarnation, if the backend keeps that; nil otherwise.
+	Before *Ended
+	// Containment is how Berth finds and kills the whole tree: Cgroup, Subreaper or Container.
+	Containment string
+	// Adopted reports that the process existed before Berth took it over.
+	Adopted bool
+	// StopSent reports that Stop was already carried out on this incarnation. It survives the manager, because some programs take a second signal as
+	// "exit at once".
+	StopSent bool
+	// Message explains Unknown, and what a Starting incarnation waits for, if known.
+	Message string
+	// Killable reports, for phase Unknown, that Kill works and that the exit will be observed afterwards.
+	Killable bool
+}
+
+// Alive reports whether a process of the incarnation lives or may live.
+func (i Incarnation) Alive() bool {
+	return i.Phase == Starting || i.Phase == Running || i.Phase == Unknown
+}
+
+// Exit describes the exit of a program. Code and Signal are never guessed: Known is false if the exit was not observed.
+type Exit struct {
+	Known      bool      `json:"known"`
+	Code       int32     `json:"code"`
+	Signal     string    `json:"signal,omitempty"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"`
+	// Lost reports that neither the program nor Berth caused the exit, for example because a node was drained or a user deleted the Pod. A backend cannot
+	// always distinguish that from a Stop; internal/lifecycle knows whether it requested one.
+	Lost bool `json:"lost,omitempty"`
+	// Left names the processes that the program left running when it exited, such as "nginx (3)". The backend has killed them. Empty if there were none,
+	// or if this is not known.
+	Left string `json:"left,omitempty"`
+	// Message describes for users what else is known about the exit.
+	Message string `json:"message,omitempty"`
+}
+
+// StartError is why a program could not be executed. Reason is a condition reason of the API: CommandNotFound, PermissionDenied, WorkingDirMissing or
+// StartFailed.
+type StartError struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// Error implements error.
+func (e *StartError) Error() string { return e.Message }
+
+// Origin is the part of the spec that an incarnation was started with, for a manager that has no record of the start.
+type Origin struct {
+	SpecHash     string `json:"specHash,omitempty"`
+	RestartToken string `json:"restartToken,omitempty"`
+}
+
+// Ended is an earlier incarnation, which another one has followed.
+type Ended struct {
+	Number int64
+	Exit   Exit
+}

@@ -1,0 +1,59 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// A start that fails because a directory, a program or a permission is missing is not retried: the next attempt would fail too. A backend that can check
+// the cause without a start reports it in Observed.Program, and the process starts once the cause is gone.
+
+const (
+	// The check is repeated after an eighth of the time that the object has been stalled, within these bounds.
+	checkFirst = 2 * time.Second
+	checkLast  = time.Minute
+	// maxStartDoublings bounds the wait between two starts at checkFirst << maxStartDoublings, about one minute. That wait matters only if the check finds
+	// nothing wrong and the start fails all the same, as with an interpreter that is missing.
+	maxStartDoublings = 5
+)
+
+// ProgramCheck is what a backend found when it checked the program and the working directory of the next start.
+type ProgramCheck struct {
+	// Reason is the condition reason with which a start would fail now; empty if the check found nothing wrong.
+	Reason string
+}
+
+// CanHeal reports whether a start that failed for the reason can succeed later without a change of the spec.
+func CanHeal(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonCommandNotFound, v1alpha1.ReasonPermissionDenied, v1alpha1.ReasonWorkingDirMissing:
+		return true
+	}
+	return false
+}
+
+// heals reports whether Berth checks repeatedly for the cause of the failed start.
+func (m *machine) heals(reason string) bool {
+	return m.observed.Program != nil && CanHeal(reason) && m.desired.Want == Run && m.restartsAfter(reason)
+}
+
+// healed reports whether a new start is due because the cause of the failed start is gone or has changed. If not, it schedules the next check.
+func (m *machine) healed(reason string) bool {
+	var stalled time.Duration
+	is := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled)
+	if meta.IsStatusConditionTrue(m.status.Conditions, is.Type) && is.Reason == reason {
+		stalled = m.now.Sub(is.LastTransitionTime.Time)
+	}
+	wait := checkFirst << min(max(m.status.Failures-1, 0), maxStartDoublings)
+	if m.observed.Program.Reason != reason && stalled >= wait {
+		return true
+	}
+	m.requeue(max(min(max(stalled/8, checkFirst), checkLast), wait-stalled))
+	return false
+}

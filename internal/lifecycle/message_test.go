@@ -1,0 +1,134 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
+)
+
+// message returns what the condition Ready says.
+func (s *story) message() string {
+	return meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Message
+}
+
+// announced is a time in a message.
+var announced = regexp.MustCompile(`[Rr]estarts at ([0-9TZ:-]+)`)
+
+// expectAnnouncedTime checks that the message names the time of the next start, and that this is to come.
+func (s *story) expectAnnouncedTime(text string) {
+	s.t.Helper()
+	match := announced.FindStringSubmatch(text)
+	s.g.Expect(match).To(HaveLen(2), text)
+	at, err := time.Parse(time.RFC3339, match[1])
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(at).To(BeTemporally(">", s.now), text)
+	s.g.Expect(at).To(BeTemporally(">=", s.status.NextRestartTime.Time), text)
+	s.g.Expect(at).To(BeTemporally("<", s.status.NextRestartTime.Add(time.Second)), text)
+}
+
+func TestCrash_AnnouncesATimeToComeAndPointsToTheLog(t *testing.T) {
+	s := newStory(t).up()
+	s.desired.Logs = "berth logs devserver/web"
+	s.now = s.now.Add(200 * time.Millisecond) // a back-off below one second ends within the same second
+	s.desired.Backoff.Initial = 500 * time.Millisecond
+	for range s.desired.Breaker.Threshold {
+		s.exits(facts.Exit{Known: true, Code: 1})
+		s.tick()
+		s.g.Expect(s.message()).To(HaveSuffix(" To see its output, run: berth logs devserver/web"))
+		s.g.Expect(s.last.Events[0].Message).To(HaveSuffix(" To see its output, run: berth logs devserver/web"))
+		s.expectAnnouncedTime(s.message()) // with the breaker open too, which overrules the time of the back-off
+		s.rest()
+		if s.status.Breaker.State == v1alpha1.BreakerOpen {
+			break
+		}
+		s.expectAnnouncedTime(s.last.Status.Conditions[0].Message + s.message())
+		s.now = s.status.NextRestartTime.Time
+		s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+		s.runs()
+		s.tick()
+	}
+	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
+	s.g.Expect(s.status.NextRestartTime.Time).To(BeTemporally("==", s.status.Breaker.OpenedAt.Add(s.desired.Breaker.CoolDown)))
+}
+
+func TestCrash_AfterAGoodRunAnnouncesNoTime(t *testing.T) {
+	s := newStory(t).up()
+	s.now = s.now.Add(time.Hour)
+	s.exits(facts.Exit{Known: true, Code: 1})
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.last.Events[0].Message).To(Equal("Incarnation 1 ended with exit code 1."))
+}
+
+func TestExit_SaysThatAProgramLeftADaemon(t *testing.T) {
+	for name, test := range map[string]struct {
+		exit  facts.Exit
+		asked bool
+		says  bool
+	}{
+		"it ended well":       {exit: facts.Exit{Known: true, Left: "nginx (3)"}, says: true},
+		"it failed":           {exit: facts.Exit{Known: true, Code: 1, Left: "esbuild"}},
+		"a signal ended it":   {exit: facts.Exit{Known: true, Signal: "SIGKILL", Left: "esbuild"}},
+		"it was asked to end": {exit: facts.Exit{Known: true, Left: "nginx"}, asked: true},
+		"nothing was left":    {exit: facts.Exit{Known: true}},
+		"nobody knows how":    {exit: facts.Exit{Left: "nginx"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t).up()
+			if test.asked {
+				s.desired.RestartToken = "1"
+				s.tick()
+			}
+			s.exits(test.exit)
+			s.tick()
+			hint := ContainSubstring("in the background (" + test.exit.Left + "), which Berth has ended; run the program in the foreground")
+			if test.says {
+				s.g.Expect(s.status.LastExit.Message).To(hint)
+				s.g.Expect(s.message()).To(hint)
+				return
+			}
+			s.g.Expect(s.status.LastExit.Message).NotTo(ContainSubstring("foreground"))
+		})
+	}
+}
+
+func TestFailedStart_SaysTwoSentences(t *testing.T) {
+	s := newStory(t)
+	s.tick()
+	s.is(facts.Incarnation{Number: 1, Phase: facts.Failed, StartError: &facts.StartError{
+		Reason: v1alpha1.ReasonCommandNotFound, Message: `the program "x" does not exist; correct spec.process.command`,
+	}})
+	s.tick()
+	s.g.Expect(s.message()).To(Equal(`The program "x" does not exist; correct spec.process.command. Correct the spec, or change spec.resetToken to try again.`))
+}
+
+func TestTrouble_IsTheReasonWhileAnActionIsRetried(t *testing.T) {
+	s := newStory(t)
+	s.tick()
+	s.observed.Trouble = "record the start: no space left on device"
+	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStartFailed)
+	s.g.Expect(s.message()).To(Equal("The start of incarnation 1 failed and is retried: record the start: no space left on device."))
+
+	s.observed.Trouble = ""
+	s.up()
+	s.desired.RestartToken = "1"
+	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
+	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonRequested)
+	s.observed.Trouble = "record the request: no space left on device"
+	for _, action := range []Action{StopProcess, KillProcess} {
+		s.g.Expect(s.tick().Action).To(Equal(action))
+		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStopFailed)
+		s.g.Expect(s.message()).To(Equal("Incarnation 1 cannot be stopped; Berth retries: record the request: no space left on device."))
+		s.now = s.now.Add(s.desired.Grace)
+	}
+	s.expect(v1alpha1.ConditionRestarting, v1alpha1.ReasonRequested)
+}

@@ -1,0 +1,10 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package main
+
+import "errors"
+
+func bomb(int) { fail(errors.New("bomb needs Linux")) }

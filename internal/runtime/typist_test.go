@@ -1,0 +1,122 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// typed is a terminal that records each write and when it came.
+type typed struct {
+	began  time.Time
+	writes []string
+	at     []time.Duration
+}
+
+func (t *typed) Write(p []byte) (int, error) {
+	t.writes = append(t.writes, string(p))
+	t.at = append(t.at, time.Since(t.began))
+	return len(p), nil
+}
+
+func TestTypist(t *testing.T) {
+	for name, test := range map[string]struct {
+		input  string
+		output string // what the terminal had shown before
+		writes []string
+		at     []time.Duration
+	}{
+		"Enter is a write of its own":      {input: "continue\r", writes: []string{"continue", "\r"}, at: []time.Duration{0, 500 * time.Millisecond}},
+		"Ctrl-C comes first":               {input: "\x03stop that\r", writes: []string{"\x03", "stop that", "\r"}, at: []time.Duration{0, 500 * time.Millisecond, time.Second}},
+		"Ctrl-C alone does not wait":       {input: "\x03", writes: []string{"\x03"}, at: []time.Duration{0}},
+		"Enter alone does not wait":        {input: "\r", writes: []string{"\r"}, at: []time.Duration{0}},
+		"no Enter":                         {input: "y", writes: []string{"y"}, at: []time.Duration{0}},
+		"lines are typed":                  {input: "a\nb\r", writes: []string{"a\nb", "\r"}, at: []time.Duration{100 * time.Millisecond, 600 * time.Millisecond}},
+		"lines are pasted where asked for": {input: "a\n\x1b[201~b\r", output: "\x1b[?2004h$ ", writes: []string{"\x1b[200~a\nb\x1b[201~", "\r"}},
+		"that mode is over":                {input: "a\nb\r", output: "\x1b[?2004h$ \x1b[?2004l", writes: []string{"a\nb", "\r"}},
+		"words are pasted, too":            {input: "go on?\r", output: "\x1b[?2004h", writes: []string{"\x1b[200~go on?\x1b[201~", "\r"}},
+		"a word is typed in that mode too": {input: "no\r", output: "\x1b[?2004h", writes: []string{"no", "\r"}},
+		"nothing":                          {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				typist, terminal := runtime.NewTypist(), &typed{began: time.Now()}
+				for i := range len(test.output) { // byte by byte
+					_, err := typist.Write([]byte{test.output[i]})
+					g.Expect(err).NotTo(HaveOccurred())
+				}
+				g.Expect(typist.Type(t.Context(), terminal, []byte(test.input))).To(Succeed())
+				g.Expect(terminal.writes).To(Equal(test.writes))
+				if test.at != nil {
+					g.Expect(terminal.at).To(Equal(test.at))
+				}
+			})
+		})
+	}
+}
+
+func TestTypist_WaitsForSilence(t *testing.T) {
+	for name, test := range map[string]struct{ output, waits time.Duration }{
+		"a program that draws for half a second": {500 * time.Millisecond, time.Second},
+		"a spinner":                              {time.Hour, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				var drawing sync.WaitGroup
+				defer drawing.Wait()
+				defer cancel()
+				typist, terminal := runtime.NewTypist(), &typed{began: time.Now()}
+				drawing.Go(func() {
+					for ctx.Err() == nil && time.Since(terminal.began) <= test.output {
+						_, _ = typist.Write([]byte("."))
+						time.Sleep(50 * time.Millisecond)
+					}
+				})
+				g.Expect(typist.Type(ctx, terminal, []byte("continue\r"))).To(Succeed())
+				g.Expect(terminal.at[1]).To(Equal(test.waits))
+			})
+		})
+	}
+}
+
+func TestTypist_WaitsForTheReaction(t *testing.T) {
+	for name, test := range map[string]struct{ reacts, waits time.Duration }{
+		"a program draws the text":           {10 * time.Millisecond, 510 * time.Millisecond},
+		"a busy program draws the text late": {400 * time.Millisecond, 1200 * time.Millisecond},
+		"a program that does not echo":       {time.Hour, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				typist, terminal := runtime.NewTypist(), &typed{began: time.Now()}
+				_, _ = typist.Write([]byte("prompt> "))
+				reaction := time.AfterFunc(test.reacts, func() { _, _ = typist.Write([]byte("continue")) })
+				defer reaction.Stop()
+				g.Expect(typist.Type(t.Context(), terminal, []byte("continue\r"))).To(Succeed())
+				g.Expect(terminal.at[1]).To(Equal(test.waits))
+			})
+		})
+	}
+}
+
+func TestTypist_EndsWithItsContext(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var terminal bytes.Buffer
+	g.Expect(runtime.NewTypist().Type(ctx, &terminal, []byte("go on\r"))).To(MatchError(context.Canceled))
+	g.Expect(terminal.String()).To(BeEmpty())
+}

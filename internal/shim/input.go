@@ -1,0 +1,27 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+// Input describes how the foreground process group of a terminal reads it. It contains no text of the terminal.
+type Input struct {
+	// Reader is what the foreground process group waits for: one of the constants below.
+	Reader string `json:"reader,omitempty"`
+	// Program is the name of the process that waits, at most 15 bytes; empty if none does.
+	Program string `json:"program,omitempty"`
+	// Canonical and Echo are modes of the terminal: programs read whole lines, and typed characters are shown.
+	Canonical bool `json:"canonical,omitempty"`
+	Echo      bool `json:"echo,omitempty"`
+}
+
+// Values of Input.Reader.
+const (
+	// ReaderUnknown means that not all processes of the group could be inspected, or that one of them is computing.
+	ReaderUnknown = ""
+	// ReaderNone means that every process of the group waits for something else.
+	ReaderNone = "None"
+	// ReaderRead means that a process is blocked in a read of the terminal.
+	ReaderRead = "Read"
+	// ReaderPoll means that a process waits for the terminal to become readable, possibly together with other descriptors (poll, select, epoll).
+	ReaderPoll = "Poll"
+)

@@ -1,0 +1,173 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+)
+
+// waitVariable names an environment variable. With it, the test binary waits in the given way and runs no tests.
+const waitVariable = "BERTH_TEST_WAIT"
+
+func init() {
+	way, set := os.LookupEnv(waitVariable)
+	if !set {
+		return
+	}
+	fmt.Print("ready")
+	if way != "read" {
+		_ = makeRaw(0)
+	}
+	var none [1]byte
+	for {
+		switch way {
+		case "read", "raw read":
+			_, _ = unix.Read(0, none[:])
+		case "poll":
+			_, _ = unix.Poll([]unix.PollFd{{Fd: -1}, {Fd: 0, Events: unix.POLLIN}}, -1)
+		case "poll for output":
+			_, _ = unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLPRI}}, -1)
+		case "select":
+			var set unix.FdSet
+			set.Set(0)
+			_, _ = unix.Select(70, &set, nil, nil, nil)
+		case "select of another":
+			var set unix.FdSet
+			set.Set(pipe())
+			_, _ = unix.Select(70, &set, nil, nil, nil)
+		case "epoll":
+			epoll, _ := unix.EpollCreate1(0)
+			_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, 0, &unix.EpollEvent{Events: unix.EPOLLIN})
+			_, _ = unix.EpollWait(epoll, make([]unix.EpollEvent, 1), -1)
+		case "epoll of another":
+			epoll, _ := unix.EpollCreate1(0)
+			_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, pipe(), &unix.EpollEvent{Events: unix.EPOLLIN})
+			_, _ = unix.EpollWait(epoll, make([]unix.EpollEvent, 1), -1)
+		case "read of another":
+			_, _ = unix.Read(pipe(), none[:])
+		case "/dev/tty":
+			tty, _ := unix.Open("/dev/tty", unix.O_RDWR, 0)
+			_, _ = unix.Read(tty, none[:])
+		case "computes":
+		}
+	}
+}
+
+// pipe returns the read end of a pipe that never gets data, as a descriptor with a high number.
+func pipe() int {
+	var ends [2]int
+	_ = unix.Pipe(ends[:])
+	_ = unix.Dup3(ends[0], 65, 0)
+	return 65
+}
+
+// inTerminal starts a command in a terminal and returns the result of InspectInput.
+func inTerminal(t *testing.T, cmd *exec.Cmd) func() (Input, error) {
+	t.Helper()
+	master, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, master) }()
+	t.Cleanup(func() {
+		_ = Tree{Ancestor: cmd.Process.Pid}.Kill() // also kills processes in other sessions
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = master.Close()
+	})
+	return func() (Input, error) {
+		members, err := Tree{Ancestor: os.Getpid()}.Members()
+		if err != nil {
+			return Input{}, err
+		}
+		return InspectInput(master, members)
+	}
+}
+
+func TestInspectInput(t *testing.T) {
+	for way, want := range map[string]Input{
+		"read":              {Reader: ReaderRead, Canonical: true, Echo: true},
+		"raw read":          {Reader: ReaderRead},
+		"/dev/tty":          {Reader: ReaderRead},
+		"poll":              {Reader: ReaderPoll},
+		"select":            {Reader: ReaderPoll},
+		"epoll":             {Reader: ReaderPoll},
+		"poll for output":   {Reader: ReaderNone},
+		"select of another": {Reader: ReaderNone},
+		"epoll of another":  {Reader: ReaderNone},
+		"read of another":   {Reader: ReaderNone},
+		"computes":          {Reader: ReaderUnknown},
+	} {
+		t.Run(way, func(t *testing.T) {
+			g := NewWithT(t)
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), waitVariable+"="+way)
+			inspect := inTerminal(t, cmd)
+			if want.Reader != ReaderNone && want.Reader != ReaderUnknown {
+				want.Program = filepath.Base(os.Args[0])
+				want.Program = want.Program[:min(15, len(want.Program))]
+			}
+			g.Eventually(inspect).WithTimeout(20 * time.Second).Should(Equal(want))
+		})
+	}
+}
+
+// TestInspectInput_ForegroundOnly checks that a background process, which cannot read the terminal, is not reported as the reader.
+func TestInspectInput_ForegroundOnly(t *testing.T) {
+	g := NewWithT(t)
+	cmd := exec.Command("/bin/bash", "-c", `set -m; "$0" & exec sleep 60`, os.Args[0])
+	cmd.Env = append(os.Environ(), waitVariable+"=poll")
+	inspect := inTerminal(t, cmd)
+	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", ReaderNone))
+}
+
+// TestInspectInput_OtherSession checks that a process in another session that reads the terminal is found, as with su -c.
+func TestInspectInput_OtherSession(t *testing.T) {
+	g := NewWithT(t)
+	cmd := exec.Command("/bin/bash", "-c", `setsid -w "$0"; true`, os.Args[0])
+	cmd.Env = append(os.Environ(), waitVariable+"=poll")
+	inspect := inTerminal(t, cmd)
+	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", ReaderPoll))
+}
+
+// TestInspectInput_ReadsWithinBounds checks that a system call of a program cannot make the shim allocate without bound.
+func TestInspectInput_ReadsWithinBounds(t *testing.T) {
+	g := NewWithT(t)
+	i := inspection{threads: 1}
+	const arguments = " 0x0 0x0 0x0 0x0 0x0 0x0"
+	for _, call := range []string{"", "running", "-1 0x1 0x2", "x 0x0" + arguments, fmt.Sprint(unix.SYS_PPOLL, " 0x0 0xffffffffffffffff", arguments),
+		fmt.Sprint(unix.SYS_PPOLL, " 0x0 0x10", arguments), fmt.Sprint(unix.SYS_PSELECT6, " 0xffffffffffffffff 0x1", arguments), "0 0x1 0x"} {
+		g.Expect(i.thread(stat{Process: Process{PID: os.Getpid()}}, []byte(call))).To(Equal(ReaderUnknown), call)
+	}
+	g.Expect(i.process(stat{Process: Process{PID: os.Getpid()}})).To(Equal(ReaderUnknown), "there are more threads than are inspected")
+}
+
+func BenchmarkInspectInput(b *testing.B) {
+	cmd := exec.Command("/bin/sh", "-c", "read line")
+	master, err := pty.Start(cmd)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = master.Close()
+	}()
+	for b.Loop() {
+		members, _ := Tree{Ancestor: os.Getpid()}.Members()
+		if _, err := InspectInput(master, members); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// sends is how many texts an agent is sent.
+const sends = 20
+
+// Coding agents take text and Enter that arrive together for a paste. A local server, which stands for the model, counts what they submit.
+var _ = Describe("berth send", func() {
+	DescribeTable("submits every text to a coding agent", func(ctx context.Context, agent func(ctx context.Context, model string) *subject, prompt string) {
+		model := newModel()
+		s := agent(ctx, model.URL).create(ctx).ready(ctx)
+		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring(prompt))
+		// An agent that is still starting loses its input: Codex waits for answers of the terminal, and Gemini CLI sets up its input after its first
+		// screen. This waits for a pause of the output itself, because the status records the last activity at most every 30 s.
+		var shown string
+		var since time.Time
+		Eventually(func() time.Duration {
+			if now := house.run(ctx, "logs", s.path()); now != shown {
+				shown, since = now, time.Now()
+			}
+			return time.Since(since)
+		}).WithTimeout(startTimeout).Should(BeNumerically(">", 4*time.Second))
+		for i := range sends {
+			text := fmt.Sprintf("what is the square of %d?", 1000+i)
+			house.run(ctx, "send", s.path(), text)
+			Eventually(model.asked).Should(HaveKey(text), "text %d of %d was not submitted:\n%s", i+1, sends, house.run(ctx, "logs", s.path(), "--tail", "200"))
+		}
+	},
+		Entry("Codex", NodeTimeout(10*time.Minute), codex, "Ask Codex"),
+		Entry("Gemini CLI", NodeTimeout(10*time.Minute), gemini, "Type your message"),
+	)
+
+	It("types the text that follows Ctrl-C when the program has ended", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		s := instance("interrupted", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
+		for i := range 10 {
+			says := func() string { return house.run(ctx, "logs", s.path()) }
+			house.run(ctx, "send", s.path(), fmt.Sprintf("echo double $((2*%d)); cat", 1000+i))
+			Eventually(says).Should(ContainSubstring(fmt.Sprint("double ", 2*(1000+i))))
+			house.run(ctx, "send", s.path(), "--interrupt", fmt.Sprintf("echo square $((%d*%d))", 1000+i, 1000+i))
+			Eventually(says).Should(ContainSubstring(fmt.Sprint("square ", (1000+i)*(1000+i))), "text %d of 10 was lost", i+1)
+		}
+	})
+})
+
+// codex returns an Instance of Codex that uses a model at a URL, without an account.
+func codex(ctx context.Context, model string) *subject {
+	home := GinkgoT().TempDir()
+	Expect(os.Mkdir(filepath.Join(home, ".codex"), 0o755)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(home, ".codex", "config.toml"), fmt.Appendf(nil, `
+model = "test"
+model_provider = "test"
+check_for_update_on_startup = false
+[model_providers.test]
+name = "test"
+base_url = "%s/v1"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+[projects.%q]
+trust_level = "trusted"
+`, model, home), 0o644)).To(Succeed())
+	return agent(ctx, "codex", home)
+}
+
+// gemini returns an Instance of Gemini CLI that uses a model at a URL, with a key that is not verified.
+func gemini(ctx context.Context, model string) *subject {
+	home := GinkgoT().TempDir()
+	Expect(os.Mkdir(filepath.Join(home, ".gemini"), 0o755)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(home, ".gemini", "settings.json"), []byte(`{
+		"security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": false}},
+		"general": {"disableAutoUpdate": true}
+	}`), 0o644)).To(Succeed())
+	return agent(ctx, "gemini", home, v1alpha1.EnvVar{Name: "GEMINI_API_KEY", Value: "none"}, v1alpha1.EnvVar{Name: "GOOGLE_GEMINI_BASE_URL", Value: model})
+}
+
+func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *subject {
+	s := instance(name, filepath.Join(project(ctx, "test/e2e/projects/agents"), "node_modules", ".bin", name))
+	spec := s.GetProcessSpec()
+	spec.Process.WorkingDir = home
+	spec.Process.Env = append(env, v1alpha1.EnvVar{Name: "HOME", Value: home})
+	return s
+}
+
+// model is the server of a model. It refuses every question, and counts in how many requests each was.
+type model struct {
+	*httptest.Server
+	mu    sync.Mutex
+	texts map[string]int
+}
+
+func (m *model) asked() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.texts)
+}
+
+var question = regexp.MustCompile(`what is the square of \d+\?`)
+
+func newModel() *model {
+	m := &model{texts: map[string]int{}}
+	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		m.mu.Lock()
+		for _, text := range question.FindAllString(string(body), -1) {
+			m.texts[text]++
+		}
+		m.mu.Unlock()
+		http.Error(w, `{"error": {"code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}`, http.StatusBadRequest)
+	}))
+	DeferCleanup(m.Close)
+	return m
+}

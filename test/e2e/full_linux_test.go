@@ -1,0 +1,59 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+var _ = Describe("berth status", func() {
+	It("names the state directory that is full", NodeTimeout(startTimeout), func(ctx context.Context) {
+		s := devServer("full", "", "gohello")
+		s.GetProcessSpec().State = v1alpha1.StateStopped
+		s.create(ctx)
+		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+		dir := filepath.Join(house.state, "host", "run", string(s.GetUID()))
+		cause, free := exhaust(dir)
+		DeferCleanup(func(ctx context.Context) {
+			house.run(ctx, "stop", s.path())
+			s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+			free(true)
+		})
+		house.run(ctx, "start", s.path())
+		Eventually(func() string { return house.run(ctx, "status", s.path()) }).WithTimeout(15 * time.Second).
+			Should(And(ContainSubstring(v1alpha1.ReasonStartFailed), ContainSubstring(cause)))
+		free(false)
+		s.ready(ctx)
+	})
+})
+
+// exhaust creates a directory that cannot be written to: root mounts a full file system there, any other user removes its own write permission. free makes the
+// directory writable again; at the end it also unmounts the file system.
+func exhaust(dir string) (cause string, free func(end bool)) {
+	GinkgoHelper()
+	Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
+	if os.Geteuid() != 0 {
+		Expect(os.Chmod(dir, 0o500)).To(Succeed())
+		return "permission denied", func(bool) { Expect(os.Chmod(dir, 0o700)).To(Succeed()) }
+	}
+	Expect(syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,mode=0700")).To(Succeed())
+	ballast := filepath.Join(dir, "ballast")
+	Expect(os.WriteFile(ballast, make([]byte, 128<<10), 0o600)).To(MatchError(syscall.ENOSPC))
+	return "is full; free some space there", func(end bool) {
+		if !end {
+			Expect(os.Remove(ballast)).To(Succeed())
+			return
+		}
+		Expect(syscall.Unmount(dir, syscall.MNT_DETACH)).To(Succeed())
+	}
+}

@@ -1,0 +1,109 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// hotProject is an npm project, and the file in it that the spec edits. The page shows the text "version 0" of that file.
+type hotProject struct {
+	source  string
+	files   map[string]string
+	edited  string
+	command []string
+}
+
+// The servers get no flag for their host: they choose the addresses to listen on and the name to print.
+var (
+	hotVite = hotProject{
+		source: "samples/vite",
+		files: map[string]string{
+			"main.js": `import { words } from './words.js'
+const show = (text) => { document.querySelector('#time').textContent = text }
+show(words)
+import.meta.hot.accept('./words.js', (module) => show(module.words))
+`,
+			"words.js": "export const words = 'version 0'\n",
+		},
+		edited:  "words.js",
+		command: []string{"npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort"},
+	}
+	hotNext = hotProject{
+		source: "test/e2e/projects/next",
+		files: map[string]string{
+			"app/page.js": `import { Words } from './words'
+export default function Page() {
+  return <Words />
+}
+`,
+			"app/words.js": `'use client'
+export function Words() {
+  return <p>version 0</p>
+}
+`,
+		},
+		edited:  "app/words.js",
+		command: []string{"npm", "run", "dev", "--", "-p", "$(PORT)"},
+	}
+)
+
+var _ = DescribeTable("Hot reload works in a browser at status.url, and again after a restart",
+	func(ctx context.Context, h hotProject, create func(name, dir string, command ...string) *subject) {
+		dir := workingCopy(ctx, h.source)
+		for name, text := range h.files {
+			Expect(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)).To(Succeed())
+		}
+		s := create("hot", dir, h.command...).create(ctx).ready(ctx)
+		url := s.server().Status.URL
+		p := browse(url)
+		Eventually(p.text).WithTimeout(startTimeout).Should(ContainSubstring("version 0"), url)
+
+		var version int
+		// replaces edits the file until the page shows an edit without a reload. A page may reload if its connection for updates is not open yet.
+		replaces := func() {
+			GinkgoHelper()
+			Eventually(func(g Gomega) {
+				g.Expect(p.evaluate("window.loaded = 'once'")).To(Equal("once"))
+				version++
+				words := fmt.Sprint("version ", version)
+				text := strings.Replace(h.files[h.edited], "version 0", words, 1)
+				g.Expect(os.WriteFile(filepath.Join(dir, h.edited), []byte(text), 0o644)).To(Succeed())
+				g.Eventually(p.text).WithTimeout(10*time.Second).Should(ContainSubstring(words), url)
+				g.Expect(p.evaluate("window.loaded")).To(Equal("once"), "%s was loaded again", url)
+			}).WithTimeout(startTimeout).Should(Succeed())
+		}
+		replaces()
+		house.run(ctx, "restart", s.path())
+		s.incarnation(ctx, 2)
+		Expect(s.server().Status.URL).To(Equal(url))
+		replaces()
+	},
+	Entry("Vite", NodeTimeout(storyTimeout), hotVite, devServer),
+	Entry("Vite behind the proxy", NodeTimeout(storyTimeout), hotVite, proxied),
+	Entry("Next", NodeTimeout(storyTimeout), hotNext, devServer),
+	Entry("Next behind the proxy", NodeTimeout(storyTimeout), hotNext, proxied),
+)
+
+// workingCopy returns a copy of a project with its packages, for one spec to edit. Its node_modules are hard links.
+func workingCopy(ctx context.Context, source string) string {
+	GinkgoHelper()
+	installed := project(ctx, source)
+	dir, err := os.MkdirTemp(filepath.Dir(installed), "copy-")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(os.RemoveAll(dir)).To(Succeed()) })
+	Expect(os.CopyFS(dir, os.DirFS(filepath.Join(house.root, source)))).To(Succeed())
+	text, err := exec.CommandContext(ctx, "cp", "-al", filepath.Join(installed, "node_modules"), dir).CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s", text)
+	return dir
+}

@@ -1,0 +1,437 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// mistake is a common mistake, with the text in which berth status explains it and the correction. Each mistake is a row of docs/troubleshooting.md.
+type mistake struct {
+	name string
+	// says are parts of the output of berth status KIND/NAME. {dir}, {port} and {name} are replaced with the values of the case.
+	says []string
+	// fix is the correction, in words.
+	fix string
+	// make declares the broken object; correct carries out the correction.
+	make    func(c *mistaken) *subject
+	correct func(ctx context.Context, c *mistaken)
+}
+
+// mistaken is one case: a mistake with its project, port and objects.
+type mistaken struct {
+	*subject
+	dir, port, name string
+	end             func() // removes the obstacle, such as a program that has the port
+}
+
+// write writes a file of the project.
+func (c *mistaken) write(name, text string) {
+	GinkgoHelper()
+	path := filepath.Join(c.dir, name)
+	Expect(os.MkdirAll(filepath.Dir(path), 0o755)).To(Succeed())
+	Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+}
+
+func (c *mistaken) server(command ...string) *subject { return devServer("mistake", c.dir, command...) }
+
+// command returns the correction that sets another command.
+func command(words ...string) func(context.Context, *mistaken) {
+	return edit(func(c *mistaken) { c.GetProcessSpec().Process.Command = words })
+}
+
+func edit(change func(*mistaken)) func(context.Context, *mistaken) {
+	return func(ctx context.Context, c *mistaken) {
+		GinkgoHelper()
+		Expect(c.read(ctx)).To(Succeed())
+		c.change(ctx, func() { change(c) })
+	}
+}
+
+// rewrite returns the correction that rewrites a file of the project and restarts the process.
+func rewrite(name, text string) func(context.Context, *mistaken) {
+	return func(ctx context.Context, c *mistaken) {
+		GinkgoHelper()
+		c.write(name, text)
+		house.run(ctx, "restart", c.path())
+	}
+}
+
+const (
+	nodeServer   = `require("http").createServer((q, r) => r.end("hello")).listen(process.env.PORT)` + "\n"
+	pythonServer = `
+import http.server, os
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), http.server.SimpleHTTPRequestHandler).serve_forever()
+`
+	nginxConfig = `
+pid nginx.pid;
+events {}
+http {
+	access_log off;
+	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+	server { listen 127.0.0.1:%s; root .; autoindex on; }
+}
+`
+	packageJSON = `{"name": "web", "version": "1.0.0", "scripts": {"start": "node server.js"}}`
+	goMain      = "package main\n\nimport \"time\"\n\nfunc main() {\n\ttime.Sleep(time.Hour)\n}\n"
+)
+
+// mistakes are the rows of the table, except for the suspended manager, which has its own spec.
+var mistakes = []mistake{
+	{
+		name: "The command does not exist", says: []string{"CommandNotFound", `"no-such-program" is in none of the directories of PATH`, "spec.process.command"},
+		fix:  "Install the program, or correct `spec.process.command`.",
+		make: func(c *mistaken) *subject { return c.server("no-such-program") }, correct: command("gohello"),
+	},
+	{
+		name: "The whole command line is one string", says: []string{"CommandNotFound", `write each word as an item of spec.process.command: ["npm", "run", "start"]`},
+		fix: "Write each word as an item of `spec.process.command`.",
+		make: func(c *mistaken) *subject {
+			c.write("package.json", packageJSON)
+			c.write("server.js", nodeServer)
+			return c.server("npm run start")
+		},
+		correct: command("npm", "run", "start"),
+	},
+	{
+		name: "The npm script does not exist", says: []string{"exit code 1", "berth logs devserver/{name}", `Missing script: "dev"`},
+		fix: "Use a script of `package.json` in `spec.process.command`, or add the script.",
+		make: func(c *mistaken) *subject {
+			c.write("package.json", packageJSON)
+			c.write("server.js", nodeServer)
+			return c.server("npm", "run", "dev")
+		},
+		correct: command("npm", "run", "start"),
+	},
+	{
+		name: "There is no package.json", says: []string{"exit code", "ENOENT", "{dir}/package.json"},
+		fix: "Correct `spec.process.workingDir`, or create the project there.",
+		make: func(c *mistaken) *subject {
+			c.write("web/package.json", packageJSON)
+			c.write("web/server.js", nodeServer)
+			return c.server("npm", "start")
+		},
+		correct: edit(func(c *mistaken) { c.GetProcessSpec().Process.WorkingDir = filepath.Join(c.dir, "web") }),
+	},
+	{
+		name: "A Node.js module is missing", says: []string{"exit code 1", "Cannot find module 'no-such-module'"},
+		fix: "Install it (`npm install`), then `berth restart`.",
+		make: func(c *mistaken) *subject {
+			c.write("server.js", `require("no-such-module")`+"\n"+nodeServer)
+			return c.server("node", "server.js")
+		},
+		correct: rewrite("node_modules/no-such-module/index.js", ""),
+	},
+	{
+		name: "A Python module is missing", says: []string{"exit code 1", "ModuleNotFoundError: No module named 'no_such_module'"},
+		fix: "Install it (`pip install`), then `berth restart`.",
+		make: func(c *mistaken) *subject {
+			c.write("app.py", "import no_such_module\n"+pythonServer)
+			return c.server("python3", "app.py")
+		},
+		correct: rewrite("no_such_module.py", ""),
+	},
+	{
+		name: "A syntax error in JavaScript", says: []string{"exit code 1", "{dir}/server.js:1", "SyntaxError: Unexpected end of input"},
+		fix: "Correct the file, then `berth restart`.",
+		make: func(c *mistaken) *subject {
+			c.write("server.js", `require("http").createServer((q, r) => {`)
+			return c.server("node", "server.js")
+		},
+		correct: rewrite("server.js", nodeServer),
+	},
+	{
+		name: "A syntax error in Python", says: []string{"exit code 1", `File "{dir}/app.py", line 1`, "SyntaxError"},
+		fix: "Correct the file, then `berth restart`.",
+		make: func(c *mistaken) *subject {
+			c.write("app.py", "def serve(:\n")
+			return c.server("python3", filepath.Join(c.dir, "app.py"))
+		},
+		correct: rewrite("app.py", pythonServer),
+	},
+	{
+		name: "Go code that does not compile", says: []string{"exit code 1", "./main.go:6:2: undefined: serve"},
+		fix: "Correct the file, then `berth restart`.",
+		make: func(c *mistaken) *subject {
+			c.write("go.mod", "module web\n\ngo 1.24\n")
+			c.write("main.go", strings.Replace(goMain, "time.Sleep(time.Hour)", "serve(time.Hour)", 1))
+			s := instance("mistake", "go", "run", ".")
+			s.GetProcessSpec().Process.WorkingDir = c.dir
+			return s
+		},
+		correct: rewrite("main.go", goMain),
+	},
+	{
+		name: "The working directory does not exist", says: []string{"WorkingDirMissing", "{dir}/web is not there", "create it or correct spec.process.workingDir"},
+		fix:  "Create the directory, and Berth starts the process; or correct `spec.process.workingDir`.",
+		make: func(c *mistaken) *subject { return devServer("mistake", filepath.Join(c.dir, "web"), "gohello") },
+		correct: func(_ context.Context, c *mistaken) {
+			Expect(os.Mkdir(filepath.Join(c.dir, "web"), 0o755)).To(Succeed())
+		},
+	},
+	{
+		name: "The working directory is a file", says: []string{"WorkingDirMissing", "{dir}/main.go is not there or is no directory", "spec.process.workingDir"},
+		fix: "Correct `spec.process.workingDir`.",
+		make: func(c *mistaken) *subject {
+			c.write("main.go", goMain)
+			return devServer("mistake", filepath.Join(c.dir, "main.go"), "gohello")
+		},
+		correct: edit(func(c *mistaken) { c.GetProcessSpec().Process.WorkingDir = c.dir }),
+	},
+	{
+		name: "The script is not executable", says: []string{"PermissionDenied", "{dir}/serve may not be executed", "chmod +x"},
+		fix: "`chmod +x` the file, and Berth starts the process.",
+		make: func(c *mistaken) *subject {
+			c.write("serve", "#!/usr/bin/env bash\nexec gohello\n")
+			return c.server("./serve")
+		},
+		correct: func(_ context.Context, c *mistaken) {
+			Expect(os.Chmod(filepath.Join(c.dir, "serve"), 0o755)).To(Succeed())
+		},
+	},
+	{
+		name: "The interpreter of the script is missing", says: []string{"CommandNotFound", "{dir}/serve is there, but the interpreter that its first line"},
+		fix: "Correct the first line of the script, or install the interpreter.",
+		make: func(c *mistaken) *subject {
+			c.write("serve", "#!/no/such/bash\nexec gohello\n")
+			Expect(os.Chmod(filepath.Join(c.dir, "serve"), 0o755)).To(Succeed())
+			return c.server("./serve")
+		},
+		correct: func(_ context.Context, c *mistaken) { c.write("serve", "#!/usr/bin/env bash\nexec gohello\n") },
+	},
+	{
+		name: "Another program has the port", says: []string{"PortInUse", "ort {port} is held by pid " + strconv.Itoa(os.Getpid()), "end it or set another spec.port"},
+		fix: "End that program, or set another `spec.port`.",
+		make: func(c *mistaken) *subject {
+			listener := listenSomewhere()
+			c.end = func() { _ = listener.Close() }
+			DeferCleanup(c.end)
+			_, c.port, _ = net.SplitHostPort(listener.Addr().String())
+			return withPort(c.server("gohello"), c.port)
+		},
+		correct: func(_ context.Context, c *mistaken) { c.end() },
+	},
+	{
+		name: "Another DevServer has the port", says: []string{"PortClaimed", "ort {port} belongs to DevServer default/", "or set another spec.port"},
+		fix: "Stop that DevServer, or set another `spec.port`.",
+		make: func(c *mistaken) *subject {
+			c.port = freePort()
+			withPort(devServer("holder", "", "gohello"), c.port).create(context.Background()).ready(context.Background())
+			return withPort(c.server("gohello"), c.port)
+		},
+		correct: edit(func(c *mistaken) { c.subject.server().Spec.Port = ptr.To(number(freePort())) }),
+	},
+	{
+		name: "The port needs root", says: []string{"exit code 1", "listen EACCES: permission denied", ":{port}"},
+		fix: "Set `spec.port` to a port from 1024 to 65535.",
+		make: func(c *mistaken) *subject {
+			c.port = "879"
+			c.write("server.js", nodeServer)
+			words := []string{"node", "server.js"}
+			if os.Geteuid() == 0 { // root may listen on every port, so the program drops that capability
+				words = append([]string{"setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"}, words...)
+			}
+			return withPort(c.server(words...), c.port)
+		},
+		correct: edit(func(c *mistaken) { c.subject.server().Spec.Port = ptr.To(number(freePort())) }),
+	},
+	{
+		name: "A Secret is missing", says: []string{"InvalidEnvironment", "Secret {name} does not exist in namespace default; create it"},
+		fix: "Create the Secret, and Berth starts the process.",
+		make: func(c *mistaken) *subject {
+			s := c.server("gohello")
+			s.GetProcessSpec().Process.Env = append(s.GetProcessSpec().Process.Env, v1alpha1.EnvVar{
+				Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: s.GetName(), Key: "token"}},
+			})
+			return s
+		},
+		correct: func(ctx context.Context, c *mistaken) {
+			house.kubectl(ctx, "create", "secret", "generic", c.name, "--from-literal=token=x")
+			DeferCleanup(func(ctx context.Context) { house.kubectl(ctx, "delete", "secret", c.name) })
+		},
+	},
+	{
+		name: "A ConfigMap lacks a key", says: []string{"InvalidEnvironment", "ConfigMap {name} has no key level; add it"},
+		fix: "Add the key, and Berth starts the process.",
+		make: func(c *mistaken) *subject {
+			s := c.server("gohello")
+			s.GetProcessSpec().Process.Env = append(s.GetProcessSpec().Process.Env, v1alpha1.EnvVar{
+				Name: "LEVEL", ValueFrom: &v1alpha1.EnvVarSource{ConfigMapKeyRef: &v1alpha1.KeyRef{Name: s.GetName(), Key: "level"}},
+			})
+			config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: s.GetName(), Namespace: namespace}}
+			Expect(house.client.Create(context.Background(), config)).To(Succeed())
+			DeferCleanup(func(ctx context.Context) { Expect(house.client.Delete(ctx, config)).To(Succeed()) })
+			return s
+		},
+		correct: func(ctx context.Context, c *mistaken) {
+			house.kubectl(ctx, "patch", "configmap", c.name, "--type=merge", `--patch={"data":{"level":"debug"}}`)
+		},
+	},
+	{
+		name: "The disk is full", says: []string{"exit code 1", "No space left on device"},
+		fix: "Free some space on the file system that the program writes to, then `berth restart`.",
+		make: func(c *mistaken) *subject {
+			// Writes to /dev/full fail as on a full disk. It needs no root permissions.
+			Expect(os.Symlink("/dev/full", filepath.Join(c.dir, "cache"))).To(Succeed())
+			return c.server("bash", "-c", "echo data > cache && exec gohello")
+		},
+		correct: func(ctx context.Context, c *mistaken) {
+			Expect(os.Remove(filepath.Join(c.dir, "cache"))).To(Succeed())
+			house.run(ctx, "restart", c.path())
+		},
+	},
+	{
+		name: "The server is a daemon", says: []string{"it left processes running in the background (nginx", "run the program in the foreground", `nginx -g 'daemon off;'`},
+		fix: "Give the program its option for the foreground in `spec.process.command`.",
+		make: func(c *mistaken) *subject {
+			c.port = freePort()
+			c.write("nginx.conf", fmt.Sprintf(nginxConfig, c.port))
+			return withPort(c.server("/usr/sbin/nginx", "-p", c.dir, "-c", "nginx.conf", "-e", "stderr"), c.port)
+		},
+		correct: edit(func(c *mistaken) {
+			process := &c.GetProcessSpec().Process
+			process.Command = append(process.Command, "-g", "daemon off;")
+		}),
+	},
+	{
+		name: "The program is no server", says: []string{"NotReady", "none of its processes listens on a TCP port yet; it was given"},
+		fix:  "Use a command that serves on `$PORT`, or the kind Instance.",
+		make: func(c *mistaken) *subject { return c.server("sleep", "1000") }, correct: command("gohello"),
+	},
+	{
+		name: "The Instance of the DevServer does not exist", says: []string{"InstanceMissing", "Instance {name} does not exist in namespace default; create it"},
+		fix: "Create the Instance, and Berth starts the process.",
+		make: func(c *mistaken) *subject {
+			s := c.server("gohello")
+			s.server().Spec.InstanceRef = &v1alpha1.LocalReference{Name: s.GetName()}
+			return s
+		},
+		correct: func(ctx context.Context, c *mistaken) {
+			owner := instance("owner", "sleep", "1000")
+			owner.SetName(c.name)
+			owner.create(ctx)
+		},
+	},
+}
+
+func withPort(s *subject, port string) *subject {
+	s.server().Spec.Port = ptr.To(number(port))
+	return s
+}
+
+func number(port string) int32 {
+	n, err := strconv.ParseInt(port, 10, 32)
+	Expect(err).NotTo(HaveOccurred())
+	return int32(n)
+}
+
+// says returns the expected texts with the values of the case.
+func (c *mistaken) says(words []string) []string {
+	filled := make([]string, len(words))
+	for i, word := range words {
+		filled[i] = strings.NewReplacer("{dir}", c.dir, "{port}", c.port, "{name}", c.name).Replace(word)
+	}
+	return filled
+}
+
+// silentManager is the only mistake that concerns the manager instead of an object.
+var silentManager = mistake{
+	name: "The manager is suspended or has ended", says: []string{"warning: the manager of host", "has been silent for", "continue it or start it again"},
+	fix: "Continue or start `berth up` or `berth manager`.",
+}
+
+// row returns the row for a mistake in docs/troubleshooting.md, without the pid and the host, which differ from case to case.
+func (m mistake) row() string {
+	says := strings.ReplaceAll(strings.Join(m.says, "` … `"), "ort {port}", "port {port}")
+	says = strings.ReplaceAll(says, "pid "+strconv.Itoa(os.Getpid()), "pid {pid}")
+	return fmt.Sprintf("| %s | `%s` | %s |", m.name, says, m.fix)
+}
+
+var _ = Describe("A beginner's mistake", func() {
+	It("is a row of the documentation", func() {
+		text, err := os.ReadFile(filepath.Join(house.root, "docs", "troubleshooting.md"))
+		Expect(err).NotTo(HaveOccurred())
+		all := append(mistakes[:len(mistakes):len(mistakes)], silentManager)
+		Expect(len(all)).To(BeNumerically(">=", 20))
+		for _, m := range all {
+			Expect(string(text)).To(ContainSubstring(m.row()+"\n"), "copy this row into the table")
+		}
+	})
+
+	It("is explained by berth status, and corrected from that text alone", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		begun := time.Now()
+		made := make([]*mistaken, len(mistakes))
+		By("making all of them")
+		for i, m := range mistakes {
+			c := &mistaken{dir: GinkgoT().TempDir()}
+			c.subject = m.make(c)
+			c.name = c.GetName()
+			c.create(ctx)
+			made[i] = c
+		}
+		By("reading what berth status says")
+		for i, m := range mistakes {
+			c := made[i]
+			Eventually(ctx, func(g Gomega) {
+				said := house.run(ctx, "status", c.path())
+				for _, word := range c.says(m.says) {
+					g.Expect(said).To(ContainSubstring(word), m.name)
+				}
+				g.Expect(said).NotTo(MatchRegexp(`[a-z)] (Correct|Berth checks)`), "two sentences without a full stop")
+			}).Should(Succeed())
+		}
+		By("correcting all of them")
+		for i, m := range mistakes {
+			m.correct(ctx, made[i])
+		}
+		for i, m := range mistakes {
+			By(m.name)
+			made[i].ready(ctx)
+		}
+		AddReportEntry("seconds for all mistakes", time.Since(begun).Seconds())
+	})
+
+	It("is a manager that is suspended", NodeTimeout(startTimeout), func(ctx context.Context) {
+		s := devServer("silent", "", "gohello").create(ctx).ready(ctx)
+		Expect(house.cmd.Process.Signal(syscall.SIGSTOP)).To(Succeed())
+		proceed := func() { Expect(house.cmd.Process.Signal(syscall.SIGCONT)).To(Succeed()) }
+		DeferCleanup(proceed)
+		By("having missed the renewals of a minute")
+		var leases coordinationv1.LeaseList
+		Expect(house.client.List(ctx, &leases, client.InNamespace("berth-system"), client.HasLabels{v1alpha1.LabelHost})).To(Succeed())
+		Expect(leases.Items).To(HaveLen(1))
+		leases.Items[0].Spec.RenewTime.Time = leases.Items[0].Spec.RenewTime.Add(-time.Minute)
+		Expect(house.client.Update(ctx, &leases.Items[0])).To(Succeed())
+
+		for _, args := range [][]string{{"status"}, {"status", s.path()}, {"restart", s.path()}} {
+			said := house.run(ctx, args...)
+			for _, word := range silentManager.says {
+				Expect(said).To(ContainSubstring(word), "%v", args)
+			}
+		}
+		begun := time.Now()
+		Expect(house.attempt(house.program(), "logs", "-f", s.path())).To(ContainSubstring("does not answer: is it suspended"))
+		Expect(time.Since(begun)).To(BeNumerically("<", 20*time.Second))
+		proceed()
+		s.incarnation(ctx, 2)
+	})
+})

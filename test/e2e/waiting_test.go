@@ -1,0 +1,98 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// settled is how long a screen has to be unchanged until AwaitingInput is certainly decided. The controller waits for two seconds.
+const settled = 5 * time.Second
+
+// internal/screen tests the decision with many recorded screens. This spec uses running programs.
+var _ = Describe("AwaitingInput", func() {
+	It("is True for programs that ask, and False for those that do not", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+		asking := map[string][]string{
+			"python-input":   {"python3", "-c", `input("What is your name? ")`},
+			"python-plain":   {"python3", "-c", `input("Deploy where ")`},
+			"python-getpass": {"python3", "-c", `import getpass; getpass.getpass("Token: ")`},
+			"python-pdb":     {"python3", "-c", "breakpoint()"},
+			"rm":             {"rm", "-i", "a"},
+			"git-add":        {"git", "add", "-p"},
+			"npm-init":       {"npm", "init"},
+			"bash-read":      {"bash", "-c", `read -p "Version to release " version`},
+			"bash-runs-rm":   {"bash", "--norc", "-i"},
+		}
+		silent := map[string][]string{
+			"bash-prompt":   {"bash", "--norc", "-i"},
+			"sleep":         {"sh", "-c", `printf "Is the server up? "; sleep 1000`},
+			"tail":          {"tail", "-f", "log"},
+			"python-server": {"python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"},
+		}
+		subjects := map[string]*subject{}
+		for _, programs := range []map[string][]string{asking, silent} {
+			for name, command := range programs {
+				s := instance("asks-"+name, command...)
+				spec := s.GetProcessSpec()
+				spec.Process.WorkingDir = workingTree(ctx)
+				spec.Process.Env = []v1alpha1.EnvVar{{Name: "HOME", Value: spec.Process.WorkingDir}, {Name: "TERM", Value: "xterm-256color"}}
+				subjects[name] = s.create(ctx)
+			}
+		}
+		subjects["bash-runs-rm"].ready(ctx)
+		house.run(ctx, "send", subjects["bash-runs-rm"].path(), "rm -i a")
+
+		for name := range asking {
+			By(name)
+			subjects[name].becomes(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
+		}
+		for name := range silent {
+			By(name)
+			s := subjects[name]
+			Eventually(func(g Gomega) {
+				g.Expect(s.read(ctx)).To(Succeed())
+				active := s.object.(*v1alpha1.Instance).Status.LastActivityTime
+				g.Expect(active).NotTo(BeNil())
+				g.Expect(time.Since(active.Time)).To(BeNumerically(">", settled))
+			}).WithTimeout(startTimeout).Should(Succeed())
+			Expect(s.condition(v1alpha1.ConditionAwaitingInput)).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", v1alpha1.ReasonNotAwaitingInput)), name)
+		}
+
+		By("answering")
+		s := subjects["rm"]
+		file := filepath.Join(s.GetProcessSpec().Process.WorkingDir, "a")
+		house.run(ctx, "send", s.path(), "y")
+		Eventually(file).WithTimeout(startTimeout).ShouldNot(BeAnExistingFile())
+	})
+})
+
+// workingTree returns a new Git repository with a changed file, and a log that ends in a question.
+func workingTree(ctx context.Context) string {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	git := func(args ...string) {
+		GinkgoHelper()
+		cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(out))
+	}
+	Expect(os.WriteFile(filepath.Join(dir, "log"), []byte("Do you want to continue? [Y/n] "), 0o600)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(dir, "a"), []byte("one\n"), 0o600)).To(Succeed())
+	git("init", "-q")
+	git("add", "a")
+	git("commit", "-qm", "first")
+	Expect(os.WriteFile(filepath.Join(dir, "a"), []byte("two\n"), 0o600)).To(Succeed())
+	return dir
+}

@@ -1,0 +1,350 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/hosts"
+	"github.com/berth-dev/berth/internal/runtime/fake"
+)
+
+// seat is a host with its own runtime, like a machine with its own state directory.
+type seat struct {
+	name  string
+	rt    *fake.Runtime
+	hosts *hosts.Hosts
+	// off is true while the manager of the host does not run and its Lease is not renewed.
+	off bool
+}
+
+// place returns the runtime and the hosts of the leader with the given number.
+func (w *world) place(number int) (*fake.Runtime, *hosts.Hosts) {
+	if len(w.seats) == 0 {
+		return w.rt, nil
+	}
+	return w.seats[number].rt, w.seats[number].hosts
+}
+
+// newHostsWorld returns a world of two hosts with one API server.
+func newHostsWorld(t *testing.T, s subject, f faults) *world {
+	t.Helper()
+	w := newWorld(t, s, f)
+	for _, name := range []string{"a", "b"} {
+		known := hosts.New(hosts.Options{
+			Name: name, Runtimes: []v1alpha1.RuntimeType{v1alpha1.RuntimeHost}, Namespace: key.Namespace,
+			Client: w.api, Reader: w.api, Clock: w.clock, Log: logr.Discard(),
+		})
+		w.seats = append(w.seats, &seat{name: name, rt: w.newMachine(), hosts: known})
+	}
+	w.renew()
+	return w
+}
+
+// newMachine returns a runtime without processes. It does not refuse a second incarnation: only the reconcilers keep the order.
+func (w *world) newMachine() *fake.Runtime {
+	rt := fake.New(w.ctx, w.clock)
+	rt.Unguarded()
+	rt.Program("stubborn", fake.Program{IgnoreStop: true})
+	return rt
+}
+
+// renew lets each host renew its Lease and then read the Leases of the other hosts.
+func (w *world) renew() {
+	over, cancel := context.WithCancel(w.ctx)
+	cancel() // Start does both once before it waits for the end of the context
+	for range 2 {
+		for _, s := range w.seats {
+			if !s.off {
+				w.Expect(s.hosts.Start(over)).To(Succeed())
+			}
+		}
+	}
+}
+
+// liveOnHosts returns the live incarnations on all hosts.
+func (w *world) liveOnHosts() []int64 {
+	var live []int64
+	for _, s := range w.seats {
+		live = append(live, s.rt.Live(uid)...)
+	}
+	return live
+}
+
+// checkHosts checks the invariants of a world with several hosts after every call.
+func (w *world) checkHosts() {
+	if len(w.seats) == 0 {
+		return
+	}
+	live := w.liveOnHosts()
+	if len(live) > 1 {
+		w.t.Errorf("incarnations %v live at once: %v on host a, %v on host b", live, w.seats[0].rt.Live(uid), w.seats[1].rt.Live(uid))
+	}
+	object := w.read()
+	if object == nil {
+		if len(live) > 0 {
+			w.t.Errorf("incarnations %v outlive the object", live)
+		}
+		return
+	}
+	if exit := object.GetProcessStatus().LastExit; exit != nil && slices.Contains(live, exit.Incarnation) {
+		w.t.Errorf("exit %s is recorded for incarnation %d, which lives", exit.Reason, exit.Incarnation)
+	}
+}
+
+// holder returns the seat of the host that the status names, and the other one.
+func (w *world) holder() (holder, other *seat) {
+	w.t.Helper()
+	at := slices.IndexFunc(w.seats, func(s *seat) bool { return s.name == w.read().GetProcessStatus().HostName })
+	w.Expect(at).To(BeNumerically(">=", 0), "the object has a host")
+	return w.seats[at], w.seats[1-at]
+}
+
+// relabel sets the label of the host, or removes it; lost is the value of berth.dev/lost-host.
+func (w *world) relabel(host, lost string) {
+	object := w.read()
+	labels, annotations := object.GetLabels(), object.GetAnnotations()
+	delete(labels, v1alpha1.LabelHost)
+	if host != "" {
+		labels[v1alpha1.LabelHost] = host
+	}
+	if lost != "" {
+		annotations = map[string]string{v1alpha1.AnnotationLostHost: lost}
+	}
+	object.SetLabels(labels)
+	object.SetAnnotations(annotations)
+	w.Expect(w.api.Update(w.ctx, object)).To(Succeed())
+	w.remember()
+}
+
+// hostsStory is the life of an object that two hosts can serve.
+var hostsStory = []chapter{
+	{"create", (*world).create},
+	{"restart", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "one" }) }},
+	{"crash", func(w *world) {
+		holder, _ := w.holder()
+		holder.rt.Exit(uid, facts.Exit{Known: true, Code: 3})
+	}},
+	{"move", func(w *world) {
+		_, other := w.holder()
+		w.relabel(other.name, "")
+	}},
+	{"label removed", func(w *world) { w.relabel("", "") }},
+	{"stubborn from now on", func(w *world) {
+		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"stubborn"} })
+	}},
+	{"move with a restart", func(w *world) {
+		_, other := w.holder()
+		w.relabel(other.name, "")
+		w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "two" })
+	}},
+	{"the host does not report", func(w *world) {
+		holder, _ := w.holder()
+		holder.off = true
+		w.clock.SetTime(w.clock.Now().Add(hosts.Duration))
+		w.renew()
+	}},
+	{"it reports again", func(w *world) {
+		for _, s := range w.seats {
+			s.off = false
+		}
+		w.renew()
+	}},
+	{"the host is declared lost", func(w *world) {
+		holder, other := w.holder()
+		holder.off = true
+		holder.rt = w.newMachine() // nothing of the old machine is left
+		w.clock.SetTime(w.clock.Now().Add(hosts.Duration))
+		w.renew()
+		w.relabel(other.name, holder.name)
+	}},
+	{"the lost host returns", func(w *world) {
+		for _, s := range w.seats {
+			s.off = false
+		}
+		w.renew()
+	}},
+	{"move to it", func(w *world) {
+		_, other := w.holder()
+		w.relabel(other.name, "")
+	}},
+	{"move away from it", func(w *world) {
+		_, other := w.holder()
+		w.relabel(other.name, "")
+	}},
+	{"move to it, and delete", func(w *world) {
+		_, other := w.holder()
+		w.relabel(other.name, "")
+		w.Expect(w.api.Delete(w.ctx, w.read())).To(Succeed())
+		w.remember()
+	}},
+}
+
+// onHosts runs the story. toRest reconciles until a chapter has come to rest.
+func (w *world) onHosts(toRest func(chapter string)) []outcome {
+	w.t.Helper()
+	outcomes := make([]outcome, 0, len(hostsStory))
+	starts := 0
+	machines := map[*fake.Runtime]bool{}
+	var last *seat
+	for i, chapter := range hostsStory {
+		if i == len(hostsStory)-1 {
+			last, _ = w.holder()
+		}
+		chapter.do(w)
+		toRest(chapter.name)
+		for _, s := range w.seats {
+			machines[s.rt] = true
+		}
+		starts = 0
+		for machine := range machines {
+			starts += machine.Count(uid, fake.Start)
+		}
+		outcomes = append(outcomes, outcome{Chapter: chapter.name, Status: sorted(describe(w.read())), Starts: starts, Live: w.liveOnHosts()})
+		if w.t.Failed() {
+			w.t.Fatalf("after %s", chapter.name)
+		}
+	}
+	// Records of ended processes may remain on the other host if its manager died after the write that released the object: the collector of orphans removes them.
+	w.Expect(last.rt.Known()).To(BeEmpty(), "nothing is left on host %s", last.name)
+	return outcomes
+}
+
+// sorted sorts the lines of a description: a failed start adds a condition earlier, so the order of conditions differs.
+func sorted(description string) string {
+	lines := strings.Split(description, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// hostsAtRest reports whether no further reconcile would change anything. An object whose host does not report does not change.
+func (w *world) hostsAtRest() bool {
+	object := w.read()
+	if object == nil || !atRest(object) {
+		return object == nil
+	}
+	if ready := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionReady); ready.Reason == v1alpha1.ReasonHostUnavailable {
+		return slices.ContainsFunc(w.seats, func(s *seat) bool { return s.off })
+	}
+	holder := object.GetProcessStatus().HostName
+	return holder != "" && holder == object.GetLabels()[v1alpha1.LabelHost] &&
+		!slices.ContainsFunc(w.seats, func(s *seat) bool { return s.off && s.name == holder })
+}
+
+// tellOnHosts runs the story with two managers that take turns. A manager that meets a fault crashes, or continues if the manager is set to survive.
+func (w *world) tellOnHosts(survives bool) []outcome {
+	w.t.Helper()
+	managers := []*process.Reconciler{w.leader(0), w.leader(1)}
+	return w.onHosts(func(chapter string) {
+		for i, s := range w.seats {
+			if managers[i].Runtime.(*disturbed).Runtime != s.rt {
+				managers[i] = w.leader(i)
+			}
+		}
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+			quiet, wait := true, time.Minute
+			for i, s := range w.seats {
+				if s.off {
+					continue
+				}
+				writes, acts := w.writes, w.acts
+				result, err := managers[i].Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+				if err != nil {
+					w.Expect(errors.Is(err, errFault)).To(BeTrue(), "%s: %v", chapter, err)
+					if !survives {
+						managers[i] = w.leader(i)
+					}
+				}
+				quiet = quiet && err == nil && w.writes == writes && w.acts == acts && !w.lagged[i]
+				if result.RequeueAfter > 0 {
+					wait = min(wait, result.RequeueAfter)
+				}
+			}
+			switch {
+			case !quiet:
+			case w.hostsAtRest():
+				return
+			default:
+				w.clock.SetTime(w.clock.Now().Add(wait))
+				w.renew()
+			}
+		}
+		w.t.Fatalf("%s: does not come to rest: %s", chapter, describe(w.read()))
+	})
+}
+
+// hostSubjects are the kinds that two hosts serve in these tests.
+var hostSubjects = []subject{subjects[0], subjects[2]}
+
+// TestTwoHosts makes one call of two managers with two runtimes fail. The call has no effect, or its response is lost, and the manager continues or is
+// replaced. At most one incarnation lives on both hosts together at any time, and no exit is recorded for a live one.
+func TestTwoHosts(t *testing.T) {
+	for i, s := range hostSubjects {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			reference := newHostsWorld(t, s, faults{lag: func(int) int { return 0 }})
+			want := reference.tellOnHosts(true)
+			reference.Expect(want[len(want)-1].Starts).To(Equal(9), "the whole story")
+			for call, count := range map[string]int{"write": reference.writes, "act": reference.acts} {
+				for n := 1; n <= count; n += 1 + 2*min(i, 1) {
+					for _, after := range []bool{false, true} {
+						for _, survives := range []bool{false, true} {
+							t.Run(fmt.Sprintf("%s %d, with effect %t, manager survives %t", call, n, after, survives), func(t *testing.T) {
+								w := newHostsWorld(t, s, faults{})
+								fault := once(n, after, func() {})
+								if call == "write" {
+									w.faults.write = fault
+								} else {
+									w.faults.act = fault
+								}
+								compareHosts(t, want, w.tellOnHosts(survives))
+							})
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestTwoHostsAtRandom disturbs the same story repeatedly, with stale caches. The name of each subtest is its seed.
+func TestTwoHostsAtRandom(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 3))
+			sometimes := func(int, bool) error {
+				if random.IntN(6) == 0 {
+					return errFault
+				}
+				return nil
+			}
+			lag := func(int) int { return max(0, random.IntN(5)-2) }
+			newHostsWorld(t, subjects[0], faults{write: sometimes, act: sometimes, lag: lag}).tellOnHosts(seed%2 == 0)
+		})
+	}
+}
+
+func compareHosts(t *testing.T, want, got []outcome) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("differs from the undisturbed run (-undisturbed +disturbed):\n%s", diff)
+	}
+}
