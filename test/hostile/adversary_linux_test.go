@@ -36,7 +36,7 @@ func TestHostileProcesses(t *testing.T) {
 	}
 	w := newWorld(t, user)
 	calm := w.newCalm()
-	quiet := calm.measure(10)
+	quiet, _ := calm.measure(10)
 	before := w.steady(calm.object)
 	state := filepath.Join(w.dir, "state")
 	behaviors := map[string][]string{
@@ -59,7 +59,7 @@ func TestHostileProcesses(t *testing.T) {
 		t.Errorf("the well-behaved object has another process: %s, not %s", after, before)
 	}
 	w.nothingLeft(calm.object)
-	busy := calm.measure(10)
+	busy, _ := calm.measure(10)
 	t.Logf("well-behaved object: restart p50 %v before, %v after", percentile(quiet, 0.5), percentile(busy, 0.5))
 	peak := w.peakMemory()
 	t.Logf("manager: %d MiB at most", peak>>20)

@@ -35,7 +35,7 @@ func run(args []string) error {
 	case "idle":
 		idle()
 	case "stubborn":
-		signal.Ignore(syscall.SIGTERM)
+		signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
 		idle()
 	case "report":
 		return report(args[1])
