@@ -32,10 +32,9 @@ type Kind struct {
 	owners    owner.Setter
 	clock     clock.PassiveClock
 	timers    clock.Clock
-	runtimes  runtime.Runtime   // where servers run
-	inspector runtime.Inspector // of this machine; nil when the backend can't tell sockets
-	logger    runtime.Logger    // of this machine; nil when the backend keeps no output
-	executor  runtime.Executor  // of this machine; nil when the backend runs no commands for probes
+	runtimes  *runtime.Registry
+	inspector runtime.Inspection // of this machine; nil if the backend has none
+	logs      runtime.Logs       // of this machine; nil if the backend has none
 	probes    *probe.Manager
 	fronts    *front.Fronts
 	ports     Range
@@ -107,7 +106,7 @@ func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
 
 // Runtime returns the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return runtime.Backend(k.runtimes, k.Traits(object).Runtime)
+	return k.runtimes.For(k.Traits(object).Runtime)
 }
 
 // Traits implements process.Kind.

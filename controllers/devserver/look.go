@@ -91,6 +91,13 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current facts.In
 	return k.again(m, &s, current, observed), nil
 }
 
+func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) ([]runtime.Listener, error) {
+	if k.inspector == nil {
+		return nil, errors.ErrUnsupported
+	}
+	return k.inspector.Listeners(ctx, dev.UID)
+}
+
 // see asks for the sockets of the object's own processes. A backend that can't tell is believed to listen where it was told.
 func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) sight {
 	s := sight{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
@@ -98,12 +105,10 @@ func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, curr
 		s.seePod(dev, m, current)
 		return s
 	}
-	if k.inspector == nil {
-		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: assigned(dev).own()}}
-		return s
-	}
-	listeners, err := k.inspector.Listeners(ctx, dev.UID)
+	listeners, err := k.listeners(ctx, dev)
 	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: assigned(dev).own()}}
 	case errors.Is(err, runtime.ErrNotFound): // it has just ended; the next look will say so
 	case err != nil:
 		if !m.blind {

@@ -498,7 +498,7 @@ func TestSocketsThatCannotBeSeen(t *testing.T) {
 func TestLookOfABackendWithoutSockets(t *testing.T) {
 	s := newStage(t)
 	here := newSite(t)
-	s.inspector, s.logger = nil, nil
+	s.inspector, s.logs = nil, nil
 	dev := server("web", 0, running(here.port))
 	s.becomes(dev, 1, true)
 	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/"))

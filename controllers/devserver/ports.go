@@ -5,6 +5,7 @@ package devserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strings"
@@ -89,6 +90,9 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 		return nil
 	}
 	holder, err := k.inspector.PortOwner(ctx, port)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
 	if err != nil {
 		// The program itself will find out, and say so.
 		ctrl.LoggerFrom(ctx).Error(err, "Finding out who listens on a port", "port", port)

@@ -146,7 +146,7 @@ func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *memory) (probe.Con
 	case spec.Exec != nil && m.plan != nil:
 		p := m.plan.Process
 		p.UID, p.Incarnation, p.Command, p.Env = key.UID, key.Incarnation, spec.Exec.Command, slices.Clone(p.Env)
-		config.Check.Exec = &probe.Exec{Executor: k.executor, Process: p}
+		config.Check.Exec = &probe.Exec{Inspection: k.inspector, Process: p}
 		return config, m.plan.Blocked == nil
 	}
 	return config, false

@@ -46,7 +46,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("index devservers by port: %w", err)
 	}
 	wake := func(uid types.UID) { deps.Dispatcher.Wake(context.Background(), uid) }
-	kind, err := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock, o, wake)
+	kind, err := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock, o, wake)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("add the proxies of devservers: %w", err)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
-		if runtime.Runs(deps.Runtime, v1alpha1.RuntimePod) {
+		if deps.Runtimes.Has(v1alpha1.RuntimePod) {
 			b = b.Owns(&corev1.Service{})
 		}
 		return contested.Watch(b, kind.client, &v1alpha1.DevServer{})
@@ -66,7 +66,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // New gives the kind. The client reads from a cache with the index IndexPort, the reader past it. wake is told the UIDs of objects that
 // have to be looked at because a probe has a new answer; it must not block. The probes have to be run, and the proxies to be ended: see Probes and Fronts.
-func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
+func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
 	if options.Ports == (Range{}) {
 		options.Ports = DefaultRange
 	}
@@ -81,7 +81,7 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 		timers = clock.RealClock{}
 	}
 	kind := &Kind{
-		client: cache, reader: reader, runtimes: backend, clock: now, timers: timers, ports: options.Ports,
+		client: cache, reader: reader, runtimes: runtimes, clock: now, timers: timers, ports: options.Ports,
 		owners:       owner.Setter{Client: cache, Reader: reader},
 		probes:       probe.NewManager(timers, wake),
 		fronts:       front.New(options.Front),
@@ -89,10 +89,8 @@ func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now
 		reservations: map[int32]reservation{},
 		memories:     map[types.UID]*memory{},
 	}
-	here := runtime.Backend(backend, "")
-	kind.inspector, _ = here.(runtime.Inspector)
-	kind.logger, _ = here.(runtime.Logger)
-	kind.executor, _ = here.(runtime.Executor)
+	here := runtimes.For("").Capabilities()
+	kind.inspector, kind.logs = here.Inspection, here.Logs
 	return kind, nil
 }
 

@@ -44,13 +44,19 @@ var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // backend is a runtime of which only the sockets and the output are there.
 type backend struct {
-	runtime.Runtime
+	runtime.Nothing
+	runtime.NoLogs
+	runtime.NoInspection
 
 	mu        sync.Mutex
 	listeners []runtime.Listener
 	blind     error
 	owners    map[int32]*runtime.PortOwner
 	log       *memoryLog
+}
+
+func (b *backend) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: b, Inspection: b}
 }
 
 func (b *backend) Listeners(context.Context, types.UID) ([]runtime.Listener, error) {
@@ -211,7 +217,7 @@ func (s *stage) restartManager(t *testing.T) {
 	if s.Kind != nil {
 		s.halt()
 	}
-	kind, err := New(s.store, s.store, s.backend, s.clock, Options{Ports: Range{First: 20000, Last: 20009}}, func(types.UID) {})
+	kind, err := New(s.store, s.store, runtime.NewRegistry(s.backend, logr.Discard()), s.clock, Options{Ports: Range{First: 20000, Last: 20009}}, func(types.UID) {})
 	if err != nil {
 		t.Fatal(err)
 	}

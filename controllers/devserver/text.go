@@ -35,9 +35,9 @@ const (
 
 // text reads the output of one incarnation and keeps the addresses that stand in it.
 type text struct {
-	logger runtime.Logger
-	clock  clock.Clock
-	uid    types.UID
+	logs  runtime.Logs
+	clock clock.Clock
+	uid   types.UID
 	// start is where the output of the incarnation begins; without known all that is there is read, and the last address of a port taken.
 	start int64
 	known bool
@@ -49,13 +49,13 @@ type text struct {
 // urls gives the addresses that were found in the output of this incarnation, and has it read from now on.
 func (k *Kind) urls(dev *v1alpha1.DevServer, m *memory, incarnation int64) []found {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: output}
-	if k.logger == nil || inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
+	if k.logs == nil || inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
 		k.probes.Stop(key)
 		m.text = nil
 		return nil
 	}
 	if m.text == nil {
-		m.text = &text{logger: k.logger, clock: k.timers, uid: dev.UID, start: m.logEnd, known: m.logKnown}
+		m.text = &text{logs: k.logs, clock: k.timers, uid: dev.UID, start: m.logEnd, known: m.logKnown}
 		m.text.newest.Store(&[]found{})
 		m.text.scanner.Last = !m.logKnown
 		k.probes.Go(key, m.text.run)
@@ -74,10 +74,10 @@ func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *memory, incarnation int64,
 // noteLogEnd remembers where the output of the incarnation to come will begin.
 func (k *Kind) noteLogEnd(ctx context.Context, uid types.UID, m *memory) {
 	m.logEnd, m.logKnown = 0, false
-	if k.logger == nil {
+	if k.logs == nil {
 		return
 	}
-	log, err := k.logger.OpenLog(ctx, uid)
+	log, err := k.logs.OpenLog(ctx, uid)
 	if err != nil {
 		m.logKnown = errors.Is(err, runtime.ErrNotFound) // nothing was written yet
 		return
@@ -131,7 +131,7 @@ func (t *text) run(ctx context.Context, changed func()) {
 // open waits until there is a log; nil when the context ends before.
 func (t *text) open(ctx context.Context) runtime.Log {
 	for {
-		log, err := t.logger.OpenLog(ctx, t.uid)
+		log, err := t.logs.OpenLog(ctx, t.uid)
 		if err == nil {
 			return log
 		}

@@ -177,20 +177,10 @@ func (r *Reconciler) ask(ctx context.Context, sources []v1alpha1.DiscoverySource
 }
 
 func (r *Reconciler) askOne(ctx context.Context, at where) (told answer) {
-	backend := r.Runtime
-	if backends, has := backend.(runtime.Backends); has {
-		backend = backends.For(at.kind)
+	can := r.Runtimes.For(at.kind).Capabilities()
+	if can.Adoption == nil {
+		return answer{missing: can.Disabled}
 	}
-	if off, is := backend.(runtime.Disabled); is {
-		return answer{missing: off.Disabled()}
-	}
-	if finder, finds := backend.(runtime.SessionFinder); finds && at.kind == v1alpha1.RuntimeTmux {
-		told.found, told.err = finder.FindSessions(ctx, at.socket)
-		return told
-	}
-	if finder, finds := backend.(runtime.ContainerFinder); finds && at.kind == v1alpha1.RuntimeDocker {
-		told.found, told.err = finder.FindContainers(ctx)
-		return told
-	}
-	return answer{missing: "This manager was started without the runtime " + string(at.kind) + "."}
+	told.found, told.err = can.Adoption.Find(ctx, at.socket)
+	return told
 }

@@ -37,8 +37,8 @@ type Reconciler struct {
 	// Client reads from a cache with the indexes of Instances and writes; Reader reads past the cache.
 	Client client.Client
 	Reader client.Reader
-	// Runtime finds sessions and containers, itself or through the backends that it is made of.
-	Runtime  runtime.Runtime
+	// Runtimes are the backends that find sessions and containers.
+	Runtimes *runtime.Registry
 	Recorder process.Recorder
 	Clock    clock.PassiveClock
 	// Hosts knows this host and the others; nil if the manager is alone. A discovery is about the sessions and containers of its host.

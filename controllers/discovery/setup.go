@@ -34,7 +34,7 @@ const longestReconcile = time.Minute
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	deps = deps.WithDefaults()
 	reconciler := &Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Runtime: deps.Runtime, Recorder: mgr.GetEventRecorder("berth-discoveries"), Clock: deps.Clock,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Runtimes: deps.Runtimes, Recorder: mgr.GetEventRecorder("berth-discoveries"), Clock: deps.Clock,
 		Hosts: deps.Hosts, Permission: deps.Permission,
 	}
 	err := ctrl.NewControllerManagedBy(mgr).

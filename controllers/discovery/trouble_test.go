@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +26,6 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
-	"github.com/berth-dev/berth/internal/runtime/none"
 )
 
 func TestWhatCannotBeLookedThrough(t *testing.T) {
@@ -49,12 +49,12 @@ func TestWhatCannotBeLookedThrough(t *testing.T) {
 	w.sessions.Away(nil)
 	w.Expect(are(w.pass(d))).To(Equal("Ready Discovered"))
 
-	w.Runtime = none.New()
+	w.Runtimes = runtime.NewRegistry(runtime.Nothing{Reason: "This manager was started without a runtime."}, logr.Discard())
 	now = w.pass(d)
 	w.Expect(are(now)).To(Equal("Stalled RuntimeUnavailable"))
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("started without a runtime"))
 
-	w.Runtime = fake.New(w.ctx, w.clock)
+	w.Runtimes = runtime.NewRegistry(fake.New(w.ctx, w.clock), logr.Discard())
 	w.Expect(meta.FindStatusCondition(w.pass(d).Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("without the runtime Tmux"))
 }
 

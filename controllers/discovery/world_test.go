@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,7 +79,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 
 // manager gives one without a memory.
 func (w *world) manager() *Reconciler {
-	return &Reconciler{Client: w.api, Reader: w.api, Runtime: w.sessions, Recorder: w, Clock: w.clock}
+	found := runtime.NewRegistry(w.sessions, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: w.sessions},
+		runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: w.sessions})
+	return &Reconciler{Client: w.api, Reader: w.api, Runtimes: found, Recorder: w, Clock: w.clock}
 }
 
 func discovery(namespace, name string, sources ...v1alpha1.DiscoverySource) *v1alpha1.InstanceDiscovery {

@@ -93,11 +93,11 @@ func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, starte
 
 // terminal gives when the terminal last showed something new. ErrNotFound when it has shown nothing so far.
 func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now time.Time) (time.Time, error) {
-	watcher, can := k.Runtime(instance).(runtime.Watcher)
-	if !can {
+	logs := k.Runtime(instance).Capabilities().Logs
+	if logs == nil {
 		return time.Time{}, errors.New("this runtime does not tell when something happens in a terminal")
 	}
-	active, err := watcher.LastActivity(ctx, instance.UID)
+	active, err := logs.LastActivity(ctx, instance.UID)
 	if err == nil && active.After(now) {
 		active = now // the clock was set back
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,7 @@ var morning = time.Unix(1_800_000_000, 0)
 func newDesk(t *testing.T) *desk {
 	d := &desk{GomegaWithT: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(morning)}
 	d.runtime, d.book = fake.New(t.Context(), d.clock), presence.New(d.clock)
-	d.kind = New(nil, d.runtime, d.clock)
+	d.kind = New(nil, runtime.NewRegistry(d.runtime, logr.Discard()), d.clock)
 	d.kind.present = d.book
 	d.instance = &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claude", UID: "claude", Generation: 1}}
 	d.instance.Status.Incarnation, d.instance.Status.ObservedGeneration = 1, 1
@@ -260,7 +261,7 @@ func TestAQuestionOutlivesTheManager(t *testing.T) {
 	d.look()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
 	next := func() {
-		d.kind = New(nil, d.runtime, d.clock)
+		d.kind = New(nil, runtime.NewRegistry(d.runtime, logr.Discard()), d.clock)
 		d.pass(time.Minute)
 	}
 	next()

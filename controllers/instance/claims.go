@@ -17,7 +17,6 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // IndexPlace is the field index that finds Instances by the session or container that they claim.
@@ -60,14 +59,17 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 
 // check blocks an Instance whose start the backend would refuse: somebody else has a session of that name, or there is nothing to adopt.
 func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
-	checker, checks := k.Runtime(instance).(runtime.Checker)
-	if !checks || plan.Blocked != nil || !claim.Live(instance) && !claim.Wants(instance) {
+	inspection := k.Runtime(instance).Capabilities().Inspection
+	if inspection == nil || plan.Blocked != nil || !claim.Live(instance) && !claim.Wants(instance) {
 		return nil
 	}
 	if instance.Status.ObservedGeneration == 0 && !plan.Refused {
 		return nil // usually the first start succeeds; if not, it is asked why
 	}
-	err := checker.Check(ctx, plan.Process)
+	err := inspection.Check(ctx, plan.Process)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
 	var refused *facts.StartError
 	if errors.As(err, &refused) {
 		plan.Blocked = &lifecycle.Blocked{

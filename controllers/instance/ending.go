@@ -5,6 +5,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -25,11 +26,14 @@ func stops(instance, before *v1alpha1.Instance) bool {
 
 // tellEnding names the processes that end with the program: what an agent has started itself, however it did that, is known before it is gone.
 func (k *Kind) tellEnding(ctx context.Context, instance *v1alpha1.Instance) error {
-	census, can := k.Runtime(instance).(runtime.Census)
-	if !can || k.recorder == nil {
+	inspection := k.Runtime(instance).Capabilities().Inspection
+	if inspection == nil || k.recorder == nil {
 		return nil
 	}
-	members, err := census.Members(ctx, instance.UID)
+	members, err := inspection.Members(ctx, instance.UID)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("list what ends with the program: %w", err)
 	}

@@ -46,16 +46,10 @@ const interrupt = 0x03
 // SessionID is the variable that holds status.sessionID.
 const SessionID = "SESSION_ID"
 
-// windows is a backend whose sessions people may look at while nothing runs in them.
-type windows interface {
-	// Keep says whether the session stays between two incarnations.
-	Keep(uid types.UID, keep bool)
-}
-
 // Kind is the kind Instance.
 type Kind struct {
 	client   client.Client
-	backend  runtime.Runtime
+	runtimes *runtime.Registry
 	clock    clock.PassiveClock
 	reserved *claim.Reservations
 	present  *presence.Book   // nil when nobody can come
@@ -82,7 +76,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Instance{}, IndexPlace, byPlace); err != nil {
 		return fmt.Errorf("index instances by what they claim: %w", err)
 	}
-	kind := New(mgr.GetClient(), deps.Runtime, deps.Clock)
+	kind := New(mgr.GetClient(), deps.Runtimes, deps.Clock)
 	kind.present, kind.recorder = deps.Presence, mgr.GetEventRecorder("berth-instances")
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		return contested.Watch(b, kind.client, &v1alpha1.Instance{})
@@ -90,8 +84,8 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 }
 
 // New gives the kind. The client reads from a cache with the index IndexPlace.
-func New(cache client.Client, backend runtime.Runtime, now clock.PassiveClock) *Kind {
-	return &Kind{client: cache, backend: backend, clock: now, reserved: claim.NewReservations(now), memories: map[types.UID]*memory{}}
+func New(cache client.Client, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
+	return &Kind{client: cache, runtimes: runtimes, clock: now, reserved: claim.NewReservations(now), memories: map[types.UID]*memory{}}
 }
 
 // Resource is the plural lower-case name.
@@ -105,7 +99,7 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 
 // Runtime returns the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return runtime.Backend(k.backend, typeOf(object.(*v1alpha1.Instance))) // New returns nothing else
+	return k.runtimes.For(typeOf(object.(*v1alpha1.Instance))) // New returns nothing else
 }
 
 // Traits implements process.Kind. An Instance may be started before its status is written, because it keeps its claim over a restart. An adopted session
@@ -174,8 +168,8 @@ func (k *Kind) Rest(_ context.Context, object process.Object) {
 
 // handle is what to type to take the terminal of what runs: the backend knows best.
 func (k *Kind) handle(instance *v1alpha1.Instance) string {
-	if handle, has := k.Runtime(instance).(runtime.Handle); has {
-		return cmp.Or(handle.AttachCommand(instance.UID), attachCommand(instance))
+	if terminals := k.Runtime(instance).Capabilities().Terminals; terminals != nil {
+		return cmp.Or(terminals.AttachCommand(instance.UID), attachCommand(instance))
 	}
 	return attachCommand(instance)
 }
@@ -190,8 +184,8 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	} else {
 		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
 	}
-	if kept, are := k.Runtime(instance).(windows); are {
-		kept.Keep(instance.UID, claim.Wants(instance))
+	if terminals := k.Runtime(instance).Capabilities().Terminals; terminals != nil {
+		terminals.Keep(instance.UID, claim.Wants(instance))
 	}
 	if !claim.Wants(instance) && !claim.Live(instance) {
 		k.reserved.Release(instance.UID)
@@ -209,11 +203,11 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 	}
 	asked := instance.Status.ObservedInterruptToken != before.Status.ObservedInterruptToken
 	is, was := instance.Status.Process, before.Status.Process
-	keyboard, able := k.Runtime(object).(runtime.Keyboard)
-	if !asked || !able || is == nil || was == nil || is.Incarnation != was.Incarnation {
+	terminals := k.Runtime(object).Capabilities().Terminals
+	if !asked || terminals == nil || is == nil || was == nil || is.Incarnation != was.Incarnation {
 		return nil // nothing runs that could be interrupted
 	}
-	if err := keyboard.Type(ctx, instance.UID, []byte{interrupt}); err != nil {
+	if err := terminals.Type(ctx, instance.UID, []byte{interrupt}); err != nil {
 		return fmt.Errorf("interrupt, as spec.interruptToken asks: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,7 @@ func newKind(objects ...client.Object) *Kind {
 		panic(err)
 	}
 	cache := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&v1alpha1.Instance{}, IndexPlace, byPlace).WithObjects(objects...).Build()
-	return New(cache, nil, clock.RealClock{})
+	return New(cache, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), clock.RealClock{})
 }
 
 func inTmux(namespace, name, session string) *v1alpha1.Instance {
@@ -160,9 +161,12 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 
 // refuses is a backend that would not start anything.
 type refuses struct {
-	runtime.Runtime
+	runtime.Nothing
+	runtime.NoInspection
 	reason string
 }
+
+func (r refuses) Capabilities() runtime.Capabilities { return runtime.Capabilities{Inspection: r} }
 
 func (r refuses) Check(context.Context, runtime.Process) error {
 	return &facts.StartError{Reason: r.reason, Message: "no"}
@@ -178,7 +182,7 @@ func TestWhatARefusalMeans(t *testing.T) {
 	} {
 		g := NewWithT(t)
 		kind, plan := newKind(), &process.Plan{}
-		kind.backend = refuses{reason: reason}
+		kind.runtimes = runtime.NewRegistry(runtime.Nothing{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refuses{reason: reason}})
 		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
 		g.Expect(plan.Blocked).To(BeNil(), "the first start is tried")
 		plan.Refused = true

@@ -84,11 +84,11 @@ func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.I
 
 // quiet has it told when the terminal moves again, and says when to look where nobody tells.
 func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) time.Duration {
-	watcher, can := k.Runtime(instance).(runtime.Watcher)
-	if !can || watcher.Watch(ctx, instance.UID) != nil {
+	logs := k.Runtime(instance).Capabilities().Logs
+	if logs == nil || logs.Watch(ctx, instance.UID) != nil {
 		return lookEvery
 	}
-	if active, err := watcher.LastActivity(ctx, instance.UID); err == nil && active.After(s.active) && active.Before(s.now.Add(stillness)) {
+	if active, err := logs.LastActivity(ctx, instance.UID); err == nil && active.After(s.active) && active.Before(s.now.Add(stillness)) {
 		return stillness // it has moved just before
 	}
 	return 0
@@ -124,11 +124,11 @@ func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
 
 // input returns how the programs in the foreground read the terminal. It returns the zero value if the backend cannot determine that; then the patterns decide.
 func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) screen.Input {
-	foreground, can := k.Runtime(instance).(runtime.Foreground)
-	if !can {
+	terminals := k.Runtime(instance).Capabilities().Terminals
+	if terminals == nil {
 		return screen.Input{}
 	}
-	input, err := foreground.Input(ctx, instance.UID)
+	input, err := terminals.Input(ctx, instance.UID)
 	if err != nil {
 		return screen.Input{} // an older shim, or a program that has just ended
 	}
@@ -137,18 +137,17 @@ func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) screen.In
 
 // shown returns the screen of the terminal: the one that the backend reports, or else one drawn from the output.
 func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (screen.View, error) {
-	backend := k.Runtime(instance)
-	if captured, can := backend.(runtime.Screen); can {
-		view, err := captured.Capture(ctx, instance.UID)
-		if err == nil || !errors.Is(err, runtime.ErrNotFound) {
+	can := k.Runtime(instance).Capabilities()
+	if can.Terminals != nil {
+		view, err := can.Terminals.Capture(ctx, instance.UID)
+		if err == nil || !errors.Is(err, runtime.ErrNotFound) && !errors.Is(err, errors.ErrUnsupported) {
 			return view, err
 		}
 	}
-	logger, keeps := backend.(runtime.Logger)
-	if !keeps {
+	if can.Logs == nil {
 		return screen.View{}, runtime.ErrNotFound
 	}
-	log, err := logger.OpenLog(ctx, instance.UID)
+	log, err := can.Logs.OpenLog(ctx, instance.UID)
 	if err != nil {
 		return screen.View{}, fmt.Errorf("open the output: %w", err)
 	}

@@ -44,7 +44,7 @@ type Kind struct {
 	reader   client.Reader
 	owners   owner.Setter
 	clock    clock.PassiveClock
-	runtimes runtime.Runtime
+	runtimes *runtime.Registry
 
 	mu       sync.Mutex
 	memories map[types.UID]*memory
@@ -71,26 +71,26 @@ type memory struct {
 
 // Setup registers the controller of LanguageServers with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
-	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock)
-	if !runtime.Runs(deps.Runtime, v1alpha1.RuntimePod) {
+	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock)
+	if !deps.Runtimes.Has(v1alpha1.RuntimePod) {
 		return process.Setup(mgr, kind, deps)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder { return b.Owns(&corev1.Service{}) })
 }
 
 // New gives the kind. The client reads from a cache, the reader past it. A backend that is a Reporter is asked for its reports.
-func New(cache client.Client, reader client.Reader, backend runtime.Runtime, now clock.PassiveClock) *Kind {
+func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
 	if now == nil {
 		now = clock.RealClock{}
 	}
 	return &Kind{
-		client: cache, reader: reader, owners: owner.Setter{Client: cache, Reader: reader}, clock: now, runtimes: backend, memories: map[types.UID]*memory{},
+		client: cache, reader: reader, owners: owner.Setter{Client: cache, Reader: reader}, clock: now, runtimes: runtimes, memories: map[types.UID]*memory{},
 	}
 }
 
 // Runtime returns the backend of an object.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return runtime.Backend(k.runtimes, k.Traits(object).Runtime)
+	return k.runtimes.For(k.Traits(object).Runtime)
 }
 
 // Traits implements process.Kind.
@@ -115,8 +115,8 @@ func (k *Kind) NewList() client.ObjectList { return &v1alpha1.LanguageServerList
 
 // Forget drops what is kept of an object that is gone, and its multiplexer with it.
 func (k *Kind) Forget(uid types.UID) {
-	for _, kind := range []v1alpha1.RuntimeType{"", v1alpha1.RuntimePod} {
-		if reporter, is := runtime.Backend(k.runtimes, kind).(Reporter); is {
+	for _, backend := range k.runtimes.All() {
+		if reporter, is := backend.(Reporter); is {
 			reporter.Keep(uid, false)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -226,7 +227,7 @@ func TestClientsStayDuringARestart(t *testing.T) {
 
 func TestBackendWithoutMultiplexer(t *testing.T) {
 	s := newStage(t)
-	s.kind = New(s.store, s.store, &struct{ runtime.Runtime }{}, s.clock)
+	s.kind = New(s.store, s.store, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), s.clock)
 	server := gopls(onDemand)
 	s.prepare(server)
 	observed, retry := s.look(server)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ const (
 
 // backend is a runtime of which only the multiplexer is there.
 type backend struct {
-	runtime.Runtime
+	runtime.Nothing
 	report *lsp.Report
 	kept   map[types.UID]bool
 	socket string
@@ -52,11 +53,10 @@ func (b *backend) Report(types.UID) (lsp.Report, bool) {
 	}
 	return *b.report, true
 }
-func (b *backend) Endpoint(types.UID) string                { return b.socket }
-func (b *backend) Keep(uid types.UID, keep bool)            { b.kept[uid] = keep }
-func (b *backend) Gone(context.Context, types.UID) bool     { return b.gone }
-func (b *backend) reports(change func(*lsp.Report))         { change(b.report) }
-func (b *backend) For(v1alpha1.RuntimeType) runtime.Runtime { return b }
+func (b *backend) Endpoint(types.UID) string            { return b.socket }
+func (b *backend) Keep(uid types.UID, keep bool)        { b.kept[uid] = keep }
+func (b *backend) Gone(context.Context, types.UID) bool { return b.gone }
+func (b *backend) reports(change func(*lsp.Report))     { change(b.report) }
 
 // stage is the kind over a backend and a clock in the hands of the test. What a test changes of the object is what the loop would have written.
 type stage struct {
@@ -80,14 +80,20 @@ func newStage(t *testing.T, objects ...client.Object) *stage {
 		clock:   clocktesting.NewFakePassiveClock(epoch),
 		store:   fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
 	}
-	s.kind = New(s.store, s.store, s.backend, s.clock)
+	s.kind = New(s.store, s.store, s.runtimes(), s.clock)
 	return s
+}
+
+func (s *stage) runtimes() *runtime.Registry {
+	return runtime.NewRegistry(s.backend, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: s.backend})
 }
 
 func (s *stage) pass(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
 
 // restartManager forgets what is in memory alone.
-func (s *stage) restartManager() { s.kind = New(s.store, s.store, s.backend, s.clock) }
+func (s *stage) restartManager() {
+	s.kind = New(s.store, s.store, s.runtimes(), s.clock)
+}
 
 // look is what the loop does of an incarnation that runs.
 func (s *stage) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.Duration) {

@@ -144,12 +144,11 @@ const settleRetry = 5 * time.Second
 
 // settle lets a backend let go of what it kept until its end was on record. Nothing waits for it.
 func (r *Reconciler) settle(ctx context.Context, v *visit) {
-	settler, settles := v.runtime.(runtime.Settler)
 	end := v.object.GetProcessStatus().LastExit
-	if !settles || end == nil {
+	if end == nil {
 		return
 	}
-	if err := settler.Settle(ctx, v.object.GetUID(), end.Incarnation); err != nil {
+	if err := v.runtime.Settle(ctx, v.object.GetUID(), end.Incarnation); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Letting go of what has ended; it is tried again")
 		v.retries = append(v.retries, settleRetry)
 	}
@@ -186,8 +185,8 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 // forget removes every trace of an object outside. What is to be left as it is is let go of first.
 func forget(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
-	if releaser, releases := v.runtime.(runtime.Releaser); releases && v.orphan {
-		if err := releaser.Release(ctx, uid); err != nil && !errors.Is(err, runtime.ErrNotFound) {
+	if adoption := v.runtime.Capabilities().Adoption; adoption != nil && v.orphan {
+		if err := adoption.Release(ctx, uid); err != nil && !errors.Is(err, runtime.ErrNotFound) {
 			return fmt.Errorf("let go of what was adopted: %w", err)
 		}
 	}

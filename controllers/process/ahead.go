@@ -3,25 +3,12 @@
 
 package process
 
-import (
-	"context"
-
-	"github.com/berth-dev/berth/internal/runtime"
-)
+import "context"
 
 // reserves says whether the next incarnation of an object may be started ahead: its kind has nothing else to record, and its backend tells whoever
 // finds it with what it was started.
 func (r *Reconciler) reserves(v *visit) bool {
-	if !v.traits.PreStart {
-		return false
-	}
-	originator, keeps := v.runtime.(runtime.Originator)
-	return keeps && originator.KeepsOrigin()
-}
-
-func keepsEnd(backend runtime.Runtime) bool {
-	chronicler, keeps := backend.(runtime.Chronicler)
-	return keeps && chronicler.KeepsBefore()
+	return v.traits.PreStart && v.runtime.Capabilities().KeepsOrigin
 }
 
 // startAhead makes a start whose number is reserved. Nothing is written: what came of it is told in one write when it runs, and a manager that is

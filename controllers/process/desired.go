@@ -137,7 +137,7 @@ func (v *visit) desired(resource string) lifecycle.Desired {
 		},
 		Orphan:   v.orphan,
 		Reserve:  v.reserves,
-		KeepsEnd: keepsEnd(v.runtime),
+		KeepsEnd: v.runtime.Capabilities().KeepsBefore,
 		Blocked:  v.plan.Blocked,
 		Probed:   v.plan.Probed,
 	}

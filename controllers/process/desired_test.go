@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 func TestDesired(t *testing.T) {
@@ -49,7 +50,7 @@ func TestDesired(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x", UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
-			v := &visit{object: object, want: lifecycle.Run, hash: "h"}
+			v := &visit{object: object, want: lifecycle.Run, hash: "h", runtime: runtime.Nothing{}}
 			if diff := cmp.Diff(tc.want, v.desired("instances")); diff != "" {
 				t.Errorf("desired (-want +got):\n%s", diff)
 			}

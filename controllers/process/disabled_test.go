@@ -6,11 +6,12 @@ package process
 import (
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/runtime/none"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // Without a runtime an object says so, and asks for nothing: not even for the Secret that its environment names.
@@ -20,7 +21,7 @@ func TestADisabledRuntimeStallsObjects(t *testing.T) {
 			SecretKeyRef: &v1alpha1.KeyRef{Name: "not-there", Key: "token"},
 		}}}
 	})
-	b.r.Runtime = none.New()
+	b.r.Runtimes = runtime.NewRegistry(runtime.Nothing{Reason: "This manager was started without a runtime."}, logr.Discard())
 	b.reconcile()
 	stalled := b.condition(v1alpha1.ConditionStalled)
 	b.Expect(stalled.Status).To(Equal(metav1.ConditionTrue))
@@ -32,7 +33,7 @@ func TestADisabledRuntimeStallsObjects(t *testing.T) {
 	}
 	b.Expect(b.writes).To(Equal(writes), "a reconcile at rest writes nothing")
 
-	b.r.Runtime = b.rt
+	b.r.Runtimes = runtime.NewRegistry(b.rt, logr.Discard())
 	b.reconcile()
 	b.Expect(b.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment), "with a runtime it is looked for")
 }

@@ -15,13 +15,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // Dispatcher brings the UIDs that something happened to outside to the queue of the controller whose object has that UID.
 // It is a Runnable of the manager; it runs where the controllers run: in the leader.
 type Dispatcher struct {
 	cache  client.Reader
-	events <-chan types.UID
+	events []<-chan types.UID
 	// stranger is told the UIDs that no object has.
 	stranger func(types.UID)
 
@@ -35,9 +37,13 @@ type subscription struct {
 	queue workqueue.TypedRateLimitingInterface[ctrl.Request]
 }
 
-// NewDispatcher gives a dispatcher for the events of a runtime, which it alone may read. The reader is the cache with the index IndexUID.
-// stranger is told the UIDs that no object has; nil ignores them.
-func NewDispatcher(cache client.Reader, events <-chan types.UID, stranger func(types.UID)) *Dispatcher {
+// NewDispatcher returns a dispatcher for the events of backends, which only it may read. The reader is the cache with the index IndexUID.
+// stranger receives the UIDs that no object has; nil ignores them.
+func NewDispatcher(cache client.Reader, backends []runtime.Runtime, stranger func(types.UID)) *Dispatcher {
+	var events []<-chan types.UID
+	for _, backend := range backends {
+		events = append(events, backend.Events())
+	}
 	if stranger == nil {
 		stranger = func(types.UID) {}
 	}
@@ -50,14 +56,23 @@ func (d *Dispatcher) NeedLeaderElection() bool { return true }
 // Start hands on events until the context ends. Events that come before a controller has its queue are not lost to its objects, for a
 // controller begins by looking at all of them.
 func (d *Dispatcher) Start(ctx context.Context) error {
+	var reading sync.WaitGroup
+	for _, events := range d.events {
+		reading.Go(func() { d.forward(ctx, events) })
+	}
+	<-ctx.Done()
+	reading.Wait()
+	return nil
+}
+
+func (d *Dispatcher) forward(ctx context.Context, events <-chan types.UID) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case uid, open := <-d.events:
+			return
+		case uid, open := <-events:
 			if !open {
-				<-ctx.Done()
-				return nil
+				return
 			}
 			d.Wake(ctx, uid)
 		}

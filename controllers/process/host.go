@@ -117,9 +117,9 @@ func retryHost(known bool) time.Duration {
 
 // disabled returns why this manager starts nothing in a runtime, or nil if it does.
 func disabled(backend runtime.Runtime) *lifecycle.Blocked {
-	off, is := backend.(runtime.Disabled)
-	if !is {
+	why := backend.Capabilities().Disabled
+	if why == "" {
 		return nil
 	}
-	return &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: off.Disabled()}
+	return &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: why}
 }

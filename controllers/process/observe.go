@@ -13,7 +13,6 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // observe asks the runtime what is there. It only asks: nobody waits for a process here.
@@ -38,8 +37,8 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 
 // checkProgram checks the program of an incarnation that could not be executed. It returns nil if there is no such incarnation or the backend cannot check.
 func (v *visit) checkProgram() *lifecycle.ProgramCheck {
-	checker, checks := v.runtime.(runtime.ProgramChecker)
-	if !checks || v.plan.Blocked != nil || len(v.plan.Process.Command) == 0 {
+	inspection := v.runtime.Capabilities().Inspection
+	if inspection == nil || v.plan.Blocked != nil || len(v.plan.Process.Command) == 0 {
 		return nil
 	}
 	for i := range v.found {
@@ -47,7 +46,7 @@ func (v *visit) checkProgram() *lifecycle.ProgramCheck {
 		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), v.found[i].Number) {
 			continue
 		}
-		failure, known := checker.CheckProgram(v.plan.Process)
+		failure, known := inspection.CheckProgram(v.plan.Process)
 		switch {
 		case !known:
 			return nil

@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
@@ -46,7 +48,7 @@ func (s sleeper) Asleep(ctx context.Context, object Object, _ time.Time) bool {
 func TestARuntimeIsToldTheNamespaceFirst(t *testing.T) {
 	b := newBench(t, nil)
 	rt := &namespaced{Runtime: b.rt, homes: map[types.UID]string{}}
-	b.r.Runtime, b.r.Kind = rt, sleeper{b.kind, rt}
+	b.r.Runtimes, b.r.Kind = runtime.NewRegistry(rt, logr.Discard()), sleeper{b.kind, rt}
 	b.reconcile()
 	b.Expect(rt.blind).To(BeZero())
 	b.Expect(rt.homes).To(Equal(map[types.UID]string{testUID: testKey.Namespace}))

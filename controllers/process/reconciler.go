@@ -35,8 +35,8 @@ type Reconciler struct {
 	Client client.Client
 	// Reader reads past the cache, what is true now.
 	Reader client.Reader
-	// Runtime is where processes run.
-	Runtime runtime.Runtime
+	// Runtimes are the backends that run processes.
+	Runtimes *runtime.Registry
 	// Kind is what is special to the kind.
 	Kind Kind
 	// Recorder tells events.
@@ -134,17 +134,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // begin resolves the object and finds out where it runs.
 func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
-	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond), runtime: r.Runtime}
+	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	if resolver, resolves := r.Kind.(SpecResolver); resolves {
 		if err := resolver.ResolveSpec(ctx, object); err != nil {
 			return nil, fmt.Errorf("%s: %w", name(r.Kind, object), err)
 		}
 	}
 	v.traits = r.Kind.Traits(object)
-	v.runtime = runtime.Backend(r.Runtime, v.traits.Runtime)
-	if namespaced, is := v.runtime.(runtime.Namespaced); is {
-		namespaced.Belongs(object.GetUID(), object.GetNamespace()) // before the first call for this UID
-	}
+	v.runtime = r.Runtimes.For(v.traits.Runtime)
+	v.runtime.Belongs(object.GetUID(), object.GetNamespace()) // before the first call for this UID
 	return v, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -132,7 +133,7 @@ func newBench(t *testing.T, change func(*v1alpha1.Instance)) *bench {
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	})
-	b.r = &Reconciler{Client: counted, Reader: counted, Runtime: b.rt, Kind: b.kind, Recorder: b.told, Clock: b.clock}
+	b.r = &Reconciler{Client: counted, Reader: counted, Runtimes: runtime.NewRegistry(b.rt, logr.Discard()), Kind: b.kind, Recorder: b.told, Clock: b.clock}
 	t.Cleanup(func() { b.Expect(b.rt.Violations()).To(BeEmpty()) })
 	return b
 }
@@ -281,7 +282,7 @@ func TestAnOldCacheStartsNothing(t *testing.T) {
 			return nil
 		},
 	})
-	b.r = &Reconciler{Client: stale, Reader: b.api, Runtime: b.rt, Kind: b.kind, Recorder: b.told, Clock: b.clock}
+	b.r = &Reconciler{Client: stale, Reader: b.api, Runtimes: runtime.NewRegistry(b.rt, logr.Discard()), Kind: b.kind, Recorder: b.told, Clock: b.clock}
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.rt.Known()).To(BeEmpty())
 }
@@ -424,11 +425,11 @@ func TestExpiry(t *testing.T) {
 
 	b.r.Client = live
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
-	b.r.Runtime = &runsAgain{Runtime: b.rt, uid: testUID}
+	b.r.Runtimes = runtime.NewRegistry(&runsAgain{Runtime: b.rt, uid: testUID}, logr.Discard())
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "what was started outside is not ended by a clean-up")
 	b.Expect(b.object().DeletionTimestamp).To(BeNil())
 
-	b.r.Runtime = b.rt
+	b.r.Runtimes = runtime.NewRegistry(b.rt, logr.Discard())
 	b.reconcile()
 	b.Expect(b.object().DeletionTimestamp).NotTo(BeNil())
 	b.reconcile()

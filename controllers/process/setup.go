@@ -48,8 +48,8 @@ const longestReconcile = 30 * time.Second
 
 // Dependencies is what a controller of a process kind is made with.
 type Dependencies struct {
-	// Runtime is where processes run.
-	Runtime runtime.Runtime
+	// Runtimes are the backends that run processes.
+	Runtimes *runtime.Registry
 	// Clock gives the time; nil means the real one.
 	Clock clock.PassiveClock
 	// Dispatcher brings what happens outside to the controllers. Its Wake(uid) may be called by a kind too, when it learned something itself.
@@ -90,7 +90,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 	reconciler := &Reconciler{
 		Client:     mgr.GetClient(),
 		Reader:     mgr.GetAPIReader(),
-		Runtime:    deps.Runtime,
+		Runtimes:   deps.Runtimes,
 		Kind:       kind,
 		Recorder:   mgr.GetEventRecorder("berth-" + kind.Resource()),
 		Clock:      deps.Clock,

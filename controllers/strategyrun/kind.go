@@ -39,11 +39,10 @@ const defaultTimeout = 3600
 // Kind is the kind StrategyRun.
 type Kind struct {
 	// client reads from the cache, reader past it.
-	client client.Reader
-	reader client.Reader
-	clock  clock.PassiveClock
-	// runtimes is where runs take place.
-	runtimes runtime.Runtime
+	client   client.Reader
+	reader   client.Reader
+	clock    clock.PassiveClock
+	runtimes *runtime.Registry
 
 	mu sync.Mutex
 	// found is the strategy of a run that has not started, as it was at the beginning of this reconcile; nil when there is none.
@@ -62,7 +61,7 @@ var (
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
 
 // New gives the kind, with where runs take place. The first reader reads from a cache with the index IndexWaiting, the second past it.
-func New(cache, reader client.Reader, runtimes runtime.Runtime, now clock.PassiveClock) *Kind {
+func New(cache, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
 	if now == nil {
 		now = clock.RealClock{}
 	}
@@ -74,7 +73,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexWaiting, waitsFor); err != nil {
 		return fmt.Errorf("index strategyruns that wait: %w", err)
 	}
-	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtime, deps.Clock)
+	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock)
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		changed := predicate.ResourceVersionChangedPredicate{}
 		return b.Watches(&v1alpha1.Strategy{}, handler.EnqueueRequestsFromMapFunc(kind.waiting), builder.WithPredicates(changed))
@@ -116,7 +115,7 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
 
 // Runtime returns the backend that the strategy names, or the one that it named when the run started.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return runtime.Backend(k.runtimes, place.Type(k.placeOf(runOf(object))))
+	return k.runtimes.For(place.Type(k.placeOf(runOf(object))))
 }
 
 // Traits implements process.Kind. A finalizer keeps a run until its strategy has counted it. A run with an outcome gets none, because it may have been
@@ -151,8 +150,7 @@ func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 
 // keeper keeps what a run leaves to others; nil when its backend has no place for that.
 func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.Keeper {
-	keeper, _ := k.Runtime(run).(runtime.Keeper)
-	return keeper
+	return k.Runtime(run).Capabilities().Results
 }
 
 // ResolveSpec sets the process spec of the run: the one that was copied from the strategy when the run started, or else the current one of the strategy.

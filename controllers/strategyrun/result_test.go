@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -67,7 +68,7 @@ func TestResultsByReference(t *testing.T) {
 func TestInputsOfARun(t *testing.T) {
 	g := NewWithT(t)
 	backend := fake.New(t.Context(), clock.RealClock{})
-	kind := New(nil, nil, backend, nil)
+	kind := New(nil, nil, runtime.NewRegistry(backend, logr.Discard()), nil)
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	run.Spec.Inputs = []v1alpha1.PlanResult{
 		{Run: "p-0", Strategy: "list", Phase: v1alpha1.PhaseStrategize, Attempt: 1, Outcome: v1alpha1.RunSucceeded, Result: &v1alpha1.RunResult{File: "/f", SHA256: "abc"}},
@@ -94,7 +95,7 @@ func TestBackendsWithoutAPlaceForResults(t *testing.T) {
 	run := &v1alpha1.StrategyRun{}
 	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
 	next := &process.Plan{Variables: map[string]string{}}
-	kind := New(nil, nil, nil, nil)
+	kind := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil)
 	g.Expect(kind.place(run, next)).To(Succeed())
 	g.Expect(next.Variables).To(BeEmpty())
 	kind.collect(run, &lifecycle.Step{})
@@ -106,7 +107,7 @@ func TestStartIsKnownAfterTheEnd(t *testing.T) {
 	g := NewWithT(t)
 	at := ptr.To(metav1.NewMicroTime(time.Unix(1_800_000_000, 0)))
 	run := &v1alpha1.StrategyRun{}
-	kind := New(nil, nil, nil, nil)
+	kind := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil)
 	kind.collect(run, &lifecycle.Step{})
 	g.Expect(run.Status.StartedAt).To(BeNil())
 	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: at}})
@@ -124,7 +125,7 @@ func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	run.Spec.StrategyRef.Name, run.Spec.Program = "build", plan.Program(strategy)
 	blocked := func() string {
-		kind, next := New(nil, nil, nil, nil), &process.Plan{}
+		kind, next := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil), &process.Plan{}
 		run.Status = v1alpha1.StrategyRunStatus{}
 		kind.found["u"] = strategy
 		g.Expect(kind.Prepare(context.Background(), run, nil, next)).To(Succeed())

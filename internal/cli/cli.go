@@ -33,12 +33,12 @@ type app struct {
 	// connect reaches an API server as the flags say.
 	connect func(*connectionFlags) (*connection, error)
 	// newRuntime makes the runtime of berth up and berth manager.
-	newRuntime func(runtimeOptions) (hostRuntime, error)
+	newRuntime func(runtimeOptions) (openedRuntimes, error)
 }
 
-// hostRuntime is a runtime that this program opens and closes; what runs outlives it.
-type hostRuntime interface {
-	runtime.Runtime
+// openedRuntimes are the backends that this program has opened and closes. What they run outlives it.
+type openedRuntimes interface {
+	Runtimes() *runtime.Registry
 	Close() error
 }
 

@@ -37,7 +37,7 @@ const (
 // ender ends everything that runs, when no manager does any more.
 type ender struct {
 	api   client.Client
-	on    runtime.Runtime
+	on    *runtime.Registry
 	clock clock.WithTicker
 	say   func(string, ...any)
 }
@@ -98,29 +98,35 @@ func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object p
 			e.say("%s: its end could not be recorded, so it will count as a crash: %v", incarnation.Name, err)
 		}
 	}
-	if err := e.on.Stop(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
+	backend, err := e.on.Find(ctx, types.UID(incarnation.UID))
+	if errors.Is(err, runtime.ErrNotFound) {
+		return nil // it has ended since it was listed
+	} else if err != nil {
+		return fmt.Errorf("end %s: %w", incarnation.Name, err)
+	}
+	if err := backend.Stop(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
 		e.say("%s: %v; killing it", incarnation.Name, err)
 		grace = 0
 	}
-	if grace > 0 && e.gone(ctx, incarnation, grace) {
-		return e.tidy(ctx, incarnation)
+	if grace > 0 && gone(ctx, e.clock, backend, incarnation, grace) {
+		return tidy(ctx, backend, incarnation)
 	}
-	if err := e.on.Kill(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
+	if err := backend.Kill(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
 		return fmt.Errorf("end %s: %w", incarnation.Name, err)
 	}
-	if !e.gone(ctx, incarnation, killPatience) {
+	if !gone(ctx, e.clock, backend, incarnation, killPatience) {
 		return fmt.Errorf("end %s (process %d): it is still there; the next berth up goes on with it", incarnation.Name, incarnation.PID)
 	}
-	return e.tidy(ctx, incarnation)
+	return tidy(ctx, backend, incarnation)
 }
 
 // tidy ends what is kept for the next incarnation, as nobody is left to start it.
-func (e *ender) tidy(ctx context.Context, incarnation facts.Incarnation) error {
-	tidier, keeps := e.on.(runtime.Tidier)
-	if !keeps {
+func tidy(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarnation) error {
+	terminals := backend.Capabilities().Terminals
+	if terminals == nil {
 		return nil
 	}
-	if err := tidier.Tidy(ctx, types.UID(incarnation.UID)); err != nil {
+	if err := terminals.Tidy(ctx, types.UID(incarnation.UID)); err != nil {
 		return fmt.Errorf("tidy up after %s: %w", incarnation.Name, err)
 	}
 	return nil
@@ -153,13 +159,13 @@ func (e *ender) record(ctx context.Context, object process.Object, number int64,
 }
 
 // gone waits until nothing of the incarnation lives.
-func (e *ender) gone(ctx context.Context, incarnation facts.Incarnation, patience time.Duration) bool {
-	deadline := e.clock.NewTimer(patience)
+func gone(ctx context.Context, now clock.WithTicker, backend runtime.Runtime, incarnation facts.Incarnation, patience time.Duration) bool {
+	deadline := now.NewTimer(patience)
 	defer deadline.Stop()
-	tick := e.clock.NewTicker(endPoll)
+	tick := now.NewTicker(endPoll)
 	defer tick.Stop()
 	for {
-		found, err := e.on.Observe(ctx, types.UID(incarnation.UID))
+		found, err := backend.Observe(ctx, types.UID(incarnation.UID))
 		if err == nil && !slices.ContainsFunc(found, func(i facts.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() }) {
 			return true
 		}

@@ -210,8 +210,8 @@ type assembled struct {
 }
 
 // assemble puts a manager and its endpoint together. An endpoint address of 0 leaves that away.
-func assemble(config *rest.Config, on hostRuntime, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
-	opts.Runtime, opts.Logger = on, log
+func assemble(config *rest.Config, on openedRuntimes, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
+	opts.Runtimes, opts.Logger = on.Runtimes(), log
 	if with, ok := on.(interface{ LanguageServers() *langserver.Runtime }); ok {
 		opts.LanguageServers = with.LanguageServers()
 	}
@@ -229,7 +229,7 @@ func assemble(config *rest.Config, on hostRuntime, log logr.Logger, opts manager
 		return &assembled{Manager: mgr}, nil
 	}
 	serve.Presence = opts.Presence
-	serve.Client, serve.Reader, serve.Runtime, serve.Log = mgr.GetClient(), mgr.GetAPIReader(), on, log.WithName("endpoint")
+	serve.Client, serve.Reader, serve.Runtimes, serve.Log = mgr.GetClient(), mgr.GetAPIReader(), on.Runtimes(), log.WithName("endpoint")
 	served, err := endpoint.New(serve)
 	if err != nil {
 		return nil, err

@@ -14,12 +14,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
-	"github.com/berth-dev/berth/internal/runtime/none"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
-	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/internal/shim"
 	"github.com/berth-dev/berth/internal/statedir"
 )
@@ -37,7 +36,7 @@ type runtimeOptions struct {
 
 // machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
 type machine struct {
-	*union.Union
+	registry   *runtime.Registry
 	host       *host.Host
 	tmux       *tmux.Runtime // nil without tmux
 	docker     *docker.Runtime
@@ -48,9 +47,6 @@ type machine struct {
 // Close lets go of all of them, and leaves what runs alone.
 func (m *machine) Close() error {
 	var errs []error
-	if m.Union != nil {
-		m.Union.Close()
-	}
 	errs = append(errs, m.inCluster.Close())
 	if m.docker != nil {
 		errs = append(errs, m.docker.Close())
@@ -64,10 +60,13 @@ func (m *machine) Close() error {
 	return errors.Join(append(errs, m.host.Close())...)
 }
 
+// Runtimes returns the backends.
+func (m *machine) Runtimes() *runtime.Registry { return m.registry }
+
 // LanguageServers gives the runtime of those.
 func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
 
-func newHostRuntime(opts runtimeOptions) (hostRuntime, error) {
+func newHostRuntime(opts runtimeOptions) (openedRuntimes, error) {
 	if _, err := statedir.Make(opts.stateDir); err != nil {
 		return nil, errors.Join(err, opts.pods.Close())
 	}
@@ -102,47 +101,48 @@ func (m *machine) open(opts runtimeOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	members := []union.Member{sessions, {Type: v1alpha1.RuntimeDocker, Runtime: m.docker}}
+	members := []runtime.Backend{sessions, {Type: v1alpha1.RuntimeDocker, Runtime: m.docker}}
 	if m.inCluster != nil {
-		members = append(members, union.Member{Type: v1alpha1.RuntimePod, Runtime: m.pods})
+		members = append(members, runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: m.pods})
 	}
-	m.Union = union.New(m.host, opts.log.WithName("runtimes"), members...)
+	m.registry = runtime.NewRegistry(m.host, opts.log.WithName("runtimes"), members...)
 	return nil
 }
 
 // openTmux opens the backend of tmux sessions. Where there is no tmux, objects that want one say so.
-func (m *machine) openTmux(opts runtimeOptions) (union.Member, error) {
+func (m *machine) openTmux(opts runtimeOptions) (runtime.Backend, error) {
 	opened, err := tmux.New(m.host, tmux.Options{
 		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
 	})
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported) {
-		return union.Member{Type: v1alpha1.RuntimeTmux, Missing: err.Error()}, nil
+		return runtime.Backend{Type: v1alpha1.RuntimeTmux, Missing: err.Error()}, nil
 	}
 	if err != nil {
-		return union.Member{}, err
+		return runtime.Backend{}, err
 	}
 	m.tmux = opened
-	return union.Member{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
+	return runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
 }
 
 // podsOnly is what people read at objects that name no runtime, or Host, where there are Pods alone.
 const podsOnly = "This manager was started with the runtime Pod alone (--runtimes=Pod), and this object does not name it. Create it anew with spec.runtime " +
 	"{type: Pod, pod: {image: ...}}, or run a manager on a machine of your own (berth up)."
 
-// podRuntime is Pods as the only runtime.
-type podRuntime struct {
-	*union.Union
+// noRuntime is the message for objects of a manager without runtimes.
+const noRuntime = "This manager was started without a runtime, so it runs nothing. Give it one with --runtimes, " +
+	"or run a manager on a machine of your own (berth up)."
+
+// clusterOnly are the backends of a manager that runs nothing on its own machine.
+type clusterOnly struct {
+	registry *runtime.Registry
 	*inCluster
 }
 
-// Close lets go of them, and leaves what runs alone.
-func (c *podRuntime) Close() error {
-	c.Union.Close()
-	return c.inCluster.Close()
-}
+// Runtimes returns the backends.
+func (c *clusterOnly) Runtimes() *runtime.Registry { return c.registry }
 
 // openRuntimes opens those that were asked for by name; without any the manager runs nothing and says so at each object.
-func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOptions) (hostRuntime, error) {
+func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOptions) (openedRuntimes, error) {
 	asked := map[v1alpha1.RuntimeType]bool{}
 	for _, name := range names {
 		kind := v1alpha1.RuntimeType(name)
@@ -162,10 +162,9 @@ func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOpti
 	case asked[v1alpha1.RuntimeHost]:
 		return a.newRuntime(opts)
 	case opts.pods != nil:
-		base := none.Without{Runtime: none.New(), Why: podsOnly}
-		pods := union.Member{Type: v1alpha1.RuntimePod, Runtime: opts.pods.pods}
-		return &podRuntime{union.New(base, opts.log.WithName("runtimes"), pods), opts.pods}, nil
+		pods := runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: opts.pods.pods}
+		return &clusterOnly{runtime.NewRegistry(runtime.Nothing{Reason: podsOnly}, opts.log.WithName("runtimes"), pods), opts.pods}, nil
 	default:
-		return none.New(), nil
+		return &clusterOnly{registry: runtime.NewRegistry(runtime.Nothing{Reason: noRuntime}, opts.log)}, nil
 	}
 }

@@ -204,13 +204,13 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 	return failure
 }
 
-func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened hostRuntime) error {
+func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened openedRuntimes) error {
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return fmt.Errorf("end the processes: %w", err)
 	}
 	// The signal has ended ctx; how long this takes is bounded by the grace periods.
-	return (&ender{api, opened, a.clock, a.say}).endAll(context.WithoutCancel(ctx))
+	return (&ender{api, opened.Runtimes(), a.clock, a.say}).endAll(context.WithoutCancel(ctx))
 }
 
 // showTable shows what the manager has in its memory, until the context ends.

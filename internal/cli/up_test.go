@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,9 +35,10 @@ import (
 )
 
 // kept is a runtime whose processes outlive the program that opened it, as those of the host do.
-type kept struct{ *fake.Runtime }
+type kept struct{ runtime.Runtime }
 
-func (kept) Close() error { return nil }
+func (k kept) Runtimes() *runtime.Registry { return runtime.NewRegistry(k.Runtime, logr.Discard()) }
+func (kept) Close() error                  { return nil }
 
 func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 	g := NewWithT(t)
@@ -59,7 +61,7 @@ func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 	sessions := fake.WithSessions(on)
 	sessions.Found("work")
 	g.Expect(sessions.Start(ctx, runtime.Process{UID: "uid-found", Incarnation: 1, Command: []string{"x"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
-	g.Expect((&ender{f.api, sessions, clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
+	g.Expect((&ender{f.api, runtime.NewRegistry(sessions, logr.Discard()), clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
 	g.Expect(on.Live("uid-found")).NotTo(BeEmpty(), "what was there before Berth outlives it")
 	for _, uid := range []types.UID{"uid-web", "uid-shell", "uid-gone"} {
 		g.Expect(on.Live(uid)).To(BeEmpty())
@@ -106,7 +108,7 @@ func TestUp(t *testing.T) {
 	args := []string{"--state-dir", state, "--kubeconfig", kubeconfig, "--assets", assets(t)}
 	up := func(more ...string) (*fixture, func() int) {
 		f := newFixture()
-		f.app.newRuntime = func(runtimeOptions) (hostRuntime, error) { return kept{on}, nil }
+		f.app.newRuntime = func(runtimeOptions) (openedRuntimes, error) { return kept{on}, nil }
 		return f, start(t, f, append(args, more...)...)
 	}
 

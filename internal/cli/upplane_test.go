@@ -28,7 +28,7 @@ func TestUpSurvivesItsControlPlane(t *testing.T) {
 	on := fake.New(t.Context(), clock.RealClock{})
 	state := t.TempDir()
 	f := newFixture()
-	f.app.newRuntime = func(runtimeOptions) (hostRuntime, error) { return kept{on}, nil }
+	f.app.newRuntime = func(runtimeOptions) (openedRuntimes, error) { return kept{on}, nil }
 	end := start(t, f, "--state-dir", state, "--assets", assets(t))
 	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("export KUBECONFIG="), f.err.String)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(state, "kubeconfig"))

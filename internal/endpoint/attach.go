@@ -17,11 +17,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
+// errNoTerminals is the answer for a backend whose terminals cannot be reached through the manager.
+var errNoTerminals = errors.New("this runtime has no terminals")
+
 // serveAttach upgrades the connection and joins it with the terminal of the process.
 func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
-	attacher, ok := s.runtimeOf(t).(runtime.Attacher)
-	if !ok {
-		refuse(w, http.StatusNotImplemented, errors.New("this runtime has no terminals"))
+	terminals := s.runtimeOf(t).Capabilities().Terminals
+	if terminals == nil || t.inPod() {
+		refuse(w, http.StatusNotImplemented, errNoTerminals)
 		return
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) || !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") {
@@ -51,7 +54,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	leave() // who only looks on does not keep it from sleeping
-	s.join(r.Context(), attacher, NewConn(raw, buffered), t, sizeOf(r))
+	s.join(r.Context(), terminals, NewConn(raw, buffered), t, sizeOf(r))
 }
 
 // attachable says early, while there are still status codes to say it with, that nothing runs.
@@ -70,7 +73,7 @@ func (s *Server) attachable(ctx context.Context, t target) (int, error) {
 }
 
 // join copies between the connection and the terminal until one of them ends, and waits for everything that it started.
-func (s *Server) join(ctx context.Context, attacher runtime.Attacher, conn *Conn, t target, size *runtime.Terminal) {
+func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Conn, t target, size *runtime.Terminal) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resize := make(chan runtime.Terminal, 1)
@@ -85,7 +88,7 @@ func (s *Server) join(ctx context.Context, attacher runtime.Attacher, conn *Conn
 		_ = keys.CloseWithError(errors.Join(err, io.EOF))
 		cancel() // the client has gone
 	}()
-	err := attacher.Attach(ctx, t.object.GetUID(), in, conn, resize)
+	err := terminals.Attach(ctx, t.object.GetUID(), in, conn, resize)
 	gone := ctx.Err() != nil
 	_ = in.Close()
 	if !gone || s.closing(ctx) {

@@ -122,7 +122,9 @@ func (l *memoryLog) Close() error { return nil }
 
 // stub is a runtime that has output and a terminal that echoes.
 type stub struct {
-	runtime.Runtime
+	runtime.Nothing
+	runtime.NoLogs
+	runtime.NoTerminals
 	mu     sync.Mutex
 	logs   map[types.UID]*memoryLog
 	phase  facts.Phase
@@ -131,6 +133,10 @@ type stub struct {
 	typed  []byte
 	deaf   error
 	screen string
+}
+
+func (s *stub) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: s, Terminals: s}
 }
 
 func (s *stub) Capture(_ context.Context, uid types.UID) (screen.View, error) {
@@ -207,7 +213,7 @@ func newFixture(t *testing.T) *fixture {
 	).Build()
 	var err error
 	f.book = presence.New(nil)
-	f.server, err = New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Presence: f.book, Log: logr.Discard()})
+	f.server, err = New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
 	g.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -412,11 +418,11 @@ func TestPublishReplacesAnOldAddress(t *testing.T) {
 	f := newFixture(t)
 	f.client(t, good)
 	f.stop()
-	second, err := New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Log: logr.Discard()})
+	second, err := New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Log: logr.Discard()})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = second.Close() }()
 	g.Expect(second.publishOnce(t.Context())).To(Succeed())
-	third, err := New(Options{Client: f.api, Reader: f.api, Runtime: f.stub, Log: logr.Discard(), Namespace: "elsewhere"})
+	third, err := New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Log: logr.Discard(), Namespace: "elsewhere"})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = third.Close() }()
 	g.Expect(third.publishOnce(t.Context())).To(Succeed(), "the installation in another namespace has an address of its own")

@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -28,14 +27,14 @@ const (
 
 // serveInput types the body of the request into the terminal of the process. Who may attach may do so.
 func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
-	if instance, is := t.object.(*v1alpha1.Instance); is && instance.Spec.Runtime != nil && instance.Spec.Runtime.Type == v1alpha1.RuntimePod {
+	if t.inPod() {
 		// The manager may type into all Pods, and is no way around those who decide who else may.
 		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s is in a Pod, which is typed into through the API server: use berth send of the same version", t))
 		return
 	}
-	keyboard, ok := s.runtimeOf(t).(runtime.Keyboard)
-	if !ok {
-		refuse(w, http.StatusNotImplemented, errors.New("this runtime has no terminals"))
+	terminals := s.runtimeOf(t).Capabilities().Terminals
+	if terminals == nil {
+		refuse(w, http.StatusNotImplemented, errNoTerminals)
 		return
 	}
 	input, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInput))
@@ -49,12 +48,14 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, status, err)
 		return
 	}
-	err = s.typeInto(r.Context(), keyboard, t.object.GetUID(), input)
+	err = s.typeInto(r.Context(), terminals, t.object.GetUID(), input)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		refuse(w, http.StatusGatewayTimeout, fmt.Errorf("%s has not read its input for %s", t, typeTime))
 	case errors.Is(err, runtime.ErrNotFound):
 		refuse(w, http.StatusConflict, fmt.Errorf("%s does not run: see its conditions with berth status", t))
+	case errors.Is(err, errors.ErrUnsupported):
+		refuse(w, http.StatusNotImplemented, errNoTerminals)
 	case errors.Is(err, runtime.ErrNoTerminal):
 		refuse(w, http.StatusConflict, fmt.Errorf("%s was started without a terminal", t))
 	case err != nil:
@@ -66,12 +67,12 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // typeInto types for one client after another.
-func (s *Server) typeInto(ctx context.Context, keyboard runtime.Keyboard, uid types.UID, input []byte) error {
+func (s *Server) typeInto(ctx context.Context, terminals runtime.Terminals, uid types.UID, input []byte) error {
 	s.typing.LockKey(string(uid))
 	defer func() { _ = s.typing.UnlockKey(string(uid)) }()
 	ctx, cancel := context.WithTimeout(ctx, typeTime)
 	defer cancel()
-	return keyboard.Type(ctx, uid, input)
+	return terminals.Type(ctx, uid, input)
 }
 
 // Type types into the terminal of an object, at most 64 KiB.

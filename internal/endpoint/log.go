@@ -66,27 +66,34 @@ func parseLogQuery(r *http.Request) (logQuery, error) {
 	return query, nil
 }
 
+// errNoOutput is the answer for a backend without logs.
+var errNoOutput = errors.New("this runtime keeps no output")
+
 func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	query, err := parseLogQuery(r)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err)
 		return
 	}
-	logger, ok := s.runtimeOf(t).(runtime.Logger)
-	if !ok {
-		refuse(w, http.StatusNotImplemented, errors.New("this runtime keeps no output"))
+	logs := s.runtimeOf(t).Capabilities().Logs
+	if logs == nil {
+		refuse(w, http.StatusNotImplemented, errNoOutput)
 		return
 	}
-	if s.serveScreen(w, r, logger, t) {
+	if s.serveScreen(w, r, logs, t) {
 		return
 	}
-	log, err := logger.OpenLog(r.Context(), t.object.GetUID())
+	log, err := logs.OpenLog(r.Context(), t.object.GetUID())
 	if errors.Is(err, runtime.ErrNotFound) {
 		// An object without output is no error. A client that follows gets the response headers at once.
 		begin(w, 0)
 		if query.follow && http.NewResponseController(w).Flush() == nil {
-			s.followNew(w, r, logger, t)
+			s.followNew(w, r, logs, t)
 		}
+		return
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		refuse(w, http.StatusNotImplemented, errNoOutput)
 		return
 	}
 	if err != nil {
@@ -110,8 +117,8 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // followNew waits for the first output of an object and then streams all output.
-func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logger runtime.Logger, t target) {
-	log, err := awaitLog(r.Context(), logger, t.object.GetUID())
+func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logs runtime.Logs, t target) {
+	log, err := awaitLog(r.Context(), logs, t.object.GetUID())
 	if err != nil {
 		if r.Context().Err() == nil {
 			s.opts.Log.Error(err, "cannot open the output", "object", t.String())
@@ -125,19 +132,19 @@ func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logger runtim
 }
 
 // serveScreen answers with what the terminal shows, where that is all that is known: a session that was adopted. false: there is more.
-func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, logger runtime.Logger, t target) bool {
-	screen, can := s.runtimeOf(t).(runtime.Screen)
-	if !can {
+func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, logs runtime.Logs, t target) bool {
+	terminals := s.runtimeOf(t).Capabilities().Terminals
+	if terminals == nil {
 		return false
 	}
-	log, err := logger.OpenLog(r.Context(), t.object.GetUID())
+	log, err := logs.OpenLog(r.Context(), t.object.GetUID())
 	if err == nil {
 		_ = log.Close()
 	}
 	if !errors.Is(err, runtime.ErrNotFound) {
 		return false
 	}
-	view, err := screen.Capture(r.Context(), t.object.GetUID())
+	view, err := terminals.Capture(r.Context(), t.object.GetUID())
 	if err != nil {
 		return false
 	}
@@ -155,11 +162,11 @@ func begin(w http.ResponseWriter, offset int64) {
 }
 
 // awaitLog waits until an object has output.
-func awaitLog(ctx context.Context, logger runtime.Logger, uid types.UID) (runtime.Log, error) {
+func awaitLog(ctx context.Context, logs runtime.Logs, uid types.UID) (runtime.Log, error) {
 	tick := time.NewTicker(noLogRetry)
 	defer tick.Stop()
 	for {
-		log, err := logger.OpenLog(ctx, uid)
+		log, err := logs.OpenLog(ctx, uid)
 		if !errors.Is(err, runtime.ErrNotFound) {
 			return log, err
 		}

@@ -49,8 +49,8 @@ type Options struct {
 	Client client.Client
 	// Reader reads objects; it should not be a cache, which knows what was just created only later.
 	Reader client.Reader
-	// Runtime is asked for output (runtime.Logger) and terminals (runtime.Attacher), as far as it has them.
-	Runtime runtime.Runtime
+	// Runtimes are the backends with the output and the terminals of processes.
+	Runtimes *runtime.Registry
 	// Presence is where it is noted who comes; nil where nothing sleeps.
 	Presence *presence.Book
 	Log      logr.Logger
@@ -168,6 +168,12 @@ type target struct {
 	object                    client.Object
 }
 
+// inPod reports whether the object runs in a Pod. Its terminal is reached through the API server, which checks who may do so.
+func (t target) inPod() bool {
+	instance, is := t.object.(*v1alpha1.Instance)
+	return is && instance.Spec.Runtime != nil && instance.Spec.Runtime.Type == v1alpha1.RuntimePod
+}
+
 func (t target) String() string { return fmt.Sprintf("%s %s/%s", t.resource, t.namespace, t.name) }
 
 // guarded lets a request through when the API server knows who asks and says that they may, and the object is there.
@@ -207,18 +213,12 @@ func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter
 	}
 }
 
-// runtimeOf gives the backend that the object is in: one that does not answer is nothing to the others.
+// runtimeOf returns the backend of the object.
 func (s *Server) runtimeOf(t target) runtime.Runtime {
-	backends, several := s.opts.Runtime.(interface {
-		For(v1alpha1.RuntimeType) runtime.Runtime
-	})
-	if !several {
-		return s.opts.Runtime
-	}
 	if instance, is := t.object.(*v1alpha1.Instance); is && instance.Spec.Runtime != nil {
-		return backends.For(instance.Spec.Runtime.Type)
+		return s.opts.Runtimes.For(instance.Spec.Runtime.Type)
 	}
-	return backends.For("")
+	return s.opts.Runtimes.For("")
 }
 
 func newObject(resource string) (client.Object, error) {

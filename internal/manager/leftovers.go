@@ -30,7 +30,7 @@ var listKinds = []string{"DevServerList", "InstanceList", "LanguageServerList", 
 // collector ends what runs without an object: the finalizer was taken off by force, or the API server lost its data.
 // It trusts nothing but the API server itself, asked after the runtime was, so that a process is never older than the look at its object.
 type collector struct {
-	runtime  runtime.Runtime
+	runtimes *runtime.Registry
 	hosts    *hosts.Hosts // nil if the manager is alone
 	reader   client.Reader
 	clock    clock.WithTicker
@@ -50,7 +50,7 @@ const pace = 250 * time.Millisecond
 
 func newCollector(opts Options, others *hosts.Hosts, reader client.Reader, log logr.Logger) *collector {
 	return &collector{
-		runtime: opts.Runtime, hosts: others, reader: reader, clock: opts.Clock, log: log,
+		runtimes: opts.Runtimes, hosts: others, reader: reader, clock: opts.Clock, log: log,
 		interval: opts.LeftoverInterval, grace: opts.LeftoverGrace, namespaces: opts.Namespaces,
 		wake: make(chan struct{}, 1), asked: map[types.UID]time.Time{},
 	}
@@ -99,7 +99,7 @@ func (c *collector) pause(ctx context.Context, d time.Duration, wake <-chan stru
 
 // sweep looks once; pending says that a leftover is still there.
 func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
-	found, err := c.runtime.List(ctx)
+	found, err := c.runtimes.List(ctx)
 	if err != nil {
 		return false, fmt.Errorf("list what runs: %w", err)
 	}
@@ -179,30 +179,36 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 		c.asked[uid] = asked
 	}
 	overdue := c.clock.Since(asked) >= c.grace
-	alive := false
+	backend, err := c.runtimes.Find(ctx, uid)
+	if errors.Is(err, runtime.ErrNotFound) {
+		incarnations = nil // gone since they were listed
+	} else if err != nil {
+		return false, err
+	}
+	alive, failed := false, error(nil)
 	for _, incarnation := range incarnations {
 		if !incarnation.Alive() {
 			continue
 		}
-		if releaser, releases := c.runtime.(runtime.Releaser); releases && incarnation.Adopted {
+		if adoption := backend.Capabilities().Adoption; adoption != nil && incarnation.Adopted {
 			c.log.Info("Letting go of what was adopted by an object that is gone", "process", incarnation.Name, "uid", uid)
-			return true, releaser.Release(ctx, uid) // it was there before, and is nobody's to end
+			return true, adoption.Release(ctx, uid) // it was there before, and is nobody's to end
 		}
 		alive = true
 		switch {
 		case incarnation.Phase == facts.Unknown:
 			// Nothing may be signalled that cannot be identified.
 		case overdue:
-			err = errors.Join(err, c.runtime.Kill(ctx, uid, incarnation.Number))
+			failed = errors.Join(failed, backend.Kill(ctx, uid, incarnation.Number))
 		case !before:
 			c.log.Info("Ending a process without an object", "process", incarnation.Name, "uid", uid, "pid", incarnation.PID)
-			err = errors.Join(err, c.runtime.Stop(ctx, uid, incarnation.Number))
+			failed = errors.Join(failed, backend.Stop(ctx, uid, incarnation.Number))
 		}
 	}
-	if alive || err != nil {
-		return false, err
+	if alive {
+		return false, failed
 	}
-	if err := c.runtime.Forget(ctx, uid); err != nil {
+	if err := c.runtimes.Forget(ctx, uid); err != nil {
 		return false, fmt.Errorf("forget a leftover: %w", err)
 	}
 	delete(c.asked, uid)

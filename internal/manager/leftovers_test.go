@@ -40,7 +40,7 @@ func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
 		&v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "one", UID: "owned-instance"}},
 		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "two", UID: "owned-devserver"}},
 	).Build()
-	opts := Options{Runtime: r, Clock: c, LeftoverInterval: time.Hour, LeftoverGrace: 10 * time.Second}
+	opts := Options{Runtimes: runtime.NewRegistry(r, logr.Discard()), Clock: c, LeftoverInterval: time.Hour, LeftoverGrace: 10 * time.Second}
 	return &world{clock: c, fake: r, collector: newCollector(opts, nil, api, logr.Discard())}
 }
 
@@ -86,7 +86,7 @@ func TestWhatWasAdoptedIsLetGo(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t, interceptor.Funcs{})
 	sessions := fake.WithSessions(w.fake)
-	w.runtime = sessions
+	w.runtimes = runtime.NewRegistry(sessions, logr.Discard())
 	sessions.Found("work")
 	g.Expect(sessions.Start(t.Context(), runtime.Process{UID: "gone", Incarnation: 1, Command: []string{"agent"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
 

@@ -49,8 +49,8 @@ const FieldOwner = "berth"
 
 // Options is what a manager is made with.
 type Options struct {
-	// Runtime is where processes run. Required; its Events are read by the manager alone.
-	Runtime runtime.Runtime
+	// Runtimes are the backends that run processes. Required. Only the manager reads their Events.
+	Runtimes *runtime.Registry
 	// LanguageServers is where language servers run, behind multiplexers that are processes of Runtime; the manager sets its OnChange. nil means
 	// in Runtime, without a multiplexer. Who makes it closes it, after the manager has ended.
 	LanguageServers LanguageServers
@@ -133,9 +133,7 @@ func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("add the parts of the manager: %w", err)
 	}
 	deps.Presence.OnUse(waker.tell)
-	if telling, tells := deps.Runtime.(interface{ OnChange(func(types.UID)) }); tells {
-		telling.OnChange(waker.tell)
-	}
+	deps.Runtimes.OnChange(waker.tell)
 	for _, setup := range []func(ctrl.Manager, process.Dependencies) error{instance.Setup, discovery.Setup} {
 		if err := setup(mgr, deps); err != nil {
 			return err
@@ -158,8 +156,8 @@ func Scheme() *apiruntime.Scheme {
 
 // New gives a manager that acts once its Start is called.
 func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
-	if opts.Runtime == nil {
-		return nil, errors.New("make a manager: Options.Runtime is not set")
+	if opts.Runtimes == nil {
+		return nil, errors.New("make a manager: Options.Runtimes is not set")
 	}
 	opts = withDefaults(opts)
 	mgr, err := ctrl.NewManager(unthrottled(cfg), controllerRuntimeOptions(opts))
@@ -169,9 +167,9 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	mgr = scope(mgr, opts.Namespaces)
 	others := newHosts(mgr, opts)
 	leftovers := newCollector(opts, others, mgr.GetAPIReader(), mgr.GetLogger().WithName("leftovers"))
-	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtime.Events(), leftovers.poke)
+	dispatcher := process.NewDispatcher(mgr.GetCache(), opts.Runtimes.All(), leftovers.poke)
 	deps := process.Dependencies{
-		Runtime: opts.Runtime, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
+		Runtimes: opts.Runtimes, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
 		Hosts: others, Restarts: process.NewRestarts(), Permission: newPermission(mgr, opts),
 	}
 	if err := setupInstances(mgr, deps); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
@@ -47,7 +49,9 @@ func TestNew_LimitsRestartsByDefault(t *testing.T) {
 		_, _ = w.Write([]byte(discovered[r.URL.Path]))
 	}))
 	t.Cleanup(server.Close)
-	_, err := New(&rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}, Options{Runtime: fake.New(t.Context(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)))})
+	_, err := New(&rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}, Options{
+		Runtimes: runtime.NewRegistry(fake.New(t.Context(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))), logr.Discard()),
+	})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(passed.Restarts).To(Equal(process.NewRestarts()))
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/berth-dev/berth/controllers/languageserver"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/runtime/none"
 )
 
 // setupLanguageServers registers the controller of the kind that has runtimes of its own.
 func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Options) error {
-	servers := languageServers{Runtime: runtime.Backend(deps.Runtime, "")}
+	base, pods := deps.Runtimes.For(""), runtime.Backend{
+		Type: v1alpha1.RuntimePod, Missing: "This manager was started without language servers in the runtime Pod.",
+	}
 	if opts.LanguageServers != nil {
-		servers.Runtime = opts.LanguageServers
+		base = opts.LanguageServers
 	}
 	if opts.LanguageServersInPods != nil {
-		servers.pods = opts.LanguageServersInPods
+		pods.Runtime = opts.LanguageServersInPods
 	}
 	for _, telling := range []LanguageServers{opts.LanguageServers, opts.LanguageServersInPods} {
 		if telling == nil {
@@ -34,26 +35,6 @@ func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Opti
 		}
 		telling.OnChange(waker.tell)
 	}
-	deps.Runtime = servers
+	deps.Runtimes = runtime.NewRegistry(base, mgr.GetLogger().WithName("runtimes"), pods)
 	return languageserver.Setup(mgr, deps)
-}
-
-// languageServers is where language servers run that name no runtime, and besides where those run that ask for a Pod.
-type languageServers struct {
-	runtime.Runtime
-	pods runtime.Runtime // nil without Pods
-}
-
-var _ runtime.Backends = languageServers{}
-
-// For implements runtime.Backends.
-func (s languageServers) For(kind v1alpha1.RuntimeType) runtime.Runtime {
-	switch {
-	case kind == "" || kind == v1alpha1.RuntimeHost:
-		return s.Runtime
-	case kind == v1alpha1.RuntimePod && s.pods != nil:
-		return s.pods
-	default:
-		return none.Without{Runtime: s.Runtime, Why: "This manager was started without language servers in the runtime " + string(kind) + "."}
-	}
 }

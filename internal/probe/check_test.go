@@ -163,6 +163,7 @@ func TestTCP(t *testing.T) {
 
 // executor answers what a test wants.
 type executor struct {
+	runtime.NoInspection
 	exit facts.Exit
 	err  error
 }
@@ -186,11 +187,11 @@ func TestExec(t *testing.T) {
 		"other failure": {executor{err: errors.New("no memory")}, failed("check: no memory")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check := &Exec{Executor: tc.executor, Process: runtime.Process{Command: []string{"check"}}}
+			check := &Exec{Inspection: tc.executor, Process: runtime.Process{Command: []string{"check"}}}
 			NewWithT(t).Expect(ask(t, check.run, long)).To(Equal(tc.want))
 		})
 	}
 	g := NewWithT(t)
-	g.Expect(ask(t, (&Exec{Executor: executor{}}).run, long).ok).To(BeFalse(), "no command")
+	g.Expect(ask(t, (&Exec{Inspection: executor{}}).run, long).ok).To(BeFalse(), "no command")
 	g.Expect(ask(t, (&Exec{Process: runtime.Process{Command: []string{"check"}}}).run, long).message).To(ContainSubstring("does not support exec probes"))
 }

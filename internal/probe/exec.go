@@ -19,11 +19,11 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	switch {
 	case len(e.Process.Command) == 0:
 		return failed("The probe has no command. Set exec.command.")
-	case e.Executor == nil:
+	case e.Inspection == nil:
 		return failed("This runtime does not support exec probes. Use httpGet or tcpSocket.")
 	}
 	name := e.Process.Command[0]
-	exit, err := e.Executor.Exec(ctx, e.Process)
+	exit, err := e.Inspection.Exec(ctx, e.Process)
 	var start *facts.StartError
 	switch {
 	case errors.As(err, &start):

@@ -88,8 +88,8 @@ type TCP struct {
 
 // Exec is a command that has to exit with code 0. It runs beside the process that it probes, and nothing of it is left after the probe.
 type Exec struct {
-	// Executor runs the command; nil where the backend cannot.
-	Executor runtime.Executor
+	// Inspection runs the command; nil if the backend cannot.
+	Inspection runtime.Inspection
 	// Process is the incarnation to probe with the command, directory and environment of the probe. The environment is never put into a message.
 	Process runtime.Process
 }

@@ -26,11 +26,11 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/fake"
-	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/plane"
 )
 
@@ -94,15 +94,14 @@ func newWorld(t *testing.T) *world {
 
 	ctx, cancel := context.WithCancel(w.ctx)
 	host := fake.New(ctx, clock.RealClock{})
-	all := union.New(host, logr.Discard(), union.Member{Type: v1alpha1.RuntimeDocker, Runtime: w.runtime})
-	mgr, err := manager.New(config, manager.Options{Runtime: all, ShutdownTimeout: patience})
+	all := runtime.NewRegistry(host, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: w.runtime})
+	mgr, err := manager.New(config, manager.Options{Runtimes: all, ShutdownTimeout: patience})
 	w.Expect(err).NotTo(HaveOccurred())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		w.Eventually(ended).Should(Receive(BeNil()))
-		all.Close()
 	})
 	return w
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -84,7 +85,9 @@ func (w *findWorld) manager() *discovery.Reconciler {
 			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
-	return &discovery.Reconciler{Client: disturbed, Reader: w.api, Runtime: w.sessions, Recorder: silent{}, Clock: w.clock}
+	found := runtime.NewRegistry(w.sessions, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: w.sessions},
+		runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: w.sessions})
+	return &discovery.Reconciler{Client: disturbed, Reader: w.api, Runtimes: found, Recorder: silent{}, Clock: w.clock}
 }
 
 // write is one write, before and after which the manager may die. What it creates together is written one after the other here.

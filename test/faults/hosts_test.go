@@ -254,7 +254,7 @@ func (w *world) tellOnHosts(survives bool) []outcome {
 	managers := []*process.Reconciler{w.leader(0), w.leader(1)}
 	return w.onHosts(func(chapter string) {
 		for i, s := range w.seats {
-			if managers[i].Runtime.(*disturbed).Runtime != s.rt {
+			if managers[i].Runtimes.For("").(*disturbed).Runtime != s.rt {
 				managers[i] = w.leader(i)
 			}
 		}

@@ -54,11 +54,11 @@ func TestMain(m *testing.M) {
 
 // parts is what a kind's adapter is made with.
 type parts struct {
-	client  client.Client
-	reader  client.Reader
-	runtime runtime.Runtime
-	clock   clock.PassiveClock
-	wake    func(types.UID)
+	client   client.Client
+	reader   client.Reader
+	runtimes *runtime.Registry
+	clock    clock.PassiveClock
+	wake     func(types.UID)
 }
 
 // subject is a kind that is put through all of this. A new kind joins with a few lines.
@@ -77,7 +77,7 @@ var subjects = []subject{
 		name:   "Instance",
 		object: func() process.Object { return &v1alpha1.Instance{} },
 		kind: func(_ *testing.T, _ context.Context, p parts) process.Kind {
-			return instance.New(p.client, p.runtime, p.clock)
+			return instance.New(p.client, p.runtimes, p.clock)
 		},
 	},
 	{
@@ -86,7 +86,7 @@ var subjects = []subject{
 			return &v1alpha1.DevServer{Spec: v1alpha1.DevServerSpec{Port: ptr.To(servedPort)}}
 		},
 		kind: func(t *testing.T, ctx context.Context, p parts) process.Kind {
-			kind, err := devserver.New(p.client, p.reader, p.runtime, p.clock, devserver.Options{}, p.wake)
+			kind, err := devserver.New(p.client, p.reader, p.runtimes, p.clock, devserver.Options{}, p.wake)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ var subjects = []subject{
 			}}
 		},
 		kind: func(_ *testing.T, _ context.Context, p parts) process.Kind {
-			return languageserver.New(p.client, p.reader, p.runtime, p.clock)
+			return languageserver.New(p.client, p.reader, p.runtimes, p.clock)
 		},
 	},
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
 	"github.com/berth-dev/berth/controllers/strategyrun"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
@@ -68,10 +70,10 @@ type tallier struct {
 // newTallier gives a manager without any memory.
 func (w *tallyWorld) newTallier(number int) *tallier {
 	cached, live := w.disturbedClient(number, true), w.disturbedClient(number, false)
-	backend := &disturbed{Runtime: w.rt, world: w.world}
+	backend := runtime.NewRegistry(&disturbed{Runtime: w.rt, world: w.world}, logr.Discard())
 	return &tallier{
 		runs: &process.Reconciler{
-			Client: cached, Reader: live, Runtime: backend, Recorder: silent{}, Clock: w.clock,
+			Client: cached, Reader: live, Runtimes: backend, Recorder: silent{}, Clock: w.clock,
 			Kind: strategyrun.New(cached, live, backend, w.clock),
 		},
 		counter: &strategy.Reconciler{Client: cached, Reader: live, Recorder: silent{}, Clock: w.clock},

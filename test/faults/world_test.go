@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -109,10 +110,10 @@ func (silent) Eventf(_, _ apiruntime.Object, _, _, _, _ string, _ ...any) {}
 func (w *world) leader(number int) *process.Reconciler {
 	cached, live := w.client(number, true), w.client(number, false)
 	backend, known := w.place(number)
-	rt := &disturbed{Runtime: backend, world: w}
+	rt := runtime.NewRegistry(&disturbed{Runtime: backend, world: w}, logr.Discard())
 	return &process.Reconciler{
-		Client: cached, Reader: live, Runtime: rt, Recorder: silent{}, Clock: w.clock, Hosts: known,
-		Kind: w.subject.kind(w.t, w.ctx, parts{client: cached, reader: live, runtime: rt, clock: w.clock, wake: w.wake}),
+		Client: cached, Reader: live, Runtimes: rt, Recorder: silent{}, Clock: w.clock, Hosts: known,
+		Kind: w.subject.kind(w.t, w.ctx, parts{client: cached, reader: live, runtimes: rt, clock: w.clock, wake: w.wake}),
 	}
 }
 

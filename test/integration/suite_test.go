@@ -26,10 +26,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/presence"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/pod"
-	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/plane"
 )
 
@@ -118,9 +118,9 @@ func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (s
 		},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	all := union.New(rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, union.Member{Type: v1alpha1.RuntimePod, Runtime: pods})
+	all := runtime.NewRegistry(rt, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: pods})
 	options := manager.Options{
-		Runtime: all, LanguageServersInPods: servers, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtimes: all, LanguageServersInPods: servers, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	}
 	for _, change := range changes {
 		change(&options)
@@ -136,7 +136,6 @@ func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (s
 	return func() {
 		cancel()
 		Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
-		all.Close()
 		servers.Close()
 		Expect(pods.Close()).To(Succeed())
 	}

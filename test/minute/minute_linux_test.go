@@ -120,7 +120,9 @@ func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, 
 		return "restart", w.patch(ctx, i, `{"spec":{"restartToken":"`+token+`"}}`)
 	}
 	if err := w.api.Get(ctx, kube.ObjectKeyFromObject(i), i); err == nil {
-		_ = w.all.Type(ctx, i.UID, []byte("activity\n")) // it may have no terminal at this moment
+		if backend, err := w.all.Find(ctx, i.UID); err == nil {
+			_ = backend.Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // it may have no terminal at this moment
+		}
 	}
 	return "touch", nil
 }

@@ -29,12 +29,12 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
-	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/plane"
 )
 
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	*WithT
 	api    kube.Client
-	all    *union.Union
+	all    *runtime.Registry
 	engine *client.Client // nil without Docker
 	socket string         // of the tmux server
 }
@@ -80,8 +80,8 @@ func newWorld(t *testing.T) *world {
 	dir, err := os.MkdirTemp("", "berth-minute-") // sockets have short names
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(os.RemoveAll(dir)).To(Succeed()) })
-	w.all = union.New(w.host(t, dir), logr.Discard(), w.members(t, dir)...)
-	mgr, err := manager.New(config, manager.Options{Runtime: w.all, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
+	w.all = runtime.NewRegistry(w.host(t, dir), logr.Discard(), w.members(t, dir)...)
+	mgr, err := manager.New(config, manager.Options{Runtimes: w.all, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
 	w.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -90,7 +90,6 @@ func newWorld(t *testing.T) *world {
 		cancel()
 		w.Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
 		w.endAll()
-		w.all.Close()
 	})
 	return w
 }
@@ -99,7 +98,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) endAll() {
 	list, _ := w.all.List(context.Background())
 	for _, incarnation := range list {
-		_ = w.all.Kill(context.Background(), types.UID(incarnation.UID), incarnation.Number)
+		if backend, err := w.all.Find(context.Background(), types.UID(incarnation.UID)); err == nil {
+			_ = backend.Kill(context.Background(), types.UID(incarnation.UID), incarnation.Number)
+		}
 	}
 }
 
@@ -119,7 +120,7 @@ func (w *world) host(t *testing.T, dir string) *host.Host {
 }
 
 // members are the backends beside the host. Only where nobody relies on it, Docker may be missing.
-func (w *world) members(t *testing.T, dir string) []union.Member {
+func (w *world) members(t *testing.T, dir string) []runtime.Backend {
 	t.Helper()
 	sessions, err := tmux.New(machine, tmux.Options{Dir: filepath.Join(dir, "tmux"), Shim: filepath.Join(dir, "berth-shim")})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -128,12 +129,12 @@ func (w *world) members(t *testing.T, dir string) []union.Member {
 		_, _ = w.tmux("kill-server")
 		w.Eventually(func() error { _, err := w.tmux("list-sessions"); return err }).Should(HaveOccurred(), "the tmux server ends")
 	})
-	members := []union.Member{{Type: v1alpha1.RuntimeTmux, Runtime: sessions}}
+	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: sessions}}
 
 	engine, err := dockertest.Start()
 	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
 		fmt.Fprintln(os.Stderr, "the minute goes without containers:", err)
-		return append(members, union.Member{Type: v1alpha1.RuntimeDocker, Missing: err.Error()})
+		return append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Missing: err.Error()})
 	}
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(engine.Stop()).To(Succeed()) })
@@ -144,7 +145,7 @@ func (w *world) members(t *testing.T, dir string) []union.Member {
 	containers, err := docker.New(docker.Options{Host: engine.Host, Dir: filepath.Join(dir, "docker")})
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(containers.Close()).To(Succeed()) })
-	return append(members, union.Member{Type: v1alpha1.RuntimeDocker, Runtime: containers})
+	return append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: containers})
 }
 
 // tmux asks the server of this suite.

@@ -29,12 +29,12 @@ import (
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
-	"github.com/berth-dev/berth/internal/runtime/union"
 )
 
 // How much there is to find.
@@ -51,10 +51,10 @@ func TestDiscovery(t *testing.T) {
 	openSessions(t, socket, foundSessions)
 	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bench"}}
 	d.Spec.Sources = []v1alpha1.DiscoverySource{{Name: "tmux", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Socket: socket}}}
-	members := []union.Member{{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)}}
+	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)}}
 	things := foundSessions
 	if engine := openContainers(t, foundContainers); engine != nil {
-		members = append(members, union.Member{Type: v1alpha1.RuntimeDocker, Runtime: engine})
+		members = append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: engine})
 		d.Spec.Sources = append(d.Spec.Sources, v1alpha1.DiscoverySource{Name: "docker", Type: v1alpha1.RuntimeDocker})
 		things += foundContainers
 	}
@@ -133,7 +133,7 @@ func versions(t *testing.T) map[types.UID]string {
 }
 
 // newLooker gives the reconciler over a cache as a manager has it, and a way to read that.
-func newLooker(t *testing.T, members []union.Member) (*discovery.Reconciler, func(client.ObjectKey, client.Object) error) {
+func newLooker(t *testing.T, members []runtime.Backend) (*discovery.Reconciler, func(client.ObjectKey, client.Object) error) {
 	t.Helper()
 	g := NewWithT(t)
 	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: manager.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
@@ -150,15 +150,14 @@ func newLooker(t *testing.T, members []union.Member) (*discovery.Reconciler, fun
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	g.Expect(mgr.GetCache().WaitForCacheSync(t.Context())).To(BeTrue())
-	all := union.New(members[0].Runtime, logr.Discard(), members...)
+	all := runtime.NewRegistry(members[0].Runtime, logr.Discard(), members...)
 	t.Cleanup(func() {
-		all.Close()
 		cancel()
 		g.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 	})
 	read := func(key client.ObjectKey, o client.Object) error { return mgr.GetClient().Get(ctx, key, o) }
 	return &discovery.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Runtime: all, Recorder: noEvents{}, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Runtimes: all, Recorder: noEvents{}, Clock: clock.RealClock{},
 	}, read
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,23 +48,23 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	backend := fake.New(ctx, clock.RealClock{})
+	rt := fake.New(ctx, clock.RealClock{})
 	go func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-backend.Events():
+			case <-rt.Events():
 			}
 		}
 	}()
-	template := template(t, backend)
+	template := template(t, rt)
 	all := fakeclient.NewClientBuilder().WithScheme(manager.Scheme()).WithStatusSubresource(&v1alpha1.Instance{})
 	for i := range objects {
-		all.WithObjects(settled(t, backend, template, keyOf(i)))
+		all.WithObjects(settled(t, rt, template, keyOf(i)))
 	}
 	api := all.Build()
-	reconcile := reconcileWith(t, api, backend)
+	reconcile := reconcileWith(t, api, rt)
 	for i := range objects {
 		reconcile(keyOf(i)) // all are known to the reconciler
 	}
@@ -102,8 +103,9 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 // reconcileWith gives the reconciler of Instances on an API server and a runtime in memory.
 func reconcileWith(t *testing.T, api client.Client, backend *fake.Runtime) func(types.NamespacedName) {
 	g := NewWithT(t)
+	runtimes := runtime.NewRegistry(backend, logr.Discard())
 	reconciler := &process.Reconciler{
-		Client: api, Reader: api, Runtime: backend, Kind: instance.New(api, backend, clock.RealClock{}), Recorder: events.NewFakeRecorder(1 << 20), Clock: clock.RealClock{},
+		Client: api, Reader: api, Runtimes: runtimes, Kind: instance.New(api, runtimes, clock.RealClock{}), Recorder: events.NewFakeRecorder(1 << 20), Clock: clock.RealClock{},
 	}
 	return func(key types.NamespacedName) {
 		_, err := reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})

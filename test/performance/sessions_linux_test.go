@@ -16,8 +16,8 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/docker"
-	"github.com/berth-dev/berth/internal/runtime/union"
 )
 
 // places is how many sessions or containers are made each way.
@@ -27,7 +27,7 @@ const places = 20
 func TestSessionToReady(t *testing.T) {
 	socket := fmt.Sprintf("berth-bench-ready-%d", os.Getpid())
 	openSessions(t, socket, 1) // so that nobody has to start the server
-	manageIn(t, union.Member{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)})
+	manageIn(t, runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)})
 	added, byHand := readyAgainst(t, func(i *v1alpha1.Instance) {
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: i.Name, Socket: socket}}
 	}, func(ctx context.Context, name string) error {
@@ -47,7 +47,7 @@ func TestContainerToReady(t *testing.T) {
 	opened, err := docker.New(docker.Options{Host: engine.Host, Dir: t.TempDir()})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(opened.Close()).To(Succeed()) })
-	manageIn(t, union.Member{Type: v1alpha1.RuntimeDocker, Runtime: opened})
+	manageIn(t, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: opened})
 	added, byHand := readyAgainst(t, func(i *v1alpha1.Instance) {
 		i.Spec.Process.Command = []string{"/workload", "sleep"}
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Image: containerImage, Network: "none"}}
@@ -57,11 +57,11 @@ func TestContainerToReady(t *testing.T) {
 }
 
 // manageIn runs a manager with one backend besides that of the host, until the test ends.
-func manageIn(t *testing.T, member union.Member) {
+func manageIn(t *testing.T, member runtime.Backend) {
 	t.Helper()
 	g := NewWithT(t)
-	all := union.New(member.Runtime, logr.Discard(), member)
-	mgr, err := manager.New(config, manager.Options{Runtime: all, ShutdownTimeout: patience})
+	all := runtime.NewRegistry(member.Runtime, logr.Discard(), member)
+	mgr, err := manager.New(config, manager.Options{Runtimes: all, ShutdownTimeout: patience})
 	g.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(backgroundContext)
 	ended := make(chan error, 1)
@@ -69,7 +69,6 @@ func manageIn(t *testing.T, member union.Member) {
 	t.Cleanup(func() {
 		cancel()
 		g.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
-		all.Close()
 	})
 	g.Expect(mgr.GetCache().WaitForCacheSync(t.Context())).To(BeTrue())
 }

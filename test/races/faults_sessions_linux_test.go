@@ -108,7 +108,7 @@ func (b byName) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation
 	if err != nil || !placed || len(found) == 0 {
 		return found, err
 	}
-	containers, err := b.den.docker.FindContainers(ctx)
+	containers, err := b.den.docker.Find(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +127,13 @@ func (b byName) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation
 type byPrefix struct {
 	*tmux.Runtime
 	den *den
+}
+
+// Capabilities makes Check the one of byPrefix.
+func (b byPrefix) Capabilities() runtime.Capabilities {
+	can := b.Runtime.Capabilities()
+	can.Inspection = b
+	return can
 }
 
 func (b byPrefix) meant(ctx context.Context, p runtime.Process) runtime.Process {

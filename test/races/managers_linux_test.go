@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
@@ -250,7 +251,7 @@ func twoLeaders() (a, b *freezer, back func()) {
 		}
 	})
 	for i, f := range freezers {
-		stops = append(stops, lead(f.config(), ears[i]))
+		stops = append(stops, lead(f.config(), runtime.NewRegistry(whole{ears[i]}, logr.Discard())))
 	}
 	var once sync.Once
 	end := func() {
@@ -273,9 +274,9 @@ func twoLeaders() (a, b *freezer, back func()) {
 }
 
 // lead runs a manager that reaches the API server so.
-func lead(config *rest.Config, rt runtime.Runtime) func() {
+func lead(config *rest.Config, runtimes *runtime.Registry) func() {
 	GinkgoHelper()
-	mgr, err := manager.New(config, manager.Options{Runtime: rt, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
+	mgr, err := manager.New(config, manager.Options{Runtimes: runtimes, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -203,7 +204,7 @@ var _ = row("R33", "one execution for each run, although answers are lost, manag
 			return err
 		}
 	})
-	another := y.manage(deaf{y.rt})
+	another := y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
 	defer func() { another() }()
 	gate := gateFile("once")
 	runs := make([]*v1alpha1.StrategyRun, 30)
@@ -215,7 +216,7 @@ var _ = row("R33", "one execution for each run, although answers are lost, manag
 		another()
 		y.halt()
 		y.start()
-		another = y.manage(deaf{y.rt})
+		another = y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
 	}
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
 	fly(ctx, runs)

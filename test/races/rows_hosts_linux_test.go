@@ -11,12 +11,14 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
@@ -45,7 +47,7 @@ func (s *seat) start(elect bool) {
 	s.host, err = host.New(host.Options{StateDir: s.dir, ShimPath: y.shim})
 	Expect(err).NotTo(HaveOccurred())
 	options := manager.Options{
-		Runtime: s.host, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtimes: runtime.NewRegistry(s.host, logr.Discard()), LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 		LeaderElection: elect, LeaderElectionNamespace: y.namespace,
 	}
 	if fault == nil || !fault.unnamed {

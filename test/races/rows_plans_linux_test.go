@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 var _ = row("R14-plans", "plans created at once: different names are all there, of one name there is one winner", func(ctx context.Context) {
@@ -210,7 +212,7 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 	works(ctx, "think", "work", "effect")
 	action := newAction("act", []string{"think"}, []string{"work"}, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
-	another := y.manage(deaf{y.rt})
+	another := y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
 	defer func() { another() }()
 	seen := watchPlans(ctx)
 	manual := make([]*v1alpha1.Plan, plans)
@@ -227,7 +229,7 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 		another()
 		y.halt()
 		y.start()
-		another = y.manage(deaf{y.rt})
+		another = y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
 		Expect(apply(ctx, action, fmt.Sprintf(`{"spec":{"description":"after %s %s"}}`, phase, state))).To(Succeed())
 		Consistently(ctx, func(g Gomega) {
 			for _, p := range manual {

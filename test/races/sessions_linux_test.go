@@ -24,10 +24,10 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
-	"github.com/berth-dev/berth/internal/runtime/union"
 )
 
 // den is a tmux server of one row, and a manager that runs Instances there; and containers, if the row wants some.
@@ -53,7 +53,7 @@ func inDen(engine *dockertest.Engine) *den {
 	var err error
 	d.tmux, err = tmux.New(y.host, tmux.Options{Dir: filepath.Join(y.stateDir, "tmux"), Shim: y.shim, Socket: d.socket})
 	Expect(err).NotTo(HaveOccurred())
-	members := []union.Member{{Type: v1alpha1.RuntimeTmux, Runtime: d.tmux}}
+	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: d.tmux}}
 	if fault != nil && fault.terminals != nil {
 		members[0].Runtime = fault.terminals(d)
 	}
@@ -62,13 +62,12 @@ func inDen(engine *dockertest.Engine) *den {
 		Expect(err).NotTo(HaveOccurred())
 		d.api, err = engine.Client()
 		Expect(err).NotTo(HaveOccurred())
-		members = append(members, union.Member{Type: v1alpha1.RuntimeDocker, Runtime: d.docker})
+		members = append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: d.docker})
 	}
-	all := union.New(y.rt, logr.Discard(), members...)
+	all := runtime.NewRegistry(whole{y.rt}, logr.Discard(), members...)
 	leave := lead(fault.managers(config), all)
 	d.end = func() {
 		leave()
-		all.Close()
 		d.tmux.Close()
 		if d.docker != nil {
 			_ = d.api.Close()

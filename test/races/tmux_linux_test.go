@@ -21,8 +21,8 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
-	"github.com/berth-dev/berth/internal/runtime/union"
 )
 
 // panes is the tmux runtime, with somebody who is told each look at a UID before it happens.
@@ -64,11 +64,10 @@ func (y *yard) withTmux() *panes {
 	var err error
 	p.Runtime, err = tmux.New(y.host, tmux.Options{Dir: filepath.Join(y.dir, "tmux"), Shim: y.shim, Socket: p.socket})
 	Expect(err).NotTo(HaveOccurred(), "tmux is needed: it is a package of every distribution")
-	all := union.New(y.rt, logr.Discard(), union.Member{Type: v1alpha1.RuntimeTmux, Runtime: p})
+	all := runtime.NewRegistry(whole{y.rt}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: p})
 	stop := y.manage(all)
 	y.stop = func() {
 		stop()
-		all.Close()
 		p.Close()
 	}
 	return p

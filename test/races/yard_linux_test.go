@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
@@ -38,8 +39,17 @@ import (
 // backend is all that the host runtime can do and a row needs.
 type backend interface {
 	runtime.Runtime
-	runtime.Inspector
-	runtime.Logger
+	runtime.Inspection
+	runtime.Logs
+}
+
+// whole is a backend whose capabilities are its own methods, and not those of the backend that it embeds.
+type whole struct{ backend }
+
+func (w whole) Capabilities() runtime.Capabilities {
+	can := w.backend.Capabilities()
+	can.Inspection, can.Logs = w.backend, w.backend
+	return can
 }
 
 // yard is what one row works in: a namespace, a directory for its workloads, and a manager over a host runtime of its own.
@@ -112,14 +122,14 @@ func (y *yard) start() {
 	y.rt = fault.runtime(y.world)
 	y.languages, err = langserver.New(y.rt, langserver.Options{Dir: filepath.Join(dir, "lsp"), Program: filepath.Join(programs, "berth-lsp")})
 	Expect(err).NotTo(HaveOccurred())
-	y.stop = y.manage(y.rt)
+	y.stop = y.manage(runtime.NewRegistry(whole{y.rt}, logr.Discard()))
 }
 
 // manage runs a manager until the function that it gives is called.
-func (y *yard) manage(rt runtime.Runtime) func() {
+func (y *yard) manage(runtimes *runtime.Registry) func() {
 	GinkgoHelper()
 	mgr, err := manager.New(fault.managers(config), manager.Options{
-		Runtime: rt, LanguageServers: babel{fault.languages(y.languages), y}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtimes: runtimes, LanguageServers: babel{fault.languages(y.languages), y}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -13,13 +13,12 @@ import (
 )
 
 func watches(h Harness) bool {
-	_, can := h.Runtime.(runtime.Watcher)
-	return h.Processes && h.Logs && can
+	return h.Processes && h.Logs && h.Runtime.Capabilities().Logs != nil
 }
 
 // activity: what is put out is activity, and is told once to who watches.
 func activity(s *suite) {
-	watcher := s.Runtime.(runtime.Watcher)
+	watcher := s.Runtime.Capabilities().Logs
 	_, err := watcher.LastActivity(s.ctx, "nobody")
 	s.Expect(err).To(MatchError(runtime.ErrNotFound))
 	s.Expect(watcher.Watch(s.ctx, "nobody")).NotTo(Succeed())
@@ -40,21 +39,20 @@ func activity(s *suite) {
 }
 
 func counts(h Harness) bool {
-	_, can := h.Runtime.(runtime.Census)
-	return h.Processes && !h.Container && can // an engine may be without ps
+	return h.Processes && !h.Container && h.Runtime.Capabilities().Inspection != nil // an engine may be without ps
 }
 
 // members: a tree is listed with what its program started in a session of its own.
 func members(s *suite) {
-	census := s.Runtime.(runtime.Census)
-	s.Expect(census.Members(s.ctx, "nobody")).To(BeEmpty())
+	inspection := s.Runtime.Capabilities().Inspection
+	s.Expect(inspection.Members(s.ctx, "nobody")).To(BeEmpty())
 	dir := s.TempDir()
 	uid := s.start("tree", dir)
 	leader := s.awaitPhase(uid, facts.Running)
 	pids := s.branches(leader.PID, dir)
 	// Those in between, which forked the others, may be about to end still.
 	s.Eventually(func(g Gomega) {
-		found, err := census.Members(s.ctx, uid)
+		found, err := inspection.Members(s.ctx, uid)
 		g.Expect(err).NotTo(HaveOccurred())
 		listed := make([]int64, 0, len(found))
 		for _, member := range found {
@@ -65,5 +63,5 @@ func members(s *suite) {
 		g.Expect(listed[0]).To(Equal(leader.PID), "the program itself comes first")
 	}).WithTimeout(Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
 	s.end(uid)
-	s.Expect(census.Members(s.ctx, uid)).To(BeEmpty())
+	s.Expect(inspection.Members(s.ctx, uid)).To(BeEmpty())
 }

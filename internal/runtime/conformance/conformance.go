@@ -30,17 +30,17 @@ const Timeout = 60 * time.Second
 type Features struct {
 	// Processes: programs really run on this machine, so that their PIDs can be looked at.
 	Processes bool
-	// Terminal: runtime.Attacher is implemented.
+	// Terminal: the backend implements runtime.Terminals.
 	Terminal bool
-	// Logs: runtime.Logger is implemented.
+	// Logs: the backend implements runtime.Logs.
 	Logs bool
 	// LogLimit is the disk that a log takes, in bytes; 0 when it is not bounded.
 	LogLimit int64
-	// Sockets: runtime.Inspector is implemented.
+	// Sockets: the backend implements runtime.Inspection.
 	Sockets bool
 	// Container: programs have PIDs and an environment of their own, and of how one ended no more than a number is told unless we ended it.
 	Container bool
-	// Results: runtime.Keeper is implemented.
+	// Results: the backend implements runtime.Keeper.
 	Results bool
 	// MostResult is how large a result file may be to be taken, in bytes, where that is less than runtime.MostResultBytes; 0 when it is not.
 	MostResult int64
@@ -157,13 +157,9 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 func canReopen(h Harness) bool { return h.Reopen != nil }
 func processes(h Harness) bool { return h.Processes }
 func chronicles(h Harness) bool {
-	chronicler, is := h.Runtime.(runtime.Chronicler)
-	return is && chronicler.KeepsBefore()
+	return h.Runtime.Capabilities().KeepsBefore
 }
-func remembers(h Harness) bool {
-	originator, is := h.Runtime.(runtime.Originator)
-	return is && originator.KeepsOrigin()
-}
+func remembers(h Harness) bool { return h.Runtime.Capabilities().KeepsOrigin }
 func logs(h Harness) bool      { return h.Processes && h.Logs }
 func flooded(h Harness) bool   { return h.Processes && h.Logs && h.LogLimit > 0 }
 func sockets(h Harness) bool   { return h.Processes && h.Sockets }

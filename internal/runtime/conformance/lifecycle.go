@@ -167,8 +167,8 @@ func forget(s *suite) {
 	s.Expect(s.Runtime.Observe(s.ctx, uid)).To(BeEmpty())
 	s.Expect(s.Runtime.List(s.ctx)).To(BeEmpty())
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed(), "again")
-	if logger, ok := s.Runtime.(runtime.Logger); ok && s.Logs {
-		_, err := logger.OpenLog(s.ctx, uid)
+	if s.Logs {
+		_, err := s.Runtime.Capabilities().Logs.OpenLog(s.ctx, uid)
 		s.Expect(err).To(MatchError(runtime.ErrNotFound))
 	}
 	// The UID is new again.

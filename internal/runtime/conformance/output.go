@@ -27,7 +27,7 @@ import (
 
 func (s *suite) openLog(uid types.UID) runtime.Log {
 	s.Helper()
-	log, err := s.Runtime.(runtime.Logger).OpenLog(s.ctx, uid)
+	log, err := s.Runtime.Capabilities().Logs.OpenLog(s.ctx, uid)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Cleanup(func() { _ = log.Close() })
 	return log
@@ -106,7 +106,7 @@ func surroundings(s *suite) {
 
 func cursors(s *suite) {
 	uid := newUID()
-	_, err := s.Runtime.(runtime.Logger).OpenLog(s.ctx, uid)
+	_, err := s.Runtime.Capabilities().Logs.OpenLog(s.ctx, uid)
 	s.Expect(err).To(MatchError(runtime.ErrNotFound))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "env", "ONE"))).To(Succeed())
 	s.awaitPhase(uid, facts.Exited)
@@ -226,7 +226,7 @@ func (s *suite) openLogEventually(uid types.UID) runtime.Log {
 var listening = regexp.MustCompile(`listening on (127\.0\.0\.1):(\d+)`)
 
 func listeners(s *suite) {
-	inspector := s.Runtime.(runtime.Inspector)
+	inspector := s.Runtime.Capabilities().Inspection
 	uid := s.start("listen")
 	out := s.awaitOutput(uid, "listening")
 	port, err := strconv.Atoi(listening.FindStringSubmatch(out)[2])
@@ -283,7 +283,7 @@ func (v stuck) Write([]byte) (int, error) {
 }
 
 func attach(s *suite) {
-	attacher := s.Runtime.(runtime.Attacher)
+	attacher := s.Runtime.Capabilities().Terminals
 	plain := s.start("sleep")
 	s.awaitPhase(plain, facts.Running)
 	s.Expect(attacher.Attach(s.ctx, plain, strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNoTerminal))

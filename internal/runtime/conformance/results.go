@@ -20,21 +20,21 @@ import (
 
 func results(s *suite) {
 	uid := newUID()
-	place := s.Runtime.(runtime.Keeper).Place(uid)
-	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(runtime.Results{}), "nothing was started")
+	place := s.Runtime.Capabilities().Results.Place(uid)
+	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(runtime.Results{}), "nothing was started")
 	s.leave(uid, "results", "three findings")
 	s.Expect(s.output(s.openLog(uid))).To(Equal("what was before\n"))
 
 	// What is in the folder of artifacts is seen where others find it, too.
 	want := runtime.Results{File: true, Size: 14, SHA256: sumOf("three findings"), Head: []byte("three findings"), Artifacts: !place.Private}
-	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(want))
+	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 	s.Runtime = s.Reopen(s.T)
-	s.Expect(s.Runtime.(runtime.Keeper).Place(uid)).To(Equal(place), "the same for ever")
+	s.Expect(s.Runtime.Capabilities().Results.Place(uid)).To(Equal(place), "the same for ever")
 	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited))
-	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(want))
+	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
-	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(runtime.Results{}))
+	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(runtime.Results{}))
 	for _, path := range []string{place.File, place.Artifacts, place.Inputs} {
 		s.Expect(path).NotTo(BeAnExistingFile())
 	}
@@ -44,12 +44,12 @@ func largeResults(s *suite) {
 	most := cmp.Or(s.MostResult, runtime.MostResultBytes)
 	uid, text := newUID(), strings.Repeat("x", int(most))
 	s.leave(uid, "bulk", strconv.FormatInt(most, 10))
-	s.Expect(s.Runtime.(runtime.Keeper).Results(uid)).To(Equal(runtime.Results{
+	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(runtime.Results{
 		File: true, Size: most, SHA256: sumOf(text), Head: []byte(text[:min(most, runtime.ResultHeadBytes)])}))
 
 	uid = newUID()
 	s.leave(uid, "bulk", strconv.FormatInt(most+1, 10))
-	found := s.Runtime.(runtime.Keeper).Results(uid)
+	found := s.Runtime.Capabilities().Results.Results(uid)
 	s.Expect(found.File).To(BeTrue())
 	s.Expect(found.Problem).To(ContainSubstring(strconv.FormatInt(most+1, 10) + " bytes"))
 	s.Expect(found.SHA256).To(BeEmpty())
@@ -59,7 +59,7 @@ func largeResults(s *suite) {
 // leave runs a program with a place for results, and an input, to its end.
 func (s *suite) leave(uid types.UID, mode ...string) {
 	s.Helper()
-	place := s.Runtime.(runtime.Keeper).Place(uid)
+	place := s.Runtime.Capabilities().Results.Place(uid)
 	p := s.process(uid, 1, mode...)
 	p.Results, p.Inputs = true, map[string][]byte{"earlier": []byte("what was before\n")}
 	p.Env = []string{"BERTH_RESULT_FILE=" + place.File, "BERTH_ARTIFACTS=" + place.Artifacts, "GIVEN=" + filepath.Join(place.Inputs, "earlier")}

@@ -28,7 +28,7 @@ const (
 	shownAgain = 64 << 10
 )
 
-// Attach implements runtime.Attacher. What is shown comes from our copy of the output, so that one who doesn't read holds up nobody. It returns
+// Attach implements runtime.Terminals. What is shown comes from our copy of the output, so that one who doesn't read holds up nobody. It returns
 // nil when the process ends, when in does, and when the context ends; a reader that ignores the end of the context keeps one goroutine until
 // its Read returns.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
@@ -170,7 +170,7 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 	return nil
 }
 
-// Type implements runtime.Keyboard. What has no terminal is given the input all the same, and SIGINT for a Ctrl-C alone.
+// Type implements runtime.Terminals. What has no terminal is given the input all the same, and SIGINT for a Ctrl-C alone.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	e, c, err := r.running(ctx, uid)
 	if err == nil {

@@ -15,10 +15,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ runtime.ContainerFinder = (*Runtime)(nil)
-
-// FindContainers implements runtime.ContainerFinder: of what does not run there is nothing to take over.
-func (r *Runtime) FindContainers(ctx context.Context) ([]runtime.Found, error) {
+// Find implements runtime.Adoption. It returns only containers that run.
+func (r *Runtime) Find(ctx context.Context, _ string) ([]runtime.Found, error) {
 	all, err := r.Containers(ctx)
 	if err != nil {
 		return nil, err

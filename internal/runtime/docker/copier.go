@@ -238,7 +238,7 @@ func unreadable(err error) bool {
 	return cerrdefs.IsNotFound(err) || cerrdefs.IsNotImplemented(err) || err != nil && strings.Contains(err.Error(), "does not support reading")
 }
 
-// OpenLog implements runtime.Logger.
+// OpenLog implements runtime.Logs.
 func (r *Runtime) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 	if !shim.ValidUID(string(uid)) {
 		return nil, fmt.Errorf("log of %q: %w", uid, runtime.ErrNotFound)

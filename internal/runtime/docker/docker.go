@@ -30,16 +30,12 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-var (
-	_ runtime.Runtime  = (*Runtime)(nil)
-	_ runtime.Logger   = (*Runtime)(nil)
-	_ runtime.Attacher = (*Runtime)(nil)
-	_ runtime.Keyboard = (*Runtime)(nil)
-	_ runtime.Releaser = (*Runtime)(nil)
-	_ runtime.Watcher  = (*Runtime)(nil)
-	_ runtime.Handle   = (*Runtime)(nil)
-	_ runtime.Census   = (*Runtime)(nil)
-)
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// Capabilities implements runtime.Runtime. The origin is in the record, and in a label of the container.
+func (r *Runtime) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: r, Terminals: r, Adoption: r, Inspection: r, KeepsOrigin: true}
+}
 
 const (
 	// DefaultLogLimit is how much disk the copy of the output of one UID takes, in bytes.
@@ -65,6 +61,10 @@ type Options struct {
 
 // Runtime holds containers. Make one with New.
 type Runtime struct {
+	runtime.Local
+	runtime.NoTerminals
+	runtime.NoInspection
+
 	options Options
 	log     logr.Logger
 	client  *client.Client

@@ -24,7 +24,7 @@ func TestFindContainers(t *testing.T) {
 	b.Expect(b.Start(b.ctx, b.process("starter", 1, "sleep"))).To(Succeed())
 	own := b.await("starter", facts.Running).ContainerID
 
-	found, err := b.FindContainers(b.ctx)
+	found, err := b.Find(b.ctx, "")
 	b.Expect(err).NotTo(HaveOccurred())
 	by := map[string]runtime.Found{}
 	for _, f := range found {

@@ -51,9 +51,6 @@ type record struct {
 // failed says that there was nothing to run.
 func (d *record) failed() bool { return d.Failed != nil }
 
-// KeepsOrigin implements runtime.Originator: it is in the record, and in a label of what was made.
-func (r *Runtime) KeepsOrigin() bool { return true }
-
 // save writes the record of an entry, and remembers whose the container is.
 func (r *Runtime) save(e *entry) error {
 	if err := os.MkdirAll(r.dir(e.uid), 0o700); err != nil {

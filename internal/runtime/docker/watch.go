@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// LastActivity implements runtime.Watcher: when our copy of the output last grew. The engine is not asked.
+// LastActivity implements runtime.Logs: when our copy of the output last grew. The engine is not asked.
 func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
 	if !shim.ValidUID(string(uid)) {
 		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)
@@ -32,7 +32,7 @@ func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, err
 	return at, nil
 }
 
-// Watch implements runtime.Watcher.
+// Watch implements runtime.Logs.
 func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	if !shim.ValidUID(string(uid)) {
 		return fmt.Errorf("watch %q: %w", uid, runtime.ErrNotFound)
@@ -40,7 +40,7 @@ func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	return r.notice.Watch(uid, filepath.Join(r.dir(uid), logFile))
 }
 
-// Members implements runtime.Census, with the names that the engine's ps gives.
+// Members implements runtime.Inspection, with the names that the engine's ps gives.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
 	e, c, err := r.running(ctx, uid)
 	if err != nil {

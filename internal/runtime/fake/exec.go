@@ -10,12 +10,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var (
-	_ runtime.Executor       = (*Runtime)(nil)
-	_ runtime.ProgramChecker = (*Runtime)(nil)
-)
-
-// CheckProgram implements runtime.ProgramChecker. It returns the failure that Program sets for the command.
+// CheckProgram implements runtime.Inspection. It returns the failure that Program sets for the command.
 func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

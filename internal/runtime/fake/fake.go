@@ -24,6 +24,11 @@ const Node = "fake-node"
 
 // Runtime keeps processes in memory. Make one with New.
 type Runtime struct {
+	runtime.Local
+	runtime.NoLogs
+	runtime.NoTerminals
+	runtime.NoInspection
+
 	clock  clock.PassiveClock
 	events chan types.UID
 
@@ -145,11 +150,10 @@ func (w *workload) ended() *facts.Ended {
 	return &facts.Ended{Number: newest.Number, Exit: *newest.Exit}
 }
 
-// KeepsOrigin implements runtime.Originator.
-func (r *Runtime) KeepsOrigin() bool { return true }
-
-// KeepsBefore implements runtime.Chronicler.
-func (r *Runtime) KeepsBefore() bool { return true }
+// Capabilities implements runtime.Runtime.
+func (r *Runtime) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: r, Terminals: r, Inspection: r, Results: r, KeepsOrigin: true, KeepsBefore: true}
+}
 
 // behaviour is that of the program that was set for the command, else that of the imitation.
 func (r *Runtime) behaviour(command []string) Program {

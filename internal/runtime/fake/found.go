@@ -4,6 +4,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -32,14 +33,9 @@ func (s *Sessions) Away(err error) {
 	s.away = err
 }
 
-// FindSessions implements runtime.SessionFinder.
-func (s *Sessions) FindSessions(_ context.Context, socket string) ([]runtime.Found, error) {
-	return s.find(socket)
-}
-
-// FindContainers implements runtime.ContainerFinder.
-func (s *Sessions) FindContainers(context.Context) ([]runtime.Found, error) {
-	return s.find(containers)
+// Find implements runtime.Adoption. Without a socket it returns containers.
+func (s *Sessions) Find(_ context.Context, socket string) ([]runtime.Found, error) {
+	return s.find(cmp.Or(socket, containers))
 }
 
 // Searches says how often sessions or containers were looked for.

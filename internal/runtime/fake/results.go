@@ -9,8 +9,6 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ runtime.Keeper = (*Runtime)(nil)
-
 // Place implements runtime.Keeper. Nothing is there on any disk.
 func (r *Runtime) Place(uid types.UID) runtime.Place {
 	dir := "/fake/" + string(uid)

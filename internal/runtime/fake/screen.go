@@ -15,13 +15,6 @@ import (
 	"github.com/berth-dev/berth/internal/screen"
 )
 
-var (
-	_ runtime.Watcher    = (*Runtime)(nil)
-	_ runtime.Screen     = (*Runtime)(nil)
-	_ runtime.Foreground = (*Runtime)(nil)
-	_ runtime.Census     = (*Runtime)(nil)
-)
-
 // display is what the terminal of a workload shows, since when, and how often it was read.
 type display struct {
 	text      string
@@ -84,7 +77,7 @@ func (r *Runtime) Inspected(uid types.UID) int {
 	return 0
 }
 
-// LastActivity implements runtime.Watcher.
+// LastActivity implements runtime.Logs.
 func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +87,7 @@ func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, err
 	return time.Time{}, runtime.ErrNotFound
 }
 
-// Watch implements runtime.Watcher.
+// Watch implements runtime.Logs.
 func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +99,7 @@ func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// Capture implements runtime.Screen. The cursor is at the end of the text.
+// Capture implements runtime.Terminals. The cursor is at the end of the text.
 func (r *Runtime) Capture(_ context.Context, uid types.UID) (screen.View, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +113,7 @@ func (r *Runtime) Capture(_ context.Context, uid types.UID) (screen.View, error)
 	return drawn.View(), nil
 }
 
-// Input implements runtime.Foreground.
+// Input implements runtime.Terminals.
 func (r *Runtime) Input(_ context.Context, uid types.UID) (screen.Input, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +124,7 @@ func (r *Runtime) Input(_ context.Context, uid types.UID) (screen.Input, error) 
 	return screen.Input{}, runtime.ErrNotFound
 }
 
-// Members implements runtime.Census.
+// Members implements runtime.Inspection.
 func (r *Runtime) Members(_ context.Context, uid types.UID) ([]runtime.Member, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

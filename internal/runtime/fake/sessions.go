@@ -30,20 +30,17 @@ type Sessions struct {
 	tidied   map[types.UID]bool
 }
 
-var (
-	_ runtime.Runtime         = (*Sessions)(nil)
-	_ runtime.Releaser        = (*Sessions)(nil)
-	_ runtime.Keyboard        = (*Sessions)(nil)
-	_ runtime.SessionFinder   = (*Sessions)(nil)
-	_ runtime.ContainerFinder = (*Sessions)(nil)
-	_ runtime.Handle          = (*Sessions)(nil)
-	_ runtime.Tidier          = (*Sessions)(nil)
-)
-
 // WithSessions gives the runtime sessions.
 func WithSessions(r *Runtime) *Sessions {
 	return &Sessions{Runtime: r, there: map[string]bool{}, marked: map[types.UID]string{}, typed: map[types.UID][]byte{}, offered: map[string][]runtime.Found{},
 		tidied: map[types.UID]bool{}}
+}
+
+// Capabilities implements runtime.Runtime.
+func (s *Sessions) Capabilities() runtime.Capabilities {
+	can := s.Runtime.Capabilities()
+	can.Terminals, can.Adoption = s, s
+	return can
 }
 
 // Tidy notes that it was called.
@@ -108,7 +105,7 @@ func (s *Sessions) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return found, err
 }
 
-// Release implements runtime.Releaser: the session is there as before, and nobody's.
+// Release implements runtime.Adoption: the session is there as before, and nobody's.
 func (s *Sessions) Release(_ context.Context, uid types.UID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +128,7 @@ func (s *Sessions) There(session string) bool {
 	return s.there[session]
 }
 
-// Type implements runtime.Keyboard.
+// Type implements runtime.Terminals.
 func (s *Sessions) Type(_ context.Context, uid types.UID, input []byte) error {
 	if len(s.Live(uid)) == 0 {
 		return runtime.ErrNotFound
@@ -149,7 +146,7 @@ func (s *Sessions) Typed(uid types.UID) string {
 	return string(s.typed[uid])
 }
 
-// AttachCommand implements runtime.Handle.
+// AttachCommand implements runtime.Terminals.
 func (s *Sessions) AttachCommand(uid types.UID) string {
 	var config struct{ Socket, Session string }
 	if p, started := s.Process(uid); !started || json.Unmarshal(p.Config, &config) != nil {

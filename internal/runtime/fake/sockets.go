@@ -23,14 +23,16 @@ type Sockets struct {
 	foreign   map[int32]runtime.PortOwner
 }
 
-var (
-	_ runtime.Runtime   = (*Sockets)(nil)
-	_ runtime.Inspector = (*Sockets)(nil)
-)
-
 // WithSockets gives the runtime sockets.
 func WithSockets(r *Runtime) *Sockets {
 	return &Sockets{Runtime: r, listeners: map[types.UID][]runtime.Listener{}, foreign: map[int32]runtime.PortOwner{}}
+}
+
+// Capabilities implements runtime.Runtime.
+func (s *Sockets) Capabilities() runtime.Capabilities {
+	can := s.Runtime.Capabilities()
+	can.Inspection = s
+	return can
 }
 
 // Listen makes the processes of a UID listen, as long as an incarnation of it runs; without listeners they listen no more.

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Attach implements runtime.Attacher. It returns nil when the process ends, when in does, and when the context ends. A reader that ignores
+// Attach implements runtime.Terminals. It returns nil when the process ends, when in does, and when the context ends. A reader that ignores
 // the end of the context keeps one goroutine until its Read returns.
 func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	client, err := h.attach(uid)
@@ -108,7 +108,7 @@ func hungUp(err error) bool {
 	return false
 }
 
-// Input implements runtime.Foreground. It queries the shim, which has the terminal and permission to inspect the program.
+// Input implements runtime.Terminals. It queries the shim, which has the terminal and permission to inspect the program.
 func (h *Host) Input(_ context.Context, uid types.UID) (screen.Input, error) {
 	record, err := h.terminalRecord(uid)
 	if err != nil {
@@ -174,7 +174,7 @@ func forward(ctx context.Context, client *shim.Client, writer <-chan func() erro
 	}
 }
 
-// Type implements runtime.Keyboard. It returns when all of it is in the terminal.
+// Type implements runtime.Terminals. It returns when all of it is in the terminal.
 func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 	client, err := h.attach(uid)
 	if err != nil {

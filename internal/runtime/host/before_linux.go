@@ -9,17 +9,6 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-var (
-	_ runtime.Chronicler = (*Host)(nil)
-	_ runtime.Originator = (*Host)(nil)
-)
-
-// KeepsBefore implements runtime.Chronicler: the record of a start holds the end before it.
-func (h *Host) KeepsBefore() bool { return true }
-
-// KeepsOrigin implements runtime.Originator: the record of a start holds that too.
-func (h *Host) KeepsOrigin() bool { return true }
-
 // before is how the incarnation before the one to start ended. A start that came to nothing has kept it.
 func before(f *found, p runtime.Process) *shim.Before {
 	switch {

@@ -42,7 +42,7 @@ type command struct {
 	err    error // instead of end
 }
 
-// Exec implements runtime.Executor.
+// Exec implements runtime.Inspection.
 func (h *Host) Exec(ctx context.Context, p runtime.Process) (facts.Exit, error) {
 	c, err := h.beginCommand(p)
 	if err != nil {

@@ -25,22 +25,14 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-var (
-	_ runtime.Runtime   = (*Host)(nil)
-	_ runtime.Inspector = (*Host)(nil)
-	_ runtime.Logger    = (*Host)(nil)
-	_ runtime.Attacher  = (*Host)(nil)
-	_ runtime.Keeper    = (*Host)(nil)
-	_ runtime.Watcher   = (*Host)(nil)
-	_ runtime.Census    = (*Host)(nil)
-	_ runtime.Executor  = (*Host)(nil)
-
-	_ runtime.ProgramChecker = (*Host)(nil)
-	_ runtime.Foreground     = (*Host)(nil)
-)
+var _ runtime.Runtime = (*Host)(nil)
 
 // Host holds processes of this machine. Make one with New.
 type Host struct {
+	runtime.Local
+	runtime.NoTerminals
+	runtime.NoInspection
+
 	options Options
 	log     logr.Logger
 	node    string
@@ -87,6 +79,11 @@ type entry struct {
 
 	// seen is what was told last. Whoever only looks leaves it alone: others still have to be told.
 	seen seen
+}
+
+// Capabilities implements runtime.Runtime. The record of a start holds its origin and the end before it.
+func (h *Host) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: h, Terminals: h, Inspection: h, Results: h, KeepsOrigin: true, KeepsBefore: true}
 }
 
 // New locks the state directory, adopts the processes that run, and emits an event for each of them. It returns an error if another manager holds the lock;

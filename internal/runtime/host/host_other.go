@@ -17,15 +17,10 @@ import (
 // Host is the host backend, which so far exists on Linux only.
 type Host struct {
 	runtime.Runtime
-	runtime.Inspector
-	runtime.Logger
-	runtime.Attacher
-	runtime.Keyboard
+	runtime.Logs
+	runtime.Terminals
+	runtime.Inspection
 	runtime.Keeper
-	runtime.Watcher
-	runtime.Census
-	runtime.ProgramChecker
-	runtime.Foreground
 }
 
 // New says what this system lacks.

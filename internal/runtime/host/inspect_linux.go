@@ -36,7 +36,7 @@ func (h *Host) running(uid types.UID) (*found, error) {
 	return f, nil
 }
 
-// Listeners implements runtime.Inspector.
+// Listeners implements runtime.Inspection.
 func (h *Host) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
 	f, err := h.running(uid)
 	if err != nil || f == nil {
@@ -65,7 +65,7 @@ func (h *Host) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, 
 	return found, nil
 }
 
-// Members implements runtime.Census.
+// Members implements runtime.Inspection.
 func (h *Host) Members(_ context.Context, uid types.UID) ([]runtime.Member, error) {
 	f, err := h.running(uid)
 	if err != nil || f == nil {
@@ -78,7 +78,7 @@ func (h *Host) Members(_ context.Context, uid types.UID) ([]runtime.Member, erro
 	return census.Describe(members, int(f.incarnation.PID)), nil
 }
 
-// PortOwner implements runtime.Inspector. It reads the open files of all processes that may be seen, so it is for the moment of a conflict, not for a loop.
+// PortOwner implements runtime.Inspection. It reads the open files of all processes that may be seen, so it is for the moment of a conflict, not for a loop.
 func (h *Host) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
 	sockets, err := listening()
 	if err != nil {

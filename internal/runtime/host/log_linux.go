@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// OpenLog implements runtime.Logger.
+// OpenLog implements runtime.Logs.
 func (h *Host) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 	if !shim.ValidUID(string(uid)) {
 		return nil, fmt.Errorf("log of %q: %w", uid, runtime.ErrNotFound)
@@ -28,7 +28,7 @@ func (h *Host) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 	return log, nil
 }
 
-// LastActivity implements runtime.Watcher: when the output last grew.
+// LastActivity implements runtime.Logs: when the output last grew.
 func (h *Host) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
 	if !shim.ValidUID(string(uid)) {
 		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)
@@ -40,7 +40,7 @@ func (h *Host) LastActivity(_ context.Context, uid types.UID) (time.Time, error)
 	return at, nil
 }
 
-// Watch implements runtime.Watcher.
+// Watch implements runtime.Logs.
 func (h *Host) Watch(_ context.Context, uid types.UID) error {
 	if !shim.ValidUID(string(uid)) {
 		return fmt.Errorf("watch %q: %w", uid, runtime.ErrNotFound)

@@ -45,7 +45,7 @@ func (h *Host) Start(ctx context.Context, p runtime.Process) error {
 	return nil
 }
 
-// CheckProgram implements runtime.ProgramChecker.
+// CheckProgram implements runtime.Inspection.
 func (h *Host) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
 	launch := h.launch(p, shim.Record{Terminal: p.Terminal != nil})
 	_, failed := launch.Resolve()

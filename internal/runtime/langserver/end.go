@@ -14,7 +14,6 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // Stop implements runtime.Runtime: it begins the ladder, which is the multiplexer's.
@@ -188,24 +187,19 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Belongs implements runtime.Namespaced for multiplexers that are in namespaces.
-func (r *Runtime) Belongs(uid types.UID, namespace string) {
-	if namespaced, is := r.host.(runtime.Namespaced); is {
-		namespaced.Belongs(uid, namespace)
-	}
-}
+// Belongs implements runtime.Runtime, for the Pods of multiplexers.
+func (r *Runtime) Belongs(uid types.UID, namespace string) { r.host.Belongs(uid, namespace) }
 
-// Settle implements runtime.Settler: of a multiplexer that has ended, and that somebody has taken away, nothing has to be kept any more.
+// Settle implements runtime.Runtime: if a multiplexer has ended, its host may remove what it kept of it.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
-	settler, is := r.host.(runtime.Settler)
-	if !is {
-		return nil
+	if _, here := r.site.(*onHost); here {
+		return nil // nothing is kept on a machine, and this is called in each reconcile
 	}
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || held.Alive() || r.site.noted(uid, held) > incarnation {
 		return err
 	}
-	return settler.Settle(ctx, uid, held.Number)
+	return r.host.Settle(ctx, uid, held.Number)
 }
 
 // Gone says that no multiplexer is there and that none comes by itself: who is asleep does not hear a client then.

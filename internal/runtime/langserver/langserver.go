@@ -29,7 +29,7 @@ import (
 // Host is where multiplexers run.
 type Host interface {
 	runtime.Runtime
-	runtime.Logger
+	runtime.Logs
 }
 
 // Options say where multiplexers have their files.
@@ -51,6 +51,9 @@ const adoptPatience = time.Second
 
 // Runtime holds language servers. Make one with New.
 type Runtime struct {
+	runtime.NoLogs
+	runtime.NoInspection
+
 	host Host
 	site site
 	log  logr.Logger
@@ -65,15 +68,12 @@ type Runtime struct {
 	links  map[types.UID]*link
 }
 
-var (
-	_ runtime.Runtime = (*Runtime)(nil)
-	_ runtime.Logger  = (*Runtime)(nil)
-	_ runtime.Settler = (*Runtime)(nil)
+var _ runtime.Runtime = (*Runtime)(nil)
 
-	_ runtime.ProgramChecker = (*Runtime)(nil)
-
-	_ runtime.Namespaced = (*Runtime)(nil)
-)
+// Capabilities implements runtime.Runtime.
+func (r *Runtime) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: r, Inspection: r}
+}
 
 // New finds the multiplexers that live and connects to them.
 func New(host Host, options Options) (*Runtime, error) {
@@ -224,7 +224,7 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) { retur
 // Events implements runtime.Runtime: those of the host, which one reader gets. What multiplexers say is told to Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
-// OpenLog implements runtime.Logger: what the server writes to its stderr, and its multiplexer with it.
+// OpenLog implements runtime.Logs: what the server writes to its stderr, and its multiplexer with it.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	return r.host.OpenLog(ctx, uid)
 }

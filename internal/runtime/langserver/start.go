@@ -152,7 +152,7 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.In
 	return nil
 }
 
-// CheckProgram implements runtime.ProgramChecker for servers on this machine. It cannot check servers in Pods, whose program is in an image.
+// CheckProgram implements runtime.Inspection for servers on this machine. It cannot check servers in Pods, whose program is in an image.
 func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
 	if _, here := r.site.(*onHost); !here {
 		return nil, false

@@ -48,7 +48,7 @@ func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions)
 // Unlogged keeps client-go from telling that a connection was ended which somebody has left.
 func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// Type implements runtime.Keyboard, through the API server.
+// Type implements runtime.Terminals, through the API server.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	if err := r.synced(ctx); err != nil {
 		return fmt.Errorf("type into the terminal of %s: %w", uid, err)

@@ -26,7 +26,7 @@ const (
 	logRetry = time.Second
 )
 
-// OpenLog implements runtime.Logger. The node keeps the output, which is read through the API server as long as somebody reads: of the newest
+// OpenLog implements runtime.Logs. The node keeps the output, which is read through the API server as long as somebody reads: of the newest
 // incarnation, as far as the node has not rotated it. The output of incarnation n begins at offset n << 40.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	if err := r.synced(ctx); err != nil {

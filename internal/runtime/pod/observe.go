@@ -72,7 +72,7 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return list, nil
 }
 
-// AttachCommand implements runtime.Handle: kubectl takes the terminal of a Pod that runs.
+// AttachCommand implements runtime.Terminals: kubectl takes the terminal of a Pod that runs.
 func (r *Runtime) AttachCommand(uid types.UID) string {
 	pods := r.store.of(uid)
 	if len(pods) == 0 || ended(pods[0]) {

@@ -30,13 +30,12 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/notify"
 )
 
-var (
-	_ runtime.Runtime    = (*Runtime)(nil)
-	_ runtime.Logger     = (*Runtime)(nil)
-	_ runtime.Settler    = (*Runtime)(nil)
-	_ runtime.Handle     = (*Runtime)(nil)
-	_ runtime.Namespaced = (*Runtime)(nil)
-)
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// Capabilities implements runtime.Runtime.
+func (r *Runtime) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: r, Terminals: r, Results: r}
+}
 
 // What Pods of ours are known by.
 const (
@@ -81,6 +80,8 @@ type Options struct {
 
 // Runtime holds Pods. Make one with New.
 type Runtime struct {
+	runtime.NoTerminals
+
 	client  kubernetes.Interface
 	config  *rest.Config // nil: terminals are not reached
 	views   views

@@ -18,8 +18,6 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ runtime.Keeper = (*Runtime)(nil)
-
 // Where a program with a place for results finds it in its container. The result file is the termination message, which a kubelet puts into the
 // status of the Pod.
 const (

@@ -20,12 +20,6 @@ import (
 	"github.com/berth-dev/berth/internal/screen"
 )
 
-var (
-	_ runtime.Keyboard = (*Runtime)(nil)
-	_ runtime.Watcher  = (*Runtime)(nil)
-	_ runtime.Screen   = (*Runtime)(nil)
-)
-
 const (
 	// AnnotationTerminal is the size that a terminal is given at its start, as 120x40.
 	AnnotationTerminal = "berth.dev/terminal"
@@ -39,7 +33,7 @@ const (
 	deafFor = 10 * time.Second
 )
 
-// LastActivity implements runtime.Watcher: from memory while the terminal is listened to, else by the time of the last line that the node has logged.
+// LastActivity implements runtime.Logs: from memory while the terminal is listened to, else by the time of the last line that the node has logged.
 func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
 	if err := r.synced(ctx); err != nil {
 		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
@@ -64,7 +58,7 @@ func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, e
 	return last, nil
 }
 
-// Watch implements runtime.Watcher.
+// Watch implements runtime.Logs.
 func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 	if err := r.synced(ctx); err != nil {
 		return fmt.Errorf("watch the terminal of %s: %w", uid, err)
@@ -79,7 +73,7 @@ func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Capture implements runtime.Screen with what the end of the output draws.
+// Capture implements runtime.Terminals with what the end of the output draws.
 func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
 	if err := r.synced(ctx); err != nil {
 		return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, err)

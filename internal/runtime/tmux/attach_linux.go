@@ -21,7 +21,7 @@ import (
 // sizeWithin is how soon whoever attaches says how large their terminal is, if it is to count.
 const sizeWithin = time.Second
 
-// Attach implements runtime.Attacher. To an adopted session tmux itself attaches, as its terminal is in there: detaching by key ends it as well.
+// Attach implements runtime.Terminals. To an adopted session tmux itself attaches, as its terminal is in there: detaching by key ends it as well.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	rec, err := r.read(uid)
 	if err != nil {

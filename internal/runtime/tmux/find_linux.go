@@ -9,10 +9,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ runtime.SessionFinder = (*Runtime)(nil)
-
-// FindSessions implements runtime.SessionFinder, with one call of tmux.
-func (r *Runtime) FindSessions(ctx context.Context, socket string) ([]runtime.Found, error) {
+// Find implements runtime.Adoption, with one call of tmux.
+func (r *Runtime) Find(ctx context.Context, socket string) ([]runtime.Found, error) {
 	all, err := r.Sessions(ctx, socket)
 	if err != nil {
 		return nil, err

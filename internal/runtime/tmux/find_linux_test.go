@@ -16,7 +16,7 @@ import (
 // and one of another Berth.
 func TestFindSessions(t *testing.T) {
 	b := newBench(t)
-	found, err := b.FindSessions(b.ctx, b.socket)
+	found, err := b.Find(b.ctx, b.socket)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(found).To(BeEmpty(), "nobody serves it")
 
@@ -31,7 +31,7 @@ func TestFindSessions(t *testing.T) {
 	b.windowOf(own)
 
 	b.Eventually(func(g Gomega) {
-		found, err := b.FindSessions(b.ctx, b.socket)
+		found, err := b.Find(b.ctx, b.socket)
 		g.Expect(err).NotTo(HaveOccurred())
 		by := map[string]runtime.Found{}
 		for _, f := range found {
@@ -44,6 +44,6 @@ func TestFindSessions(t *testing.T) {
 		g.Expect(by["agent"]).To(And(HaveField("Owned", true), HaveField("Owner", adopted)))
 		g.Expect(by["own"]).To(And(HaveField("Owned", true), HaveField("Owner", own), HaveField("Unfit", Not(BeEmpty()))))
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
-	_, err = b.FindSessions(b.ctx, "../elsewhere")
+	_, err = b.Find(b.ctx, "../elsewhere")
 	b.Expect(err).To(HaveOccurred())
 }

@@ -43,7 +43,7 @@ func TestSessions_CannotBeForged(t *testing.T) {
 	}
 	err := b.Start(b.ctx, b.process(newUID(), 1, Config{Session: "named", Adopt: Required}))
 	b.Expect(err).To(HaveOccurred(), "there is no such session")
-	found, err := b.FindSessions(b.ctx, "")
+	found, err := b.Find(b.ctx, "")
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(found).To(HaveLen(3))
 	b.mustTmux("kill-server")

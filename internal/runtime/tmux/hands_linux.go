@@ -20,7 +20,7 @@ import (
 // pieceLength is how much is sent to tmux at once, in bytes: a message to its server holds 16 KiB.
 const pieceLength = 4 << 10
 
-// Type implements runtime.Keyboard: nothing in the input is taken for the name of a key.
+// Type implements runtime.Terminals: nothing in the input is taken for the name of a key.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -92,7 +92,7 @@ func keyCommands(pane, text string) [][]string {
 	return commands
 }
 
-// Capture implements runtime.Screen.
+// Capture implements runtime.Terminals.
 func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, erro
 	return screen.NewView(text, x, y, visible == 0, alternate != 0), nil
 }
 
-// Input implements runtime.Foreground. It returns the zero value for an adopted session, because tmux holds that terminal.
+// Input implements runtime.Terminals. It returns the zero value for an adopted session, because tmux holds that terminal.
 func (r *Runtime) Input(ctx context.Context, uid types.UID) (screen.Input, error) {
 	rec, err := r.read(uid)
 	if err != nil || rec != nil && rec.Adopted {

@@ -46,7 +46,7 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 	}
 }
 
-// Tidy implements runtime.Tidier: it ends the session of a process that has ended.
+// Tidy implements runtime.Terminals: it ends the session of a process that has ended.
 func (r *Runtime) Tidy(ctx context.Context, uid types.UID) error {
 	l := r.acquire(uid)
 	defer l.acting.Unlock()

@@ -19,14 +19,9 @@ import (
 // Host is the backend that holds the processes, such as host.Host.
 type Host interface {
 	runtime.Runtime
-	runtime.Inspector
-	runtime.Logger
-	runtime.Attacher
-	runtime.Keyboard
-	runtime.Watcher
-	runtime.Census
-	runtime.ProgramChecker
-	runtime.Foreground
+	runtime.Logs
+	runtime.Terminals
+	runtime.Inspection
 	// Directory is where the shim of a UID has its socket.
 	Directory(uid types.UID) string
 }

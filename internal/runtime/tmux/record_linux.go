@@ -52,9 +52,6 @@ type record struct {
 	Exit       *facts.Exit  `json:"exit,omitempty"`
 }
 
-// KeepsOrigin implements runtime.Originator: it is in the record of what was adopted, and in the host's of all else.
-func (r *Runtime) KeepsOrigin() bool { return true }
-
 func (r *Runtime) path(uid types.UID) string {
 	return filepath.Join(r.options.Dir, string(uid)+recordSuffix)
 }

@@ -170,7 +170,7 @@ func (r *Runtime) halfMade(uid types.UID, s *Session) bool {
 	return err == nil && bytes.Contains(line, []byte("\x00"+shim.Window+"\x00"+r.host.Directory(uid)+"\x00"))
 }
 
-// CheckProgram implements runtime.ProgramChecker.
+// CheckProgram implements runtime.Inspection.
 func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
 	return r.host.CheckProgram(p)
 }

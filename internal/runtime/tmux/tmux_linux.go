@@ -23,7 +23,8 @@ import (
 
 // Runtime is the backend. Make one with New.
 type Runtime struct {
-	runtime.Inspector
+	runtime.Local
+	runtime.Inspection // of the host, except the methods below
 
 	host    Host
 	options Options
@@ -42,21 +43,12 @@ type Runtime struct {
 	claims map[string]*sync.Mutex
 }
 
-var (
-	_ runtime.Runtime   = (*Runtime)(nil)
-	_ runtime.Inspector = (*Runtime)(nil)
-	_ runtime.Logger    = (*Runtime)(nil)
-	_ runtime.Attacher  = (*Runtime)(nil)
-	_ runtime.Keyboard  = (*Runtime)(nil)
-	_ runtime.Releaser  = (*Runtime)(nil)
-	_ runtime.Watcher   = (*Runtime)(nil)
-	_ runtime.Screen    = (*Runtime)(nil)
-	_ runtime.Handle    = (*Runtime)(nil)
-	_ runtime.Census    = (*Runtime)(nil)
+var _ runtime.Runtime = (*Runtime)(nil)
 
-	_ runtime.ProgramChecker = (*Runtime)(nil)
-	_ runtime.Foreground     = (*Runtime)(nil)
-)
+// Capabilities implements runtime.Runtime. The record of an adopted session holds its origin; the host has that of all others.
+func (r *Runtime) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Logs: r, Terminals: r, Adoption: r, Inspection: r, KeepsOrigin: true}
+}
 
 // New finds the sessions that it knows of, and looks after their windows from then on. An error that wraps exec.ErrNotFound says that tmux is missing.
 func New(host Host, options Options) (*Runtime, error) {
@@ -69,7 +61,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	}
 	sum := sha256.Sum256([]byte(options.Dir))
 	r := &Runtime{
-		Inspector: host, host: host, options: options, install: hex.EncodeToString(sum[:6]), boot: boot, log: options.Logger, wake: options.Wake,
+		Inspection: host, host: host, options: options, install: hex.EncodeToString(sum[:6]), boot: boot, log: options.Logger, wake: options.Wake,
 		links: map[types.UID]*link{}, claims: map[string]*sync.Mutex{},
 	}
 	r.life, r.end = context.WithCancel(context.Background())
@@ -181,7 +173,7 @@ func (r *Runtime) adopted(ctx context.Context) ([]facts.Incarnation, error) {
 	return all, ctx.Err()
 }
 
-// OpenLog implements runtime.Logger. What an adopted session shows is not kept: see Capture.
+// OpenLog implements runtime.Logs. What an adopted session shows is not kept: see Capture.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	if record, err := r.read(uid); err == nil && record != nil && record.Adopted {
 		return nil, fmt.Errorf("the output of an adopted session is kept by tmux alone; attach to it: %w", runtime.ErrNotFound)

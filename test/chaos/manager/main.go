@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
@@ -62,7 +63,7 @@ func run(log logr.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, rt.Close()) }()
 	mgr, err := manager.New(config, manager.Options{
-		Runtime: rt, Logger: log, Clock: shifted{offset: offset}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second,
+		Runtimes: runtime.NewRegistry(rt, log), Logger: log, Clock: shifted{offset: offset}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second,
 	})
 	if err != nil {
 		return err

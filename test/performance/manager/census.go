@@ -73,9 +73,14 @@ type listening struct {
 	*fake.Runtime
 }
 
-var _ runtime.Inspector = (*listening)(nil)
+// Capabilities implements runtime.Runtime.
+func (l *listening) Capabilities() runtime.Capabilities {
+	can := l.Runtime.Capabilities()
+	can.Inspection = l
+	return can
+}
 
-// Listeners implements runtime.Inspector.
+// Listeners implements runtime.Inspection.
 func (l *listening) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
 	process, known := l.Process(uid)
 	if !known || len(l.Live(uid)) == 0 {
@@ -90,7 +95,7 @@ func (l *listening) Listeners(_ context.Context, uid types.UID) ([]runtime.Liste
 	return nil, nil
 }
 
-// PortOwner implements runtime.Inspector.
+// PortOwner implements runtime.Inspection.
 func (l *listening) PortOwner(context.Context, int32) (*runtime.PortOwner, error) {
 	return nil, nil //nolint:nilnil // nobody is the answer
 }

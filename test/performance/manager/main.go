@@ -33,9 +33,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
-	"github.com/berth-dev/berth/internal/runtime/none"
 	"github.com/berth-dev/berth/internal/runtime/pod"
-	"github.com/berth-dev/berth/internal/runtime/union"
 	"github.com/berth-dev/berth/test/performance/manager/stats"
 )
 
@@ -73,8 +71,8 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 		return err
 	}
 	defer closing()
-	opts := manager.Options{Runtime: backend}
-	if h, is := backend.(langserver.Host); is && lsp != "" {
+	opts := manager.Options{Runtimes: backend}
+	if h, is := backend.For("").(langserver.Host); is && lsp != "" {
 		servers, err := langserver.New(h, langserver.Options{Dir: filepath.Join(state, "lsp"), Program: lsp})
 		if err != nil {
 			return err
@@ -102,9 +100,9 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 }
 
 // open makes the runtime.
-func open(ctx context.Context, state, shim string, census *census) (runtime.Runtime, func(), error) {
+func open(ctx context.Context, state, shim string, census *census) (*runtime.Registry, func(), error) {
 	if state == "" {
-		return &listening{Runtime: fake.New(ctx, clock.RealClock{})}, func() {}, nil
+		return alone(&listening{Runtime: fake.New(ctx, clock.RealClock{})}), func() {}, nil
 	}
 	before := time.Now()
 	h, err := host.New(host.Options{StateDir: state, ShimPath: shim})
@@ -112,11 +110,15 @@ func open(ctx context.Context, state, shim string, census *census) (runtime.Runt
 		return nil, nil, err
 	}
 	census.opening = time.Since(before)
-	return &counting{Host: h, census: census}, func() { _ = h.Close() }, nil
+	return alone(&counting{Host: h, census: census}), func() { _ = h.Close() }, nil
+}
+
+func alone(backend runtime.Runtime) *runtime.Registry {
+	return runtime.NewRegistry(backend, logr.Discard())
 }
 
 // openPods makes the runtime of a manager in a cluster.
-func openPods(config *rest.Config) (runtime.Runtime, func(), error) {
+func openPods(config *rest.Config) (*runtime.Registry, func(), error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	api, err := kubernetes.NewForConfig(config)
@@ -127,11 +129,8 @@ func openPods(config *rest.Config) (runtime.Runtime, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	all := union.New(none.New(), logr.Discard(), union.Member{Type: v1alpha1.RuntimePod, Runtime: opened})
-	return all, func() {
-		all.Close()
-		_ = opened.Close()
-	}, nil
+	nothing := runtime.Nothing{Reason: "a manager in a cluster"}
+	return runtime.NewRegistry(nothing, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: opened}), func() { _ = opened.Close() }, nil
 }
 
 // answer says how the manager is, whenever it is asked.

@@ -120,7 +120,7 @@ func start(t *testing.T, config *rest.Config, backend runtime.Runtime) *running 
 	for range 10 {
 		r := &running{metrics: freeAddress(g), health: freeAddress(g)}
 		mgr, err := manager.New(config, manager.Options{
-			Runtime: backend, Metrics: metricsserver.Options{BindAddress: r.metrics}, HealthProbeBindAddress: r.health,
+			Runtimes: runtime.NewRegistry(backend, logr.Discard()), Metrics: metricsserver.Options{BindAddress: r.metrics}, HealthProbeBindAddress: r.health,
 		})
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue

@@ -1,0 +1,60 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtime
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/facts"
+)
+
+// Disable returns a runtime that starts nothing, for the given reason, but still stops what the other one runs. The reason is shown to the users of objects.
+func Disable(runtime Runtime, reason string) Runtime { return disabled{runtime, reason} }
+
+type disabled struct {
+	Runtime
+	reason string
+}
+
+// Capabilities implements Runtime.
+func (d disabled) Capabilities() Capabilities { return Capabilities{Disabled: d.reason} }
+
+// Start implements Runtime. It always fails.
+func (d disabled) Start(context.Context, Process) error { return errors.New(d.reason) }
+
+// Nothing is the runtime of a manager that must not run programs itself, such as one in a cluster. Nothing runs in it.
+type Nothing struct {
+	Local
+	// Reason is shown to the users of objects.
+	Reason string
+}
+
+var _ Runtime = Nothing{}
+
+// Capabilities implements Runtime.
+func (n Nothing) Capabilities() Capabilities { return Capabilities{Disabled: n.Reason} }
+
+// Start implements Runtime. It always fails.
+func (n Nothing) Start(context.Context, Process) error { return errors.New(n.Reason) }
+
+// Stop implements Runtime.
+func (Nothing) Stop(context.Context, types.UID, int64) error { return nil }
+
+// Kill implements Runtime.
+func (Nothing) Kill(context.Context, types.UID, int64) error { return nil }
+
+// Observe implements Runtime.
+func (Nothing) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
+
+// List implements Runtime.
+func (Nothing) List(context.Context) ([]facts.Incarnation, error) { return nil, nil }
+
+// Forget implements Runtime.
+func (Nothing) Forget(context.Context, types.UID) error { return nil }
+
+// Events implements Runtime. A nil channel never delivers anything.
+func (Nothing) Events() <-chan types.UID { return nil }

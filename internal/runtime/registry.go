@@ -1,0 +1,152 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
+)
+
+// Backend is one backend of a Registry. If Runtime is nil, Missing is the reason, for the status of objects that name the type.
+type Backend struct {
+	Type    v1alpha1.RuntimeType
+	Runtime Runtime
+	Missing string
+}
+
+// Registry holds the backends of a manager. It does not change after NewRegistry.
+type Registry struct {
+	base    Runtime
+	others  []Backend
+	missing map[v1alpha1.RuntimeType]string
+	log     logr.Logger
+}
+
+// NewRegistry returns a registry. The base runs objects that name no runtime or Host. The others are searched before the base, because they may run their
+// incarnations as processes of the base.
+func NewRegistry(base Runtime, log logr.Logger, others ...Backend) *Registry {
+	r := &Registry{base: base, log: log, missing: map[v1alpha1.RuntimeType]string{}}
+	for _, member := range others {
+		if member.Runtime == nil {
+			r.missing[member.Type] = member.Missing
+			continue
+		}
+		r.others = append(r.others, member)
+	}
+	return r
+}
+
+// For returns the backend of a type, and the base if the type is empty. For a type that this manager does not have, it returns a backend that starts nothing
+// (Capabilities.Disabled) but still stops what the base runs.
+func (r *Registry) For(kind v1alpha1.RuntimeType) Runtime {
+	for _, member := range r.others {
+		if member.Type == kind {
+			return member.Runtime
+		}
+	}
+	if kind == "" || kind == v1alpha1.RuntimeHost || r.base.Capabilities().Disabled != "" {
+		return r.base
+	}
+	why, known := r.missing[kind]
+	if !known {
+		why = "This manager was started without the runtime " + string(kind) + "."
+	}
+	return Disable(r.base, why)
+}
+
+// Has reports whether the manager has a backend of that type besides the base.
+func (r *Registry) Has(kind v1alpha1.RuntimeType) bool {
+	for _, member := range r.others {
+		if member.Type == kind {
+			return member.Runtime.Capabilities().Disabled == ""
+		}
+	}
+	return false
+}
+
+// All returns the backends in the order in which they are searched.
+func (r *Registry) All() []Runtime {
+	all := make([]Runtime, 0, len(r.others)+1)
+	for _, member := range r.others {
+		all = append(all, member.Runtime)
+	}
+	return append(all, r.base)
+}
+
+// Find returns the backend that has an incarnation of the UID, or ErrNotFound. A backend that does not answer is skipped if another one has the UID.
+func (r *Registry) Find(ctx context.Context, uid types.UID) (Runtime, error) {
+	var failed []error
+	for _, backend := range r.All() {
+		found, err := backend.Observe(ctx, uid)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if len(found) > 0 {
+			return backend, nil
+		}
+	}
+	if len(failed) > 0 {
+		return nil, fmt.Errorf("find where %s runs: %w", uid, errors.Join(failed...))
+	}
+	return nil, ErrNotFound
+}
+
+// Forget removes every trace of a UID. If no backend has an incarnation of it, all of them are told, because one may have prepared a start.
+func (r *Registry) Forget(ctx context.Context, uid types.UID) error {
+	backend, err := r.Find(ctx, uid)
+	if errors.Is(err, ErrNotFound) {
+		var errs []error
+		for _, backend := range r.All() {
+			errs = append(errs, backend.Forget(ctx, uid))
+		}
+		return errors.Join(errs...)
+	}
+	if err != nil {
+		return err
+	}
+	return backend.Forget(ctx, uid)
+}
+
+// List returns the incarnations of all UIDs. It leaves out those of backends that do not answer, except the base.
+func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
+	list, err := r.base.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, member := range r.others {
+		more, err := member.Runtime.List(ctx)
+		if err != nil {
+			r.log.V(1).Info("A runtime cannot list its incarnations", "type", member.Type, "error", err.Error())
+			continue
+		}
+		has := map[string]bool{}
+		for _, incarnation := range more {
+			has[incarnation.UID] = true
+		}
+		for _, incarnation := range list {
+			if !has[incarnation.UID] {
+				more = append(more, incarnation)
+			}
+		}
+		list = more
+	}
+	return list, nil
+}
+
+// OnChange sets the function that receives UIDs of which a backend learns by other means than Events. It must not block.
+func (r *Registry) OnChange(wake func(types.UID)) {
+	for _, backend := range r.All() {
+		if teller, tells := backend.(interface{ OnChange(func(types.UID)) }); tells {
+			teller.OnChange(wake)
+		}
+	}
+}
