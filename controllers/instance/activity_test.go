@@ -25,7 +25,6 @@ import (
 	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
-	"github.com/berth-dev/berth/internal/screen"
 )
 
 // desk is an Instance that runs, with a clock that is moved by hand.
@@ -227,12 +226,12 @@ func TestAwaitingInput(t *testing.T) {
 func TestAwaitingInput_ByHowTheTerminalIsRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text  string
-		input screen.Input
+		input facts.Input
 		want  metav1.ConditionStatus
 	}{
-		"a prompt that no pattern knows":       {"Deploy where ", screen.Input{Reader: screen.ReaderRead, Program: "tool", Canonical: true, Echo: true}, metav1.ConditionTrue},
-		"a question that no program waits for": {question, screen.Input{Reader: screen.ReaderNone, Canonical: true, Echo: true}, metav1.ConditionFalse},
-		"a shell at its prompt":                {"me@host:~$ ", screen.Input{Reader: screen.ReaderPoll, Program: "bash"}, metav1.ConditionFalse},
+		"a prompt that no pattern knows":       {"Deploy where ", facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true, Echo: true}, metav1.ConditionTrue},
+		"a question that no program waits for": {question, facts.Input{Reader: facts.ReaderNone, Canonical: true, Echo: true}, metav1.ConditionFalse},
+		"a shell at its prompt":                {"me@host:~$ ", facts.Input{Reader: facts.ReaderPoll, Program: "bash"}, metav1.ConditionFalse},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDesk(t)

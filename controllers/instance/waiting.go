@@ -123,14 +123,14 @@ func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
 }
 
 // input returns how the programs in the foreground read the terminal. It returns the zero value if the backend cannot determine that; then the patterns decide.
-func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) screen.Input {
+func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) facts.Input {
 	terminals := k.Runtime(instance).Capabilities().Terminals
 	if terminals == nil {
-		return screen.Input{}
+		return facts.Input{}
 	}
 	input, err := terminals.Input(ctx, instance.UID)
 	if err != nil {
-		return screen.Input{} // an older shim, or a program that has just ended
+		return facts.Input{} // an older shim, or a program that has just ended
 	}
 	return input
 }

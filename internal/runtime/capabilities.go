@@ -66,7 +66,7 @@ type Terminals interface {
 	Capture(ctx context.Context, uid types.UID) (screen.View, error)
 	// Input returns how the processes in the foreground of the terminal of a UID read it. The zero value and every error mean that this is not known.
 	// Input takes up to a few milliseconds, so callers use it once for a decision, not in a loop.
-	Input(ctx context.Context, uid types.UID) (screen.Input, error)
+	Input(ctx context.Context, uid types.UID) (facts.Input, error)
 	// AttachCommand returns a shell command that attaches to the terminal of a UID without Berth; empty if there is none.
 	AttachCommand(uid types.UID) string
 	// Tidy removes what the backend keeps of a UID for people to look at after its process has ended, such as a tmux session.
@@ -171,8 +171,8 @@ func (NoTerminals) Capture(context.Context, types.UID) (screen.View, error) {
 }
 
 // Input implements Terminals.
-func (NoTerminals) Input(context.Context, types.UID) (screen.Input, error) {
-	return screen.Input{}, errors.ErrUnsupported
+func (NoTerminals) Input(context.Context, types.UID) (facts.Input, error) {
+	return facts.Input{}, errors.ErrUnsupported
 }
 
 // AttachCommand implements Terminals.

@@ -7,28 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-)
 
-// Input is how the programs in the foreground of a terminal read it, as the operating system reports. The zero value means that nothing is known.
-type Input struct {
-	// Reader is what the programs in the foreground wait for: one of the constants below.
-	Reader string
-	// Program is the name of the program that reads.
-	Program string
-	// Canonical and Echo are modes of the terminal: programs read whole lines, and typed characters are shown.
-	Canonical, Echo bool
-}
-
-// Values of Input.Reader.
-const (
-	// ReaderUnknown means that it is not known whether a program reads the terminal.
-	ReaderUnknown = ""
-	// ReaderNone means that no program reads the terminal.
-	ReaderNone = "None"
-	// ReaderRead means that a program is blocked in a read of the terminal.
-	ReaderRead = "Read"
-	// ReaderPoll means that a program waits for the terminal and possibly for other descriptors, as line editors, user interfaces and servers do.
-	ReaderPoll = "Poll"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 var (
@@ -51,7 +31,7 @@ var (
 )
 
 // idles reports whether the program that reads the terminal asks nothing: a shell at its prompt, or a viewer.
-func (i Input) idles(view View) bool {
+func idles(i facts.Input, view View) bool {
 	switch {
 	case slices.Contains(viewers, i.Program):
 		return true
@@ -61,30 +41,30 @@ func (i Input) idles(view View) bool {
 		return shellPrompt.MatchString(view.Prompt)
 	}
 	// The line editor of the shell is active, except in a bash that does not poll, which runs the builtin command read -n.
-	return i.Program != "bash" || i.Reader == ReaderPoll
+	return i.Program != "bash" || i.Reader == facts.ReaderPoll
 }
 
 // asks returns the name of the question that the reader and the cursor of the terminal imply; empty if they imply none.
-func (i Input) asks(view View) string {
+func asks(i facts.Input, view View) string {
 	switch {
 	case view.FullScreen:
 		return ""
-	case i.Canonical && !i.Echo && view.Prompt != "" && (i.Reader == ReaderRead || strings.HasSuffix(view.Prompt, ":")):
+	case i.Canonical && !i.Echo && view.Prompt != "" && (i.Reader == facts.ReaderRead || strings.HasSuffix(view.Prompt, ":")):
 		return "password"
-	case i.expectsAnswer(view):
+	case expectsAnswer(i, view):
 		return "prompt"
 	}
 	return ""
 }
 
 // expectsAnswer reports whether the program in the foreground waits for an answer to what the terminal shows before the cursor.
-func (i Input) expectsAnswer(view View) bool {
+func expectsAnswer(i facts.Input, view View) bool {
 	switch {
-	case i.Canonical && i.Reader == ReaderRead:
+	case i.Canonical && i.Reader == facts.ReaderRead:
 		return view.Prompt != "" || strings.HasSuffix(view.Above, "?") || strings.HasSuffix(view.Above, ":")
-	case i == Input{} || slices.Contains(relays, i.Program):
+	case i == facts.Input{} || slices.Contains(relays, i.Program):
 		return !view.Hidden && surePrompt.MatchString(view.Prompt)
-	case i.Reader == ReaderUnknown: // usually a program that computes
+	case i.Reader == facts.ReaderUnknown: // usually a program that computes
 		return false
 	}
 	return !view.Hidden && promptEnd.MatchString(view.Prompt)

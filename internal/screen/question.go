@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/pattern"
 )
 
@@ -61,14 +62,14 @@ func Of(patterns *pattern.Set) Questions { return Questions{patterns: patterns} 
 // Asks returns the name of the question that a terminal shows; empty if there is none. If the spec has patterns, they alone decide. Otherwise there is no
 // question if no program reads the terminal, or if the reader is a shell at its prompt or a viewer. Then the report of the operating system takes precedence
 // over the patterns, which are for programs that draw their questions and for terminals whose reader is not known.
-func Asks(view View, input Input, questions Questions) string {
+func Asks(view View, input facts.Input, questions Questions) string {
 	if questions.names == nil {
 		return questions.match(view.Text)
 	}
-	if input.Reader == ReaderNone || input.idles(view) {
+	if input.Reader == facts.ReaderNone || idles(input, view) {
 		return ""
 	}
-	if name := input.asks(view); name != "" {
+	if name := asks(input, view); name != "" {
 		return name
 	}
 	return questions.match(view.Text)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/pattern"
 )
 
@@ -88,7 +89,7 @@ func TestQuestionsOfTheCommonAgents(t *testing.T) {
 				t.Fatal(err)
 			}
 			shown := view(100, 30, output)
-			if got := Asks(shown, Input{}, Defaults()); (got != "") != asks {
+			if got := Asks(shown, facts.Input{}, Defaults()); (got != "") != asks {
 				t.Errorf("%s: the question is %q, of\n%s", file, got, shown.Text)
 			}
 		}
@@ -103,7 +104,7 @@ func TestRecordedPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := map[bool]int{}
-	facts, patterns := map[bool]int{}, map[bool]int{}
+	found, patterns := map[bool]int{}, map[bool]int{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
@@ -111,8 +112,8 @@ func TestRecordedPrograms(t *testing.T) {
 		}
 		head, output, _ := bytes.Cut(content, []byte("\n"))
 		var recorded struct {
-			Asks  bool  `json:"asks"`
-			Input Input `json:"input"`
+			Asks  bool        `json:"asks"`
+			Input facts.Input `json:"input"`
 		}
 		if err := json.Unmarshal(head, &recorded); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -120,14 +121,14 @@ func TestRecordedPrograms(t *testing.T) {
 		shown := view(120, 40, output)
 		all[recorded.Asks]++
 		if got := Asks(shown, recorded.Input, Defaults()); got != "" {
-			facts[recorded.Asks]++
+			found[recorded.Asks]++
 			if !recorded.Asks {
 				t.Errorf("%s asks nothing and is taken for a question (%s), with %+v and the prompt %q", file, got, recorded.Input, shown.Prompt)
 			}
 		} else if recorded.Asks {
 			t.Logf("%s asks and is not recognized, with %+v and the prompt %q, of\n%s", file, recorded.Input, shown.Prompt, shown.Text)
 		}
-		if got := Asks(shown, Input{}, Defaults()); got != "" {
+		if got := Asks(shown, facts.Input{}, Defaults()); got != "" {
 			patterns[recorded.Asks]++
 			if !recorded.Asks {
 				t.Logf("%s asks nothing and is taken for a question (%s) without facts", file, got)
@@ -136,10 +137,10 @@ func TestRecordedPrograms(t *testing.T) {
 			t.Logf("%s is not recognized without facts", file)
 		}
 	}
-	recall := 100 * float64(facts[true]) / float64(all[true])
-	t.Logf("questions recognized: %d of %d (%.1f %%); false alarms: %d of %d", facts[true], all[true], recall, facts[false], all[false])
+	recall := 100 * float64(found[true]) / float64(all[true])
+	t.Logf("questions recognized: %d of %d (%.1f %%); false alarms: %d of %d", found[true], all[true], recall, found[false], all[false])
 	t.Logf("without facts, as in Pods: %d of %d; false alarms: %d of %d", patterns[true], all[true], patterns[false], all[false])
-	if all[true] < 40 || all[false] < 40 || recall < 95 || facts[false] > 0 {
+	if all[true] < 40 || all[false] < 40 || recall < 95 || found[false] > 0 {
 		t.Errorf("at least 40 screens of each kind, 95 %% recognized and no false alarm are required")
 	}
 }
@@ -170,21 +171,21 @@ func TestView(t *testing.T) {
 
 func TestAsks(t *testing.T) {
 	const free = "Deploy where "
-	read, poll := Input{ReaderRead, "tool", true, true}, Input{ReaderPoll, "tool", false, false}
-	as := func(input Input, program string) Input { input.Program = program; return input }
+	read, poll := facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true, Echo: true}, facts.Input{Reader: facts.ReaderPoll, Program: "tool"}
+	as := func(input facts.Input, program string) facts.Input { input.Program = program; return input }
 	for name, tc := range map[string]struct {
 		output string
-		input  Input
+		input  facts.Input
 		want   string
 	}{
 		"a blocked read behind any text":         {free, read, "prompt"},
 		"a blocked read without text":            {"", read, ""},
 		"a blocked read on a new line":           {"Reading standard input\r\n", read, ""},
 		"a blocked read below a question":        {"Deploy now?\r\n", read, "prompt"},
-		"a read without echo":                    {"PIN ", Input{ReaderRead, "tool", true, false}, "password"},
-		"no echo, and who reads is not known":    {"Kennwort: ", Input{ReaderUnknown, "", true, false}, "password"},
-		"no echo at work":                        {"Compiling ", Input{ReaderUnknown, "", true, false}, ""},
-		"no program reads":                       {"Go on? [y/N] ", Input{ReaderNone, "", true, true}, ""},
+		"a read without echo":                    {"PIN ", facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true}, "password"},
+		"no echo, and who reads is not known":    {"Kennwort: ", facts.Input{Reader: facts.ReaderUnknown, Canonical: true}, "password"},
+		"no echo at work":                        {"Compiling ", facts.Input{Reader: facts.ReaderUnknown, Canonical: true}, ""},
+		"no program reads":                       {"Go on? [y/N] ", facts.Input{Reader: facts.ReaderNone, Canonical: true, Echo: true}, ""},
 		"a line editor":                          {"Name: ", poll, "prompt"},
 		"a line editor with a default":           {"version: (1.0.0) ", poll, "prompt"},
 		"a debugger":                             {"(Pdb) ", poll, "prompt"},
@@ -196,16 +197,16 @@ func TestAsks(t *testing.T) {
 		"bash at its prompt":                     {"me@host:~$ ", as(poll, "bash"), ""},
 		"bash at a prompt of its user":           {"what now? ", as(poll, "bash"), ""},
 		"bash waits for a line":                  {free, as(read, "bash"), "prompt"},
-		"bash waits for a key":                   {"Again (y/q): ", Input{ReaderRead, "bash", false, true}, "prompt"},
+		"bash waits for a key":                   {"Again (y/q): ", facts.Input{Reader: facts.ReaderRead, Program: "bash", Echo: true}, "prompt"},
 		"sh at its prompt":                       {"# ", as(read, "sh"), ""},
 		"sh with half a command":                 {"$ rm a", as(read, "sh"), ""},
 		"sh waits for a line":                    {free, as(read, "sh"), "prompt"},
-		"zsh at its prompt":                      {"~ ❯ ", Input{ReaderRead, "zsh", false, false}, ""},
-		"a pager":                                {":", Input{ReaderRead, "less", false, false}, ""},
+		"zsh at its prompt":                      {"~ ❯ ", facts.Input{Reader: facts.ReaderRead, Program: "zsh"}, ""},
+		"a pager":                                {":", facts.Input{Reader: facts.ReaderRead, Program: "less"}, ""},
 		"a remote shell":                         {"me@host ~> ", as(poll, "ssh"), ""},
 		"a remote question":                      {"remove 'a'? ", as(poll, "ssh"), "prompt"},
-		"a question, and nothing is known":       {"remove 'a'? ", Input{}, "prompt"},
-		"work, and nothing is known":             {"Downloading: ", Input{}, ""},
+		"a question, and nothing is known":       {"remove 'a'? ", facts.Input{}, "prompt"},
+		"work, and nothing is known":             {"Downloading: ", facts.Input{}, ""},
 	} {
 		if got := Asks(view(80, 24, []byte(tc.output)), tc.input, Defaults()); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
@@ -216,7 +217,7 @@ func TestAsks(t *testing.T) {
 func TestPatternsOfTheSpec(t *testing.T) {
 	questions := Of(pattern.Compile([]string{`mine>$`, `(`}))
 	asks := func(text string) string {
-		return Asks(View{Text: text, Prompt: text}, Input{Reader: ReaderNone}, questions)
+		return Asks(View{Text: text, Prompt: text}, facts.Input{Reader: facts.ReaderNone}, questions)
 	}
 	if got := asks("mine>   \n\n"); got != "patterns[0]" {
 		t.Errorf("what can be used is not: %q", got)
@@ -297,6 +298,6 @@ func FuzzScreen(f *testing.F) {
 				t.Errorf("written at once it shows %q, in two pieces %q", whole.Text(), s.Text())
 			}
 		}
-		Asks(s.View(), Input{}, defaults)
+		Asks(s.View(), facts.Input{}, defaults)
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // ErrNoTerminal means: the program was not started in a terminal.
@@ -91,10 +93,10 @@ func (c *Client) Records() (*Identity, *Record, error) {
 }
 
 // Input returns how the foreground process group of the terminal reads it. It returns ErrNoTerminal if there is no terminal. An older shim refuses the call.
-func (c *Client) Input() (Input, error) {
+func (c *Client) Input() (facts.Input, error) {
 	answer, err := c.call(Call{Verb: VerbInput})
 	if err != nil || answer.Input == nil {
-		return Input{}, err
+		return facts.Input{}, err
 	}
 	return *answer.Input, nil
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Version is the protocol spoken over the socket; a shim and a manager also accept the one before, so that either may be updated first.
@@ -48,7 +50,7 @@ type Answer struct {
 	Identity    *Identity `json:"identity,omitempty"`
 	Record      *Record   `json:"record,omitempty"` // with Identity; older shims do not send it
 	// Input answers VerbInput, which older shims refuse.
-	Input *Input `json:"input,omitempty"`
+	Input *facts.Input `json:"input,omitempty"`
 	// Replay is how many bytes of earlier output come first after Attach; a few more if the program is writing just now.
 	Replay int `json:"replay,omitempty"`
 }

@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // Bounds of one inspection. If one is exceeded, the reader is unknown.
@@ -32,8 +34,8 @@ var ttyDevice = unix.Mkdev(5, 0)
 // InspectInput returns how the foreground process group of a terminal reads it, given the master of the terminal and the processes that may be in that
 // group. It reads /proc/PID/syscall, for which the kernel requires permission to ptrace: with Yama (ptrace_scope 1) only an ancestor has it, which is
 // why the shim inspects and not the manager. Without this permission the reader is unknown.
-func InspectInput(master *os.File, members []Process) (Input, error) {
-	var input Input
+func InspectInput(master *os.File, members []Process) (facts.Input, error) {
+	var input facts.Input
 	var i inspection
 	var group int
 	conn, err := master.SyscallConn()
@@ -56,7 +58,7 @@ func InspectInput(master *os.File, members []Process) (Input, error) {
 		i.device, failed = slaveDevice(int(fd))
 	})
 	if err := errors.Join(err, failed); err != nil {
-		return Input{}, fmt.Errorf("read the state of the terminal: %w", err)
+		return facts.Input{}, fmt.Errorf("read the state of the terminal: %w", err)
 	}
 	i.threads = maxThreads
 	i.group(group, members)
@@ -85,7 +87,7 @@ type inspection struct {
 }
 
 // rank orders the readers of several processes: the last one in this list wins.
-var rank = []string{ReaderNone, ReaderUnknown, ReaderPoll, ReaderRead}
+var rank = []string{facts.ReaderNone, facts.ReaderUnknown, facts.ReaderPoll, facts.ReaderRead}
 
 // group inspects the foreground process group, and then the processes of other sessions, such as the session of su -c. Those may read the terminal at any
 // time, so they count only if they do.
@@ -98,7 +100,7 @@ func (i *inspection) group(group int, members []Process) {
 			return
 		}
 		best, i.reader, i.program = found, reader, ""
-		if found >= slices.Index(rank, ReaderPoll) {
+		if found >= slices.Index(rank, facts.ReaderPoll) {
 			name, _ := os.ReadFile("/proc/" + strconv.Itoa(s.PID) + "/comm")
 			i.program = strings.TrimSuffix(string(name), "\n")
 		}
@@ -115,7 +117,7 @@ func (i *inspection) group(group int, members []Process) {
 		}
 	}
 	for _, s := range others {
-		inspect(s, slices.Index(rank, ReaderPoll))
+		inspect(s, slices.Index(rank, facts.ReaderPoll))
 	}
 }
 
@@ -124,15 +126,15 @@ func (i *inspection) process(s stat) string {
 	dir := "/proc/" + strconv.Itoa(s.PID) + "/task/"
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return ReaderUnknown
+		return facts.ReaderUnknown
 	}
 	best := 0
 	for _, entry := range entries {
 		if i.threads--; i.threads < 0 {
-			return ReaderUnknown
+			return facts.ReaderUnknown
 		}
 		call, err := os.ReadFile(dir + entry.Name() + "/syscall")
-		reader := ReaderUnknown
+		reader := facts.ReaderUnknown
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 			continue // the thread has ended
@@ -148,25 +150,25 @@ func (i *inspection) process(s stat) string {
 func (i *inspection) thread(s stat, call []byte) string {
 	fields := strings.Fields(string(call))
 	if len(fields) < 7 {
-		return ReaderUnknown // the thread runs, or is not in a system call
+		return facts.ReaderUnknown // the thread runs, or is not in a system call
 	}
 	number, err := strconv.Atoi(fields[0])
 	if err != nil {
-		return ReaderUnknown
+		return facts.ReaderUnknown
 	}
 	var args [6]uint64
 	for at := range args {
 		if args[at], err = strconv.ParseUint(strings.TrimPrefix(fields[at+1], "0x"), 16, 64); err != nil {
-			return ReaderUnknown
+			return facts.ReaderUnknown
 		}
 	}
 	var descriptors []int
 	switch calls[number] {
 	case callRead:
 		if i.terminal(s, int(int32(args[0]))) {
-			return ReaderRead
+			return facts.ReaderRead
 		}
-		return ReaderNone
+		return facts.ReaderNone
 	case callPoll:
 		descriptors, err = polled(s.PID, args[0], args[1])
 	case callSelect:
@@ -174,15 +176,15 @@ func (i *inspection) thread(s stat, call []byte) string {
 	case callEpoll:
 		descriptors, err = watchedBy(s.PID, int(int32(args[0])))
 	case callRing:
-		return ReaderUnknown // the descriptors it waits for are in a queue of the kernel
+		return facts.ReaderUnknown // the descriptors it waits for are in a queue of the kernel
 	}
 	if err != nil {
-		return ReaderUnknown
+		return facts.ReaderUnknown
 	}
 	if slices.ContainsFunc(descriptors, func(fd int) bool { return i.terminal(s, fd) }) {
-		return ReaderPoll
+		return facts.ReaderPoll
 	}
-	return ReaderNone
+	return facts.ReaderNone
 }
 
 // terminal reports whether a descriptor of a process is the terminal.

@@ -15,6 +15,8 @@ import (
 	"github.com/creack/pty"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // waitVariable names an environment variable. With it, the test binary waits in the given way and runs no tests.
@@ -73,7 +75,7 @@ func pipe() int {
 }
 
 // inTerminal starts a command in a terminal and returns the result of InspectInput.
-func inTerminal(t *testing.T, cmd *exec.Cmd) func() (Input, error) {
+func inTerminal(t *testing.T, cmd *exec.Cmd) func() (facts.Input, error) {
 	t.Helper()
 	master, err := pty.Start(cmd)
 	if err != nil {
@@ -86,35 +88,35 @@ func inTerminal(t *testing.T, cmd *exec.Cmd) func() (Input, error) {
 		_ = cmd.Wait()
 		_ = master.Close()
 	})
-	return func() (Input, error) {
+	return func() (facts.Input, error) {
 		members, err := Tree{Ancestor: os.Getpid()}.Members()
 		if err != nil {
-			return Input{}, err
+			return facts.Input{}, err
 		}
 		return InspectInput(master, members)
 	}
 }
 
 func TestInspectInput(t *testing.T) {
-	for way, want := range map[string]Input{
-		"read":              {Reader: ReaderRead, Canonical: true, Echo: true},
-		"raw read":          {Reader: ReaderRead},
-		"/dev/tty":          {Reader: ReaderRead},
-		"poll":              {Reader: ReaderPoll},
-		"select":            {Reader: ReaderPoll},
-		"epoll":             {Reader: ReaderPoll},
-		"poll for output":   {Reader: ReaderNone},
-		"select of another": {Reader: ReaderNone},
-		"epoll of another":  {Reader: ReaderNone},
-		"read of another":   {Reader: ReaderNone},
-		"computes":          {Reader: ReaderUnknown},
+	for way, want := range map[string]facts.Input{
+		"read":              {Reader: facts.ReaderRead, Canonical: true, Echo: true},
+		"raw read":          {Reader: facts.ReaderRead},
+		"/dev/tty":          {Reader: facts.ReaderRead},
+		"poll":              {Reader: facts.ReaderPoll},
+		"select":            {Reader: facts.ReaderPoll},
+		"epoll":             {Reader: facts.ReaderPoll},
+		"poll for output":   {Reader: facts.ReaderNone},
+		"select of another": {Reader: facts.ReaderNone},
+		"epoll of another":  {Reader: facts.ReaderNone},
+		"read of another":   {Reader: facts.ReaderNone},
+		"computes":          {Reader: facts.ReaderUnknown},
 	} {
 		t.Run(way, func(t *testing.T) {
 			g := NewWithT(t)
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), waitVariable+"="+way)
 			inspect := inTerminal(t, cmd)
-			if want.Reader != ReaderNone && want.Reader != ReaderUnknown {
+			if want.Reader != facts.ReaderNone && want.Reader != facts.ReaderUnknown {
 				want.Program = filepath.Base(os.Args[0])
 				want.Program = want.Program[:min(15, len(want.Program))]
 			}
@@ -129,7 +131,7 @@ func TestInspectInput_ForegroundOnly(t *testing.T) {
 	cmd := exec.Command("/bin/bash", "-c", `set -m; "$0" & exec sleep 60`, os.Args[0])
 	cmd.Env = append(os.Environ(), waitVariable+"=poll")
 	inspect := inTerminal(t, cmd)
-	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", ReaderNone))
+	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", facts.ReaderNone))
 }
 
 // TestInspectInput_OtherSession checks that a process in another session that reads the terminal is found, as with su -c.
@@ -138,7 +140,7 @@ func TestInspectInput_OtherSession(t *testing.T) {
 	cmd := exec.Command("/bin/bash", "-c", `setsid -w "$0"; true`, os.Args[0])
 	cmd.Env = append(os.Environ(), waitVariable+"=poll")
 	inspect := inTerminal(t, cmd)
-	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", ReaderPoll))
+	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", facts.ReaderPoll))
 }
 
 // TestInspectInput_ReadsWithinBounds checks that a system call of a program cannot make the shim allocate without bound.
@@ -148,9 +150,9 @@ func TestInspectInput_ReadsWithinBounds(t *testing.T) {
 	const arguments = " 0x0 0x0 0x0 0x0 0x0 0x0"
 	for _, call := range []string{"", "running", "-1 0x1 0x2", "x 0x0" + arguments, fmt.Sprint(unix.SYS_PPOLL, " 0x0 0xffffffffffffffff", arguments),
 		fmt.Sprint(unix.SYS_PPOLL, " 0x0 0x10", arguments), fmt.Sprint(unix.SYS_PSELECT6, " 0xffffffffffffffff 0x1", arguments), "0 0x1 0x"} {
-		g.Expect(i.thread(stat{Process: Process{PID: os.Getpid()}}, []byte(call))).To(Equal(ReaderUnknown), call)
+		g.Expect(i.thread(stat{Process: Process{PID: os.Getpid()}}, []byte(call))).To(Equal(facts.ReaderUnknown), call)
 	}
-	g.Expect(i.process(stat{Process: Process{PID: os.Getpid()}})).To(Equal(ReaderUnknown), "there are more threads than are inspected")
+	g.Expect(i.process(stat{Process: Process{PID: os.Getpid()}})).To(Equal(facts.ReaderUnknown), "there are more threads than are inspected")
 }
 
 func BenchmarkInspectInput(b *testing.B) {

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/screen"
 )
@@ -18,7 +19,7 @@ import (
 // display is what the terminal of a workload shows, since when, and how often it was read.
 type display struct {
 	text      string
-	input     screen.Input
+	input     facts.Input
 	active    time.Time
 	read      int
 	inspected int
@@ -40,7 +41,7 @@ func (r *Runtime) Show(uid types.UID, text string) {
 }
 
 // Reads sets how the started program of a UID reads its terminal from now on. It emits no event.
-func (r *Runtime) Reads(uid types.UID, input screen.Input) {
+func (r *Runtime) Reads(uid types.UID, input facts.Input) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.workloads[uid]; w != nil {
@@ -114,14 +115,14 @@ func (r *Runtime) Capture(_ context.Context, uid types.UID) (screen.View, error)
 }
 
 // Input implements runtime.Terminals.
-func (r *Runtime) Input(_ context.Context, uid types.UID) (screen.Input, error) {
+func (r *Runtime) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.workloads[uid]; w != nil {
 		w.display.inspected++
 		return w.display.input, nil
 	}
-	return screen.Input{}, runtime.ErrNotFound
+	return facts.Input{}, runtime.ErrNotFound
 }
 
 // Members implements runtime.Inspection.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/screen"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -109,21 +108,21 @@ func hungUp(err error) bool {
 }
 
 // Input implements runtime.Terminals. It queries the shim, which has the terminal and permission to inspect the program.
-func (h *Host) Input(_ context.Context, uid types.UID) (screen.Input, error) {
+func (h *Host) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 	record, err := h.terminalRecord(uid)
 	if err != nil {
-		return screen.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
+		return facts.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
 	}
 	client, err := h.dial(uid, record.Token)
 	if err != nil {
-		return screen.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
+		return facts.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
 	}
 	defer func() { _ = client.Conn.Close() }()
 	input, err := client.Input()
 	if err != nil {
-		return screen.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
+		return facts.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
 	}
-	return screen.Input(input), nil
+	return input, nil
 }
 
 // feed reads the input. Writes go through one goroutine, so that input and sizes don't mix.

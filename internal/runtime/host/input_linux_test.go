@@ -12,7 +12,6 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
-	"github.com/berth-dev/berth/internal/screen"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -26,13 +25,13 @@ func TestInput(t *testing.T) {
 		b.Expect(b.Start(b.ctx, p)).To(Succeed())
 		b.await(uid, facts.Running)
 	}
-	reads := func(uid types.UID, want screen.Input) {
+	reads := func(uid types.UID, want facts.Input) {
 		t.Helper()
 		b.Eventually(b.Input).WithArguments(b.ctx, uid).WithTimeout(conformance.Timeout).Should(Equal(want))
 	}
-	none := screen.Input{Reader: screen.ReaderNone, Canonical: true, Echo: true}
+	none := facts.Input{Reader: facts.ReaderNone, Canonical: true, Echo: true}
 	reads("sleeps", none)
-	reads("asks", screen.Input{Reader: screen.ReaderRead, Program: "sh", Canonical: true, Echo: true})
+	reads("asks", facts.Input{Reader: facts.ReaderRead, Program: "sh", Canonical: true, Echo: true})
 	b.Expect(b.Type(b.ctx, "asks", []byte("x\r"))).To(Succeed())
 	reads("asks", none)
 

@@ -121,10 +121,10 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, erro
 }
 
 // Input implements runtime.Terminals. It returns the zero value for an adopted session, because tmux holds that terminal.
-func (r *Runtime) Input(ctx context.Context, uid types.UID) (screen.Input, error) {
+func (r *Runtime) Input(ctx context.Context, uid types.UID) (facts.Input, error) {
 	rec, err := r.read(uid)
 	if err != nil || rec != nil && rec.Adopted {
-		return screen.Input{}, err
+		return facts.Input{}, err
 	}
 	return r.host.Input(ctx, uid)
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/screen"
 )
 
 func reasonOf(err error) string {
@@ -336,7 +335,7 @@ func TestInput(t *testing.T) {
 	b.see(uid, "Deploy where")
 	b.Eventually(b.Capture).WithArguments(b.ctx, uid).WithTimeout(patience).Should(And(HaveField("Prompt", "Deploy where"), HaveField("Hidden", false), HaveField("FullScreen", false)))
 	b.Eventually(b.Input).WithArguments(b.ctx, uid).WithTimeout(patience).
-		Should(Equal(screen.Input{Reader: screen.ReaderRead, Program: "sh", Canonical: true, Echo: true}))
+		Should(Equal(facts.Input{Reader: facts.ReaderRead, Program: "sh", Canonical: true, Echo: true}))
 
 	b.foreign("theirs", "terminal")
 	adopted := b.adopt("theirs")

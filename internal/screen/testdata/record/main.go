@@ -25,6 +25,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -61,9 +62,9 @@ type step struct{ shows, keys string }
 
 // Recording is the first line of a file.
 type Recording struct {
-	Asks    bool       `json:"asks"`
-	Command string     `json:"command"`
-	Input   shim.Input `json:"input"`
+	Asks    bool        `json:"asks"`
+	Command string      `json:"command"`
+	Input   facts.Input `json:"input"`
 }
 
 // terminal collects the output of one program.
@@ -180,7 +181,7 @@ func record(s scene, tools, to string) error {
 		return err
 	}
 	if s.blind {
-		input.Reader, input.Program = shim.ReaderUnknown, ""
+		input.Reader, input.Program = facts.ReaderUnknown, ""
 	}
 	t.mu.Lock()
 	output := bytes.Clone(t.all[max(0, len(t.all)-kept):])

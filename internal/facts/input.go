@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package shim
+package facts
 
 // Input describes how the foreground process group of a terminal reads it. It contains no text of the terminal.
 type Input struct {
