@@ -138,7 +138,7 @@ func portRefused(port int32, err error) *lifecycle.Blocked {
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortInUse,
-		Message:  fmt.Sprintf("the proxy can't have port %d: %v; end who holds it or set another spec.port", port, err),
+		Message:  fmt.Sprintf("the proxy cannot listen on port %d: %v; end the program that holds the port or set another spec.port", port, err),
 		Retry:    conflictRetry,
 	}
 }

@@ -84,7 +84,7 @@ func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
 	}
 	err := k.listen(dev, ports.public)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", ports.public, "error", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server cannot listen", "port", ports.public, "error", err.Error())
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (k *Kind) route(dev *v1alpha1.DevServer, m *memory, s *sight, unheld error,
 		return
 	}
 	if unheld != nil {
-		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("the proxy can't have port %d: %v; end who holds it", ports.public, unheld)
+		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("the proxy cannot listen on port %d: %v; end the program that holds the port", ports.public, unheld)
 	}
 	switch {
 	case s.port != 0:
@@ -126,7 +126,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 	}
 	if err := k.listen(dev, dev.Status.Port); err != nil {
 		// Who wants to run is told in its conditions; who rests has no use for the port.
-		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server can't listen", "port", dev.Status.Port, "error", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server cannot listen", "port", dev.Status.Port, "error", err.Error())
 		return nil
 	}
 	if step.Action == lifecycle.StopProcess || step.Action == lifecycle.KillProcess {

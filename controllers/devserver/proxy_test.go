@@ -139,7 +139,7 @@ func TestProxyThatCanNotHaveItsPort(t *testing.T) {
 	dev := server("web", 0, fixed(port), behindProxy)
 	blocked := s.prepare(dev).Blocked
 	s.g.Expect(blocked).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonPortInUse), HaveField("Conflict", true))))
-	s.g.Expect(blocked.Message).To(ContainSubstring("the proxy can't have port " + list([]int32{port})))
+	s.g.Expect(blocked.Message).To(ContainSubstring("the proxy cannot listen on port " + list([]int32{port})))
 	s.g.Expect(dev.Status.Port).To(BeZero())
 	s.g.Expect(listener.Close()).To(Succeed())
 	s.g.Eventually(func() any { return s.prepare(dev).Blocked }).WithTimeout(long).Should(BeNil())
@@ -303,7 +303,7 @@ func TestServerWhoseProxyLostItsPortIsNotReady(t *testing.T) {
 	s.g.Expect(err).NotTo(HaveOccurred())
 	observed, _ := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
-	s.g.Expect(observed.NotReady).To(HavePrefix("the proxy can't have port"))
+	s.g.Expect(observed.NotReady).To(HavePrefix("the proxy cannot listen on port"))
 	s.g.Expect(thief.Close()).To(Succeed())
 	s.g.Eventually(func() *bool { observed, _ = s.look(dev, 1); return observed.Ready }).WithTimeout(long).Should(HaveValue(BeTrue()))
 }

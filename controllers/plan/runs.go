@@ -228,7 +228,7 @@ func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun) error
 		return nil
 	}
 	if err != nil {
-		return consistency.StaleOr(err, "let run "+run.Name+" go")
+		return consistency.StaleOr(err, "remove the finalizer of run "+run.Name)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func forget(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
 	if adoption := v.runtime.Capabilities().Adoption; adoption != nil && v.orphan {
 		if err := adoption.Release(ctx, uid); err != nil && !errors.Is(err, runtime.ErrNotFound) {
-			return fmt.Errorf("let go of what was adopted: %w", err)
+			return fmt.Errorf("stop managing what was adopted: %w", err)
 		}
 	}
 	if err := v.runtime.Forget(ctx, uid); err != nil {

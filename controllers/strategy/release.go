@@ -87,7 +87,7 @@ func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun, forPl
 		return consistency.ErrStale
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let run %s go: %w", run.Name, err)
+		return fmt.Errorf("remove the finalizer of run %s: %w", run.Name, err)
 	}
 	r.memory.released(run.UID)
 	return nil

@@ -62,7 +62,7 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	}
 	switch {
 	case left:
-		a.say("left %s; it goes on running", ref)
+		a.say("detached from %s; it continues to run", ref)
 		return nil
 	case err != nil:
 		return fmt.Errorf("attach %s: %w", ref, err)

@@ -201,7 +201,7 @@ func (t *attachment) again(ctx context.Context, lost error) (line, error) {
 		select {
 		case found := <-done:
 			if found.err != nil && !errors.Is(found.err, errReplaced) {
-				return nil, fmt.Errorf("%w, and no new one could be made within %s: %w", lost, t.patience, found.err)
+				return nil, fmt.Errorf("%w, and no new connection could be made within %s: %w", lost, t.patience, found.err)
 			}
 			return found.conn, found.err
 		case next := <-keys:

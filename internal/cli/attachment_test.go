@@ -66,7 +66,7 @@ func TestAttach_GivesUpWithoutAManager(t *testing.T) {
 	conn := newTerminalAway(fmt.Errorf("%w: reset", endpoint.ErrLost))
 	g.Expect(conn.Close()).To(Succeed())
 	_, err := attachmentOf(f, in).stay(t.Context(), conn)
-	g.Expect(err).To(MatchError(And(ContainSubstring("the connection was lost: reset"), ContainSubstring("no new one could be made within 50ms"))))
+	g.Expect(err).To(MatchError(And(ContainSubstring("the connection was lost: reset"), ContainSubstring("no new connection could be made within 50ms"))))
 	g.Expect(strings.Count(f.err.String(), "reconnecting…")).To(Equal(1))
 	g.Expect(keys.Close()).To(Succeed())
 }

@@ -78,7 +78,7 @@ func agentPod(incarnation string) *corev1.Pod {
 func TestATerminalInAPodIsTaken(t *testing.T) {
 	for name, test := range map[string]struct{ last, says string }{
 		"the program ends": {last: "\x04", says: "the process has ended"},
-		"the user leaves":  {last: "\x1d", says: "left instance/agent; it goes on running"},
+		"the user leaves":  {last: "\x1d", says: "detached from instance/agent; it continues to run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

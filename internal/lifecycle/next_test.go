@@ -347,7 +347,7 @@ func TestWhatIsLostComesBack(t *testing.T) {
 
 // A backend cannot tell who asked for an end, and whoever did is not told that somebody has.
 func TestWhatWasAskedForIsNotLost(t *testing.T) {
-	for _, exit := range []facts.Exit{{Known: true, Lost: true, Message: "somebody deleted the Pod"}, {Lost: true, Message: "somebody deleted the Pod"}} {
+	for _, exit := range []facts.Exit{{Known: true, Lost: true, Message: "the Pod was deleted"}, {Lost: true, Message: "the Pod was deleted"}} {
 		s := newStory(t).up()
 		s.desired.Want = Stop
 		s.tick()

@@ -123,7 +123,7 @@ func (s *shim) run() error {
 		return err
 	}
 	if s.requested() != nil {
-		return s.end(End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "it was asked to end before the program was executed"}})
+		return s.end(End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "it was stopped before the program was executed"}})
 	}
 	if failed := s.start(); failed != nil {
 		return s.end(End{Failure: failed})

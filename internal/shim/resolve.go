@@ -128,7 +128,7 @@ func (l *Launch) directory() (string, *facts.StartError) {
 	case os.IsPermission(err):
 		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, l.RunAs.id())
 	case err != nil || !info.IsDir():
-		return "", failure(ReasonWorkingDirMissing, "the working directory %s is not there or is no directory; create it or correct spec.process.workingDir", dir)
+		return "", failure(ReasonWorkingDirMissing, "the working directory %s does not exist or is not a directory; create it or correct spec.process.workingDir", dir)
 	case !mayExecute(dir):
 		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, l.RunAs.id())
 	}
@@ -191,7 +191,7 @@ func (l *Launch) executable(file, command string) (string, *facts.StartError) {
 	case info.IsDir():
 		return "", failure(ReasonPermissionDenied, "%s (of command %q) is a directory, not a program; correct spec.process.command", file, command)
 	case !mayExecute(file):
-		return "", failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; set its x bit (chmod +x) or correct spec.process.command", file, l.RunAs.id())
+		return "", failure(ReasonPermissionDenied, "user %d may not execute the program %s; set its x bit (chmod +x) or correct spec.process.command", l.RunAs.id(), file)
 	}
 	return file, nil
 }

@@ -127,7 +127,7 @@ func explain(file string, as *syscall.Credential, err error) *facts.StartError {
 	case errors.Is(err, unix.ENOENT):
 		return failure(ReasonCommandNotFound, "the program %s is there, but the interpreter that its first line (or its ELF header) names is not; install the interpreter", file)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return failure(ReasonPermissionDenied, "the program %s may not be executed by user %d; its permissions, or those of its interpreter or file system (noexec), forbid it", file, user)
+		return failure(ReasonPermissionDenied, "user %d may not execute the program %s; its permissions, or those of its interpreter or file system (noexec), forbid it", user, file)
 	case errors.Is(err, unix.ENOEXEC):
 		return failure(ReasonStartFailed, "%s is no program for this machine; a script needs a first line such as #!/bin/sh", file)
 	}

@@ -166,7 +166,7 @@ func describe(end End) string {
 	case end.Failure != nil:
 		return "could not be started: " + end.Failure.Message
 	case end.Exit == nil || !end.Exit.Known:
-		return "has ended, and nobody saw how"
+		return "has ended; how is not known"
 	case end.Exit.Signal != "":
 		return "was ended by " + end.Exit.Signal
 	}

@@ -107,7 +107,7 @@ var _ = Describe("Instance", func() {
 			cmd.Env, cmd.Stdin = house.environment(), strings.NewReader("piped\n")
 			text, err := cmd.CombinedOutput()
 			Expect(err).NotTo(HaveOccurred(), "%s", text)
-			Expect(string(text)).To(And(ContainSubstring("got <piped>"), ContainSubstring("it goes on running")))
+			Expect(string(text)).To(And(ContainSubstring("got <piped>"), ContainSubstring("it continues to run")))
 			Eventually(screen).Should(Equal("top\n\n    below\npiped\ngot <piped>\n"))
 		}
 	})

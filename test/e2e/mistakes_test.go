@@ -189,7 +189,7 @@ var mistakes = []mistake{
 		},
 	},
 	{
-		name: "The working directory is a file", says: []string{"WorkingDirMissing", "{dir}/main.go is not there or is no directory", "spec.process.workingDir"},
+		name: "The working directory is a file", says: []string{"WorkingDirMissing", "{dir}/main.go does not exist or is not a directory", "spec.process.workingDir"},
 		fix: "Correct `spec.process.workingDir`.",
 		make: func(c *mistaken) *subject {
 			c.write("main.go", goMain)
@@ -198,7 +198,7 @@ var mistakes = []mistake{
 		correct: edit(func(c *mistaken) { c.GetProcessSpec().Process.WorkingDir = c.dir }),
 	},
 	{
-		name: "The script is not executable", says: []string{"PermissionDenied", "{dir}/serve may not be executed", "chmod +x"},
+		name: "The script is not executable", says: []string{"PermissionDenied", "may not execute the program {dir}/serve", "chmod +x"},
 		fix: "`chmod +x` the file, and Berth starts the process.",
 		make: func(c *mistaken) *subject {
 			c.write("serve", "#!/usr/bin/env bash\nexec gohello\n")

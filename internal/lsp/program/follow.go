@@ -102,7 +102,7 @@ func (p *program) keep() {
 func describe(exit *facts.Exit) string {
 	switch {
 	case exit == nil || !exit.Known:
-		return "nobody saw how"
+		return "reason unknown"
 	case exit.Signal != "":
 		return "ended by " + exit.Signal
 	default:

@@ -97,7 +97,7 @@ func (p *Process) end() {
 	p.copied.Wait()
 	p.exit = p.leaderExit
 	if p.exit == nil { // somebody else has collected it
-		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "nobody saw how the server ended"}
+		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "it is not known how the server ended"}
 		p.leaderExit = p.exit
 		close(p.leaderDone)
 	}

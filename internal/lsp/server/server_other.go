@@ -21,7 +21,7 @@ type Process struct{ done chan struct{} }
 
 // Start says what this system lacks.
 func Start(lsp.Launch, io.Writer) (*Process, *facts.StartError) {
-	return nil, &facts.StartError{Reason: shim.ReasonStartFailed, Message: "language servers need Linux: to leave nothing behind rests on its subreapers and pidfds"}
+	return nil, &facts.StartError{Reason: shim.ReasonStartFailed, Message: "language servers need Linux: Berth ends their processes with its subreapers and pidfds"}
 }
 
 // Stdin is nil.

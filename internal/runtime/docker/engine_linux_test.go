@@ -83,7 +83,7 @@ func TestContainerRemovedByHand(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	gone := b.await("removed", facts.Exited)
 	b.Expect(gone.Exit.Known).To(BeFalse(), "nobody can know")
-	b.Expect(gone.Exit.Message).To(ContainSubstring("was removed by somebody"))
+	b.Expect(gone.Exit.Message).To(ContainSubstring("was removed by another program"))
 	b.Expect(b.Start(b.ctx, b.process("removed", 1, "sleep"))).To(Succeed())
 	b.Expect(b.observe("removed")).To(Equal(gone), "that incarnation has ended")
 	b.reopen()

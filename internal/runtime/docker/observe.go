@@ -160,7 +160,7 @@ func (r *Runtime) gone(e *entry, i *facts.Incarnation) {
 		}
 	}
 	i.Phase, i.StartedAt = facts.Exited, e.record.StartedAt
-	i.Exit = &facts.Exit{FinishedAt: e.record.GoneAt, Message: "the container " + e.record.ContainerName + " was removed by somebody"}
+	i.Exit = &facts.Exit{FinishedAt: e.record.GoneAt, Message: "the container " + e.record.ContainerName + " was removed by another program"}
 }
 
 // conclude says how it ended, once its output is complete.

@@ -100,7 +100,7 @@ func (o *orphan) lastWord() *facts.Exit {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so nobody saw how it ended"}
+	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so it is not known how it ended"}
 }
 
 // tender remembers which UIDs have to be looked at although nobody tells.

@@ -108,7 +108,7 @@ func TestAPodThatIsTakenAway(t *testing.T) {
 
 	b.Runtime.Close()
 	b.manage()                               // which has only what the node tells
-	end.Message = "somebody deleted the Pod" // which is known by now
+	end.Message = "the Pod was deleted" // which is known by now
 	b.Expect(b.observe(uid).Exit).To(Equal(end))
 	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
 	b.Expect(b.pods.settled).To(Equal([]int64{1}))

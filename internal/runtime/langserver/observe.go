@@ -190,10 +190,10 @@ func gone(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation 
 	if found.Exit, found.LeaderExit = found.LeaderExit, nil; found.Exit != nil {
 		return found // the server itself had ended, and its multiplexer before the rest of its tree had
 	}
-	found.Exit = &facts.Exit{Message: "nobody saw how the server ended: its multiplexer was not there any more"}
+	found.Exit = &facts.Exit{Message: "it is not known how the server ended: its multiplexer was gone"}
 	if held != nil && held.Exit != nil {
 		found.Exit.FinishedAt = held.Exit.FinishedAt
-		found.Exit.Message = "nobody saw how the server ended: its multiplexer " + describe(held.Exit) + " before"
+		found.Exit.Message = "it is not known how the server ended: its multiplexer " + describe(held.Exit) + " before"
 		if held.Exit.Message != "" {
 			found.Exit.Message += ": " + held.Exit.Message
 		}

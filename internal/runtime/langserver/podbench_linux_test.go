@@ -111,7 +111,7 @@ func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	for i := range found {
 		found[i].PodName, found[i].Address = key(uid, found[i].Number), p.addressOf(uid)
 		if found[i].StopSent && found[i].Exit != nil { // a Pod that was being deleted
-			found[i].Exit.Lost, found[i].Exit.Message = true, "somebody deleted the Pod"
+			found[i].Exit.Lost, found[i].Exit.Message = true, "the Pod was deleted"
 		}
 		if why, waits := p.waiting[uid]; waits && found[i].Alive() {
 			found[i].Phase, found[i].Message, found[i].Address = facts.Starting, why, ""

@@ -136,7 +136,7 @@ func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 	case why != "" || said(p) != "":
 		e.Message = cmp.Or(why, said(p))
 	case e.Lost && e.Known:
-		e.Message = "somebody deleted the Pod"
+		e.Message = "the Pod was deleted"
 	}
 	return e
 }

@@ -105,7 +105,7 @@ func TestHowItEnded(t *testing.T) {
 		e.Lost = true
 		return e
 	}
-	byHand := "somebody deleted the Pod"
+	byHand := "the Pod was deleted"
 	later := func(p *corev1.Pod) {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(ending.Add(time.Minute))), ptr.To[int64](30)
 	}

@@ -129,7 +129,7 @@ func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, e
 	case !server && leader:
 		return unknown(rec, "the tmux server of its session has ended, and its program (process %d) lives on without a terminal; end it, or stop the object", rec.Pane.PID), nil, false
 	case !server:
-		return now, unseen("nobody saw how it ended: its tmux server has ended"), false
+		return now, unseen("it is not known how it ended: its tmux server has ended"), false
 	}
 	all, err := l.runtime.client(rec.Socket).sessions(ctx)
 	if err != nil {
