@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // writeKubeconfig adds the ways in of data to the file and makes them the current ones. What else the file holds stays.
@@ -45,24 +46,5 @@ func writeKubeconfig(path string, data []byte) error {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, out) {
 		return nil
 	}
-	return replaceFile(path, out)
-}
-
-// replaceFile writes a file at once, for its owner alone.
-func replaceFile(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".kubeconfig-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(file.Name()))
-	}
-	return nil
+	return statedir.Write(path, out)
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // setAccess makes the ways in: the configuration for this process, the kubeconfig for people and the one of the controller manager.
@@ -53,7 +55,7 @@ func writePrivateIfChanged(path string, data []byte) error {
 	if have, err := os.ReadFile(path); err == nil && string(have) == string(data) {
 		return nil
 	}
-	return writePrivate(path, data)
+	return statedir.Write(path, data)
 }
 
 // ready asks the API server once whether it is ready. The error holds what it said.

@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
@@ -74,7 +76,7 @@ func (c *child) writeRecord() error {
 	if err != nil {
 		return fmt.Errorf("write the pid file: %w", err)
 	}
-	return writePrivate(c.dir.pid(c.name), data)
+	return statedir.Write(c.dir.pid(c.name), data)
 }
 
 // findLeftovers gives the children that a killed owner left running, by name. Pid files of processes that are gone are removed.

@@ -123,7 +123,7 @@ func choosePorts(dir layout, used ports) (ports, error) {
 	if err != nil {
 		return ports{}, fmt.Errorf("write the ports: %w", err)
 	}
-	return used, writePrivate(dir.ports(), data)
+	return used, statedir.Write(dir.ports(), data)
 }
 
 // Ports are taken from below those that systems give to outgoing connections: what is free at one start is then free at the next one too.
@@ -140,20 +140,4 @@ func listenNear(wanted int) (net.Listener, error) {
 		}
 	}
 	return net.Listen("tcp", "127.0.0.1:0")
-}
-
-// writePrivate replaces a file at once, readable by its owner alone.
-func writePrivate(path string, data []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // CreateTemp makes it 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(file.Name()))
-	}
-	return nil
 }

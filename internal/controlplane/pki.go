@@ -20,6 +20,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
@@ -85,7 +87,7 @@ func (id *identity) writeTokens(dir layout) error {
 	if have, err := os.ReadFile(dir.pki(fileTokens)); err == nil && string(have) == lines {
 		return nil
 	}
-	return writePrivate(dir.pki(fileTokens), []byte(lines))
+	return statedir.Write(dir.pki(fileTokens), []byte(lines))
 }
 
 func loadToken(path string) (string, error) {
@@ -101,7 +103,7 @@ func loadToken(path string) (string, error) {
 		return "", fmt.Errorf("make a token: %w", err)
 	}
 	token := hex.EncodeToString(random)
-	return token, writePrivate(path, []byte(token+"\n"))
+	return token, statedir.Write(path, []byte(token+"\n"))
 }
 
 func (id *identity) loadCA(dir layout) error {
@@ -141,7 +143,7 @@ func (id *identity) makeCA(dir layout) error {
 	if err := writeKey(dir.pki(fileCAKey), key); err != nil {
 		return err
 	}
-	if err := writePrivate(dir.pki(fileCA), certPEM); err != nil {
+	if err := statedir.Write(dir.pki(fileCA), certPEM); err != nil {
 		return err
 	}
 	id.caPEM, id.ca, id.caKey = certPEM, cert, key
@@ -177,7 +179,7 @@ func (id *identity) writeServing(dir layout) error {
 		if err := writeKey(dir.pki(item.key), key); err != nil {
 			return err
 		}
-		if err := writePrivate(dir.pki(item.cert), certPEM); err != nil {
+		if err := statedir.Write(dir.pki(item.cert), certPEM); err != nil {
 			return err
 		}
 	}
@@ -235,5 +237,5 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	if err := pem.Encode(&out, &pem.Block{Type: "EC PRIVATE KEY", Bytes: der}); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return writePrivate(path, out.Bytes())
+	return statedir.Write(path, out.Bytes())
 }

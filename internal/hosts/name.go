@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // nameFile is in the state directory. It goes with the records of the processes: without these a host knows nothing of what it started.
@@ -61,14 +63,7 @@ func choose(path, machine string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("name this host: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("name this host: %w", err)
-	}
-	temporary := path + ".new"
-	if err := os.WriteFile(temporary, data, 0o600); err != nil {
-		return "", fmt.Errorf("name this host: %w", err)
-	}
-	if err := os.Rename(temporary, path); err != nil {
+	if err := statedir.Write(path, data); err != nil {
 		return "", fmt.Errorf("name this host: %w", err)
 	}
 	return chosen.Name, nil

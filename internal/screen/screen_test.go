@@ -56,6 +56,7 @@ func TestWhatATerminalShows(t *testing.T) {
 		"back from another":     {"main\x1b[?1049h\x1b[Hother\x1b[?1049l!", "main!"},
 		"repeats":               {"a\x1b[3b", "aaaa"},
 		"wide":                  {"日本x\b\bY", "日 Yx"},
+		"wide marks":            {"✅！\r\x1b[4Cx", "✅！x"},
 		"joins":                 {"e\u0301x", "ex"},
 		"not known":             {"\x1b[>1uA\x1b[?25lB\x1b(BC\x1b=D", "ABCD"},
 		"broken":                {"\x1b[12\nx\xff\xfe", "\nx\ufffd\ufffd"},

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/clipperhouse/displaywidth"
 )
 
 // sequence carries out one that begins with ESC, and says how long it is; 0 when its end has not come yet.
@@ -249,16 +250,5 @@ func (s *Screen) erase(what int) {
 	empty(s.lines[from:to])
 }
 
-// width is how many cells a character takes: none for one that joins the one before, two for East Asian ones and emoji.
-func width(r rune) int {
-	switch {
-	case r < 0x300 && r != 0xad: // most are
-		return 1
-	case r == 0x200d || unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		return 0
-	case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) || r >= 0xff01 && r <= 0xff60 || r >= 0x1f300 && r <= 0x1faff:
-		return 2
-	default:
-		return 1
-	}
-}
+// width returns how many cells a character takes: 0 for one that joins the character before it, 2 for East Asian characters and emoji.
+func width(r rune) int { return displaywidth.Rune(r) }

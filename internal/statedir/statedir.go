@@ -47,3 +47,23 @@ func Make(dir string) (string, error) {
 	}
 	return dir, nil
 }
+
+// Write replaces a file atomically: readers see the old content or the new one. Only the owner can read the file. Write creates missing directories with mode
+// 0700.
+func Write(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(file.Name()))
+	}
+	return nil
+}

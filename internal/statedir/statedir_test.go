@@ -56,3 +56,20 @@ func TestMake(t *testing.T) {
 	_, err := Make("")
 	NewWithT(t).Expect(err).To(HaveOccurred())
 }
+
+func TestWrite(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a", "file")
+	for _, text := range []string{"old, and longer", "new"} {
+		g.Expect(Write(path, []byte(text))).To(Succeed())
+		g.Expect(os.ReadFile(path)).To(BeEquivalentTo(text))
+	}
+	info, err := os.Stat(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600))
+	g.Expect(Write(filepath.Join(dir, "a"), nil)).NotTo(Succeed(), "a directory cannot be replaced")
+	files, err := filepath.Glob(filepath.Join(dir, ".*"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).To(BeEmpty(), "a failure leaves no temporary file")
+}

@@ -107,7 +107,7 @@ func TestAPodThatIsTakenAway(t *testing.T) {
 	b.Eventually(func() bool { return b.Gone(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 
 	b.Runtime.Close()
-	b.manage()                               // which has only what the node tells
+	b.manage()                          // which has only what the node tells
 	end.Message = "the Pod was deleted" // which is known by now
 	b.Expect(b.observe(uid).Exit).To(Equal(end))
 	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
