@@ -124,7 +124,7 @@ func TestRunAsExplainsMissingRights(t *testing.T) {
 		b.Expect(b.Start(b.ctx, p)).To(Succeed())
 		why := b.await(uid, facts.Failed).StartError
 		b.Expect(why.Reason).To(Equal(shim.ReasonPermissionDenied))
-		b.Expect(why.Message).To(ContainSubstring(fmt.Sprintf("by user %d", as.UID)))
+		b.Expect(why.Message).To(ContainSubstring(fmt.Sprintf("user %d", as.UID)))
 	}
 }
 
