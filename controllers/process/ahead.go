@@ -5,19 +5,21 @@ package process
 
 import "context"
 
-// reserves says whether the next incarnation of an object may be started ahead: its kind has nothing else to record, and its backend tells whoever
-// finds it with what it was started.
+// reserves reports whether the next incarnation of an object may be pre-started: its kind has nothing else to record, and its backend reports what an
+// incarnation was started with.
 func (r *Reconciler) reserves(v *visit) bool {
 	return v.traits.PreStart && v.runtime.Capabilities().KeepsOrigin
 }
 
-// startAhead makes a start whose number is reserved. Nothing is written: what came of it is told in one write when it runs, and a manager that is
-// lost in between is followed by one that finds it. The object is as we have left it, or is confirmed to be the newest.
+// startAhead starts the reserved incarnation. It writes nothing: one later write records the result once the process runs, and if this manager is lost
+// before that, the next one finds the process. The object must be as this manager last wrote it, or be confirmed to be the newest.
 func (r *Reconciler) startAhead(ctx context.Context, v *visit) error {
 	if !v.step.Ahead {
 		return nil
 	}
-	if !r.memory.writes.IsLast(v.base) {
+	// The API server deletes an object whose finalizer was added while it was handling the deletion. Before the first start nothing may have been written since
+	// the claim, so only a read shows that.
+	if v.base.GetProcessStatus().Incarnation == 0 || !r.memory.writes.IsLast(v.base) {
 		if err := r.confirm(ctx, v); err != nil {
 			return err
 		}

@@ -24,28 +24,28 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Recorder tells events; every recorder of controller-runtime and client-go is one.
+// Recorder emits events.
 type Recorder interface {
 	Eventf(regarding, related apiruntime.Object, eventType, reason, action, note string, args ...any)
 }
 
-// Reconciler brings the objects of one process kind to what their specs say. It keeps no state: what it remembers only saves work.
+// Reconciler reconciles the objects of one process kind. It keeps no state: what it holds in memory only saves work.
 type Reconciler struct {
-	// Client reads from the cache and writes.
+	// Client reads from the cache and writes to the API server.
 	Client client.Client
-	// Reader reads past the cache, what is true now.
+	// Reader reads from the API server, not the cache.
 	Reader client.Reader
 	// Runtimes are the backends that run processes.
 	Runtimes *runtime.Registry
-	// Kind is what is special to the kind.
+	// Kind is the part that is specific to the kind.
 	Kind Kind
-	// Recorder tells events.
+	// Recorder emits events.
 	Recorder Recorder
-	// Clock gives the time.
+	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Hosts knows this host and the others; nil if the manager is alone.
+	// Hosts knows this host and the others; nil if the manager has no other hosts.
 	Hosts *hosts.Hosts
-	// Restarts limits restarts after failures over all objects; nil does not.
+	// Restarts limits restarts after failures across all objects; nil means no limit.
 	Restarts *Restarts
 	// Permission is checked before a start on this machine; nil permits all of them.
 	Permission *Permission
@@ -57,7 +57,7 @@ type Reconciler struct {
 // still lives.
 const staleRequeue = 50 * time.Millisecond
 
-// visit is all that is known of one object during one reconcile.
+// visit holds what one reconcile knows about its object.
 type visit struct {
 	object Object
 	// base is the object as it was before its status was derived.
@@ -69,12 +69,12 @@ type visit struct {
 	hosted     lifecycle.Hosted
 	take, move bool
 	traits     Traits
-	// runtime is where the object runs; orphan says that what runs there is left as it is when the object goes.
+	// runtime is the backend of the object. orphan reports that the process keeps running when the object is deleted.
 	runtime runtime.Runtime
 	orphan  bool
-	// reserves says that the next incarnation may be started ahead.
+	// reserves reports that the next incarnation may be pre-started.
 	reserves bool
-	// found is what the runtime has of this UID; current is the recorded incarnation among it, while it lives.
+	// found is what the runtime reports for this UID. current is the recorded incarnation, if it is alive.
 	found   []facts.Incarnation
 	current *facts.Incarnation
 
@@ -83,15 +83,15 @@ type visit struct {
 	observed lifecycle.Observed
 	step     lifecycle.Step
 
-	// ahead says that a start was made that is recorded by the next reconcile.
+	// ahead reports that this reconcile pre-started an incarnation, which the next reconcile records.
 	ahead bool
-	// written says that the API server has acknowledged a status in this reconcile.
+	// written reports that the API server has acknowledged a status in this reconcile.
 	written bool
-	// retries are the times after which somebody asked to look again.
+	// retries are the times until the next checks that the steps of this reconcile requested.
 	retries []time.Duration
 }
 
-// Reconcile takes one object one step further: observe, decide, write, and only then act.
+// Reconcile advances one object by one step: observe, decide, write, and only then act.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	object, err := r.read(ctx, req)
 	if object == nil || err != nil {
@@ -132,7 +132,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: soonest(v.retries)}, nil
 }
 
-// begin resolves the object and finds out where it runs.
+// begin resolves the spec of the object and determines its runtime.
 func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
 	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	if resolver, resolves := r.Kind.(SpecResolver); resolves {
@@ -146,7 +146,7 @@ func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
 	return v, nil
 }
 
-// read gives the object, or nil when there is none. The cache is passed by while it has not seen our own last write.
+// read returns the object, or nil if it does not exist. It bypasses the cache while the cache lacks this manager's last write.
 func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error) {
 	object := r.Kind.New()
 	err := r.Client.Get(ctx, req.NamespacedName, object)
@@ -159,7 +159,7 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 			r.Kind.Forget(uid)
 			counted.forget(uid)
 		}
-		return nil, nil // nothing there is no error, and the caller asks for it
+		return nil, nil // a missing object is not an error; the caller checks for nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", r.Kind.Resource(), req, err)
@@ -171,7 +171,8 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 	return object, nil
 }
 
-// claim writes the finalizer before anything is started, so that no process can outlive its object unseen, and mirrors the session.
+// claim writes the finalizer before anything is started, so that no process can outlive its object unnoticed. It also copies the session of the spec to
+// a label.
 func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 	defer func() { v.base = copyOf(v.object) }()
 	session := v.object.GetProcessSpec().Session
@@ -218,7 +219,7 @@ func setLabel(object Object, name, value string) {
 	object.SetLabels(labels)
 }
 
-// keepResolved does what reads the object anew, which loses what was resolved and is not stored.
+// keepResolved calls do, which overwrites the object with the stored one, and then restores the resolved spec, which is not stored.
 func (r *Reconciler) keepResolved(object Object, do func() error) error {
 	if _, resolves := r.Kind.(SpecResolver); !resolves {
 		return do()
@@ -229,7 +230,7 @@ func (r *Reconciler) keepResolved(object Object, do func() error) error {
 	return err
 }
 
-// want says what should become of the process.
+// want returns the desired state of the process.
 func (r *Reconciler) want(ctx context.Context, v *visit) lifecycle.Want {
 	object := v.object
 	switch {
@@ -246,7 +247,7 @@ func (r *Reconciler) want(ctx context.Context, v *visit) lifecycle.Want {
 	}
 }
 
-// name is what people know the object by, such as devservers/default/web.
+// name returns the display name of the object, such as devservers/default/web.
 func name(kind Kind, object Object) string {
 	return kind.Resource() + "/" + object.GetNamespace() + "/" + object.GetName()
 }
@@ -255,7 +256,7 @@ func copyOf(object Object) Object {
 	return object.DeepCopyObject().(Object) // a copy has the type of its original
 }
 
-// soonest gives the shortest of the times that are set; 0 when none is.
+// soonest returns the shortest duration above 0; 0 if there is none.
 func soonest(times []time.Duration) time.Duration {
 	var shortest time.Duration
 	for _, t := range times {

@@ -1,0 +1,45 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// preStarted is a kind whose incarnations are pre-started.
+type preStarted struct{ *testKind }
+
+func (preStarted) Traits(Object) Traits { return Traits{PreStart: true} }
+
+// The API server decides whether a deletion waits for finalizers before it deletes. A finalizer that is added in between does not keep the object, so the
+// claim alone does not show that the object still exists.
+func TestStartAhead_OfAnObjectThatWasDeletedDuringItsClaim(t *testing.T) {
+	b := newBench(t, nil)
+	b.r.Kind = preStarted{b.kind}
+	claims := b.r.Client
+	b.r.Client = interceptor.NewClient(b.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if err := claims.Patch(ctx, o, p, opts...); err != nil {
+				return err
+			}
+			gone := b.object()
+			gone.Finalizers = nil
+			b.Expect(c.Update(ctx, gone)).To(Succeed())
+			return c.Delete(ctx, gone)
+		},
+	})
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
+	b.Expect(b.rt.Known()).To(BeEmpty(), "nothing is started for an object that is gone")
+
+	b = newBench(t, nil)
+	b.r.Kind = preStarted{b.kind}
+	b.reconcile()
+	b.Expect(b.rt.Live(testUID)).To(HaveLen(1), "an object that exists is started without a write of its status")
+	b.Expect(b.writes).To(Equal(1), "the claim")
+}
