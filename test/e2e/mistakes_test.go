@@ -181,7 +181,7 @@ var mistakes = []mistake{
 		correct: rewrite("main.go", goMain),
 	},
 	{
-		name: "The working directory does not exist", says: []string{"WorkingDirMissing", "{dir}/web is not there", "create it or correct spec.process.workingDir"},
+		name: "The working directory does not exist", says: []string{"WorkingDirMissing", "{dir}/web does not exist", "create it or correct spec.process.workingDir"},
 		fix:  "Create the directory, and Berth starts the process; or correct `spec.process.workingDir`.",
 		make: func(c *mistaken) *subject { return devServer("mistake", filepath.Join(c.dir, "web"), "gohello") },
 		correct: func(_ context.Context, c *mistaken) {

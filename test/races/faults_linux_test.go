@@ -125,7 +125,7 @@ var teeth = []tooth{
 		wrap: func(b backend) backend { return &dropsUnverified{backend: b, port: map[string]int32{}} }},
 	{row: "S11", without: "the look before the finalizer goes: asked is gone", sees: "gone while", patient: true,
 		wrap: func(b backend) backend { return &asksIsGone{backend: b, asked: map[string]bool{}} }},
-	{row: "S12", without: "the UID as key: processes are known by their command", sees: "runs incarnation 1; it is incarnation 1, stopping",
+	{row: "S12", without: "the UID as key: processes are known by their command", sees: "they have a process each",
 		wrap: func(b backend) backend { return &byCommand{backend: b, first: map[string]owned{}} }},
 	{row: "S13", without: "the snapshot: a list walks what is changing", sees: "every list", patient: true,
 		wrap: func(b backend) backend { return walksLive{b} }},
