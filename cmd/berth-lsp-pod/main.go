@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command berth-lsp-pod is berth-lsp for a Pod: its main process, which is reached over the network. It is started by berth, never by hand.
+// Command berth-lsp-pod is the variant of berth-lsp for Pods: the main process of a container, which clients reach over the network. Berth starts it; it is not
+// meant to be run by hand.
 package main
 
 import (

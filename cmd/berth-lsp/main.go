@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command berth-lsp holds one language server and multiplexes its clients. It is started by berth, never by hand.
+// Command berth-lsp runs one language server and multiplexes its clients. Berth starts it; it is not meant to be run by hand.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command berth-shim holds one process of Berth. It is started by berth, never by hand.
+// Command berth-shim supervises one process of Berth. Berth starts it; it is not meant to be run by hand.
 package main
 
 import (

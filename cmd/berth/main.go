@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command berth keeps the processes that coding agents need, as Kubernetes resources. It is also kubectl berth.
+// Command berth runs the processes that coding agents need, as Kubernetes resources. It also works as the kubectl plugin kubectl berth.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim says who of several objects is given what only one can have: a tmux session, a container. Everybody who sees the same objects comes
-// to the same answer.
+// Package claim decides which of several objects gets a thing that only one of them can have: a tmux session or a container. Managers that read the same
+// objects reach the same decision.
 package claim
 
 import (
@@ -16,21 +16,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Claim is what one object has to do with the thing.
+// Claim is the claim of one object to a thing.
 type Claim struct {
 	UID     types.UID
 	Key     types.NamespacedName
 	Created time.Time
-	// Holds: the object was given it already and has not let go of it. What runs is never disowned.
+	// Holds reports that the object already has the thing and has not released it. An object whose process runs keeps its claim.
 	Holds bool
 }
 
-// Of gives the claim of an object.
+// Of returns the claim of an object.
 func Of(object client.Object, holds bool) Claim {
 	return Claim{UID: object.GetUID(), Key: client.ObjectKeyFromObject(object), Created: object.GetCreationTimestamp().Time, Holds: holds}
 }
 
-// First gives the claim that wins: who holds it, then who is older, then who has the lower UID. There has to be one.
+// First returns the winning claim: the holder, then the oldest object, then the lowest UID. claims must not be empty.
 func First(claims []Claim) Claim {
 	return slices.MinFunc(claims, func(a, b Claim) int {
 		if a.Holds != b.Holds {
@@ -43,11 +43,11 @@ func First(claims []Claim) Claim {
 	})
 }
 
-// reservationTime is how long a thing stays given to an object that has not written so yet. A write takes milliseconds.
+// reservationTime is how long a thing stays reserved for an object that has not recorded its claim yet. That write takes milliseconds.
 const reservationTime = 10 * time.Second
 
-// Reservations bridge the time from a decision until everybody can read it in a status. They only save from a cache that lags: losing them costs
-// nothing that the runtime does not refuse by itself.
+// Reservations cover the time between a decision and the moment when every reader sees it in a status. They only protect against a cache that lags. If
+// they are lost, the runtime still refuses a second owner.
 type Reservations struct {
 	clock clock.PassiveClock
 
@@ -60,13 +60,13 @@ type reservation struct {
 	until time.Time
 }
 
-// NewReservations gives none yet.
+// NewReservations returns an empty set of reservations.
 func NewReservations(now clock.PassiveClock) *Reservations {
 	return &Reservations{clock: now, given: map[string]reservation{}}
 }
 
-// Settle decides about a thing, one caller after the other, and reserves it for uid if that wins. claims are those that can be read; who was given
-// it a moment ago holds it.
+// Settle returns the claim that wins a thing, and reserves the thing for uid if that is the winner. Calls are serialized. claims are the claims that can
+// be read; an object with a reservation counts as the holder.
 func (r *Reservations) Settle(thing string, uid types.UID, claims []Claim) Claim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *Reservations) Settle(thing string, uid types.UID, claims []Claim) Claim
 	return first
 }
 
-// Release drops what is reserved for an object, and what has expired.
+// Release drops the reservations of an object, and those that have expired.
 func (r *Reservations) Release(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

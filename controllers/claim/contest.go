@@ -22,13 +22,13 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// Live says that an incarnation was recorded whose end was not.
+// Live reports whether an incarnation is recorded without its exit.
 func Live(object process.Object) bool {
 	status := object.GetProcessStatus()
 	return status.Process != nil || status.Incarnation > 0 && (status.LastExit == nil || status.LastExit.Incarnation < status.Incarnation)
 }
 
-// Wants says that the object may start a process: it should run, and has not ended for good.
+// Wants reports whether the object may start a process: it should run, and has not ended permanently.
 func Wants(object process.Object) bool {
 	if object.GetProcessSpec().State == v1alpha1.StateStopped || !object.GetDeletionTimestamp().IsZero() {
 		return false
@@ -39,17 +39,17 @@ func Wants(object process.Object) bool {
 	return !settled
 }
 
-// Contest is what the objects of one kind compete for.
+// Contest describes what the objects of one kind compete for.
 type Contest struct {
 	// Index is the field index that finds objects by a thing that they name.
 	Index string
-	// Things gives what an object names: the values of the index.
+	// Things returns the things that an object names: the values of the index.
 	Things client.IndexerFunc
-	// NewList gives an empty list of the kind.
+	// NewList returns an empty list of the kind.
 	NewList func() client.ObjectList
 }
 
-// Watch has the objects that compete looked at when one of them may have let go of a thing. The reader has the index.
+// Watch reconciles the competing objects when one of them may have released a thing. The reader must have the index.
 func (c Contest) Watch(b *builder.Builder, reader client.Reader, kind client.Object) *builder.Builder {
 	rivals := func(ctx context.Context, object client.Object) []reconcile.Request {
 		return c.Rivals(ctx, reader, object)
@@ -57,7 +57,7 @@ func (c Contest) Watch(b *builder.Builder, reader client.Reader, kind client.Obj
 	return b.Watches(kind, handler.EnqueueRequestsFromMapFunc(rivals), builder.WithPredicates(c.Changed()))
 }
 
-// Rivals gives the other objects that name a thing of this one.
+// Rivals returns a request for each other object that names a thing of this one.
 func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, thing := range c.Things(object) {
@@ -75,14 +75,14 @@ func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client
 				return nil
 			})
 		}
-		if err != nil { // each of them also looks again by itself
+		if err != nil { // each of these objects also retries by itself
 			ctrl.LoggerFrom(ctx).Error(err, "Listing the objects that name a thing", "index", c.Index, "thing", thing)
 		}
 	}
 	return requests
 }
 
-// Changed lets through what may give a thing to somebody else.
+// Changed passes events after which a thing may go to another object.
 func (c Contest) Changed() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

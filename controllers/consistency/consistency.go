@@ -47,8 +47,8 @@ func Confirm(ctx context.Context, reader client.Reader, object, live client.Obje
 	return nil
 }
 
-// Writes holds the resource version of the last write of this process to each object of one kind. If it is lost, the only cost is a conflict. The zero
-// value is ready to use.
+// Writes holds the resource version of the last write of this process to each object of one kind. Losing it only costs a conflict. The zero value is
+// ready to use.
 type Writes struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]version

@@ -15,14 +15,14 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// assignment are the ports that an incarnation is given.
+// assignment holds the ports of an incarnation.
 type assignment struct {
-	// public is where people find the server, backend where it listens behind a proxy.
+	// public is the port that clients use; backend is the port that the server listens on behind a proxy.
 	public, backend int32
 	proxied         bool
 }
 
-// own is the port that the program itself listens on.
+// own returns the port that the program itself listens on.
 func (a assignment) own() int32 {
 	if a.proxied {
 		return a.backend
@@ -34,7 +34,7 @@ func (a assignment) has(port int32) bool {
 	return port != 0 && (a.public == port || a.proxied && a.backend == port)
 }
 
-// list gives all ports of the assignment, 0 for one that is still to be chosen.
+// list returns all ports of the assignment, with 0 for a port that is not chosen yet.
 func (a assignment) list() []int32 {
 	if a.proxied {
 		return []int32{a.public, a.backend}
@@ -42,15 +42,15 @@ func (a assignment) list() []int32 {
 	return []int32{a.public}
 }
 
-// assign finds the ports of the next incarnation, and why they can't be had. They are recorded in the status only for an incarnation to come:
-// until then the status has those of the one that runs.
+// assign determines the ports of the next incarnation, or why they are not available. It records them in the status only if no incarnation is running: until
+// then the status holds the ports of the running one.
 func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
 	ports, has := next(dev), assigned(dev)
 	if blocked || !claim.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
 		return ports, nil, nil
 	}
 	if current != nil && ports.public == 0 {
-		return ports, nil, nil // what runs was given a port that nobody remembers
+		return ports, nil, nil // the port of the running incarnation is unknown
 	}
 	all, err := k.claimants(ctx, dev, ports)
 	if err != nil {
@@ -65,7 +65,7 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	}
 	for _, port := range ports.list() {
 		if port == 0 {
-			continue // it is chosen when nothing runs any more
+			continue // chosen after the running incarnation has ended
 		}
 		k.reservations[port] = reservation{uid: dev.UID, until: k.clock.Now().Add(reservationTime)}
 	}
@@ -75,10 +75,10 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	return ports, nil, nil
 }
 
-// choosePorts fills in the ports that are still to be chosen, or says why one can't be had.
+// choosePorts chooses the ports that are missing. It returns why a port is not available.
 func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if current == nil && !ports.proxied {
-		k.fronts.Close(dev.UID) // the program is to listen there itself
+		k.fronts.Close(dev.UID) // the program itself is to listen on the port
 	}
 	refusal := k.assignPublic(ctx, dev, current, all, ports)
 	if refusal == nil && ports.proxied && current == nil {
@@ -87,7 +87,7 @@ func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current
 	return refusal
 }
 
-// assignPublic finds the port where people find the server, and has the front hold it if there is to be one.
+// assignPublic determines the port that clients use. With a proxy, it also makes the proxy listen on that port.
 func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if ports.public == 0 {
 		return k.choose(dev, current, all, ports)
@@ -100,13 +100,13 @@ func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, curren
 		refusal = k.hold(dev, current, *ports)
 	}
 	if refusal != nil && dev.Spec.Port == nil && dev.Status.Incarnation == 0 {
-		// It was chosen by Berth and nothing has run on it yet: another one is as good.
+		// Berth chose this port and no incarnation has used it yet, so another one serves as well.
 		return k.choose(dev, current, all, ports, ports.public)
 	}
 	return refusal
 }
 
-// choose allocates the port where people find the server.
+// choose allocates the port that clients use.
 func (k *Kind) choose(dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment, except ...int32) (refusal *lifecycle.Blocked) {
 	if ports.public, refusal = k.allocate(dev, all, append(except, ports.backend)...); refusal != nil {
 		return refusal
@@ -114,7 +114,7 @@ func (k *Kind) choose(dev *v1alpha1.DevServer, current *facts.Incarnation, all *
 	return k.hold(dev, current, *ports)
 }
 
-// hold has the front listen on the public port of an incarnation to come.
+// hold makes the proxy listen on the public port of the next incarnation.
 func (k *Kind) hold(dev *v1alpha1.DevServer, current *facts.Incarnation, ports assignment) *lifecycle.Blocked {
 	if !ports.proxied || current != nil {
 		return nil
@@ -125,7 +125,7 @@ func (k *Kind) hold(dev *v1alpha1.DevServer, current *facts.Incarnation, ports a
 	return nil
 }
 
-// portRefused returns why the proxy cannot listen on its port.
+// portRefused converts a failure of the proxy to listen on its port.
 func portRefused(port int32, err error) *lifecycle.Blocked {
 	if errors.Is(err, fs.ErrPermission) {
 		return &lifecycle.Blocked{
@@ -143,8 +143,7 @@ func portRefused(port int32, err error) *lifecycle.Blocked {
 	}
 }
 
-// assignBackend finds the port that the server listens on behind its proxy. Nobody else needs to know it: when it can't be had, another one is as
-// good.
+// assignBackend determines the port that the server listens on behind its proxy. Clients do not use it, so another port replaces one that is not available.
 func (k *Kind) assignBackend(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ports *assignment) (refusal *lifecycle.Blocked) {
 	if ports.backend != 0 && k.contest(dev, all, ports.backend) == nil && k.foreign(ctx, dev, all, ports.backend) == nil {
 		return nil

@@ -14,16 +14,16 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 )
 
-// IndexPort is the field index that finds DevServers by the ports that they name in spec or status.
+// IndexPort is the field index that finds DevServers by the ports in their spec and status.
 const IndexPort = "berth.dev/port"
 
-// contested are the ports.
+// contested defines the contest for ports.
 var contested = claim.Contest{Index: IndexPort, Things: byPort, NewList: func() client.ObjectList { return &v1alpha1.DevServerList{} }}
 
-// claimOn gives what the object has to do with a port, if it competes for it: it runs there, or wants to.
+// claimOn returns the claim of the object on a port. It also reports whether the object competes for the port: it runs there or should run there.
 func claimOn(dev *v1alpha1.DevServer, port int32) (claim.Claim, bool) {
 	if inPod(dev) {
-		return claim.Of(dev, false), false // every Pod has all ports to itself
+		return claim.Of(dev, false), false // every Pod has its own port space
 	}
 	given := port != 0 && (dev.Status.Port == port || dev.Status.BackendPort == port)
 	running := given && (claim.Live(dev) || fronted(dev) && dev.Status.Port == port)
@@ -31,15 +31,15 @@ func claimOn(dev *v1alpha1.DevServer, port int32) (claim.Claim, bool) {
 	return claim.Of(dev, running || wanted && restarting(dev) && given), running || wanted
 }
 
-// fronted says that the port of the object is held by the front: once it was given to it, until the object is gone or wants no proxy any more.
+// fronted reports whether the proxy holds the port of the object: from its assignment until the object is deleted or no longer has a proxy.
 func fronted(dev *v1alpha1.DevServer) bool {
 	return proxied(dev) && dev.Status.BackendPort != 0
 }
 
-// proxied says that the object wants a proxy.
+// proxied reports whether the spec enables the proxy.
 func proxied(dev *v1alpha1.DevServer) bool { return dev.Spec.Proxy == v1alpha1.ProxyEnabled }
 
-// next are the ports that the next incarnation is given; 0 where one has to be allocated.
+// next returns the ports of the next incarnation, with 0 for a port that must be allocated.
 func next(dev *v1alpha1.DevServer) assignment {
 	a := assignment{public: dev.Status.Port, proxied: proxied(dev)}
 	if dev.Spec.Port != nil {
@@ -51,7 +51,7 @@ func next(dev *v1alpha1.DevServer) assignment {
 	return a
 }
 
-// assigned are the ports that the recorded incarnation was given.
+// assigned returns the ports of the recorded incarnation.
 func assigned(dev *v1alpha1.DevServer) assignment {
 	return assignment{public: dev.Status.Port, backend: dev.Status.BackendPort, proxied: dev.Status.BackendPort != 0}
 }
@@ -60,7 +60,7 @@ func restarting(dev *v1alpha1.DevServer) bool {
 	return meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 
-// named gives the ports of this machine that an object names.
+// named returns the ports of this machine in the spec and status of an object.
 func named(dev *v1alpha1.DevServer) []int32 {
 	var ports []int32
 	if inPod(dev) {

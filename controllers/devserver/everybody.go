@@ -14,9 +14,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// claimants gives those who may claim a port: read past the cache where that could make a difference. It makes none for a port that the object
-// holds already, as nobody can take it away; and none for a port that is still to be chosen, as all that this manager has given away lately is
-// reserved, and the cache knows everything that is older than that. What a manager before this one did may be missing at first.
+// claimants returns the DevServers that may claim a port. It reads them from the API server only where that can make a difference. The cache suffices for a
+// port that the object already holds, because no other object can take it. It also suffices for a port that is still to be chosen: every recent assignment of
+// this manager is reserved, and the cache contains all older ones. Recent assignments of an earlier manager may be missing at first.
 func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports assignment) (*v1alpha1.DevServerList, error) {
 	for _, port := range ports.list() {
 		own, _ := claimOn(dev, port)
@@ -26,13 +26,13 @@ func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports ass
 		}
 	}
 	var all v1alpha1.DevServerList
-	if err := k.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil { // nobody changes them
+	if err := k.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		return nil, fmt.Errorf("list the devservers that may claim a port: %w", err)
 	}
 	return &all, nil
 }
 
-// age is for how long ports have been given away.
+// age returns the time since this manager first assigned ports.
 func (k *Kind) age() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -42,16 +42,16 @@ func (k *Kind) age() time.Duration {
 	return k.clock.Since(k.began)
 }
 
-// everybody reads all DevServers past the cache. Whoever asks while a list is being read gets the next one, together with all others who wait for
-// it: nobody gets an answer that is older than the question, and a thousand servers that start at once don't cost a thousand long lists.
+// everybody lists all DevServers from the API server. Callers that arrive during a list call share the next one, so that no result is older than its request
+// and a thousand servers that start at once do not cost a thousand long lists.
 type everybody struct {
-	reading sync.Mutex // held by the one who reads
+	reading sync.Mutex // held during a list call
 
 	mu   sync.Mutex
-	next *roll // the list that is not being read yet
+	next *roll // the list call that has not started yet
 }
 
-// roll is one list. It is shared: nobody changes it.
+// roll is the result of one list call. It is shared and must not be modified.
 type roll struct {
 	done chan struct{}
 	all  v1alpha1.DevServerList
@@ -80,12 +80,12 @@ func (e *everybody) read(ctx context.Context, reader client.Reader) (*v1alpha1.D
 	return &mine.all, nil
 }
 
-// call reads a list, once nobody else does.
+// call lists the DevServers after the current list call, if any, has finished.
 func (e *everybody) call(ctx context.Context, reader client.Reader, mine *roll) {
 	e.reading.Lock()
 	defer e.reading.Unlock()
 	e.mu.Lock()
-	e.next = nil // it begins now: who comes later has to wait for another one
+	e.next = nil // this call starts now; later callers wait for another one
 	e.mu.Unlock()
 	defer close(mine.done)
 	mine.err = reader.List(ctx, &mine.all)

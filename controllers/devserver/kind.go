@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devserver is what is special to DevServers: a port, an address, and probes.
+// Package devserver implements what is specific to DevServers: ports, URLs and probes.
 package devserver
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Kind is the kind DevServer. What it keeps in memory only saves work, or guards the moment between a decision and its write.
+// Kind implements process.Kind for DevServers. Its in-memory state only saves work, or covers the time between a decision and its write.
 type Kind struct {
 	client    client.Client
 	reader    client.Reader
@@ -40,14 +40,14 @@ type Kind struct {
 	ports     Range
 	network   network
 
-	// everybody tells who else may claim a port.
+	// everybody lists the DevServers that may claim a port.
 	everybody everybody
-	// claiming lets one object at a time find out whether a port is its own.
+	// claiming serializes the assignment of ports.
 	claiming     sync.Mutex
 	reservations map[int32]reservation
 
 	mu       sync.Mutex
-	began    time.Time // when the first port was asked for
+	began    time.Time // when this manager first assigned a port
 	memories map[types.UID]*memory
 }
 
@@ -56,52 +56,52 @@ var (
 	_ process.ActionObserver = (*Kind)(nil)
 )
 
-// network is what is asked of this machine's network, so that tests can say what it answers.
+// network holds the network functions of this machine, so that tests can replace them.
 type network struct {
-	// free says that a port can be bound on all addresses.
+	// free reports whether a port can be bound on all addresses.
 	free func(port int32) bool
-	// answers says that somebody takes connections there.
+	// answers reports whether a program accepts connections at an address.
 	answers func(ctx context.Context, address string) bool
 	// resolve returns the IP addresses of a host, and none if the resolver does not know it.
 	resolve func(ctx context.Context, host string) []netip.Addr
 }
 
-// memory is what is kept of one object while this manager runs.
+// memory is what the manager caches for one object.
 type memory struct {
-	// plan is that of the newest reconcile. It holds the environment that probes are run with.
+	// plan is the plan of the latest reconcile. It holds the environment for exec probes.
 	plan *process.Plan
-	// logEnd is where the output of earlier incarnations ends; logKnown says that it was seen.
+	// logEnd is the offset where the output of earlier incarnations ends; logKnown reports whether it is known.
 	logEnd   int64
 	logKnown bool
 
-	// What follows belongs to one incarnation.
+	// The following fields belong to one incarnation.
 	incarnation    int64
 	text           *text
 	listeningSince time.Time
-	proven         bool             // it was ready
-	aim            int32            // the port that probes go to which name none
-	hosts          map[int32]string // where each port is, or was, listened on
-	overV4         map[int32]bool   // whether a port that is bound over IPv6 takes IPv4 too
+	proven         bool             // it was Ready
+	aim            int32            // the port for probes that name none
+	hosts          map[int32]string // the host for each port that is or was open
+	overV4         map[int32]bool   // whether a port that is bound on IPv6 also accepts IPv4
 	chosen         int32            // the port of status.url; with a proxy, the port of the server
 	absentSince    time.Time        // when chosen was first found closed; zero while it is open
 	printed        string           // the printed host that was last resolved
 	resolved       []netip.Addr     // the addresses of printed
 	elsewhere      map[string]bool  // addresses at which another program accepts connections
-	blind          bool             // it was said already that its sockets cannot be read
+	blind          bool             // the unreadable sockets were already logged
 	pod            string           // the address of its Pod
-	backend        string           // where a proxy finds it, such as http://127.0.0.1:20001
+	backend        string           // where the proxy reaches it, such as http://127.0.0.1:20001
 }
 
-// join makes host:port of an address.
+// join returns host:port of an address.
 func join(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
 
-// Resource is the plural lower-case name.
+// Resource implements process.Kind.
 func (k *Kind) Resource() string { return "devservers" }
 
-// New gives an empty DevServer.
+// New returns an empty DevServer.
 func (k *Kind) New() process.Object { return &v1alpha1.DevServer{} }
 
-// NewList gives an empty list of DevServers.
+// NewList returns an empty list of DevServers.
 func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
 
 // Runtime returns the backend that the spec names.
@@ -117,7 +117,7 @@ func (*Kind) Traits(object process.Object) process.Traits {
 // Asleep implements process.Kind: a DevServer does not sleep.
 func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return false }
 
-// Forget ends the probes of an object that is gone, and frees its ports.
+// Forget implements process.Kind: it stops the probes of a deleted object and releases its ports.
 func (k *Kind) Forget(uid types.UID) {
 	k.probes.Forget(uid)
 	k.fronts.Close(uid)
@@ -127,7 +127,7 @@ func (k *Kind) Forget(uid types.UID) {
 	delete(k.memories, uid)
 }
 
-// memory gives what is kept of an object. One reconcile at a time uses it.
+// memory returns the cache of an object. Only one reconcile at a time uses it.
 func (k *Kind) memory(uid types.UID) *memory {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,5 +154,5 @@ func (k *Kind) enter(uid types.UID, m *memory, incarnation int64) bool {
 }
 
 func devServer(object process.Object) *v1alpha1.DevServer {
-	return object.(*v1alpha1.DevServer) // New gives nothing else
+	return object.(*v1alpha1.DevServer) // New returns nothing else
 }

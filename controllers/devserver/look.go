@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// The sockets are looked at every lookStarting while a server starts, every lookSlow when it has been starting for startingTime, and
-	// every lookSettled when it is ready. With many servers it is more rarely, so that there is one look in lookPace altogether: what stays
-	// as it is should cost next to nothing. An end is told by the runtime in any case.
+	// The sockets are checked every lookStarting while a server starts, every lookSlow after it has been starting for startingTime, and every lookSettled while it
+	// is Ready. With many servers the last interval is longer, so that there is one check per lookPace in total: an unchanged server should cost next to nothing.
+	// The runtime reports an exit in any case.
 	lookStarting = 100 * time.Millisecond
 	lookSlow     = time.Second
 	lookSettled  = 5 * time.Second
 	lookPace     = 50 * time.Millisecond
 	startingTime = time.Minute
 
-	// settleTime is how long after its first socket a server may still open the one that it was given, or print where it is to be found.
+	// settleTime is how long after its first socket a server may still open the port that it was given, or print its URL.
 	settleTime = 3 * time.Second
 
 	// returnTime is how long a server that was Ready may close the port of status.url, for example to reload itself, before Berth chooses another of its
@@ -45,22 +45,22 @@ const (
 	maxObservedPorts = 16
 )
 
-// sight is what one look at an incarnation has shown.
+// sight is the result of one check of an incarnation.
 type sight struct {
 	listeners []runtime.Listener
-	// blind is why the sockets could not be seen.
+	// blind is why the sockets could not be read.
 	blind string
-	// port is the one that the address is made of; 0 while there is none.
+	// port is the port for status.url; 0 while there is none.
 	port int32
 	// awaited is the previously chosen port while it is closed and the server may still open it again; otherwise 0.
 	awaited int32
-	// settled says that no better port or address is waited for.
+	// settled reports that the check no longer waits for a better port or URL.
 	settled bool
-	// wasReady says that it is ready by the record, of this incarnation: that of an earlier look, perhaps of an earlier manager.
+	// wasReady reports that the status records this incarnation as Ready, from an earlier check or an earlier manager.
 	wasReady bool
 }
 
-// Look finds out where the server listens, what its address is, and how it is.
+// Look implements process.Kind: it determines where the server listens, its URL, and its readiness and liveness.
 func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	dev := devServer(object)
 	m := k.memory(dev.UID)
@@ -98,7 +98,7 @@ func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) ([]runtim
 	return k.inspector.Listeners(ctx, dev.UID)
 }
 
-// see asks for the sockets of the object's own processes. A backend that can't tell is believed to listen where it was told.
+// see lists the sockets of the object's own processes. If the backend cannot list sockets, it assumes that the server listens on the port that it was given.
 func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) sight {
 	s := sight{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
 	if inPod(dev) {
@@ -109,7 +109,7 @@ func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, curr
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: assigned(dev).own()}}
-	case errors.Is(err, runtime.ErrNotFound): // it has just ended; the next look will say so
+	case errors.Is(err, runtime.ErrNotFound): // it has just exited; the next check reports that
 	case err != nil:
 		if !m.blind {
 			ctrl.LoggerFrom(ctx).Error(err, "Looking at the sockets of a server")
@@ -122,7 +122,7 @@ func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, curr
 	return s
 }
 
-// again says when to look again.
+// again returns when to check again.
 func (k *Kind) again(m *memory, s *sight, current facts.Incarnation, observed *lifecycle.Observed) time.Duration {
 	ready := observed.Ready != nil && *observed.Ready
 	switch {
@@ -137,14 +137,14 @@ func (k *Kind) again(m *memory, s *sight, current facts.Incarnation, observed *l
 	}
 }
 
-// rarely is when to look again at a server that is ready.
+// rarely returns when to check a Ready server again.
 func (k *Kind) rarely() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return max(lookSettled, time.Duration(len(k.memories))*lookPace)
 }
 
-// Rest reports that no process runs. The address stays, because a server that restarts uses it again.
+// Rest implements process.Kind: it reports that no process is running. status.url stays, because a server that restarts uses it again.
 func (k *Kind) Rest(ctx context.Context, object process.Object) {
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
@@ -157,7 +157,7 @@ func (k *Kind) Rest(ctx context.Context, object process.Object) {
 	}
 	k.memory(dev.UID).incarnation = 0
 	if !proxied(dev) && !claim.Live(dev) {
-		dev.Status.BackendPort = 0 // what it was given next to this one is no proxy's any more
+		dev.Status.BackendPort = 0 // a backend port without a proxy is obsolete
 	}
 	if !claim.Wants(dev) {
 		k.release(dev.UID)
@@ -165,7 +165,7 @@ func (k *Kind) Rest(ctx context.Context, object process.Object) {
 	}
 }
 
-// ownAtRest gives an object that does not want to run its owner too: it is to be deleted with it all the same.
+// ownAtRest also sets the owner of an object that should not run, so that the object is deleted with its Instance.
 func (k *Kind) ownAtRest(ctx context.Context, dev *v1alpha1.DevServer) {
 	if !ownsNothing(dev) {
 		return
@@ -222,7 +222,7 @@ func (c choice) port() (port, awaited int32) {
 	return 0, 0
 }
 
-// ports gives the ports that the processes listen on, ascending.
+// ports returns the ports that the processes listen on, in ascending order.
 func (s *sight) ports() []int32 {
 	ports := make([]int32, 0, len(s.listeners))
 	for _, listener := range s.listeners {
@@ -232,7 +232,7 @@ func (s *sight) ports() []int32 {
 	return slices.Compact(ports)
 }
 
-// observePorts says which ports are listened on, and whether the one that was given is among them.
+// observePorts sets status.observedPorts and the condition PortVerified, which reports whether the server listens on the port that it was given.
 func (k *Kind) observePorts(dev *v1alpha1.DevServer, s *sight) {
 	ports := s.ports()
 	shown := ports[:min(len(ports), maxObservedPorts)]

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// answerTime bounds how long a connection to this machine may take; it takes microseconds or is refused.
+// answerTime bounds a connection to this machine. Such a connection takes microseconds or is refused.
 const answerTime = 100 * time.Millisecond
 
-// bindable says that a port can be bound on the loopback and on all addresses of both families, without SO_REUSEADDR: some servers check
-// the one, some the other. A family that the machine does not have keeps nobody from it.
+// bindable reports whether a port can be bound, without SO_REUSEADDR, on the IPv4 loopback address and on all addresses of both families, because some servers
+// check the former and some the latter. A family that the machine does not have makes no difference.
 func bindable(port int32) bool {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error
@@ -38,7 +38,7 @@ func bindable(port int32) bool {
 	return true
 }
 
-// answers says that somebody takes connections at an address of this machine.
+// answers reports whether a program accepts connections at an address of this machine.
 func answers(ctx context.Context, address string) bool {
 	dialer := net.Dialer{Timeout: answerTime}
 	connection, err := dialer.DialContext(ctx, "tcp", address)

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// podPort is where a server in a Pod listens when its spec does not say it. No two Pods compete for a port.
+	// podPort is the port of a server in a Pod whose spec sets none. Pods do not compete for ports.
 	podPort = 8080
-	// nowhere is the address of a Pod that has none yet.
+	// nowhere stands for the address of a Pod that has none yet.
 	nowhere = "-"
 )
 
-// inPod says that the server runs in a Pod: nothing of this machine, neither ports nor sockets nor commands, has to do with it.
+// inPod reports whether the server runs in a Pod. Such a server uses no ports, sockets or commands of this machine.
 func inPod(dev *v1alpha1.DevServer) bool { return place.Type(dev.Spec.Runtime) == v1alpha1.RuntimePod }
 
-// preparePod gives the server its port, its Service and its Pod.
+// preparePod sets the port, Service and Pod of the server.
 func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, plan *process.Plan) error {
 	port := cmp.Or(dev.Status.Port, podPort)
 	if dev.Spec.Port != nil {
@@ -41,7 +41,7 @@ func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current 
 	if plan.Blocked != nil || !claim.Wants(dev) {
 		return nil
 	}
-	if current == nil { // until then the status, and the Service, have that of the one that runs
+	if current == nil { // until then the status and the Service keep the port of the running incarnation
 		dev.Status.Port, dev.Status.BackendPort = port, 0
 	}
 	blocked, err := k.serve(ctx, dev)
@@ -49,7 +49,8 @@ func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current 
 	return err
 }
 
-// seePod is see for a Pod, whose sockets nobody sees: it is believed to listen where it was told, and has to answer there to be ready.
+// seePod is see for a Pod, whose sockets cannot be read. It assumes that the server listens on the port that it was given; the server must respond there to
+// become Ready.
 func (s *sight) seePod(dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) {
 	if current.Address == "" {
 		m.pod, s.blind = nowhere, "its Pod has no address yet"
@@ -59,7 +60,8 @@ func (s *sight) seePod(dev *v1alpha1.DevServer, m *memory, current facts.Incarna
 	s.listeners = []runtime.Listener{{Address: current.Address, Port: dev.Status.Port}}
 }
 
-// observePod says of the port what is known from answers. What a manager that has just come does not know stays as it is.
+// observePod sets the condition PortVerified of a Pod from the readiness result. A manager that has just started and has no result leaves the condition
+// unchanged.
 func (k *Kind) observePod(dev *v1alpha1.DevServer, observed *lifecycle.Observed) {
 	switch {
 	case !inPod(dev) || observed.Ready == nil:

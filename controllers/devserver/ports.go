@@ -22,12 +22,12 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Range is a range of ports, both ends included.
+// Range is a port range, including both ends.
 type Range struct {
 	First, Last int32
 }
 
-// DefaultRange lies below the ports that systems give to outgoing connections.
+// DefaultRange lies below the ports that operating systems use for outgoing connections.
 var DefaultRange = Range{First: 20000, Last: 29999}
 
 func (r Range) validate() error {
@@ -38,23 +38,23 @@ func (r Range) validate() error {
 }
 
 const (
-	// conflictRetry is how soon to look again whether a port is free; its owner's end is an event besides.
+	// conflictRetry is how soon to check again whether a port is free. The end of its owner also triggers a reconcile.
 	conflictRetry = 2 * time.Second
-	// noPortRetry is the same for a range without a free port.
+	// noPortRetry is how soon to retry when the range has no free port.
 	noPortRetry = 10 * time.Second
-	// reservationTime is how long a port stays given to an object that has not written so yet. A write takes milliseconds.
+	// reservationTime is how long a port stays reserved for an object whose status write is not visible yet. A write takes milliseconds.
 	reservationTime = 10 * time.Second
-	// longestCommand is how much of a foreign command line is shown.
+	// longestCommand is the maximum length of a foreign command line in a message, in characters.
 	longestCommand = 120
 )
 
-// reservation keeps a port for an object from the decision until everybody can read it in its status.
+// reservation keeps a port for an object from the decision until its status is visible to all readers.
 type reservation struct {
 	uid   types.UID
 	until time.Time
 }
 
-// contest says who else owns the port; nil when it is this object.
+// contest returns which other object owns the port. It returns nil if this object does.
 func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	own, _ := claimOn(dev, port)
 	own.Holds = own.Holds || k.reserved(port, dev.UID)
@@ -66,7 +66,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 		}
 		theirs, competes := claimOn(other, port)
 		reserved := k.reserved(port, other.UID)
-		if competes || reserved { // who was given it a moment ago may not have written so yet
+		if competes || reserved { // the status of an object with a recent assignment may not be visible yet
 			theirs.Holds = theirs.Holds || reserved
 			claims = append(claims, theirs)
 		}
@@ -84,7 +84,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 	}
 }
 
-// foreign says who listens on the port already, outside of the object's own processes; nil when nobody does.
+// foreign returns which process other than the object's own already listens on the port. It returns nil if there is none.
 func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	if k.inspector == nil {
 		return nil
@@ -94,7 +94,7 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 		return nil
 	}
 	if err != nil {
-		// The program itself will find out, and say so.
+		// The program detects the conflict itself and reports it.
 		ctrl.LoggerFrom(ctx).Error(err, "Finding out who listens on a port", "port", port)
 		return nil
 	}
@@ -109,7 +109,7 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 	}
 }
 
-// describe says in words who holds a port.
+// describe describes the holder of a port for a message.
 func describe(holder *runtime.PortOwner, all *v1alpha1.DevServerList) string {
 	if holder.PID == 0 {
 		return "a process of another user"
@@ -126,7 +126,7 @@ func describe(holder *runtime.PortOwner, all *v1alpha1.DevServerList) string {
 	return text
 }
 
-// printable makes a command line fit for a message.
+// printable shortens a command line and removes unprintable characters, for use in a message.
 func printable(command string) string {
 	command = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(command, ""), func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 	if runes := []rune(command); len(runes) > longestCommand {
@@ -135,8 +135,8 @@ func printable(command string) string {
 	return command
 }
 
-// allocate chooses a port of the range that no object names and nobody has bound. It begins at a place that follows from the UID, so that
-// the same object is given the same port whenever that is possible.
+// allocate chooses a port of the range that no other object names and no program has bound. The search starts at a port derived from the UID, so that an object
+// gets the same port whenever possible.
 func (k *Kind) allocate(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, except ...int32) (int32, *lifecycle.Blocked) {
 	taken := map[int32]bool{}
 	for _, port := range except {
@@ -178,7 +178,7 @@ func (k *Kind) reservedByOther(port int32, uid types.UID) bool {
 	return ok && r.uid != uid && k.clock.Now().Before(r.until)
 }
 
-// unreserve drops the reservations of a UID; the lock is held.
+// unreserve drops the reservations of a UID and those that have expired. The caller holds claiming.
 func (k *Kind) unreserve(uid types.UID) {
 	for port, r := range k.reservations {
 		if r.uid == uid || !k.clock.Now().Before(r.until) {
@@ -187,7 +187,7 @@ func (k *Kind) unreserve(uid types.UID) {
 	}
 }
 
-// release drops the reservations of an object that does not want to run.
+// release drops the reservations of an object that should not run.
 func (k *Kind) release(uid types.UID) {
 	k.claiming.Lock()
 	defer k.claiming.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Prepare gives the server its port and its owner.
+// Prepare implements process.Kind: it sets the port and the owner of the server.
 func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.Plan) error {
 	dev := devServer(object)
 	plan.Probed = true
@@ -45,12 +45,12 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	plan.Variables = variables(dev, cmp.Or(ports.own(), dev.Status.Port))
 	plan.Fingerprint = []string{"port=" + strconv.Itoa(int(ports.public))}
 	if ports.proxied {
-		plan.Fingerprint = append(plan.Fingerprint, "proxy") // behind it the port of the program is nobody's business
+		plan.Fingerprint = append(plan.Fingerprint, "proxy") // behind a proxy, a change of the program's own port requires no restart
 	}
 	return nil
 }
 
-// variables are what the server finds in its environment: its port, and what keeps tools from opening a browser and from holding output back.
+// variables returns the environment variables that Berth adds: the port, and settings that keep tools from opening a browser and from buffering output.
 func variables(dev *v1alpha1.DevServer, port int32) map[string]string {
 	given := map[string]string{"PORT": strconv.Itoa(int(port))}
 	for name, value := range map[string]string{"BROWSER": "none", "PYTHONUNBUFFERED": "1"} {
@@ -62,7 +62,7 @@ func variables(dev *v1alpha1.DevServer, port int32) map[string]string {
 	return given
 }
 
-// ownsNothing says that there is an Instance to belong to and no reference to it yet.
+// ownsNothing reports whether spec.instanceRef is set and the owner reference is still missing.
 func ownsNothing(dev *v1alpha1.DevServer) bool {
 	return dev.Spec.InstanceRef != nil && dev.DeletionTimestamp.IsZero() &&
 		!slices.ContainsFunc(dev.OwnerReferences, func(r metav1.OwnerReference) bool {

@@ -16,18 +16,18 @@ import (
 	"github.com/berth-dev/berth/internal/probe"
 )
 
-// The defaults of the API, for objects that were stored before a default was there.
+// The defaults of the API, for objects that were stored before the API had them.
 const (
 	defaultPeriod    = 5
 	defaultTimeout   = 2
 	defaultThreshold = 3
 )
 
-// firstAnswer is how long a server may take for its first answer before it counts as one that waits for the other side to begin. Some
-// compile everything at the first request.
+// firstAnswer is the timeout for the first response of a server. A server that takes longer counts as one that waits for the client to speak first. Some
+// servers compile everything on the first request.
 const firstAnswer = 10 * time.Second
 
-// readiness says whether the server can be used.
+// readiness determines whether the server is Ready.
 func (k *Kind) readiness(dev *v1alpha1.DevServer, m *memory, incarnation int64, s *sight, observed *lifecycle.Observed) {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: probe.Readiness}
 	if dev.Spec.Readiness == nil {
@@ -40,12 +40,12 @@ func (k *Kind) readiness(dev *v1alpha1.DevServer, m *memory, incarnation int64, 
 	}
 }
 
-// serving is readiness without a probe in the spec: it listens, and has answered once since it started.
+// serving determines readiness without a probe in the spec: the server listens, and has responded once since it started.
 func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sight, observed *lifecycle.Observed) {
 	switch {
 	case s.blind != "":
 		observed.NotReady = s.blind
-		return // what is known of it stands
+		return // the recorded readiness stands
 	case len(s.listeners) == 0:
 		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", assigned(dev).own())
 		return
@@ -76,7 +76,7 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 	}
 }
 
-// probed is readiness by the probe of the spec.
+// probed determines readiness with the probe of the spec.
 func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sight, observed *lifecycle.Observed) {
 	config, ok := k.config(key, dev.Spec.Readiness, m)
 	if !ok {
@@ -95,7 +95,7 @@ func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sigh
 	observed.NotReady = cmp.Or(result.Message, "waiting for the first answer of the readiness probe")
 }
 
-// liveness says whether the server has to be restarted. It counts once the incarnation was ready.
+// liveness determines whether the server must be restarted. It applies after the incarnation was Ready for the first time.
 func (k *Kind) liveness(dev *v1alpha1.DevServer, m *memory, incarnation int64, observed *lifecycle.Observed) {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: probe.Liveness}
 	if dev.Spec.Liveness == nil || !m.proven {
@@ -112,8 +112,8 @@ func (k *Kind) liveness(dev *v1alpha1.DevServer, m *memory, incarnation int64, o
 	}
 }
 
-// aim keeps where probes go that name no port: where the server listens, or did last. A server that was ready and is found without a socket
-// is asked where it was told to listen.
+// aim sets the port for probes that name none: where the server listens or last listened. For a server that was Ready and has no socket, it is the port used so
+// far, otherwise the port that the server was given.
 func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
 	switch {
 	case s.port != 0:
@@ -123,10 +123,10 @@ func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
 	}
 }
 
-// config says what to ask for a probe of the spec; false while it is not known where.
+// config converts a probe of the spec. It returns false while the target is unknown.
 func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
 	if m.pod == nowhere || m.pod != "" && spec.Exec != nil {
-		return probe.Config{}, false // whatever is asked is asked there
+		return probe.Config{}, false // all probes of a Pod use its address
 	}
 	config := probe.Config{
 		Period:    seconds(spec.PeriodSeconds, defaultPeriod),
@@ -152,7 +152,7 @@ func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *memory) (probe.Con
 	return config, false
 }
 
-// socket gives the address of a port of this server: at the host where it listened last.
+// socket returns host:port for a port of the server, at the host where it last listened.
 func (m *memory) socket(port int32) string {
 	return join(cmp.Or(m.hosts[port], m.pod, "127.0.0.1"), port)
 }

@@ -35,7 +35,7 @@ func frontName(dev *v1alpha1.DevServer) string {
 	return "devservers/" + dev.Namespace + "/" + dev.Name
 }
 
-// listen has the proxy of an object hold a port. That a manager is being ended is nothing to tell of the object: the next one listens again.
+// listen makes the proxy of an object listen on a port. It ignores the shutdown of the manager, because the next manager listens again.
 func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
 	if err := k.fronts.Listen(dev.UID, frontName(dev), port, dev.Spec.AllowedHosts...); err != nil && !errors.Is(err, front.ErrEnded) {
 		return err
@@ -43,7 +43,7 @@ func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
 	return nil
 }
 
-// published is the port at which people find what listens on a port of the server.
+// published returns the port at which clients reach what listens on a port of the server.
 func published(dev *v1alpha1.DevServer, port int32) int32 {
 	if ports := assigned(dev); ports.proxied {
 		return ports.public
@@ -51,7 +51,7 @@ func published(dev *v1alpha1.DevServer, port int32) int32 {
 	return port
 }
 
-// sofar is the port that people, or the proxy, were sent to so far; 0 when nobody remembers.
+// sofar returns the port that clients, or the proxy, used so far. It returns 0 if that is unknown.
 func (k *Kind) sofar(dev *v1alpha1.DevServer, m *memory) int32 {
 	if assigned(dev).proxied {
 		return m.aim
@@ -59,7 +59,7 @@ func (k *Kind) sofar(dev *v1alpha1.DevServer, m *memory) int32 {
 	return portOf(dev.Status.URL)
 }
 
-// direct is the address of the server itself. Without a proxy, and outside of Pods, it is the one that people use.
+// direct returns the URL of the server itself. Without a proxy, and outside of Pods, it is the URL that clients use.
 func (k *Kind) direct(dev *v1alpha1.DevServer, m *memory, s *sight) string {
 	if !assigned(dev).proxied && !inPod(dev) {
 		return dev.Status.URL
@@ -71,7 +71,7 @@ func (k *Kind) direct(dev *v1alpha1.DevServer, m *memory, s *sight) string {
 	return k.backend(dev, m, s.port) + address.RequestURI()
 }
 
-// backend is where a proxy finds what listens on a port of the server. That the output says https does not count: it is text.
+// backend returns the URL at which the proxy reaches a port of the server. It ignores a scheme in the output, which is only text.
 func (k *Kind) backend(dev *v1alpha1.DevServer, m *memory, port int32) string {
 	return cmp.Or(dev.Spec.URL.Scheme, "http") + "://" + m.socket(port)
 }
@@ -89,7 +89,7 @@ func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
 	return err
 }
 
-// route finds out where the proxy finds the server. A server whose proxy can't have its port is not ready, whatever it answers itself.
+// route sets where the proxy forwards requests. A server is not Ready while its proxy cannot listen on its port, even if the server itself responds.
 func (k *Kind) route(dev *v1alpha1.DevServer, m *memory, s *sight, unheld error, observed *lifecycle.Observed) {
 	ports := assigned(dev)
 	if !ports.proxied {
@@ -102,7 +102,7 @@ func (k *Kind) route(dev *v1alpha1.DevServer, m *memory, s *sight, unheld error,
 	case s.port != 0:
 		m.backend = k.backend(dev, m, s.port)
 	case m.backend == "" && s.blind != "":
-		m.backend = k.backend(dev, m, ports.backend) // where it was told to listen
+		m.backend = k.backend(dev, m, ports.backend) // the port that it was given
 	}
 }
 
@@ -125,7 +125,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 		return nil
 	}
 	if err := k.listen(dev, dev.Status.Port); err != nil {
-		// Who wants to run is told in its conditions; who rests has no use for the port.
+		// For an object that should run, the conditions report this; an object at rest does not need the port.
 		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server cannot listen", "port", dev.Status.Port, "error", err.Error())
 		return nil
 	}
@@ -149,7 +149,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 	return nil
 }
 
-// startsAt is when a server that failed is tried again; zero when that is not known, or no time is waited for.
+// startsAt returns when a failed server is started again. It returns zero if that is unknown or does not depend on time.
 func startsAt(dev *v1alpha1.DevServer) time.Time {
 	breaker, wait := dev.Status.Breaker, ptr.Deref(dev.Spec.Breaker.CoolDownSeconds, 0)
 	switch {
@@ -161,7 +161,7 @@ func startsAt(dev *v1alpha1.DevServer) time.Time {
 	return time.Time{}
 }
 
-// open lets requests through to the incarnation that the status is about, if it is the one that was looked at.
+// open makes the proxy forward requests to the incarnation in the status, if it is the one that was checked.
 func (k *Kind) open(ctx context.Context, dev *v1alpha1.DevServer, m *memory) {
 	if m.incarnation != dev.Status.Incarnation || m.backend == "" {
 		return
@@ -171,7 +171,7 @@ func (k *Kind) open(ctx context.Context, dev *v1alpha1.DevServer, m *memory) {
 	}
 }
 
-// comes says that a server which is not ready is on its way: it should run, and nothing but time keeps it from that.
+// comes reports whether a server that is not Ready can be expected to start: it should run, and only time prevents it.
 func comes(dev *v1alpha1.DevServer) bool {
 	return dev.Spec.State != v1alpha1.StateStopped && dev.DeletionTimestamp.IsZero() &&
 		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionStalled)

@@ -11,16 +11,16 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// serve makes the Service of a server in a Pod, at the port that the server was given. It says why there can be none.
+// serve creates or corrects the Service of a server in a Pod, at the port of the server. It returns why there can be none.
 func (k *Kind) serve(ctx context.Context, dev *v1alpha1.DevServer) (*lifecycle.Blocked, error) {
 	services := place.Services{Client: k.client, Reader: k.reader}
 	return services.Serve(ctx, dev, "DevServer", place.Service(dev, "DevServer", serviceName(dev), "dev", dev.Status.Port))
 }
 
-// serviceName is the name of the DevServer where a Service can have it.
+// serviceName returns the name of the DevServer if a Service can have it, otherwise one derived from it.
 func serviceName(dev *v1alpha1.DevServer) string { return place.ServiceName("dev", dev.Name, dev) }
 
-// serviceHost is how the Service is called everywhere in the cluster.
+// serviceHost returns the host name of the Service within the cluster.
 func serviceHost(dev *v1alpha1.DevServer) string {
 	return serviceName(dev) + "." + dev.Namespace + ".svc"
 }

@@ -27,11 +27,11 @@ import (
 // +kubebuilder:rbac:groups=berth.dev,resources=devservers/finalizers,verbs=update
 // +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch
 
-// Options is what can be chosen of the controller of DevServers. The zero value is the default.
+// Options configures the controller of DevServers. The zero value selects the defaults.
 type Options struct {
-	// Ports is where ports are allocated from; DefaultRange when it is zero.
+	// Ports is the range for allocated ports. The zero value selects DefaultRange.
 	Ports Range
-	// Front is how the addresses of servers behind a proxy hold requests.
+	// Front configures how proxies hold requests.
 	Front front.Options
 }
 
@@ -40,7 +40,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	return Options{}.Setup(mgr, deps)
 }
 
-// Setup registers the controller of DevServers with the manager.
+// Setup registers the controller of DevServers with the manager. It returns an error if Ports is invalid or a registration fails.
 func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.DevServer{}, IndexPort, byPort); err != nil {
 		return fmt.Errorf("index devservers by port: %w", err)
@@ -64,8 +64,9 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	})
 }
 
-// New gives the kind. The client reads from a cache with the index IndexPort, the reader past it. wake is told the UIDs of objects that
-// have to be looked at because a probe has a new answer; it must not block. The probes have to be run, and the proxies to be ended: see Probes and Fronts.
+// New returns the kind. The client reads from a cache with the index IndexPort, the reader from the API server. New calls wake with the UID of each object that
+// must be checked because a probe has a new result; wake must not block. The caller runs the Runnables that Probes and Fronts return. New returns an error if
+// options.Ports is invalid.
 func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
 	if options.Ports == (Range{}) {
 		options.Ports = DefaultRange
@@ -94,8 +95,8 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 	return kind, nil
 }
 
-// Probes gives the Runnable that the probes live in.
+// Probes returns the Runnable that runs the probes.
 func (k *Kind) Probes() *probe.Manager { return k.probes }
 
-// Fronts gives the Runnable that the proxies live in.
+// Fronts returns the Runnable that runs the proxies.
 func (k *Kind) Fronts() *front.Fronts { return k.fronts }

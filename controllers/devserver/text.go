@@ -21,24 +21,24 @@ import (
 )
 
 const (
-	// output is the kind of worker that reads the output of an incarnation.
+	// output is the kind of the worker that reads the output of an incarnation.
 	output probe.Kind = "Output"
-	// textLimit is how much of the output of an incarnation is searched, in bytes: servers say where they are when they start.
+	// textLimit is how much of the output of an incarnation is searched, in bytes. Servers print their URL when they start.
 	textLimit = 256 << 10
-	// textTime is for how long a server that listens may still say where it is to be found.
+	// textTime is how long a listening server may still print its URL.
 	textTime = time.Minute
-	// chunk is how much is read at a time, in bytes.
+	// chunk is the size of one read, in bytes.
 	chunk = 32 << 10
-	// logRetry is how soon to look again for a log that is not there, or whose place is gone.
+	// logRetry is how soon to retry when the log does not exist or the part at the read offset is gone.
 	logRetry = 500 * time.Millisecond
 )
 
-// text reads the output of one incarnation and keeps the addresses that stand in it.
+// text reads the output of one incarnation and keeps the URLs in it.
 type text struct {
 	logs  runtime.Logs
 	clock clock.Clock
 	uid   types.UID
-	// start is where the output of the incarnation begins; without known all that is there is read, and the last address of a port taken.
+	// start is the offset where the output of the incarnation begins. If known is false, the whole log is read and the last URL of each port is used.
 	start int64
 	known bool
 
@@ -46,7 +46,7 @@ type text struct {
 	newest  atomic.Pointer[[]found]
 }
 
-// urls gives the addresses that were found in the output of this incarnation, and has it read from now on.
+// urls returns the URLs found in the output of this incarnation. It starts the worker that reads the output.
 func (k *Kind) urls(dev *v1alpha1.DevServer, m *memory, incarnation int64) []found {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: output}
 	if k.logs == nil || inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
@@ -63,7 +63,7 @@ func (k *Kind) urls(dev *v1alpha1.DevServer, m *memory, incarnation int64) []fou
 	return *m.text.newest.Load()
 }
 
-// readEnough ends the reading of output in which nothing more is looked for; what was found in it stays.
+// readEnough stops the reader once no more URLs are needed. The URLs found so far are kept.
 func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *memory, incarnation int64, s *sight, urls []found) {
 	_, detected := match(urls, s.port)
 	if s.settled && (detected || k.clock.Since(m.listeningSince) >= textTime) {
@@ -71,7 +71,7 @@ func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *memory, incarnation int64,
 	}
 }
 
-// noteLogEnd remembers where the output of the incarnation to come will begin.
+// noteLogEnd records the offset where the output of the next incarnation will begin.
 func (k *Kind) noteLogEnd(ctx context.Context, uid types.UID, m *memory) {
 	m.logEnd, m.logKnown = 0, false
 	if k.logs == nil {
@@ -79,7 +79,7 @@ func (k *Kind) noteLogEnd(ctx context.Context, uid types.UID, m *memory) {
 	}
 	log, err := k.logs.OpenLog(ctx, uid)
 	if err != nil {
-		m.logKnown = errors.Is(err, runtime.ErrNotFound) // nothing was written yet
+		m.logKnown = errors.Is(err, runtime.ErrNotFound) // no output yet
 		return
 	}
 	defer func() { _ = log.Close() }()
@@ -88,7 +88,7 @@ func (k *Kind) noteLogEnd(ctx context.Context, uid types.UID, m *memory) {
 	}
 }
 
-// run reads until the limit, the end of the context or that of the log. It tells changed whenever other addresses were found.
+// run reads up to the limit, the end of the context or the end of the log. It calls changed whenever the set of URLs changes.
 func (t *text) run(ctx context.Context, changed func()) {
 	log := t.open(ctx)
 	if log == nil {
@@ -113,7 +113,7 @@ func (t *text) run(ctx context.Context, changed func()) {
 			if log.Wait(ctx, offset) != nil {
 				return
 			}
-		case errors.Is(err, io.ErrUnexpectedEOF): // the old part is gone
+		case errors.Is(err, io.ErrUnexpectedEOF): // the part at offset was dropped
 			beginning, _, err := log.Bounds()
 			if err != nil {
 				return
@@ -128,7 +128,7 @@ func (t *text) run(ctx context.Context, changed func()) {
 	}
 }
 
-// open waits until there is a log; nil when the context ends before.
+// open waits until the log exists. It returns nil if the context ends first.
 func (t *text) open(ctx context.Context) runtime.Log {
 	for {
 		log, err := t.logs.OpenLog(ctx, t.uid)

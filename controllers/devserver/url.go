@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/weburl"
 )
 
-// found is an address of the output.
+// found is a URL in the output.
 type found = weburl.URL
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -38,7 +38,7 @@ func (k *Kind) observeURL(ctx context.Context, dev *v1alpha1.DevServer, m *memor
 	case disabled:
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "")
 	case !m.logKnown && k.detectedBefore(dev, s):
-		return // an earlier manager knew where the output begins; what is found now may be something else
+		return // an earlier manager knew where the output begins; a URL found now may belong to something else
 	case detected:
 		k.set(dev, v1alpha1.ConditionURLDetected, true, v1alpha1.ReasonDetected, "The output names "+hint.String())
 	default:
@@ -83,14 +83,14 @@ func (k *Kind) stands(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s
 	return host == m.hosts[s.port] || k.leads(ctx, m, s, host)
 }
 
-// detectedBefore says that the address was found in the output of this incarnation, for the spec as it is, and still stands.
+// detectedBefore reports whether the URL was found in the output of this incarnation for the current spec, and is still valid.
 func (k *Kind) detectedBefore(dev *v1alpha1.DevServer, s *sight) bool {
 	condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionURLDetected)
 	return s.wasReady && condition != nil && condition.Reason == v1alpha1.ReasonDetected &&
 		condition.ObservedGeneration == dev.Generation && (s.port == 0 || portOf(dev.Status.URL) == published(dev, s.port))
 }
 
-// match gives the address of the output that names the port.
+// match returns the URL in the output that names the port.
 func match(urls []found, port int32) (found, bool) {
 	for _, u := range urls {
 		if u.Port == port && port != 0 {
@@ -100,7 +100,7 @@ func match(urls []found, port int32) (found, bool) {
 	return found{}, false
 }
 
-// portOf gives the port of an address that Berth has made; 0 when there is none.
+// portOf returns the port of a URL that Berth has made. It returns 0 if there is none.
 func portOf(address string) int32 {
 	_, text, err := net.SplitHostPort(hostOf(address))
 	if err != nil {
@@ -113,7 +113,7 @@ func portOf(address string) int32 {
 	return int32(port)
 }
 
-// hostOf gives host:port of an address that Berth has made.
+// hostOf returns host:port of a URL that Berth has made.
 func hostOf(address string) string {
 	parsed, err := url.Parse(address)
 	if err != nil {
@@ -122,14 +122,14 @@ func hostOf(address string) string {
 	return parsed.Host
 }
 
-// hosts keeps by which name each port is reached.
+// hosts records the host at which each port is reached.
 func (k *Kind) hosts(ctx context.Context, m *memory, s *sight) {
 	for _, port := range s.ports() {
 		m.hosts[port] = k.host(ctx, m, s.listeners, port)
 	}
 }
 
-// host chooses a name for this machine that leads to the listener.
+// host returns a host name or address of this machine that leads to the listener.
 func (k *Kind) host(ctx context.Context, m *memory, listeners []runtime.Listener, port int32) string {
 	addresses := listeningAt(listeners, port)
 	v4, v6 := first(addresses, func(ip netip.Addr) bool { return ip.Is4() && ip.IsLoopback() }), slices.Contains(addresses, netip.IPv6Loopback())
@@ -213,7 +213,8 @@ func first(addresses []netip.Addr, which func(netip.Addr) bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// reachedOverV4 says whether a socket on all IPv6 addresses takes connections over IPv4 too, as most do. Only trying tells; once is enough.
+// reachedOverV4 reports whether a socket on all IPv6 addresses also accepts IPv4 connections, as most do. Only a connection can show that; the result is
+// cached.
 func (k *Kind) reachedOverV4(ctx context.Context, m *memory, port int32) bool {
 	known, ok := m.overV4[port]
 	if !ok {

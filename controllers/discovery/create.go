@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/controllers/instance"
 )
 
-// create makes the Instance of a thing. That the name is there already is no error: somebody else has found the same, or a person wants the name.
+// create creates the Instance of a thing. An existing name is not an error: another discovery has found the same thing, or a user has taken the name.
 func (r *Reconciler) create(ctx context.Context, p *pass, t *thing, entry *v1alpha1.DiscoveredInstance) (holder *v1alpha1.Instance, created bool, err error) {
 	object := wanted(p.discovery, t)
 	r.Hosts.Label(object)
@@ -46,7 +46,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *thing, entry *v1alp
 	return nil, false, fmt.Errorf("create Instance %s of %s: %w", key.Name, t.Name, err)
 }
 
-// there looks, past the cache, at the object that has the name.
+// there reads the object that has the name from the API server.
 func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, key types.NamespacedName, entry *v1alpha1.DiscoveredInstance) (
 	*v1alpha1.Instance, error,
 ) {
@@ -64,10 +64,10 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 	default:
 		skip(entry, v1alpha1.ReasonNameTaken, "An Instance of something else has the name that it would get; delete or rename that.")
 	}
-	return nil, nil //nolint:nilnil // nobody stands for it, and the entry says why
+	return nil, nil //nolint:nilnil // no Instance represents it, and the entry states why
 }
 
-// wanted is the Instance of a thing. Nothing is ever started for it, and nothing ended with it.
+// wanted returns the Instance for a thing. That Instance never starts a process, and its deletion leaves the process running.
 func wanted(d *v1alpha1.InstanceDiscovery, t *thing) *v1alpha1.Instance {
 	template := &d.Spec.Template
 	labels := texts(template.Labels)
@@ -77,7 +77,7 @@ func wanted(d *v1alpha1.InstanceDiscovery, t *thing) *v1alpha1.Instance {
 	}
 	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{
 		Namespace: d.Namespace, Name: objectName(t), Labels: labels, Annotations: texts(template.Annotations),
-		// The controller of Instances would add it in a write of its own.
+		// Without this, the controller of Instances would add the finalizer in a separate write.
 		Finalizers: []string{v1alpha1.FinalizerProcess},
 	}}
 	spec := &object.Spec
@@ -107,11 +107,11 @@ func texts(of map[string]v1alpha1.LabelText) map[string]string {
 	return all
 }
 
-// promiseTime is how long a thing stays promised to an Instance that cannot be read yet. A cache takes milliseconds.
+// promiseTime is how long a thing stays promised to an Instance that is not readable yet. A cache takes milliseconds.
 const promiseTime = 10 * time.Second
 
-// promises keep two discoveries of different namespaces from making an Instance each before either can be read. They only save objects: without
-// them the younger Instance would have Conflict.
+// promises keep two discoveries in different namespaces from each creating an Instance before either can read the other's. They only save objects: without
+// them, the younger Instance would get the condition Conflict.
 type promises struct {
 	mu   sync.Mutex
 	made map[string]promise
@@ -122,7 +122,7 @@ type promise struct {
 	until time.Time
 }
 
-// make promises a place to an Instance, unless it is promised to another one, which it gives then.
+// make promises a place to an Instance. If the place is promised to another Instance already, make returns that one.
 func (p *promises) make(place string, key types.NamespacedName, now time.Time) (holder types.NamespacedName, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +141,7 @@ func (p *promises) make(place string, key types.NamespacedName, now time.Time) (
 	return key, true
 }
 
-// drop takes a promise back.
+// drop withdraws a promise.
 func (p *promises) drop(place string, key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// lookTimeout bounds how long tmux servers and the engine may take to answer, all together. They take milliseconds.
+// lookTimeout bounds the total time for the responses of the tmux servers and the Docker engine. They take milliseconds.
 const lookTimeout = 10 * time.Second
 
-// thing is a session or container that a source means.
+// thing is a session or container that a source matches.
 type thing struct {
 	runtime.Found
 	source string
@@ -28,7 +28,7 @@ type thing struct {
 	socket string // of a session
 }
 
-// places are the names by which an Instance may claim it; the first is the one that is used for a new Instance.
+// places returns the values of IndexPlace by which an Instance may claim the thing. A new Instance uses the first one.
 func (t *thing) places() []string {
 	if t.kind == v1alpha1.RuntimeTmux {
 		return []string{instance.SessionPlace(t.socket, t.Name)}
@@ -40,10 +40,10 @@ func (t *thing) places() []string {
 	return append(places, instance.ContainerPlace(t.Name))
 }
 
-// shortID is how much of a container's id docker shows to people.
+// shortID is the length of the container ID that docker prints.
 const shortID = 12
 
-// where is a place to look through: a tmux server, or the engine. Each is asked once, however many sources are about it.
+// where is a place to search: a tmux server, or the Docker engine. Each is queried once, however many sources name it.
 type where struct {
 	kind   v1alpha1.RuntimeType
 	socket string
@@ -60,14 +60,14 @@ func whereOf(source *v1alpha1.DiscoverySource) where {
 	return w
 }
 
-// defaultSocket is the server that tmux itself uses when nothing is said.
+// defaultSocket is the default server of tmux.
 const defaultSocket = "default"
 
-// trouble is what keeps sources from being looked through, in words for people.
+// trouble records why sources could not be searched, as text for users.
 type trouble struct {
-	// patterns cannot be read; forbidden runtimes are not permitted in the namespace; missing ones are not there at all; away are those that did not answer.
+	// patterns cannot be used; forbidden runtimes are not permitted in the namespace; missing runtimes do not exist here; away ones did not respond.
 	patterns, forbidden, missing, away []string
-	// sources are those that were not looked through.
+	// sources contains the sources that were not searched.
 	sources map[string]bool
 }
 
@@ -79,14 +79,14 @@ func (t *trouble) note(list *[]string, source, format string, args ...any) {
 	t.sources[source] = true
 }
 
-// answer is what one place has told.
+// answer is the result of searching one place.
 type answer struct {
 	found   []runtime.Found
 	missing string
 	err     error
 }
 
-// look asks all places at once and keeps what the sources mean.
+// look searches all places concurrently and keeps what the sources match.
 func (r *Reconciler) look(ctx context.Context, p *pass) error {
 	if p.stopped() {
 		return nil
@@ -138,7 +138,7 @@ func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.Discove
 	return sources, nil
 }
 
-// keep adds what a source means and no source before it.
+// keep adds the things that this source matches and no earlier source did.
 func (p *pass) keep(source string, at where, found []runtime.Found, means func(*runtime.Found) bool, seen map[string]bool) {
 	begin := len(p.things)
 	for i := range found {
@@ -151,7 +151,7 @@ func (p *pass) keep(source string, at where, found []runtime.Found, means func(*
 	slices.SortFunc(p.things[begin:], func(a, b thing) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 }
 
-// ask asks each place of the sources once.
+// ask searches each place of the sources once.
 func (r *Reconciler) ask(ctx context.Context, sources []v1alpha1.DiscoverySource) map[where]answer {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

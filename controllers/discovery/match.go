@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// patternsOf returns the pattern of each source, in their order; empty where it has none.
+// patternsOf returns the pattern of each source, in the order of the sources, with "" for a source that has none.
 func patternsOf(sources []v1alpha1.DiscoverySource) []string {
 	texts := make([]string, len(sources))
 	for i := range sources {
@@ -28,7 +28,7 @@ func patternsOf(sources []v1alpha1.DiscoverySource) []string {
 	return texts
 }
 
-// tooMany reports that the names of what was found are longer together than the patterns may be matched with.
+// tooMany reports whether the names of the found things together exceed the length that the patterns may be matched against.
 func tooMany(found []runtime.Found, patterns *pattern.Set) bool {
 	characters := 0
 	for i := range found {
@@ -59,7 +59,7 @@ func matcher(source *v1alpha1.DiscoverySource, named *pattern.Pattern) func(*run
 	}
 }
 
-// globbed says whether a text is as the glob says, in which * stands for any text and all else for itself.
+// globbed reports whether text matches glob, in which * matches any text and every other character matches itself.
 func globbed(glob, text string) bool {
 	parts := strings.Split(glob, "*")
 	last := len(parts) - 1
@@ -89,7 +89,7 @@ func labelled(labels map[string]string, wanted map[string]v1alpha1.LabelText) bo
 	return true
 }
 
-// program is the first word of what runs.
+// program returns the first word of the command.
 func program(f *runtime.Found) string {
 	if words := strings.Fields(f.Command); len(words) > 0 {
 		return words[0]
@@ -98,14 +98,15 @@ func program(f *runtime.Found) string {
 }
 
 const (
-	// longestStem is how much of the name that people know goes into that of the object; with the rest it has at most 63 characters.
+	// longestStem is the maximum length of the part of an object name that comes from the original name. The complete name has at most 63 characters.
 	longestStem = 50
-	// sumBytes is how much of the sum tells two apart whose names become the same.
+	// sumBytes is how many bytes of the hash distinguish things whose names become equal.
 	sumBytes = 5
 )
 
-// objectName is what the Instance of a session or container is called: the same for whoever finds it, another one for every other.
-// A session that was made anew is another one, as a container is; tmux counts its ids from the start with each server, so the time is taken.
+// objectName returns the name of the Instance for a session or container. Every manager derives the same name, and every other thing gets a different one. A
+// session or container that was created again is a different thing. A tmux server numbers its sessions from the beginning, so the creation time identifies a
+// session.
 func objectName(t *thing) string {
 	identity := []string{string(t.kind), t.socket, t.Name, strconv.FormatInt(t.Created.Unix(), 10)}
 	if t.kind == v1alpha1.RuntimeDocker {
@@ -115,7 +116,7 @@ func objectName(t *thing) string {
 	return legal(t.Name) + "-" + hex.EncodeToString(sum[:sumBytes])
 }
 
-// legal makes the beginning of an object's name of any text.
+// legal converts any text to the beginning of a valid object name.
 func legal(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToLower(text) {

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery makes Instances of the tmux sessions and containers that are there already. It creates, and never changes or deletes: what an
-// Instance names is its own, and who gets it where two name the same is decided in controllers/instance alone.
+// Package discovery creates Instances for existing tmux sessions and containers. It never changes or deletes an Instance. controllers/instance alone decides
+// which of two Instances gets what both of them name.
 package discovery
 
 import (
@@ -25,23 +25,23 @@ import (
 )
 
 const (
-	// defaultInterval and defaultTTL are the defaults of the API in seconds, for objects that were stored before a default was there.
+	// defaultInterval and defaultTTL are the defaults of the API, in seconds, for objects that were stored before the API had them.
 	defaultInterval = 30
 	defaultTTL      = 3600
-	// awayRetry is how soon to look again for a runtime that did not answer.
+	// awayRetry is how soon to retry a runtime that did not respond.
 	awayRetry = 5 * time.Second
 )
 
-// Reconciler looks for one InstanceDiscovery at a time.
+// Reconciler reconciles InstanceDiscoveries.
 type Reconciler struct {
-	// Client reads from a cache with the indexes of Instances and writes; Reader reads past the cache.
+	// Client reads from a cache with the indexes of Instances, and writes. Reader reads from the API server.
 	Client client.Client
 	Reader client.Reader
 	// Runtimes are the backends that find sessions and containers.
 	Runtimes *runtime.Registry
 	Recorder process.Recorder
 	Clock    clock.PassiveClock
-	// Hosts knows this host and the others; nil if the manager is alone. A discovery is about the sessions and containers of its host.
+	// Hosts identifies this host and the others; nil if there is a single manager. A discovery covers the sessions and containers of its own host.
 	Hosts *hosts.Hosts
 	// Permission is checked before sessions and containers of this machine are listed; nil permits all namespaces.
 	Permission *process.Permission
@@ -54,11 +54,11 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=berth.dev,resources=instancediscoveries/status,verbs=patch
 // +kubebuilder:rbac:groups=berth.dev,resources=instances,verbs=get;list;watch;create
 
-// pass is one look of one discovery.
+// pass holds the state of one reconcile.
 type pass struct {
 	discovery *v1alpha1.InstanceDiscovery
 	now       time.Time
-	// things are what was found, in the order of the status; entries say what becomes of each.
+	// things are the results of the search, in the order of the status. entries holds the outcome of each.
 	things  []thing
 	entries []v1alpha1.DiscoveredInstance
 	adopted int32
@@ -66,7 +66,7 @@ type pass struct {
 	trouble trouble
 }
 
-// Reconcile looks through the sources, creates what is missing, and writes what was found if that is something else than before.
+// Reconcile searches the sources, creates missing Instances, and writes the status if it has changed.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	object := &v1alpha1.InstanceDiscovery{}
 	if err := r.Client.Get(ctx, req.NamespacedName, object); err != nil {
@@ -96,10 +96,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: p.again()}, nil
 }
 
-// stopped says that nothing is looked for.
+// stopped reports whether the discovery is stopped.
 func (p *pass) stopped() bool { return p.discovery.Spec.State == v1alpha1.DiscoveryStopped }
 
-// again says when to look again; 0 means when something changes.
+// again returns when to search again; 0 means only after a change.
 func (p *pass) again() time.Duration {
 	interval := time.Duration(ptr.Deref(p.discovery.Spec.IntervalSeconds, defaultInterval)) * time.Second
 	switch {
@@ -111,7 +111,7 @@ func (p *pass) again() time.Duration {
 	return interval
 }
 
-// confirm makes sure that the discovery is as it was read: nothing is created for one that has changed or gone.
+// confirm checks that the discovery is unchanged since it was read, so that no Instance is created for a changed or deleted one. Otherwise it returns ErrStale.
 func (r *Reconciler) confirm(ctx context.Context, object *v1alpha1.InstanceDiscovery) error {
 	now := &v1alpha1.InstanceDiscovery{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 )
 
-// settle says what becomes of each thing, and makes an Instance of those that have none.
+// settle determines the outcome for each thing, and creates an Instance for each thing that has none.
 func (r *Reconciler) settle(ctx context.Context, p *pass) error {
 	p.entries = make([]v1alpha1.DiscoveredInstance, len(p.things))
 	holders := make([]*v1alpha1.Instance, len(p.things))
@@ -49,7 +49,7 @@ func (r *Reconciler) settle(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// createAll makes Instances of the things at these places. They are asked for together: one after the other, two hundred take seconds.
+// createAll creates Instances for the things with these indexes. It does so concurrently, because two hundred sequential requests take seconds.
 func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holders []*v1alpha1.Instance) error {
 	if len(fresh) == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holder
 	return nil
 }
 
-// keptHolders gives the Instances that stood for what the sources said last that could not be looked through now.
+// keptHolders returns the Instances that the status records for sources that could not be searched this time.
 func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Instance, error) {
 	var kept []*v1alpha1.Instance
 	for _, entry := range p.before() {
@@ -93,10 +93,10 @@ func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Inst
 	return kept, nil
 }
 
-// atOnce bounds how many Instances are created at the same time.
+// atOnce is the maximum number of concurrent creations.
 const atOnce = 16
 
-// judge says what becomes of a thing that needs no new Instance; settled is false for one that does.
+// judge determines the outcome for a thing that needs no new Instance. settled is false for a thing that needs one.
 func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, entry *v1alpha1.DiscoveredInstance) (
 	holder *v1alpha1.Instance, settled bool, err error,
 ) {
@@ -128,23 +128,23 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 	return nil, false, nil
 }
 
-// owner gives the Instance with a UID, or nil.
+// owner returns the Instance with a UID, or nil if there is none.
 func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instance, error) {
 	var list v1alpha1.InstanceList
 	if uid == "" {
-		return nil, nil //nolint:nilnil // nobody there is no error
+		return nil, nil //nolint:nilnil // absence is not an error
 	}
 	if err := r.Client.List(ctx, &list, client.MatchingFields{process.IndexUID: string(uid)}); err != nil {
 		return nil, fmt.Errorf("look up who owns a session: %w", err)
 	}
 	if len(list.Items) == 0 {
-		return nil, nil //nolint:nilnil // nobody there is no error
+		return nil, nil //nolint:nilnil // absence is not an error
 	}
 	return &list.Items[0], nil
 }
 
-// claimant gives the Instance that a thing belongs to: who wins it, as the Instances themselves decide, else one that a person has made for it.
-// One that a discovery made and that has ended stood for something that is gone.
+// claimant returns the Instance that a thing belongs to: the one that wins it by the rules of Instances, otherwise one that a user has created for it. It
+// ignores Instances that a discovery created and that have ended, because the things they represented are gone.
 func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing) (*v1alpha1.Instance, error) {
 	byUID := map[types.UID]*v1alpha1.Instance{}
 	var claims []claim.Claim
@@ -174,7 +174,7 @@ func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery
 	return idle, nil
 }
 
-// standsFor says that an Instance stands for the thing.
+// standsFor records in entry that an Instance represents the thing.
 func standsFor(d *v1alpha1.InstanceDiscovery, holder *v1alpha1.Instance, entry *v1alpha1.DiscoveredInstance) {
 	entry.Instance = named(d, client.ObjectKeyFromObject(holder))
 	if holder.Namespace == d.Namespace && holder.Labels[v1alpha1.LabelDiscoveredBy] == d.Name {
@@ -188,7 +188,7 @@ func skip(entry *v1alpha1.DiscoveredInstance, reason, message string) {
 	entry.Outcome, entry.Reason, entry.Message = v1alpha1.DiscoverySkipped, reason, truncate(message, longestShown)
 }
 
-// named names an Instance, with its namespace where that is another one.
+// named returns the name of an Instance, with its namespace if that differs from the one of the discovery.
 func named(d *v1alpha1.InstanceDiscovery, key types.NamespacedName) string {
 	if key.Namespace == d.Namespace {
 		return key.Name
@@ -196,7 +196,7 @@ func named(d *v1alpha1.InstanceDiscovery, key types.NamespacedName) string {
 	return key.String()
 }
 
-// namedIn gives the Instance that is named so, an empty one if it is gone.
+// namedIn returns the Instance with the given name. It returns an empty Instance if there is none.
 func (r *Reconciler) namedIn(ctx context.Context, d *v1alpha1.InstanceDiscovery, name string) (*v1alpha1.Instance, error) {
 	key := types.NamespacedName{Namespace: d.Namespace, Name: name}
 	if namespace, rest, elsewhere := strings.Cut(name, "/"); elsewhere {
@@ -209,7 +209,7 @@ func (r *Reconciler) namedIn(ctx context.Context, d *v1alpha1.InstanceDiscovery,
 	return object, nil
 }
 
-// shown is the id that people know.
+// shown returns the ID in the form that users know.
 func shown(t *thing) string {
 	if t.kind == v1alpha1.RuntimeDocker && len(t.ID) > shortID {
 		return t.ID[:shortID]
@@ -217,10 +217,10 @@ func shown(t *thing) string {
 	return t.ID
 }
 
-// longestShown is the longest text of an entry in status, in bytes.
+// longestShown is the maximum length of a text in a status entry, in bytes.
 const longestShown = 256
 
-// truncate cuts a text at a whole character.
+// truncate shortens text to at most most bytes, at a character boundary.
 func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -24,10 +24,10 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// gather is how long changes of Instances gather before a discovery looks again: two hundred that are adopted at once are one look.
+// gather is how long changes of Instances are collected before a discovery runs again, so that two hundred adoptions cause one search.
 const gather = time.Second
 
-// longestReconcile ends a reconcile that hangs; a look takes lookTimeout at most, and what follows milliseconds for each object.
+// longestReconcile bounds a reconcile that hangs. A search takes at most lookTimeout, and the remaining work takes milliseconds per object.
 const longestReconcile = time.Minute
 
 // Setup registers the controller of InstanceDiscoveries with the manager. It uses the indexes of the controller of Instances.
@@ -51,7 +51,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	return nil
 }
 
-// gathered has the discovery that has made an Instance look again, a little later.
+// gathered enqueues the discovery that created an Instance, with a delay.
 func gathered() handler.EventHandler {
 	later := func(object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		if name := object.GetLabels()[v1alpha1.LabelDiscoveredBy]; name != "" {
@@ -68,7 +68,7 @@ func gathered() handler.EventHandler {
 	}
 }
 
-// telling lets through what changes the status of a discovery: an Instance has adopted what it stands for, has let go of it, or is gone.
+// telling passes events that change the status of a discovery: an Instance has adopted or released its session or container, or has been deleted.
 func telling() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// mostListed is how much of what was found the status lists.
+	// mostListed is the maximum number of found things in the status.
 	mostListed = 256
-	// longestMessage is the longest message of a condition or event, in bytes; the API server takes no longer event.
+	// longestMessage is the maximum length of a condition or event message, in bytes. The API server accepts no longer event.
 	longestMessage = 1000
 )
 
-// write makes the status true in one patch that fails if the object has changed meanwhile, and tells events after it. A status that is true already
-// is not written: the time of the look alone is no reason.
+// write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events. It skips an unchanged status: the time of
+// the search alone does not justify a write.
 func (r *Reconciler) write(ctx context.Context, p *pass) error {
 	base := p.discovery.DeepCopy()
 	status := &p.discovery.Status
@@ -53,7 +53,8 @@ func (r *Reconciler) write(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// report says what was found. Of a source that could not be looked through it goes on to say what it said last: a look that failed tells nothing.
+// report sets status.found and status.totals. For a source that could not be searched it keeps the previous entries, because a failed search yields no
+// information.
 func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
 	all := p.entries
 	if len(p.trouble.sources) > 0 {
@@ -87,7 +88,7 @@ func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
 	}
 }
 
-// before gives what the sources said last that could not be looked through now.
+// before returns the previous entries of the sources that could not be searched this time.
 func (p *pass) before() []v1alpha1.DiscoveredInstance {
 	var kept []v1alpha1.DiscoveredInstance
 	for _, entry := range p.discovery.Status.Found {
@@ -98,7 +99,7 @@ func (p *pass) before() []v1alpha1.DiscoveredInstance {
 	return kept
 }
 
-// conclude says how the discovery is: exactly one of Ready, Reconciling and Stalled is True.
+// conclude sets the conditions. Exactly one of Ready, Reconciling and Stalled is True.
 func (p *pass) conclude() {
 	t := &p.trouble
 	switch {
@@ -117,7 +118,7 @@ func (p *pass) conclude() {
 	}
 }
 
-// be makes one of the three True and the others False.
+// be sets one of the three conditions to True and the others to False.
 func (p *pass) be(which, reason, message string) {
 	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		value := metav1.ConditionFalse
@@ -131,10 +132,10 @@ func (p *pass) be(which, reason, message string) {
 	}
 }
 
-// mostNamed is how many new Instances an event names.
+// mostNamed is the maximum number of new Instances that an event names.
 const mostNamed = 10
 
-// tell says what a user may notice: what was made, and that a source cannot be looked through any more.
+// tell emits events for created Instances and for sources that can no longer be searched.
 func (r *Reconciler) tell(p *pass, before, after *v1alpha1.InstanceDiscovery) {
 	if n := len(p.created); n > 0 {
 		names := strings.Join(p.created[:min(n, mostNamed)], ", ")

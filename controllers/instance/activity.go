@@ -24,24 +24,24 @@ import (
 )
 
 const (
-	// noteEvery is how often the time of the last activity is written while it moves and nothing else is written.
+	// noteEvery is how often status.lastActivityTime is written while it changes and nothing else is written.
 	noteEvery = 30 * time.Second
-	// decideAgain is how soon to look again at what is idle and was not put to sleep.
+	// decideAgain is how soon to check again an idle Instance that was not put to sleep.
 	decideAgain = 100 * time.Millisecond
-	// lookEvery is how often a terminal at rest is looked at where nobody tells when it moves.
+	// lookEvery is how often a quiet terminal is checked if the backend cannot report changes.
 	lookEvery = 10 * time.Second
 )
 
-// memory is what is kept of one object while this manager runs. Losing it costs a look and a write.
+// memory is what the manager caches for one object. Losing it costs one check and one write.
 type memory struct {
-	// noted is when the time of the last activity was written.
+	// noted is when status.lastActivityTime was last written.
 	noted time.Time
-	// judged is the activity after which the screen was looked at last, and generation that of the patterns.
+	// judged is the last activity for which the screen was examined; generation is the object generation of the patterns used then.
 	judged     time.Time
 	generation int64
 }
 
-// memory gives what is kept of an object. One reconcile at a time uses it.
+// memory returns the cache of an object. Only one reconcile at a time uses it.
 func (k *Kind) memory(uid types.UID) *memory {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,9 +53,10 @@ func (k *Kind) memory(uid types.UID) *memory {
 	return m
 }
 
-// Asleep says whether nobody has used the session for longer than its spec allows. Who comes through Berth, or edits the spec, wakes it.
+// Asleep implements process.Kind: it reports whether the session has been unused for longer than its spec allows. Access through Berth or an edit of the spec
+// wakes it.
 func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time) bool {
-	instance := object.(*v1alpha1.Instance) // New gives nothing else
+	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	var started time.Time
 	if running := instance.Status.Process; running != nil && running.StartedAt != nil {
 		started = running.StartedAt.Time
@@ -67,8 +68,8 @@ func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time)
 	return false
 }
 
-// idleness is what is known of the use of an Instance whose program was started at a time; zero where none runs. What ends for another reason is
-// not idle.
+// idleness collects how an Instance is used. started is when its program was started; zero if none is running. A program that is being stopped for another
+// reason is not idle.
 func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, started, now time.Time) lifecycle.Idleness {
 	_, here := k.present.Last(instance.UID)
 	idleness := lifecycle.Idleness{
@@ -84,14 +85,14 @@ func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, starte
 	active, err := k.terminal(ctx, instance, now)
 	if err != nil && !errors.Is(err, runtime.ErrNotFound) {
 		ctrl.LoggerFrom(ctx).Error(err, "Asking when something last happened in a terminal")
-		return idleness // not known is not idle
+		return idleness // unknown is not idle
 	}
 	used, _ := k.present.Last(instance.UID)
 	idleness.Since = latest(active, used, started)
 	return idleness
 }
 
-// terminal gives when the terminal last showed something new. ErrNotFound when it has shown nothing so far.
+// terminal returns when the terminal last showed something new. It returns ErrNotFound if the terminal has shown nothing so far.
 func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now time.Time) (time.Time, error) {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil {
@@ -104,7 +105,7 @@ func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now ti
 	return active, err
 }
 
-// watch says what can be told from the terminal of what runs, and when to look again.
+// watch sets the conditions that follow from the terminal of the running incarnation. It returns when to check again, 0 for never.
 func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation) time.Duration {
 	now, before := k.clock.Now(), instance.Status.DeepCopy()
 	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
@@ -115,7 +116,7 @@ func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current f
 	return soonest(idleIn, again, k.note(instance, latest(active, used, current.StartedAt), now, anyway))
 }
 
-// resting is what can be told while nothing runs.
+// resting sets the conditions Idle and AwaitingInput while no program is running.
 func (k *Kind) resting(instance *v1alpha1.Instance) {
 	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "")
 	switch {
@@ -129,7 +130,7 @@ func (k *Kind) resting(instance *v1alpha1.Instance) {
 	}
 }
 
-// showIdle sets the condition Idle of what runs, and says when it will be another. That it slept until now says nothing any more.
+// showIdle sets the condition Idle of a running incarnation and returns when it will change. It ignores that the Instance was asleep until now.
 func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness, now time.Time) time.Duration {
 	falls := lifecycle.FallsAsleep(&instance.Status.ProcessStatus)
 	passed := fmt.Sprintf("Nothing has happened in the terminal for %s", idleness.Timeout)
@@ -139,7 +140,7 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 		if falls {
 			return 0
 		}
-		return decideAgain // this visit may be that of an edit, which is for a moment as good as somebody who asks
+		return decideAgain // this reconcile may be that of an edit, which counts as use for a moment
 	case idleness.Idle(now):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity,
 			passed+". It was adopted, so it goes on running; with deletionPolicy Terminate it would be ended.")
@@ -152,7 +153,7 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 	return 0
 }
 
-// note takes over when something last happened: at once if something else is written anyway, else if it was not lately. It says when to look again.
+// note records the last activity in the status: at once if the status is written anyway, otherwise at most every noteEvery. It returns when to check again.
 func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway bool) time.Duration {
 	m, noted := k.memory(instance.UID), instance.Status.LastActivityTime
 	active = active.Truncate(time.Second)
@@ -161,7 +162,7 @@ func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway b
 	}
 	last := m.noted
 	if last.IsZero() && noted != nil {
-		last = noted.Time // a manager that has just come
+		last = noted.Time // the manager has just started
 	}
 	if left := noteEvery - now.Sub(last); !anyway && left > 0 && left <= noteEvery {
 		return left
@@ -181,7 +182,7 @@ func latest(times ...time.Time) time.Time {
 	return last
 }
 
-// soonest gives the shortest of the times that are set; 0 when none is.
+// soonest returns the shortest of the durations above 0. It returns 0 if there is none.
 func soonest(times ...time.Duration) time.Duration {
 	var shortest time.Duration
 	for _, t := range times {

@@ -8,13 +8,13 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 )
 
-// SessionPlace is how IndexPlace calls a tmux session.
+// SessionPlace returns the value of IndexPlace for a tmux session.
 func SessionPlace(socket, session string) string { return "tmux " + socket + " " + session }
 
-// ContainerPlace is how IndexPlace calls a container that an Instance names so; it may be named by its name or by its id.
+// ContainerPlace returns the value of IndexPlace for a container as the Instance refers to it, which is by name or by ID.
 func ContainerPlace(container string) string { return "docker " + container }
 
-// Claims says that the Instance has what it names, or wants it. One that has ended for good, or is stopped, claims nothing.
+// Claims reports whether the Instance has or wants the session or container that it names. An Instance that is stopped or has ended for good claims nothing.
 func Claims(instance *v1alpha1.Instance) bool {
 	return Place(instance) != "" && (claim.Live(instance) || claim.Wants(instance))
 }

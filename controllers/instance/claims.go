@@ -22,13 +22,13 @@ import (
 // IndexPlace is the field index that finds Instances by the session or container that they claim.
 const IndexPlace = "berth.dev/place"
 
-// contested are the sessions and containers. What an object claims never changes: its runtime is immutable.
+// contested defines the contest for sessions and containers. The claim of an object never changes, because its runtime is immutable.
 var contested = claim.Contest{Index: IndexPlace, Things: byPlace, NewList: func() client.ObjectList { return &v1alpha1.InstanceList{} }}
 
-// conflictRetry is how soon to look again whether the session is free; its owner's end is an event besides.
+// conflictRetry is how soon to check again whether the session is free. The end of its owner also triggers a reconcile.
 const conflictRetry = 2 * time.Second
 
-// settle blocks an Instance whose session or container belongs to another one.
+// settle blocks an Instance whose session or container belongs to another Instance.
 func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
 	if !Claims(instance) {
 		return nil
@@ -57,14 +57,14 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	return nil
 }
 
-// check blocks an Instance whose start the backend would refuse: somebody else has a session of that name, or there is nothing to adopt.
+// check blocks an Instance that the backend would refuse to start: a foreign session has its name, or there is nothing to adopt.
 func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
 	if inspection == nil || plan.Blocked != nil || !claim.Live(instance) && !claim.Wants(instance) {
 		return nil
 	}
 	if instance.Status.ObservedGeneration == 0 && !plan.Refused {
-		return nil // usually the first start succeeds; if not, it is asked why
+		return nil // the first start usually succeeds; if it does not, the next reconcile checks why
 	}
 	err := inspection.Check(ctx, plan.Process)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -95,7 +95,7 @@ func byPlace(object client.Object) []string {
 	return []string{Place(instance)}
 }
 
-// named makes words of what is claimed.
+// named describes a claimed session or container for a message.
 func named(thing string) string {
 	var socket, name string
 	if n, _ := fmt.Sscanf(thing, "docker %s", &name); n == 1 {

@@ -15,16 +15,17 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// mostNamed is how many processes are named in one event.
+// mostNamed is the maximum number of processes that one event names.
 const mostNamed = 20
 
-// stops says that an end was recorded just now: what is to end still lives.
+// stops reports whether this reconcile has recorded a stop. The process to be stopped is still running.
 func stops(instance, before *v1alpha1.Instance) bool {
 	is, was := instance.Status.Stopping, before.Status.Stopping
 	return is != nil && (was == nil || was.Incarnation != is.Incarnation)
 }
 
-// tellEnding names the processes that end with the program: what an agent has started itself, however it did that, is known before it is gone.
+// tellEnding emits an event that names the processes which are terminated together with the program. It lists them while they still exist, and includes
+// everything that an agent has started, however it did that.
 func (k *Kind) tellEnding(ctx context.Context, instance *v1alpha1.Instance) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
 	if inspection == nil || k.recorder == nil {

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instance is what is special to Instances: a terminal and how to take it, the tmux session or container that it is in, and what was there
-// before Berth.
+// Package instance implements what is specific to Instances: the terminal and how to attach to it, the tmux session or container that holds it, and the
+// adoption of existing ones.
 package instance
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The size of a terminal when the spec leaves it open.
+// The terminal size if the spec does not set it.
 const (
 	defaultColumns = 120
 	defaultRows    = 40
@@ -43,17 +43,17 @@ const terminalStopSignal = "SIGHUP"
 // interrupt is Ctrl-C.
 const interrupt = 0x03
 
-// SessionID is the variable that holds status.sessionID.
+// SessionID is the name of the environment variable that holds status.sessionID.
 const SessionID = "SESSION_ID"
 
-// Kind is the kind Instance.
+// Kind implements process.Kind for Instances.
 type Kind struct {
 	client   client.Client
 	runtimes *runtime.Registry
 	clock    clock.PassiveClock
 	reserved *claim.Reservations
-	present  *presence.Book   // nil when nobody can come
-	recorder process.Recorder // nil when nobody is told
+	present  *presence.Book   // nil if there is no access through this manager
+	recorder process.Recorder // nil disables events
 	patterns pattern.Cache    // spec.terminal.awaitingInput.patterns, compiled
 
 	mu       sync.Mutex
@@ -83,18 +83,18 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	})
 }
 
-// New gives the kind. The client reads from a cache with the index IndexPlace.
+// New returns the kind. The client reads from a cache with the index IndexPlace.
 func New(cache client.Client, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
 	return &Kind{client: cache, runtimes: runtimes, clock: now, reserved: claim.NewReservations(now), memories: map[types.UID]*memory{}}
 }
 
-// Resource is the plural lower-case name.
+// Resource implements process.Kind.
 func (*Kind) Resource() string { return "instances" }
 
-// New gives an empty Instance.
+// New returns an empty Instance.
 func (*Kind) New() process.Object { return &v1alpha1.Instance{} }
 
-// NewList gives an empty list of Instances.
+// NewList returns an empty list of Instances.
 func (*Kind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 
 // Runtime returns the backend that the spec names.
@@ -109,9 +109,10 @@ func (*Kind) Traits(object process.Object) process.Traits {
 	return process.Traits{Runtime: typeOf(instance), PreStart: true, KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
 }
 
-// Prepare gives the process its terminal and its place. The size of a terminal is no part of the fingerprint: whoever attaches changes it anyway.
+// Prepare implements process.Kind: it sets the terminal, and the session or container. The terminal size is not part of the fingerprint, because attaching
+// changes it anyway.
 func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.Plan) error {
-	instance := object.(*v1alpha1.Instance) // New gives nothing else
+	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	plan.Process.Terminal = &runtime.Terminal{
 		Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns),
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
@@ -148,25 +149,25 @@ func stopSignal(instance *v1alpha1.Instance, usual string) string {
 	}
 }
 
-// Look says what there is to say while something runs.
+// Look implements process.Kind: it sets the status of a running Instance.
 func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
-	instance := object.(*v1alpha1.Instance) // New gives nothing else
+	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	k.show(instance, current.Adopted, k.handle(instance))
 	return k.watch(ctx, instance, current), nil
 }
 
-// Rest says it while nothing does.
+// Rest implements process.Kind: it sets the status of an Instance that is not running.
 func (k *Kind) Rest(_ context.Context, object process.Object) {
-	instance := object.(*v1alpha1.Instance) // New gives nothing else
+	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	command := attachCommand(instance)
-	if claim.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // its place is kept over a restart
+	if claim.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // a restart keeps the session
 		command = cmp.Or(instance.Status.AttachCommand, command)
 	}
 	k.show(instance, false, command)
 	k.resting(instance)
 }
 
-// handle is what to type to take the terminal of what runs: the backend knows best.
+// handle returns the command that attaches to the running terminal. The command of the backend takes precedence.
 func (k *Kind) handle(instance *v1alpha1.Instance) string {
 	if terminals := k.Runtime(instance).Capabilities().Terminals; terminals != nil {
 		return cmp.Or(terminals.AttachCommand(instance.UID), attachCommand(instance))
@@ -197,7 +198,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 	if !written {
 		return nil
 	}
-	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New gives nothing else
+	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New returns nothing else
 	if stops(instance, before) {
 		return k.tellEnding(ctx, instance)
 	}
@@ -205,7 +206,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 	is, was := instance.Status.Process, before.Status.Process
 	terminals := k.Runtime(object).Capabilities().Terminals
 	if !asked || terminals == nil || is == nil || was == nil || is.Incarnation != was.Incarnation {
-		return nil // nothing runs that could be interrupted
+		return nil // no process to interrupt
 	}
 	if err := terminals.Type(ctx, instance.UID, []byte{interrupt}); err != nil {
 		return fmt.Errorf("interrupt, as spec.interruptToken asks: %w", err)
@@ -213,7 +214,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 	return nil
 }
 
-// Forget drops what is kept of an object that is gone.
+// Forget implements process.Kind: it drops the data cached for a deleted object.
 func (k *Kind) Forget(uid types.UID) {
 	k.reserved.Release(uid)
 	k.present.Forget(uid)

@@ -11,10 +11,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// defaultSocket is the tmux server of an Instance that names none.
+// defaultSocket is the tmux server of an Instance whose spec names none.
 const defaultSocket = "berth"
 
-// typeOf gives the runtime that the spec names; nothing for the manager's own.
+// typeOf returns the runtime type that the spec names. It returns "" for the default runtime of the manager.
 func typeOf(instance *v1alpha1.Instance) v1alpha1.RuntimeType {
 	if instance.Spec.Runtime == nil {
 		return ""
@@ -22,7 +22,8 @@ func typeOf(instance *v1alpha1.Instance) v1alpha1.RuntimeType {
 	return instance.Spec.Runtime.Type
 }
 
-// Place is what only one Instance can have, as IndexPlace calls it: a session of a tmux server, or a container that was there before. Empty when it claims nothing.
+// Place returns the value of IndexPlace for what only one Instance can have: a session of a tmux server, or a container that existed before. It returns "" if
+// the Instance claims nothing.
 func Place(instance *v1alpha1.Instance) string {
 	switch typeOf(instance) {
 	case v1alpha1.RuntimeTmux:
@@ -35,7 +36,8 @@ func Place(instance *v1alpha1.Instance) string {
 	return ""
 }
 
-// sessionOf gives the tmux session of an Instance. A namespace is part of the name, so that two of them don't meet by chance.
+// sessionOf returns the tmux server and session of an Instance. A namespace other than default is part of the default session name, so that Instances of
+// different namespaces do not collide.
 func sessionOf(instance *v1alpha1.Instance) (socket, session string) {
 	socket, session = defaultSocket, strings.ReplaceAll(instance.Name, ".", "-")
 	if instance.Namespace != "default" {
@@ -52,7 +54,7 @@ func sessionOf(instance *v1alpha1.Instance) (socket, session string) {
 	return socket, session
 }
 
-// configOf gives what the backend needs beyond the process, as JSON.
+// configOf returns the JSON configuration that the backend needs in addition to the process.
 func configOf(instance *v1alpha1.Instance) ([]byte, error) {
 	adopt := instance.Spec.Adoption
 	if adopt == "" {
@@ -83,10 +85,11 @@ func configOf(instance *v1alpha1.Instance) ([]byte, error) {
 	return text, nil
 }
 
-// attachCommand is what takes the terminal wherever it is but in a Pod, and wakes what sleeps. Where something runs the backend knows a shorter way.
+// attachCommand returns the command that attaches to the terminal and wakes a sleeping Instance, or "" for a Pod. The backend knows a shorter command for a
+// running program.
 func attachCommand(instance *v1alpha1.Instance) string {
 	if typeOf(instance) == v1alpha1.RuntimePod {
-		return "" // it is that of the Pod that runs, or there is none
+		return "" // the backend returns the command of a running Pod; without one there is none
 	}
 	command := "berth attach instance/" + instance.Name
 	if instance.Namespace != "default" {

@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// stillness is how long a terminal has to show the same before it is taken for a question.
+	// stillness is how long the terminal must not change before its content counts as a question.
 	stillness = 2 * time.Second
-	// enough is how much of the end of the output is drawn to know what a terminal shows, in bytes.
+	// enough is how much of the end of the output is rendered to obtain the screen, in bytes.
 	enough = 64 << 10
 )
 
-// sight is when a terminal last showed something new, as far as that can be told, and when it was asked.
+// sight is one check of a terminal: when it last showed something new, the error if that is unknown, and when the check was made.
 type sight struct {
 	active time.Time
 	err    error
 	now    time.Time
 }
 
-// showWaiting sets the condition AwaitingInput, and says when to look again. The screen is looked at once after each time that something happened:
-// when it stands still, or at once where a question may have been answered.
+// showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has been
+// still, or immediately if a question may have been answered.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s sight) time.Duration {
 	m, condition := k.memory(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
@@ -46,7 +46,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 		return k.quiet(ctx, instance, s)
 	}
 	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.active.Before(current.StartedAt.Truncate(time.Second)) {
-		k.waits(instance, "") // nothing was shown so far
+		k.waits(instance, "") // nothing shown so far
 		return k.quiet(ctx, instance, s)
 	}
 	if s.err != nil {
@@ -72,8 +72,8 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 	return k.quiet(ctx, instance, s)
 }
 
-// stands says whether a question that another manager has seen is still there: nothing has happened since, as far as that can be told. What a runtime has
-// to go by after it was begun anew may lack just the line that asks, as it is not ended.
+// stands reports whether a question that an earlier manager saw still stands, because no later activity is known. The output that a runtime has after its own
+// restart may lack exactly the line that asks, because that line is unterminated.
 func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s sight) bool {
 	noted := instance.Status.LastActivityTime
 	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || noted.Time.Before(current.StartedAt.Truncate(time.Second)) || asks.ObservedGeneration != instance.Generation {
@@ -82,19 +82,19 @@ func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.I
 	return errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && !s.active.Truncate(time.Second).After(noted.Time)
 }
 
-// quiet has it told when the terminal moves again, and says when to look where nobody tells.
+// quiet requests a report of the next terminal change. It returns when to check if the backend cannot report changes.
 func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) time.Duration {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil || logs.Watch(ctx, instance.UID) != nil {
 		return lookEvery
 	}
 	if active, err := logs.LastActivity(ctx, instance.UID); err == nil && active.After(s.active) && active.Before(s.now.Add(stillness)) {
-		return stillness // it has moved just before
+		return stillness // the terminal has just changed
 	}
 	return 0
 }
 
-// judge looks at the screen.
+// judge sets the condition AwaitingInput from the content of the screen.
 func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
 	view, err := k.shown(ctx, instance)
 	if err != nil {
@@ -130,12 +130,12 @@ func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) facts.Inp
 	}
 	input, err := terminals.Input(ctx, instance.UID)
 	if err != nil {
-		return facts.Input{} // an older shim, or a program that has just ended
+		return facts.Input{} // an older shim, or a program that has just exited
 	}
 	return input
 }
 
-// shown returns the screen of the terminal: the one that the backend reports, or else one drawn from the output.
+// shown returns the screen of the terminal: the one that the backend reports, otherwise one rendered from the output.
 func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (screen.View, error) {
 	can := k.Runtime(instance).Capabilities()
 	if can.Terminals != nil {
@@ -156,7 +156,7 @@ func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (screen.V
 	return draw(log, int(ptr.Deref(terminal.Columns, defaultColumns)), int(ptr.Deref(terminal.Rows, defaultRows)))
 }
 
-// draw returns the screen that results from the end of an output.
+// draw renders the screen from the end of the output.
 func draw(log runtime.Log, columns, rows int) (screen.View, error) {
 	first, end, err := log.Bounds()
 	if err != nil {

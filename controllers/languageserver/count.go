@@ -17,27 +17,28 @@ import (
 const (
 	// countEvery is how often counts are written while they change and nothing else does.
 	countEvery = 5 * time.Second
-	// memoryStep is how exactly memory is told; a server that computes never stands still.
+	// memoryStep is the precision of status.memoryBytes, in bytes. The memory of a busy server changes constantly.
 	memoryStep = 16 << 20
 )
 
-// figures are the parts of the status that change without anything happening that a user would call an event.
+// figures are the parts of the status that change without any event that matters to a user.
 type figures struct {
 	clients, documents, held, oldest int32
 	memory                           int64
 	idle                             metav1.ConditionStatus
 }
 
-// count takes over the counts of a report: at once if something else is written anyway, else if they were not lately. It gives the time to look again.
+// count copies the counts of a report to the status: at once if the status is written anyway, otherwise at most every countEvery. It returns when to check
+// again, 0 for never.
 func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway bool) time.Duration {
 	m, now := k.memory(server.UID), k.clock.Now()
 	fresh := counts(server, report, now)
 	retry := time.Duration(0)
 	if !report.OldestRequest.IsZero() {
-		retry = countEvery // it grows older without a report
+		retry = countEvery // its age increases without a report
 	}
 	if !anyway && fresh == present(server) {
-		k.take(server, fresh) // its conditions are about the present generation
+		k.take(server, fresh) // updates the observed generation of its conditions
 		return retry
 	}
 	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
@@ -49,7 +50,7 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 	return retry
 }
 
-// counts says what the status should say.
+// counts returns the figures for the status.
 func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) figures {
 	f := figures{
 		clients: small(report.Clients), documents: small(report.OpenDocuments), held: small(report.Held),
@@ -59,14 +60,14 @@ func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) f
 	if report.Clients > 0 {
 		f.idle = metav1.ConditionFalse
 	}
-	// A request that is answered soon is nobody's concern, and telling it would be a write for each.
+	// A request that is answered soon is irrelevant, and reporting it would cost one write per request.
 	if age := now.Sub(report.OldestRequest); !report.OldestRequest.IsZero() && age >= countEvery {
 		f.oldest = small(int(age / time.Second))
 	}
 	return f
 }
 
-// present is what the status says.
+// present returns the figures in the status.
 func present(server *v1alpha1.LanguageServer) figures {
 	status := &server.Status
 	f := figures{
@@ -89,7 +90,7 @@ func (k *Kind) take(server *v1alpha1.LanguageServer, f figures) {
 	k.set(server, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoClients, "")
 }
 
-// steadyMemory leaves what is said alone while it is about right: within two steps, or a tenth.
+// steadyMemory keeps the recorded value while it is approximately right: within two steps, or a tenth.
 func steadyMemory(said, is int64) int64 {
 	rounded := (is + memoryStep/2) / memoryStep * memoryStep
 	if is > 0 {
@@ -107,7 +108,7 @@ func steadyMemory(said, is int64) int64 {
 
 func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
-// longestName bounds what a server says that it is.
+// longestName is the maximum length of the name and version that a server reports, in bytes.
 const longestName = 256
 
 func shorten(text string) string {

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package languageserver is what is special to LanguageServers: what the multiplexer in front of the server is told, what it reports, and
-// when a server sleeps because nobody uses it.
+// Package languageserver implements what is specific to LanguageServers: the configuration and the reports of the multiplexer in front of the server, and when
+// an unused server is put to sleep.
 package languageserver
 
 import (
@@ -26,19 +26,19 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Reporter is a runtime with a multiplexer in front of every server.
+// Reporter is a runtime that runs a multiplexer in front of every server.
 type Reporter interface {
-	// Report gives the newest report of the multiplexer of an object; false while there is none.
+	// Report returns the latest report of the multiplexer of an object. It returns false if there is none.
 	Report(uid types.UID) (lsp.Report, bool)
-	// Endpoint is the path of the socket that its clients connect to; empty while that is not known.
+	// Endpoint returns the path of the socket that clients connect to. It returns "" while that is unknown.
 	Endpoint(uid types.UID) string
-	// Keep says whether the multiplexer has to be there although no server runs. It may be said again at any time.
+	// Keep sets whether the multiplexer must exist even if no server is running. It may be called repeatedly.
 	Keep(uid types.UID, keep bool)
-	// Gone says that there is no multiplexer and that none comes before the next server.
+	// Gone reports whether there is no multiplexer and none starts before the next server.
 	Gone(ctx context.Context, uid types.UID) bool
 }
 
-// Kind is the kind LanguageServer. What it keeps in memory only saves writes, or makes what is told of a restart more exact.
+// Kind implements process.Kind for LanguageServers. Its in-memory state only saves writes, or makes the report on a restart more precise.
 type Kind struct {
 	client   client.Client
 	reader   client.Reader
@@ -54,11 +54,11 @@ var (
 	_ process.Kind = (*Kind)(nil)
 )
 
-// memory is what is kept of one object while this manager runs.
+// memory is what the manager caches for one object.
 type memory struct {
-	// counted is when the counts of the status were taken over last.
+	// counted is when the counts in the status were last updated.
 	counted time.Time
-	// asked is when the end of an incarnation was asked for, and trouble what was wrong with it.
+	// asked is when the stop of incarnation was requested; trouble is what was wrong with it.
 	incarnation int64
 	asked       time.Time
 	trouble     string
@@ -78,7 +78,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder { return b.Owns(&corev1.Service{}) })
 }
 
-// New gives the kind. The client reads from a cache, the reader past it. A backend that is a Reporter is asked for its reports.
+// New returns the kind. cache reads from a cache, reader from the API server. The kind uses the reports of backends that implement Reporter.
 func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
 	if now == nil {
 		now = clock.RealClock{}
@@ -98,22 +98,22 @@ func (*Kind) Traits(object process.Object) process.Traits {
 	return process.Traits{Runtime: place.Type(languageServer(object).Spec.Runtime)}
 }
 
-// reporter gives that of an object: nil when its backend has no multiplexer, and then a server that runs serves.
+// reporter returns the Reporter of an object. It returns nil if its backend has no multiplexer; then a running server counts as serving.
 func (k *Kind) reporter(server *v1alpha1.LanguageServer) Reporter {
 	reporter, _ := k.Runtime(server).(Reporter)
 	return reporter
 }
 
-// Resource is the plural lower-case name.
+// Resource implements process.Kind.
 func (k *Kind) Resource() string { return "languageservers" }
 
-// New gives an empty LanguageServer.
+// New returns an empty LanguageServer.
 func (k *Kind) New() process.Object { return &v1alpha1.LanguageServer{} }
 
-// NewList gives an empty list of LanguageServers.
+// NewList returns an empty list of LanguageServers.
 func (k *Kind) NewList() client.ObjectList { return &v1alpha1.LanguageServerList{} }
 
-// Forget drops what is kept of an object that is gone, and its multiplexer with it.
+// Forget implements process.Kind: it drops the data cached for a deleted object and ends its multiplexer.
 func (k *Kind) Forget(uid types.UID) {
 	for _, backend := range k.runtimes.All() {
 		if reporter, is := backend.(Reporter); is {
@@ -125,8 +125,9 @@ func (k *Kind) Forget(uid types.UID) {
 	delete(k.memories, uid)
 }
 
-// Asleep says whether nobody has used the server for long enough. One that sleeps goes on doing so until a client comes: that its multiplexer
-// or the manager is new, and does not know since when it is idle, wakes nobody. One whose Pod was lost wakes, for no client could come.
+// Asleep implements process.Kind: it reports whether the server has been unused for long enough. A sleeping server stays asleep until a client connects, even
+// if its multiplexer or the manager is new and does not know how long the server has been idle. A sleeping server whose Pod was lost wakes, because no client
+// could connect to it.
 func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time) bool {
 	server := languageServer(object)
 	if server.Spec.State != v1alpha1.StateOnDemand {
@@ -143,12 +144,12 @@ func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time)
 		asleep = !report.IdleSince.IsZero() && now.Sub(report.IdleSince) >= idleTimeout(server)
 	}
 	if asleep {
-		k.keep(server, true) // nothing else of the kind says so while nothing is to be started
+		k.keep(server, true) // nothing else calls keep while no start is planned
 	}
 	return asleep
 }
 
-// wanted says that the object is there to be used, now or on demand.
+// wanted reports whether the object is available for use, now or on demand.
 func wanted(server *v1alpha1.LanguageServer) bool {
 	return server.Spec.State != v1alpha1.StateStopped && server.DeletionTimestamp.IsZero()
 }
@@ -172,7 +173,7 @@ func (k *Kind) gone(ctx context.Context, server *v1alpha1.LanguageServer) bool {
 	return reporter != nil && reporter.Gone(ctx, server.UID)
 }
 
-// memory gives what is kept of an object. One reconcile at a time uses it.
+// memory returns the cache of an object. Only one reconcile at a time uses it.
 func (k *Kind) memory(uid types.UID) *memory {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -185,5 +186,5 @@ func (k *Kind) memory(uid types.UID) *memory {
 }
 
 func languageServer(object process.Object) *v1alpha1.LanguageServer {
-	return object.(*v1alpha1.LanguageServer) // New gives nothing else
+	return object.(*v1alpha1.LanguageServer) // New returns nothing else
 }

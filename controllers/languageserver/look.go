@@ -19,13 +19,13 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// unheardRetry is when to ask again for a report that has not come. An event comes with it; this is for the case that it does not.
+// unheardRetry is how soon to check again for a missing report. A report also triggers a reconcile; this is the fallback.
 const unheardRetry = time.Second
 
-// shortestWait keeps a wait that is over by a hair from being none.
+// shortestWait is the minimum wait until a server becomes idle, so that an almost expired wait does not become 0.
 const shortestWait = 100 * time.Millisecond
 
-// Look takes over what the multiplexer reports of the server that runs.
+// Look implements process.Kind: it copies what the multiplexer reports about the running server.
 func (k *Kind) Look(_ context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
@@ -37,7 +37,7 @@ func (k *Kind) Look(_ context.Context, object process.Object, current facts.Inca
 	}
 	report, known := k.report(server)
 	if !known {
-		// What was said of this incarnation stands: a manager that has just come takes nothing away.
+		// The recorded status of this incarnation stands: a manager that has just started removes nothing.
 		observed.NotReady = "its multiplexer has not reported yet"
 		k.restarting(server)
 		k.complete(server)
@@ -61,7 +61,7 @@ func (k *Kind) Look(_ context.Context, object process.Object, current facts.Inca
 	return sooner(k.count(server, report, !settled), k.untilIdle(server, report)), nil
 }
 
-// lookWithout is for a backend without a multiplexer: a process that runs serves, and nobody can tell who uses it.
+// lookWithout handles a backend without a multiplexer: a running process counts as serving, and its use is unknown.
 func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current facts.Incarnation, observed *lifecycle.Observed) {
 	ready := true
 	observed.Ready = &ready
@@ -75,7 +75,7 @@ func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current facts.Incarn
 
 const noMultiplexer = "This runtime has no multiplexer that could tell."
 
-// judge says whether the server serves, and whether it has to be restarted although it runs.
+// judge determines whether the server serves, and whether it must be restarted although it is running.
 func (k *Kind) judge(server *v1alpha1.LanguageServer, report lsp.Report, observed *lifecycle.Observed) {
 	trouble := cmp.Or(report.Message, report.Unhealthy)
 	ready := report.Initialized
@@ -92,7 +92,7 @@ func (k *Kind) judge(server *v1alpha1.LanguageServer, report lsp.Report, observe
 	observed.Ready = &ready
 }
 
-// describe sets the conditions that are about the server itself, and what it says that it is.
+// describe sets the conditions about the server itself, and the name and version that the server reports.
 func (k *Kind) describe(server *v1alpha1.LanguageServer, report lsp.Report) {
 	switch {
 	case !report.Initialized:
@@ -122,7 +122,7 @@ func serverInfo(report lsp.Report) *v1alpha1.ServerInfo {
 	return &v1alpha1.ServerInfo{Name: shorten(report.ServerName), Version: shorten(report.ServerVersion)}
 }
 
-// Rest says that nothing runs. Clients may be connected all the same: the multiplexer stays.
+// Rest implements process.Kind: it reports that no server is running. Clients may be connected nevertheless, because the multiplexer stays.
 func (k *Kind) Rest(_ context.Context, object process.Object) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
@@ -143,14 +143,14 @@ func (k *Kind) Rest(_ context.Context, object process.Object) {
 	k.complete(server)
 }
 
-// resting sets the conditions that are about a server that does not serve, or not yet.
+// resting sets the conditions of a server that does not serve, or not yet.
 func (k *Kind) resting(server *v1alpha1.LanguageServer, reason, message string) {
 	k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, reason, message)
 	k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, reason, "")
 	k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, reason, "")
 }
 
-// complete gives every condition of the kind a value, so that none is missing at any time, and makes them about the present generation.
+// complete adds missing conditions, so that every condition of the kind always exists, and sets their observed generation to the current one.
 func (k *Kind) complete(server *v1alpha1.LanguageServer) {
 	for _, conditionType := range []string{
 		v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy, v1alpha1.ConditionIdle,
@@ -163,7 +163,7 @@ func (k *Kind) complete(server *v1alpha1.LanguageServer) {
 	}
 }
 
-// locate says where clients connect, as long as the object is there to be used, and what becomes of the multiplexer when it is not.
+// locate sets status.endpoint while the object is available for use. Otherwise it clears the endpoint and releases the multiplexer.
 func (k *Kind) locate(server *v1alpha1.LanguageServer) {
 	reporter := k.reporter(server)
 	switch {
@@ -180,7 +180,7 @@ func (k *Kind) locate(server *v1alpha1.LanguageServer) {
 	}
 }
 
-// untilIdle is when a server that nobody uses is put to sleep; 0 when it is not.
+// untilIdle returns how long it takes until an unused server is put to sleep. It returns 0 if it is not.
 func (k *Kind) untilIdle(server *v1alpha1.LanguageServer, report lsp.Report) time.Duration {
 	if server.Spec.State != v1alpha1.StateOnDemand || report.Clients > 0 || report.IdleSince.IsZero() || lifecycle.Asleep(&server.Status.ProcessStatus) {
 		return 0
@@ -196,7 +196,7 @@ func condition(server *v1alpha1.LanguageServer, conditionType string) *metav1.Co
 	return meta.FindStatusCondition(server.Status.Conditions, conditionType)
 }
 
-// sooner gives the shorter of the times that are set; 0 when none is.
+// sooner returns the shorter of the durations that are set. It returns 0 if none is.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -15,12 +15,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
-// inPod says that the server runs in a Pod, with its multiplexer.
+// inPod reports whether the server and its multiplexer run in a Pod.
 func inPod(server *v1alpha1.LanguageServer) bool {
 	return place.Type(server.Spec.Runtime) == v1alpha1.RuntimePod
 }
 
-// preparePod gives the server its Service, its Pod, and the name of the Secret that clients come with. A changed Pod is a changed spec.
+// preparePod sets the Service and the Pod of the server, and the name of the Secret that clients authenticate with. A change of the Pod counts as a change of
+// the spec.
 func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, config []byte, plan *process.Plan) error {
 	if err := place.Pod(plan, server, "LanguageServer", server.Spec.Runtime.Pod); err != nil || plan.Blocked != nil {
 		return err
@@ -39,17 +40,17 @@ func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, 
 		return fmt.Errorf("write down what the Pod is to be: %w", err)
 	}
 	service := place.Service(server, "LanguageServer", AddressName(server), "lsp", gate.Port)
-	service.Spec.PublishNotReadyAddresses = true // the multiplexer answers before, and holds who comes
+	service.Spec.PublishNotReadyAddresses = true // the multiplexer accepts clients before the server is ready, and holds their requests
 	plan.Blocked, err = place.Services{Client: k.client, Reader: k.reader}.Serve(ctx, server, "LanguageServer", service)
 	return err
 }
 
-// AddressName is the name of the Service of a server in a Pod, and of the Secret with its token and its certificate.
+// AddressName returns the name of the Service of a server in a Pod, which is also the name of the Secret with its token and certificate.
 func AddressName(server *v1alpha1.LanguageServer) string {
 	return place.ServiceName("lsp", "lsp-"+server.Name, server)
 }
 
-// podEndpoint is where clients in the cluster connect.
+// podEndpoint returns the URL that clients in the cluster connect to.
 func podEndpoint(server *v1alpha1.LanguageServer) string {
 	return fmt.Sprintf("https://%s.%s.svc:%d%s", AddressName(server), server.Namespace, gate.Port, gate.ClientPath)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// Prepare says what the multiplexer has to know, and gives the object its owner.
+// Prepare implements process.Kind: it sets the configuration of the multiplexer and the owner of the object.
 func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Incarnation, plan *process.Plan) error {
 	server := languageServer(object)
 	k.keep(server, true)
@@ -46,7 +46,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Inca
 	return nil
 }
 
-// config is what the spec says beyond the process, as the multiplexer reads it. The same spec gives the same bytes.
+// config returns the part of the spec beyond the process, in the format of the multiplexer. The same spec always results in the same bytes.
 func config(spec *v1alpha1.LanguageServerSpec) ([]byte, error) {
 	options, err := canonical(spec.InitializationOptions)
 	if err != nil {
@@ -93,7 +93,7 @@ func limits(spec *v1alpha1.LanguageServerLimits) lsp.Limits {
 	}
 }
 
-// hold turns a timeout of 0 into the multiplexer's word for it: there, 0 is the default.
+// hold converts a timeout of 0 to -1, because 0 selects the default of the multiplexer.
 func hold(spec *v1alpha1.HoldPolicy) lsp.Hold {
 	timeout := seconds(spec.TimeoutSeconds)
 	if spec.TimeoutSeconds != nil && timeout == 0 {
@@ -115,7 +115,7 @@ func health(spec *v1alpha1.LanguageServerHealth) (lsp.Health, error) {
 	return health, nil
 }
 
-// canonical gives JSON without spaces and with its names in order, so that the same content is the same text. Numbers stay as they are written.
+// canonical returns JSON without white space and with sorted names, so that equal content results in equal text. It keeps numbers as they are written.
 func canonical(extension *apiruntime.RawExtension) (json.RawMessage, error) {
 	if extension == nil || len(extension.Raw) == 0 {
 		return nil, nil
@@ -129,12 +129,12 @@ func canonical(extension *apiruntime.RawExtension) (json.RawMessage, error) {
 	return json.Marshal(value)
 }
 
-// idleTimeout is how long a server may have no client before it sleeps.
+// idleTimeout returns how long a server may have no client before it is put to sleep.
 func idleTimeout(server *v1alpha1.LanguageServer) time.Duration {
 	return time.Duration(ptr.Deref(server.Spec.IdleTimeoutSeconds, defaultIdleTimeout)) * time.Second
 }
 
-// defaultIdleTimeout is that of the API, for objects that were stored without it.
+// defaultIdleTimeout is the default of the API in seconds, for objects that were stored without a value.
 const defaultIdleTimeout = 1800
 
 func seconds(n *int32) time.Duration { return time.Duration(ptr.Deref(n, 0)) * time.Second }

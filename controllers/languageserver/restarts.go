@@ -17,21 +17,21 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// defaultGrace is that of the API, in seconds, for objects that were stored without it.
+// defaultGrace is the default of the API in seconds, for objects that were stored without a value.
 const defaultGrace = 10
 
-// maxRestarts is how many restarts the status tells.
+// maxRestarts is the maximum number of restarts in the status.
 const maxRestarts = 10
 
-// enter makes the memory of a restart that of an incarnation.
+// enter prepares the memory for an incarnation and drops what it holds about another one.
 func (m *memory) enter(incarnation int64) {
 	if m.incarnation != incarnation {
 		m.incarnation, m.asked, m.trouble = incarnation, time.Time{}, ""
 	}
 }
 
-// noteAsked remembers when the end of the current incarnation was asked for: that is when users begin to wait. The record of it is gone when
-// the next one starts.
+// noteAsked records when the stop of the current incarnation was requested, which is when users begin to wait. The request is no longer on record when the next
+// incarnation starts.
 func (k *Kind) noteAsked(server *v1alpha1.LanguageServer) {
 	stopping := server.Status.Stopping
 	if stopping == nil || stopping.Incarnation != server.Status.Incarnation {
@@ -42,14 +42,14 @@ func (k *Kind) noteAsked(server *v1alpha1.LanguageServer) {
 	grace := time.Duration(ptr.Deref(server.Spec.Process.Stop.GracePeriodSeconds, defaultGrace)) * time.Second
 	asked, now := stopping.Deadline.Add(-grace), k.clock.Now()
 	if asked.After(now) {
-		asked = now // the grace period was longer when it was asked for
+		asked = now // the grace period was longer at the time of the request
 	}
 	if m.asked.IsZero() {
 		m.asked = asked
 	}
 }
 
-// restarting adds the restart that is under way to those that the status tells, once the new incarnation is recorded.
+// restarting adds the current restart to status.recentRestarts, once the new incarnation is on record.
 func (k *Kind) restarting(server *v1alpha1.LanguageServer) {
 	status := &server.Status
 	restarting := condition(server, v1alpha1.ConditionRestarting)
@@ -70,7 +70,7 @@ func (k *Kind) restarting(server *v1alpha1.LanguageServer) {
 	}
 }
 
-// lostAt is since when users wait: since the end was asked for, or came by itself.
+// lostAt returns since when users have been waiting: since the stop was requested, or since the process exited by itself.
 func (k *Kind) lostAt(server *v1alpha1.LanguageServer, restarting *metav1.Condition) time.Time {
 	m, end := k.memory(server.UID), server.Status.LastExit
 	switch {
@@ -83,7 +83,7 @@ func (k *Kind) lostAt(server *v1alpha1.LanguageServer, restarting *metav1.Condit
 	}
 }
 
-// why says more than the reason: what was wrong with the server, or how it ended by itself.
+// why returns details beyond the reason: what was wrong with the server, or how it exited by itself.
 func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
 	m, end := k.memory(server.UID), server.Status.LastExit
 	previous := server.Status.Incarnation - 1
@@ -103,7 +103,7 @@ func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
 	}
 }
 
-// served says since when the current incarnation serves: that is how long its restart took.
+// served records since when the current incarnation serves, which determines how long its restart took.
 func (k *Kind) served(server *v1alpha1.LanguageServer, since time.Time) {
 	restarts := server.Status.RecentRestarts
 	last := len(restarts) - 1
@@ -115,7 +115,7 @@ func (k *Kind) served(server *v1alpha1.LanguageServer, since time.Time) {
 	restarts[last].TookMilliseconds = &took
 }
 
-// servingSince is when the server began to serve, as exactly as that is known.
+// servingSince returns when the server began to serve, as precisely as that is known.
 func servingSince(current facts.Incarnation, report lsp.Report, now time.Time) time.Time {
 	if current.StartedAt.IsZero() || report.Counters.StartupNanos <= 0 {
 		return now
@@ -123,7 +123,7 @@ func servingSince(current facts.Incarnation, report lsp.Report, now time.Time) t
 	return current.StartedAt.Add(time.Duration(report.Counters.StartupNanos))
 }
 
-// bounded keeps a message well below the bound of the field.
+// bounded keeps a message well below the maximum length of the field.
 func bounded(message string) string {
 	const longest = 1000
 	if len(message) <= longest {

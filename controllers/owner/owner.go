@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owner makes an object belong to the Instance that its spec names, so that it is deleted with it.
+// Package owner makes the Instance that a spec names the owner of the object, so that the object is deleted with it.
 package owner
 
 import (
@@ -20,16 +20,17 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// Retry is how soon to look again for an Instance that is not there.
+// Retry is how soon to check again for an Instance that is missing.
 const Retry = 2 * time.Second
 
-// Setter writes owner references. Client reads from a cache, Reader past it.
+// Setter writes owner references. Client reads from a cache, Reader from the API server.
 type Setter struct {
 	Client client.Client
 	Reader client.Reader
 }
 
-// Set makes the Instance that is named the owner of the object, or says why nothing can be started because of it.
+// Set makes the named Instance the owner of the object. It returns why nothing can be started if that Instance is missing, is being deleted, or has replaced
+// the one that owned the object. It returns an error if a read or the write fails.
 func (s Setter) Set(ctx context.Context, object process.Object, named *v1alpha1.LocalReference) (*lifecycle.Blocked, error) {
 	if named == nil {
 		return nil, nil //nolint:nilnil // nothing blocks
@@ -58,7 +59,7 @@ func (s Setter) Set(ctx context.Context, object process.Object, named *v1alpha1.
 	return nil, s.write(ctx, object, instance)
 }
 
-// instance reads from the cache, and past it when it is not there: it may have been created a moment ago.
+// instance reads from the cache and falls back to the API server, because the Instance may have been created a moment ago.
 func (s Setter) instance(ctx context.Context, key types.NamespacedName) (*v1alpha1.Instance, error) {
 	instance := &v1alpha1.Instance{}
 	err := s.Client.Get(ctx, key, instance)
@@ -68,7 +69,7 @@ func (s Setter) instance(ctx context.Context, key types.NamespacedName) (*v1alph
 	return instance, err
 }
 
-// write adds the reference. Whoever decides on the object as it was before that notices that it has changed, and looks again.
+// write adds the reference. A reconcile that decides on the older version of the object detects the change and runs again.
 func (s Setter) write(ctx context.Context, object process.Object, instance *v1alpha1.Instance) error {
 	before := object.DeepCopyObject().(client.Object) // a copy has the type of its original
 	owned := object.DeepCopyObject().(client.Object)

@@ -24,8 +24,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// Pod has the next incarnation of an object be a Pod as the spec says, which is a part of the fingerprint of its spec. What Kubernetes would not
-// understand blocks it.
+// Pod configures the next incarnation of an object to run in the Pod that spec describes, and adds that configuration to the fingerprint. It does nothing if
+// spec is nil. A configuration that Kubernetes would not accept sets plan.Blocked; Pod returns an error only if the configuration cannot be encoded.
 func Pod(plan *process.Plan, object process.Object, kind string, spec *v1alpha1.PodRuntime) error {
 	if spec == nil {
 		return nil
@@ -48,14 +48,14 @@ func Pod(plan *process.Plan, object process.Object, kind string, spec *v1alpha1.
 	return nil
 }
 
-// Owner is the reference of what is made for an object in the cluster, which goes with it.
+// Owner returns the owner reference for objects that Berth creates in the cluster for object, so that they are deleted with it.
 func Owner(object metav1.Object, kind string) *metav1.OwnerReference {
 	reference := metav1.NewControllerRef(object, v1alpha1.GroupVersion.WithKind(kind))
-	reference.BlockOwnerDeletion = ptr.To(false) // our finalizer keeps the object until its Pod is gone
+	reference.BlockOwnerDeletion = ptr.To(false) // the finalizer of Berth keeps the object until its Pod is gone
 	return reference
 }
 
-// podConfig reads the parts whose schema is that of Kubernetes.
+// podConfig decodes the parts of the spec whose schema is that of Kubernetes.
 func podConfig(spec *v1alpha1.PodRuntime) (pod.Config, error) {
 	config := pod.Config{
 		Image: spec.Image, PullPolicy: corev1.PullPolicy(spec.ImagePullPolicy), NodeSelector: spec.NodeSelector, ServiceAccountName: spec.ServiceAccountName,
@@ -79,7 +79,7 @@ func podConfig(spec *v1alpha1.PodRuntime) (pod.Config, error) {
 		config.Claims = append(config.Claims, read)
 	}
 	if spec.Template != nil {
-		// A patch may have words that a Pod has not: only its outermost ones are known.
+		// A patch may contain fields that a Pod does not have, so only its top-level fields are checked.
 		var known struct {
 			Metadata map[string]any `json:"metadata"`
 			Spec     map[string]any `json:"spec"`
@@ -113,7 +113,7 @@ func readAll[T any](name string, parts []apiruntime.RawExtension) ([]T, error) {
 	return all, nil
 }
 
-// readStrictly refuses fields that are not there: the API server has let them through. It takes no letter for another, as policies do not.
+// readStrictly decodes part and rejects unknown fields, which the API server has not checked. Field names are case-sensitive, as in policies.
 func readStrictly(name string, part apiruntime.RawExtension, into any) error {
 	unknown, err := strictjson.UnmarshalStrict(part.Raw, into)
 	if err = errors.Join(append(unknown, err)...); err != nil {

@@ -26,13 +26,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// takenRetry is how soon to look again whether somebody else's Service of that name is gone, and refusedRetry whether one may be made by now.
+// takenRetry is how soon to check whether a foreign Service with the same name is gone. refusedRetry is how soon to retry after the cluster refused a Service.
 const (
 	takenRetry   = 2 * time.Second
 	refusedRetry = 10 * time.Second
 )
 
-// Services makes Services of objects in Pods what they should be: addresses that stay over restarts. The client reads from a cache, the reader past it.
+// Services creates and corrects the Services of objects in Pods, which are addresses that survive restarts. Client reads from a cache, Reader from the API
+// server.
 type Services struct {
 	Client client.Client
 	Reader client.Reader
@@ -40,7 +41,8 @@ type Services struct {
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 
-// Serve makes the Service of an object of that kind what is wanted. It says why there can be none.
+// Serve creates or corrects the Service of an object of that kind. It returns why there can be none if the name is taken or the cluster refuses the Service. It
+// returns an error for every other failure.
 func (s Services) Serve(ctx context.Context, object process.Object, kind string, wanted *corev1.Service) (*lifecycle.Blocked, error) {
 	key := client.ObjectKeyFromObject(wanted)
 	there := &corev1.Service{}
@@ -49,7 +51,7 @@ func (s Services) Serve(ctx context.Context, object process.Object, kind string,
 		if err = s.Client.Create(ctx, wanted); err == nil {
 			return nil, nil //nolint:nilnil // nothing blocks
 		}
-		if apierrors.IsAlreadyExists(err) { // the cache is behind, and knows only Services of ours
+		if apierrors.IsAlreadyExists(err) { // the cache may be stale, and it holds only Services of Berth
 			err = s.Reader.Get(ctx, key, there)
 		}
 	}
@@ -80,13 +82,12 @@ func refused(kind string, err error) *lifecycle.Blocked {
 	}
 }
 
-// refuses says of an answer to a Service that was to be made whether somebody has to change something: a quota, a policy, or the range of addresses,
-// which is full.
+// refuses reports whether the cluster rejects the Service until a user changes something: a quota, a policy, or an address range that is full.
 func refuses(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed to allocate")
 }
 
-// correct changes what somebody, or another port, has made different, and leaves the rest to the cluster.
+// correct restores ports, selector and label where they differ, because of a foreign change or a new port. It leaves all other fields to the cluster.
 func (s Services) correct(ctx context.Context, there, wanted *corev1.Service) error {
 	before := there.DeepCopy()
 	for i := range there.Spec.Ports {
@@ -108,7 +109,7 @@ func (s Services) correct(ctx context.Context, there, wanted *corev1.Service) er
 	return nil
 }
 
-// Service is one of that name for an object of a kind: its Pods, whatever incarnation they are, at a port.
+// Service returns a Service of that name which forwards one port to the Pods of an object, whatever their incarnation.
 func Service(object process.Object, kind, name, port string, number int32) *corev1.Service {
 	labels := map[string]string{pod.LabelManagedBy: pod.ManagedBy, pod.LabelUID: string(object.GetUID())}
 	return &corev1.Service{
@@ -124,8 +125,8 @@ func Service(object process.Object, kind, name, port string, number int32) *core
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
-// ServiceName is a name where a Service can have it: it must begin with a letter, and have no dots and at most 63 characters. Else it is one that says
-// enough of it and of its object, and begins with a word.
+// ServiceName returns name if it is a valid Service name: it begins with a letter and has no dots and at most 63 characters. Otherwise it returns word, up to
+// 48 characters of the name of the object, and a hash of its namespace and name, joined by hyphens.
 func ServiceName(word, name string, object client.Object) string {
 	if len(validation.IsDNS1035Label(name)) == 0 {
 		return name

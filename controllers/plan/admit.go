@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// admit says of a plan that has not begun what it takes over when it does, or why it may not. All is read past the cache: what a plan pins it
-// keeps.
+// admit determines what a plan that has not begun pins when it begins, or why it may not begin. It reads everything from the API server, because a plan keeps
+// what it pins.
 func (r *Reconciler) admit(ctx context.Context, v *visit) (err error) {
 	if begun(v.plan) || v.plan.Status.DuplicateOf != nil || v.desired.Cancelled {
 		return nil
@@ -33,7 +33,7 @@ func (r *Reconciler) admit(ctx context.Context, v *visit) (err error) {
 	return nil
 }
 
-// arbitrate looks for another plan with the same key that comes before: one that has begun, or the oldest.
+// arbitrate looks for another plan with the same key that takes precedence: one that has begun, otherwise the oldest.
 func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, error) {
 	if v.plan.Spec.IdempotencyKey == "" {
 		return nil, nil //nolint:nilnil // nothing blocks
@@ -45,7 +45,7 @@ func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, er
 	}
 	rivals := slices.DeleteFunc(list.Items, func(other v1alpha1.Plan) bool { return other.Status.DuplicateOf != nil })
 	if len(rivals) == 0 {
-		return nil, consistency.ErrStale // this one is not there any more
+		return nil, consistency.ErrStale // this plan no longer exists
 	}
 	first := slices.MinFunc(rivals, func(a, b v1alpha1.Plan) int {
 		return cmp.Or(
@@ -57,13 +57,13 @@ func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, er
 	}
 	blocked := &plan.Blocked{Reason: v1alpha1.ReasonDuplicate, Waiting: "for plan " + first.Name + ", which has the same key",
 		Message: fmt.Sprintf("Plan %s has the same idempotencyKey and is older: this plan begins only if that one goes before it has begun.", first.Name)}
-	if begun(&first) { // one that has not may still turn out not to be the first
+	if begun(&first) { // a plan that has not begun may turn out not to be the first
 		blocked.Duplicate = &v1alpha1.PlanReference{Name: first.Name, UID: first.UID}
 	}
 	return blocked, nil
 }
 
-// late orders plans that have begun before those that have not.
+// late is a sort key that orders plans that have begun before all others.
 func late(object *v1alpha1.Plan) int {
 	if begun(object) {
 		return 0
@@ -71,7 +71,7 @@ func late(object *v1alpha1.Plan) int {
 	return 1
 }
 
-// pin resolves the action and its strategies.
+// pin resolves the action and its strategies. It returns why the plan may not begin if one of them does not exist.
 func (r *Reconciler) pin(ctx context.Context, v *visit) (*plan.Blocked, error) {
 	name := v.plan.Spec.ActionRef.Name
 	action := &v1alpha1.Action{}
@@ -101,7 +101,7 @@ func (r *Reconciler) pin(ctx context.Context, v *visit) (*plan.Blocked, error) {
 
 const instanceKind = "Instance"
 
-// own makes the Instance of spec.instanceRef an owner of the plan, so that it goes with it.
+// own makes the Instance of spec.instanceRef an owner of the plan, so that the plan is deleted with it.
 func (r *Reconciler) own(ctx context.Context, v *visit) (*plan.Blocked, error) {
 	if v.plan.Spec.InstanceRef == nil {
 		return nil, nil //nolint:nilnil // nothing blocks

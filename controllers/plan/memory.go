@@ -8,10 +8,10 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// memory saves work; nothing depends on it.
+// memory is a cache. Correctness does not depend on it.
 type memory struct {
 	writes consistency.Writes
-	// own are the last runs that were created here; seen is when runs were seen to have ended.
+	// own contains the runs that this manager created last; seen records when the end of a run was first observed.
 	own  process.Recent[bool]
 	seen process.Sightings
 }

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan carries plans out: it creates the runs of their phases and ends them; internal/plan decides.
+// Package plan executes plans: it creates and cancels the runs of their phases. internal/plan makes the decisions.
 package plan
 
 import (
@@ -28,25 +28,25 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// Reconciler carries out one Plan at a time.
+// Reconciler executes Plans.
 type Reconciler struct {
-	// Client reads from a cache with the indexes of this package and writes; Reader reads past the cache.
+	// Client reads from a cache with the indexes of this package, and writes. Reader reads from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder process.Recorder
 	Clock    clock.PassiveClock
-	// Hosts knows this host and the others; nil if the manager is alone. All runs of a plan are on the host of the plan.
+	// Hosts identifies this host and the others; nil if there is a single manager. All runs of a plan are on the host of the plan.
 	Hosts *hosts.Hosts
 
-	// beginning lets one plan with a key begin at a time, from the look at the others to the write.
+	// beginning serializes the beginning of plans with a key, from the check of the other plans to the write.
 	beginning sync.Mutex
 	memory    memory
 }
 
 const (
-	// missingRetry is how soon to look again for what a plan needs to begin; its creation is seen anyway.
+	// missingRetry is how soon to check again for what a plan needs to begin. Its creation also triggers a reconcile.
 	missingRetry = time.Minute
-	// rivalRetry is how soon to look again whether the older plan with the same key has begun.
+	// rivalRetry is how soon to check again whether the older plan with the same key has begun.
 	rivalRetry = time.Second
 )
 
@@ -56,7 +56,7 @@ const (
 // +kubebuilder:rbac:groups=berth.dev,resources=actions;strategies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns,verbs=get;list;watch;create;patch
 
-// visit is one reconcile of one plan.
+// visit holds the state of one reconcile of one plan.
 type visit struct {
 	plan *v1alpha1.Plan
 	runs map[string]*v1alpha1.StrategyRun
@@ -64,18 +64,18 @@ type visit struct {
 
 	desired plan.Desired
 	step    plan.Step
-	// fresh says that the API server has acknowledged in this reconcile that the plan is as it was read.
+	// fresh reports that the API server has confirmed in this reconcile that the plan is unchanged since it was read.
 	fresh bool
 }
 
-// again asks to look again after so long, or sooner.
+// again requests the next reconcile after the given duration, or sooner.
 func (v *visit) again(after time.Duration) {
 	if v.step.Requeue == 0 || after < v.step.Requeue {
 		v.step.Requeue = after
 	}
 }
 
-// Reconcile takes one plan further: it reads, decides, writes the status, and only then creates, ends and lets go runs.
+// Reconcile advances one plan: it reads, decides, writes the status, and only then creates, cancels and releases runs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	object, err := r.read(ctx, req.NamespacedName)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.result(req, v, nil)
 }
 
-// result says when to look again.
+// result determines when the next reconcile is due.
 func (r *Reconciler) result(req ctrl.Request, v *visit, err error) (ctrl.Result, error) {
 	switch {
 	case errors.Is(err, consistency.ErrStale):
@@ -120,7 +120,8 @@ func (r *Reconciler) result(req ctrl.Request, v *visit, err error) (ctrl.Result,
 	}
 }
 
-// read gives the plan, or nil when there is none. The cache is passed by while it has not seen our own last write, and when it knows nothing.
+// read returns the plan, or nil if there is none. It reads from the API server if the cache does not have the plan or has not seen the last write of this
+// manager.
 func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.Plan, error) {
 	object := &v1alpha1.Plan{}
 	err := r.Client.Get(ctx, key, object)
@@ -130,7 +131,7 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 	}
 	if apierrors.IsNotFound(err) {
 		r.memory.writes.Forget(key)
-		return nil, nil //nolint:nilnil // nothing there is no error
+		return nil, nil //nolint:nilnil // absence is not an error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the plan: %w", err)
@@ -138,7 +139,8 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 	return object, nil
 }
 
-// decide says what to do and writes the status. A plan with a key begins under a lock, so that of two with the same one sees what the other did.
+// decide determines the next step and writes the status. A plan with a key begins under a lock, so that the second of two plans with the same key sees the
+// result of the first.
 func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	if !begun(v.plan) && v.plan.Spec.IdempotencyKey != "" {
 		r.beginning.Lock()
@@ -152,7 +154,7 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	return r.write(ctx, v)
 }
 
-// begun says that the plan needs nothing more of its action.
+// begun reports whether the plan needs nothing more from its action.
 func begun(object *v1alpha1.Plan) bool {
 	return object.Status.Pinned != nil || object.Status.State == v1alpha1.PlanCancelled
 }
@@ -173,7 +175,7 @@ func desired(object *v1alpha1.Plan) plan.Desired {
 	return d
 }
 
-// write makes the status true in one patch that fails if the plan has changed meanwhile, and tells events after it.
+// write writes the status in one patch, which fails if the plan has changed in the meantime, and then emits events.
 func (r *Reconciler) write(ctx context.Context, v *visit) error {
 	if equality.Semantic.DeepEqual(v.plan.Status, v.step.Status) {
 		return nil
@@ -190,10 +192,10 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// longestEvent is what the API server takes, in bytes.
+// longestEvent is the maximum length of an event message that the API server accepts, in bytes.
 const longestEvent = 1024
 
-// tell tells what went wrong, each by itself, and all else that happened in this step in one event with the reason of the last.
+// tell emits one event for each warning, and a single event for everything else in this step, with the reason of the last.
 func (r *Reconciler) tell(v *visit) {
 	var reason, note string
 	for _, event := range v.step.Events {
@@ -210,7 +212,8 @@ func (r *Reconciler) tell(v *visit) {
 	}
 }
 
-// confirm makes sure that the plan is as it was read: nothing is created or ended for one that has changed or gone.
+// confirm checks that the plan is unchanged since it was read, so that nothing is created or cancelled for a changed or deleted one. Otherwise it returns
+// ErrStale.
 func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 	if v.fresh {
 		return nil
@@ -222,7 +225,7 @@ func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// expire deletes a plan whose time is over, with its runs: only the one that was looked at, as it was.
+// expire deletes a plan that has expired, together with its runs. It deletes only the object and version that it has read.
 func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	if v.step.Expires.IsZero() || v.now.Before(v.step.Expires) {
 		return nil

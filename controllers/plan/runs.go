@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// IndexPlan is the field index that finds the runs which a plan has not let go, by the name of the plan.
+// IndexPlan is the field index that finds the runs with the finalizer of their plan, by the name of the plan.
 const IndexPlan = "keptBy"
 
 const planKind = "Plan"
@@ -39,7 +39,8 @@ func keptBy(object client.Object) []string {
 	return []string{owner.Name}
 }
 
-// look finds the runs of the plan. What is listed and not in the cache is looked for past it: only that look may say that there is no such run.
+// look collects the runs of the plan. It reads listed runs that are missing in the cache from the API server, because only the API server can confirm that a
+// run does not exist.
 func (r *Reconciler) look(ctx context.Context, v *visit) error {
 	kept, err := r.kept(ctx, client.ObjectKeyFromObject(v.plan))
 	if err != nil {
@@ -82,7 +83,7 @@ func (r *Reconciler) kept(ctx context.Context, key types.NamespacedName) ([]*v1a
 	return runs, nil
 }
 
-// leave lets a run of an older plan of the same name go, once it is sure which of the two is the older.
+// leave releases a run of an older plan of the same name, after it has confirmed which of the two plans is the older.
 func (r *Reconciler) leave(ctx context.Context, v *visit, run *v1alpha1.StrategyRun) error {
 	if err := r.confirm(ctx, v); err != nil {
 		return err
@@ -90,7 +91,8 @@ func (r *Reconciler) leave(ctx context.Context, v *visit, run *v1alpha1.Strategy
 	return r.letGo(ctx, run)
 }
 
-// abandon lets the runs of a plan go that is gone or going: nobody puts their outcomes on record any more. Being owned, they are deleted with it.
+// abandon releases the runs of a plan that is deleted or being deleted, because no plan records their outcomes any more. As owned objects they are deleted with
+// it.
 func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) error {
 	runs, err := r.kept(ctx, key)
 	if err != nil {
@@ -104,7 +106,7 @@ func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) erro
 	return nil
 }
 
-// views are the runs as the decision sees them.
+// views converts the runs to the input of the decision.
 func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.StrategyRun, now time.Time) []plan.Run {
 	views := make([]plan.Run, 0, len(runs))
 	for _, name := range slices.Sorted(maps.Keys(runs)) {
@@ -131,7 +133,7 @@ func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.Stra
 	return views
 }
 
-// act does what was decided, now that it is on record.
+// act carries out the decision, which is on record now.
 func (r *Reconciler) act(ctx context.Context, v *visit) error {
 	if len(v.step.Create)+len(v.step.Cancel) > 0 {
 		if err := r.confirm(ctx, v); err != nil {
@@ -155,11 +157,11 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 	return errors.Join(errs...)
 }
 
-// patience is how long after its end a run is left to its strategy, which lets it go for the plan too when it has counted it: one write instead of
-// two that are in each other's way.
+// patience is how long after its end a run is left to its strategy. The strategy also removes the finalizer of the plan when it has counted the run, which
+// takes one write instead of two that conflict.
 const patience = 5 * time.Second
 
-// countedSoon says how long to wait for that. What is not on record waits for nothing.
+// countedSoon returns how long to wait for the strategy. It returns 0 for a run that is not on record.
 func (r *Reconciler) countedSoon(object *v1alpha1.Plan, run *v1alpha1.StrategyRun, now time.Time) time.Duration {
 	onRecord := slices.ContainsFunc(object.Status.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == run.Name }) ||
 		slices.ContainsFunc(object.Status.Results, func(r v1alpha1.PlanResult) bool { return r.Run == run.Name })
@@ -170,12 +172,12 @@ func (r *Reconciler) countedSoon(object *v1alpha1.Plan, run *v1alpha1.StrategyRu
 	return patience - now.Sub(at)
 }
 
-// create creates a run. One of that name that is there already is looked at next: if it is of this plan, it is the run.
+// create creates a run. If the name exists, the next reconcile checks that object: if it belongs to this plan, it is the run.
 func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request plan.RunRequest) error {
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
 		Namespace: object.Namespace, Name: request.Name,
 		Labels: map[string]string{v1alpha1.LabelPlan: object.Name, v1alpha1.LabelStrategy: request.Strategy},
-		// All that the run would be given at its first visit is there from the beginning, which saves a write.
+		// The run already has everything that its first reconcile would add, which saves a write.
 		Finalizers: []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount, v1alpha1.FinalizerPlan},
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: planKind, Name: object.Name, UID: object.UID, Controller: ptr.To(true),
@@ -203,7 +205,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 	return nil
 }
 
-// cancel asks a run to end.
+// cancel requests the cancellation of a run.
 func (r *Reconciler) cancel(ctx context.Context, run *v1alpha1.StrategyRun) error {
 	if run.Spec.State == v1alpha1.RunCancelled {
 		return nil
@@ -216,7 +218,7 @@ func (r *Reconciler) cancel(ctx context.Context, run *v1alpha1.StrategyRun) erro
 	return nil
 }
 
-// letGo takes the finalizer of the plan off a run.
+// letGo removes the finalizer of the plan from a run.
 func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun) error {
 	if !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {
 		return nil

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// IndexBlocked is the field index that finds the plans which have not begun: under all.
+// IndexBlocked is the field index that finds the plans that have not begun, under the key all.
 const IndexBlocked = "notBegun"
 
 const all = "all"
@@ -62,13 +62,13 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // notBegun is the index function of IndexBlocked.
 func notBegun(object client.Object) []string {
-	if waiting := object.(*v1alpha1.Plan); begun(waiting) || waiting.Status.DuplicateOf != nil { // the index is for nothing else
+	if waiting := object.(*v1alpha1.Plan); begun(waiting) || waiting.Status.DuplicateOf != nil { // only Plans are indexed
 		return nil
 	}
 	return []string{all}
 }
 
-// blocked are the plans that something new may let begin.
+// blocked returns the plans that a new or changed object may allow to begin.
 func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &v1alpha1.PlanList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexBlocked: all}); err != nil {
@@ -82,7 +82,7 @@ func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconc
 	return requests
 }
 
-// planOf is the plan that a run belongs to.
+// planOf returns the plan that a run belongs to.
 func planOf(_ context.Context, object client.Object) []reconcile.Request {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil || owner.Kind != planKind {
@@ -91,7 +91,7 @@ func planOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}}}
 }
 
-// created lets through what is new.
+// created passes creation events only.
 func created() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
@@ -100,7 +100,7 @@ func created() predicate.Predicate {
 	}
 }
 
-// notable lets through what a plan depends on: a run that ended, does not start, or is being deleted, and one that somebody else has created.
+// notable passes events that a plan depends on: a run has ended, cannot start, or is being deleted, or a run was created by another client.
 func (r *Reconciler) notable() predicate.Predicate {
 	unknown := func(e event.CreateEvent) bool {
 		own, _ := r.memory.own.Get(e.Object.GetUID())

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// decide asks the state machine for the one next step.
+// decide computes the next step with lifecycle.Next.
 func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
 	desired := v.desired(r.Kind.Resource())
@@ -35,7 +35,7 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.LookAgain {
-		// Either our record is old, or it is the newest and was lost (a restored backup). A live read tells.
+		// Either the record is stale, or it is the newest and was lost (a restored backup). A live read determines which.
 		if err := r.confirm(ctx, v); err != nil {
 			return err
 		}
@@ -59,10 +59,10 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// write makes the status that was decided true on the API server, in one patch that fails if the object has changed meanwhile.
-// Nothing is written when nothing has changed.
+// write writes the decided status to the API server, in one patch that fails if the object has changed in the meantime. If the status is unchanged, it
+// writes nothing.
 func (r *Reconciler) write(ctx context.Context, v *visit) error {
-	if equality.Semantic.DeepEqual(v.base, v.object) { // nearly always, and much cheaper than a patch
+	if equality.Semantic.DeepEqual(v.base, v.object) { // the usual case, and much cheaper than a patch
 		r.measure(v)
 		return nil
 	}
@@ -87,7 +87,8 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// tell records what has happened as one event, after the write that says so was acknowledged: an event costs the API server nearly what a write does.
+// tell emits the events of the step as one event, after the API server has acknowledged the status: an event costs the API server almost as much as a
+// write.
 func (r *Reconciler) tell(v *visit) {
 	if len(v.step.Events) == 0 {
 		return
@@ -100,7 +101,7 @@ func (r *Reconciler) tell(v *visit) {
 	r.Recorder.Eventf(v.object, nil, eventType, told.Reason, "Reconcile", "%s", truncate(told.Message))
 }
 
-// act does the one thing to do outside. If nothing was written just now, the decision may rest on an old cache: it is confirmed first.
+// act carries out the action of the step. If this reconcile wrote nothing, the decision may rest on a stale cache, so act confirms it first.
 func (r *Reconciler) act(ctx context.Context, v *visit) error {
 	if observer, observes := r.Kind.(ActionObserver); observes {
 		if err := observer.BeforeAction(ctx, v.object, v.base, v.step, v.written); err != nil {
@@ -119,7 +120,7 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 	return r.carryOut(ctx, v)
 }
 
-// carryOut does what was decided, and complains of what cannot be done.
+// carryOut carries out the action and records a failure.
 func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	err := r.do(ctx, v)
 	if errors.Is(err, consistency.ErrStale) || errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
@@ -139,10 +140,10 @@ func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	return fmt.Errorf("%s incarnation %d: %w", v.step.Action, v.step.Incarnation, err)
 }
 
-// settleRetry is how soon to try again to let go of what has ended.
+// settleRetry is how long to wait before calling Settle again after an error.
 const settleRetry = 5 * time.Second
 
-// settle lets a backend let go of what it kept until its end was on record. Nothing waits for it.
+// settle lets the backend remove what it kept until the exit was recorded. Nothing depends on the result.
 func (r *Reconciler) settle(ctx context.Context, v *visit) {
 	end := v.object.GetProcessStatus().LastExit
 	if end == nil {
@@ -182,7 +183,7 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 	}
 }
 
-// forget removes every trace of an object outside. What is to be left as it is is let go of first.
+// forget removes every trace of an object from the backend. If the process should keep running, forget releases it first.
 func forget(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
 	if adoption := v.runtime.Capabilities().Adoption; adoption != nil && v.orphan {
@@ -196,7 +197,7 @@ func forget(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// confirm compares the object with what the API server has now.
+// confirm returns ErrStale unless the object is the one that the API server has now.
 func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 	live := &metav1.PartialObjectMetadata{}
 	gvk, err := r.Client.GroupVersionKindFor(v.object)
@@ -207,7 +208,7 @@ func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 	return consistency.Confirm(ctx, r.Reader, v.object, live)
 }
 
-// release takes the finalizer off when nothing of the object is left outside.
+// release removes the finalizer once nothing of the object is left in the backend.
 func (r *Reconciler) release(ctx context.Context, v *visit) error {
 	if !v.step.Released || v.want != lifecycle.Gone {
 		return nil
@@ -231,15 +232,15 @@ func (r *Reconciler) release(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// forget drops what is kept in memory of an object that is gone.
+// forget drops what is held in memory about a deleted object.
 func (r *Reconciler) forget(object Object) {
 	r.memory.leave(client.ObjectKeyFromObject(object))
 	counted.forget(object.GetUID())
 	r.Kind.Forget(object.GetUID())
 }
 
-// expire deletes an object that has been at rest without a process for as long as its spec allows, after a fresh look at both. Only the object that
-// was looked at is deleted: whoever asks for it again in the meantime keeps it.
+// expire deletes an object that has been at rest without a process for spec.ttlSecondsAfterStopped, after checking the object and the process again. It
+// deletes only the version that it checked, so an object that a user changes in the meantime is kept.
 func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	ttl := v.object.GetProcessSpec().TTLSecondsAfterStopped
 	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.Gone {
@@ -264,8 +265,8 @@ func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// stillGone looks once more whether anything runs. A deletion ends what does, and nobody asked for that: it may have been started outside, as a
-// container can be.
+// stillGone checks again that nothing is running and returns ErrStale if something is. Deletion would end a process that was started outside Berth, as a
+// container can be, although no one requested that.
 func stillGone(ctx context.Context, v *visit) error {
 	found, err := v.runtime.Observe(ctx, v.object.GetUID())
 	if err != nil {
@@ -279,7 +280,7 @@ func stillGone(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// isTrue says whether a condition is True.
+// isTrue reports whether a condition is True.
 func isTrue(object Object, conditionType string) bool {
 	return meta.IsStatusConditionTrue(object.GetProcessStatus().Conditions, conditionType)
 }

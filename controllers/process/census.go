@@ -11,34 +11,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sight is what one visit found, as far as it is counted.
+// sight is what one reconcile found, as far as the metrics need it.
 type sight struct {
 	generation              int64
 	running, ready, stalled bool
 	written                 bool
 	breaker                 string
-	// missing is why the object is not ready where it ought to be, and missingSince when it became so at the latest.
+	// missing is why the object is not ready although it should be, and missingSince is the latest time at which that can have begun.
 	missing      string
 	missingSince time.Time
 }
 
-// census is what the gauges are counted from.
+// census holds the data for the gauges.
 type census struct {
 	mu      sync.Mutex
 	tallies map[types.UID]*tally
 }
 
-// tally is what is kept of one object.
+// tally is the data of one object.
 type tally struct {
 	kind    string
 	running bool
 	breaker string
-	// generation is the newest that was seen; waitingSince is zero once it was ready.
+	// generation is the newest observed generation. waitingSince is zero once that generation was ready.
 	generation   int64
 	waitingSince time.Time
-	// writes are those of the status since the last rest.
+	// writes counts status writes since the object was last Ready or Stalled.
 	writes int
-	// missing is why it is not ready although it ought to be, and missingSince when it became so.
+	// missing is why the object is not ready although it should be, and missingSince is when that began.
 	missing      string
 	missingSince time.Time
 }
@@ -99,7 +99,7 @@ func (t *tally) setBreaker(state string) {
 	t.breaker = state
 }
 
-// miss notes why it is not ready although it ought to be. Another reason does not make it any younger.
+// miss records why the object is not ready although it should be. A change of the reason keeps missingSince.
 func (t *tally) miss(reason string, now time.Time) {
 	switch {
 	case reason == "":
@@ -110,7 +110,7 @@ func (t *tally) miss(reason string, now time.Time) {
 	t.missing = reason
 }
 
-// wait observes, once per generation that was not ready at first sight, how long it took until it was.
+// wait observes how long each generation took to become ready, once per generation that was not ready when it was first observed.
 func (t *tally) wait(found sight, now time.Time) {
 	if t.generation != found.generation {
 		t.generation, t.waitingSince = found.generation, time.Time{}
@@ -131,7 +131,8 @@ func (c *census) Describe(all chan<- *prometheus.Desc) {
 	all <- notReadySince
 }
 
-// Collect implements prometheus.Collector. What nothing is missing for has no series, so that the time of one is never that of an object which is fine.
+// Collect implements prometheus.Collector. Objects that are ready have no series, so that the timestamp of a series always belongs to an object that is
+// not ready.
 func (c *census) Collect(all chan<- prometheus.Metric) {
 	for of, absence := range c.missing() {
 		all <- prometheus.MustNewConstMetric(notReady, prometheus.GaugeValue, float64(absence.objects), of.kind, of.reason)
@@ -141,7 +142,7 @@ func (c *census) Collect(all chan<- prometheus.Metric) {
 
 type cause struct{ kind, reason string }
 
-// absence is how many objects are not ready for a cause, and since when the first of them is.
+// absence is the number of objects that are not ready for a cause, and since when the first of them has not been.
 type absence struct {
 	objects int
 	since   time.Time

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SetCondition sets a condition of the object, about its generation. The transition time moves only with the status, so that saying
-// the same thing again changes nothing.
+// SetCondition sets a condition of the object for its current generation. The transition time changes only with the status, so setting the same
+// condition again changes nothing.
 func SetCondition(object Object, now time.Time, conditionType string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&object.GetProcessStatus().Conditions, metav1.Condition{
 		Type:               conditionType,
@@ -24,10 +24,10 @@ func SetCondition(object Object, now time.Time, conditionType string, status met
 	})
 }
 
-// longestMessage keeps messages in status and events far below what the API server takes.
+// longestMessage keeps messages in status and events far below the limit of the API server, in bytes.
 const longestMessage = 1000
 
-// truncate shortens a message to whole characters.
+// truncate shortens a message without splitting a character.
 func truncate(message string) string {
 	if len(message) <= longestMessage {
 		return message

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The defaults of the API, for objects that were stored before a default was there.
+// The defaults of the API, for objects that were stored before the API had them. Durations are in seconds.
 const (
 	defaultStopSignal       = "SIGTERM" // a kind may set another default in Prepare
 	defaultGrace            = 10
@@ -34,7 +34,7 @@ const (
 	defaultBreakerCoolDown  = 600
 )
 
-// prepare finds out how the next incarnation would be started, or why it can't be.
+// prepare determines how to start the next incarnation, or why it cannot be started.
 func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	v.hash = v.object.GetProcessStatus().SpecHash
 	if v.want == lifecycle.Stop || v.want == lifecycle.Gone || v.want == lifecycle.Move {
@@ -47,7 +47,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
-	if blocked == nil { // nobody needs the values otherwise
+	if blocked == nil { // otherwise the values are not needed
 		if variables, blocked, err = r.resolve(ctx, v.object); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// process is what the spec says of the next incarnation, before variables are replaced.
+// process returns the next incarnation as the spec describes it, before variables are expanded.
 func (r *Reconciler) process(v *visit) runtime.Process {
 	template := v.object.GetProcessSpec().Process
 	next := v.object.GetProcessStatus().Incarnation + 1
@@ -85,8 +85,8 @@ func (r *Reconciler) process(v *visit) runtime.Process {
 	}
 }
 
-// specHash is the fingerprint of all that an incarnation is started with, as the spec says it: no value of a Secret is in it, and how a
-// process is asked to end does not matter to the one that runs.
+// specHash returns the fingerprint of what an incarnation is started with, as the spec states it: it contains no value of a Secret. It omits how a
+// process is stopped, which does not affect a running one.
 func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
 	text, err := json.Marshal(struct {
 		Command []string
@@ -110,7 +110,7 @@ func logsCommand(resource string, object Object) string {
 	return command
 }
 
-// desired is what the spec asks for, with defaults for what it leaves open.
+// desired returns what the spec requests, with defaults for unset fields.
 func (v *visit) desired(resource string) lifecycle.Desired {
 	spec := v.object.GetProcessSpec()
 	return lifecycle.Desired{

@@ -19,12 +19,12 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Dispatcher brings the UIDs that something happened to outside to the queue of the controller whose object has that UID.
-// It is a Runnable of the manager; it runs where the controllers run: in the leader.
+// Dispatcher receives the UIDs whose backend state has changed and adds the object of each UID to the queue of its controller. It is a Runnable of the
+// manager and runs where the controllers run: in the leader.
 type Dispatcher struct {
 	cache  client.Reader
 	events []<-chan types.UID
-	// stranger is told the UIDs that no object has.
+	// stranger is called with each UID that has no object.
 	stranger func(types.UID)
 
 	mu    sync.Mutex
@@ -37,8 +37,8 @@ type subscription struct {
 	queue workqueue.TypedRateLimitingInterface[ctrl.Request]
 }
 
-// NewDispatcher returns a dispatcher for the events of backends, which only it may read. The reader is the cache with the index IndexUID.
-// stranger receives the UIDs that no object has; nil ignores them.
+// NewDispatcher returns a dispatcher for the events of backends, which no other reader may consume. cache must have the index IndexUID. stranger
+// receives the UIDs that have no object; nil ignores them.
 func NewDispatcher(cache client.Reader, backends []runtime.Runtime, stranger func(types.UID)) *Dispatcher {
 	var events []<-chan types.UID
 	for _, backend := range backends {
@@ -53,8 +53,8 @@ func NewDispatcher(cache client.Reader, backends []runtime.Runtime, stranger fun
 // NeedLeaderElection makes the manager start the dispatcher together with the controllers.
 func (d *Dispatcher) NeedLeaderElection() bool { return true }
 
-// Start hands on events until the context ends. Events that come before a controller has its queue are not lost to its objects, for a
-// controller begins by looking at all of them.
+// Start forwards events until the context ends. Events that arrive before a controller has its queue are not lost, because a controller begins by
+// reconciling all of its objects.
 func (d *Dispatcher) Start(ctx context.Context) error {
 	var reading sync.WaitGroup
 	for _, events := range d.events {
@@ -79,7 +79,7 @@ func (d *Dispatcher) forward(ctx context.Context, events <-chan types.UID) {
 	}
 }
 
-// Wake has the object with that UID looked at. It never blocks; a UID without an object is told to the collector of leftovers.
+// Wake enqueues the object with that UID. It never blocks. A UID without an object is passed to stranger.
 func (d *Dispatcher) Wake(ctx context.Context, uid types.UID) {
 	for _, s := range d.subscriptions() {
 		key, found, err := d.find(ctx, s.kind, uid)
@@ -101,7 +101,7 @@ func (d *Dispatcher) subscriptions() []*subscription {
 	return append([]*subscription(nil), d.kinds...)
 }
 
-// find asks the cache for the object with that UID.
+// find returns the key of the object with that UID from the cache.
 func (d *Dispatcher) find(ctx context.Context, kind Kind, uid types.UID) (key types.NamespacedName, found bool, err error) {
 	list := kind.NewList()
 	if err := d.cache.List(ctx, list, client.MatchingFields{IndexUID: string(uid)}); err != nil {
@@ -117,7 +117,7 @@ func (d *Dispatcher) find(ctx context.Context, kind Kind, uid types.UID) (key ty
 	return key, found, err
 }
 
-// source is how a controller gives its queue to the dispatcher.
+// source registers the queue of a controller with the dispatcher.
 func (d *Dispatcher) source(kind Kind) source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
 		d.mu.Lock()

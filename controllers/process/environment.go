@@ -20,20 +20,20 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// environmentRetry is when a reference that led nowhere is tried again. Secrets and ConfigMaps are not watched: that would put all of
-// them into the memory of the manager.
+// environmentRetry is how long to wait before resolving a missing reference again. Secrets and ConfigMaps are not watched, because a watch would put all
+// of them into the memory of the manager.
 const environmentRetry = 10 * time.Second
 
-// variable is one environment variable before $(NAME) in it is replaced.
+// variable is one environment variable before $(NAME) in it is expanded.
 type variable struct {
 	name, value string
-	// literal values are taken as they are.
+	// literal values are not expanded.
 	literal bool
 	// secret values come from a Secret and must not reach a command line.
 	secret bool
 }
 
-// environment is what a process is started with, expanded.
+// environment is the expanded environment of a process.
 type environment struct {
 	values map[string]string
 	secret map[string]bool
@@ -41,14 +41,14 @@ type environment struct {
 	list []string
 }
 
-// resolver reads the values of variables, each Secret and ConfigMap once.
+// resolver reads the values of variables. It reads each Secret and ConfigMap once.
 type resolver struct {
 	reader    client.Reader
 	namespace string
 	data      map[string]map[string]string
 }
 
-// resolve reads the values of the environment. A reference that leads nowhere blocks the start and says so.
+// resolve reads the values of the environment. A missing reference blocks the start; the returned Blocked names it.
 func (r *Reconciler) resolve(ctx context.Context, object Object) ([]variable, *lifecycle.Blocked, error) {
 	reads := &resolver{reader: r.Reader, namespace: object.GetNamespace(), data: map[string]map[string]string{}}
 	env := object.GetProcessSpec().Process.Env
@@ -77,7 +77,7 @@ func invalidEnvironment(format string, args ...any) *lifecycle.Blocked {
 	}
 }
 
-// variable gives one variable; missing says what is not there, and never holds a value.
+// variable resolves one variable. missing describes a missing reference and never contains a value.
 func (r *resolver) variable(ctx context.Context, env *v1alpha1.EnvVar) (v variable, missing string, err error) {
 	v = variable{name: env.Name, value: env.Value}
 	if env.ValueFrom == nil {
@@ -145,8 +145,8 @@ func (r *resolver) read(ctx context.Context, kind, name string) (map[string]stri
 	return data, nil
 }
 
-// expandEnvironment replaces references in the values, each by a variable that stands earlier. Those of the kind come first and cannot be
-// overridden: the program has to be told the port that its object was given.
+// expandEnvironment expands references in the values; each may refer only to variables that precede it. The variables of the kind come first and cannot
+// be overridden, because the program must receive the port that was allocated to its object.
 func expandEnvironment(variables []variable, ofKind map[string]string) environment {
 	env := environment{values: maps.Clone(ofKind), secret: map[string]bool{}}
 	if env.values == nil {
@@ -172,7 +172,7 @@ func expandEnvironment(variables []variable, ofKind map[string]string) environme
 	return env
 }
 
-// expand replaces references in one text and says whether something of a Secret got into it.
+// expand expands references in one text and reports whether the result contains a value from a Secret.
 func (e *environment) expand(text string) (expanded string, secret bool) {
 	expanded = expand(text, func(name string) (string, bool) {
 		value, known := e.values[name]
@@ -182,7 +182,7 @@ func (e *environment) expand(text string) (expanded string, secret bool) {
 	return expanded, secret
 }
 
-// command expands argv. A Secret never gets there: every user of a machine can read its command lines.
+// command expands argv. It rejects values from a Secret, because every user of a machine can read its command lines.
 func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
 	expanded := make([]string, len(argv))
 	for i, word := range argv {

@@ -5,8 +5,8 @@ package process
 
 import "strings"
 
-// expand replaces $(NAME) as Kubernetes does: $$ stands for a dollar sign, so that $$(NAME) is left as $(NAME), and a reference to
-// something unknown, or that is not closed, stays as it is.
+// expand expands $(NAME) as Kubernetes does: $$ becomes a dollar sign, so that $$(NAME) becomes $(NAME); an unknown or unclosed reference is left
+// unchanged.
 func expand(text string, lookup func(name string) (value string, known bool)) string {
 	var out strings.Builder
 	for {

@@ -21,11 +21,11 @@ import (
 const (
 	// hostRetry is how soon to check again whether the host of an object reports.
 	hostRetry = 15 * time.Second
-	// firstHostRetry is the same while the Leases of the other hosts have not been read.
+	// firstHostRetry replaces hostRetry while the Leases of the other hosts have not been read.
 	firstHostRetry = time.Second
 )
 
-// host decides whether the object is for this manager. leave means that it is not, and that the reconcile ends here.
+// host decides whether this manager reconciles the object. leave reports that it does not, and that the reconcile ends here.
 func (r *Reconciler) host(ctx context.Context, v *visit) (leave bool, result ctrl.Result, err error) {
 	if r.Hosts == nil {
 		return false, ctrl.Result{}, nil
@@ -54,7 +54,8 @@ func (r *Reconciler) host(ctx context.Context, v *visit) (leave bool, result ctr
 	return false, ctrl.Result{}, nil
 }
 
-// servedElsewhere reports whether the runtime of the object is one that this manager lacks and another manager serves.
+// servedElsewhere reports whether this manager lacks the runtime of the object and another manager serves it. known is false while the Leases have not
+// been read.
 func (r *Reconciler) servedElsewhere(v *visit) (served, known bool) {
 	if disabled(v.runtime) == nil {
 		return false, true
@@ -76,7 +77,7 @@ func (r *Reconciler) hostClaim(ctx context.Context, v *visit) (lifecycle.HostCla
 	if claim.Label != "" || claim.Holder != "" || status.Process == nil {
 		return claim, nil
 	}
-	// A record from before hosts had names: the host that knows the process is its host.
+	// The record is from before hosts had names: the host that knows the process is its host.
 	found, err := v.runtime.Observe(ctx, v.object.GetUID())
 	if err != nil {
 		return claim, err

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process is the reconcile loop that all process kinds share: read, observe, decide (internal/lifecycle), write, act.
+// Package process is the reconcile loop of all process kinds: read, observe, decide (internal/lifecycle), write, act.
 package process
 
 import (
@@ -46,14 +46,14 @@ type Kind interface {
 	// It is called in every reconcile of an object that should run, also while an incarnation is running: current is that incarnation, or nil.
 	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *Plan) error
 
-	// Look adds what the kind knows about the current incarnation, which runs: readiness, liveness, addresses. It sets fields of the kind's own status and
-	// its own conditions (through SetCondition). retry is when to look again, 0 for never.
+	// Look adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own status
+	// and its own conditions (through SetCondition). retry is when to check again; 0 means never.
 	Look(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
 	// Rest is called instead of Look while no incarnation is running. It sets all conditions of the kind, so that they exist from the first reconcile on.
 	Rest(ctx context.Context, object Object)
 
-	// Forget is called when the object is gone. The kind drops what it keeps in memory about this UID, such as probers.
+	// Forget is called after the object was deleted. The kind drops what it keeps in memory about this UID, such as probers.
 	Forget(uid types.UID)
 }
 
@@ -92,18 +92,18 @@ type ActionObserver interface {
 
 // Plan is how the next incarnation would be started.
 type Plan struct {
-	// Process is complete but for variables of the kind.
+	// Process is complete except for the variables of the kind.
 	Process runtime.Process
-	// Variables come before the environment of the spec and win over it, such as PORT. Environment and argv are expanded anew with them
-	// after Prepare: what it sets in Process.Env and Process.Command beyond that is lost for Env, and expanded for Command. No secrets belong there.
+	// Variables are environment variables, such as PORT, that precede the environment of the spec and override it. They must not contain secrets. After
+	// Prepare, environment and argv are expanded again with them: changes to Process.Env are lost, and changes to Process.Command are expanded.
 	Variables map[string]string
-	// Fingerprint are words of the kind's spec that a running process depends on, beyond command, directory and environment of the spec.
-	// A change of one of them is a changed spec.
+	// Fingerprint lists values of the kind's spec that a running process depends on, besides the command, directory and environment of the spec. A change of
+	// one of them counts as a changed spec.
 	Fingerprint []string
-	// Blocked, when set, is why nothing can be started.
+	// Blocked is why nothing can be started; nil if a start is possible.
 	Blocked *lifecycle.Blocked
-	// Refused says that the last start was refused by the runtime as things were.
+	// Refused reports that the runtime refused the last start.
 	Refused bool
-	// Probed says that Ready waits for what Look says.
+	// Probed reports that Ready depends on the result of Look.
 	Probed bool
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/berth-dev/berth/controllers/consistency"
 )
 
-// memory is what a reconciler remembers between two reconciles. Losing it costs a repeated look and nothing else.
+// memory is what a reconciler keeps between two reconciles. Losing it only costs a repeated check.
 type memory struct {
 	writes consistency.Writes
 
 	mu sync.Mutex
-	// uids are the objects that were seen under a key, so that it is noticed when they are gone.
+	// uids maps each key to the UID of its last known object, so that a deletion is noticed.
 	uids map[types.NamespacedName]types.UID
 	// complained has an entry for each object whose runtime has failed since its last success. The value is why an action failed; empty if only an
 	// observation failed.
 	complained map[types.UID]string
-	// began is when the first object was seen, and sighted are those that were since. For metrics only.
+	// began is when the first object was reconciled, and sighted holds the objects reconciled since then. Only metrics use them.
 	began   time.Time
 	sighted map[types.UID]bool
 }
 
-// firstSight says whether an object is seen for the first time, and when the first of all was.
+// firstSight reports whether this is the first reconcile of an object, and returns when the first object of all was reconciled.
 func (m *memory) firstSight(uid types.UID, now time.Time) (began time.Time, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,7 +39,7 @@ func (m *memory) firstSight(uid types.UID, now time.Time) (began time.Time, firs
 	return m.began, first
 }
 
-// meet notes that a key stands for a UID, and gives the UID that it stood for before if that was another.
+// meet records the UID of a key. If the key had another UID before, meet returns that UID and true.
 func (m *memory) meet(key types.NamespacedName, uid types.UID) (before types.UID, other bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,7 +55,7 @@ func (m *memory) meet(key types.NamespacedName, uid types.UID) (before types.UID
 	return before, other
 }
 
-// leave notes that nothing is there under a key, and gives the UID that was.
+// leave records that the object of a key is gone and returns its UID, if known.
 func (m *memory) leave(key types.NamespacedName) (uid types.UID, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

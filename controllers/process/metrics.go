@@ -16,8 +16,8 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// The metrics of Berth, beside those of controller-runtime; docs/metrics.md tells what they are good for. No label holds the name of an object,
-// so their number is bounded by what is in the API.
+// The metrics of Berth, in addition to those of controller-runtime; docs/metrics.md explains their use. No label holds the name of an object, so the
+// number of series is bounded by the API.
 var (
 	starts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "berth_starts_total",
@@ -58,13 +58,13 @@ func init() {
 	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition, counted)
 }
 
-// The reasons of starts that are no restarts.
+// The reasons of starts that are not restarts.
 const (
 	reasonCreated = "Created"
 	reasonResumed = "Resumed"
 )
 
-// countStart counts a start under the reason that the status gives for it.
+// countStart counts a start under the reason that the status records for it.
 func countStart(kind string, v *visit) {
 	reason := reasonCreated
 	if v.step.Incarnation > 1 {
@@ -77,7 +77,7 @@ func countStart(kind string, v *visit) {
 	starts.WithLabelValues(kind, reason).Inc()
 }
 
-// measure brings the metrics to what this visit found.
+// measure updates the metrics with the result of this reconcile.
 func (r *Reconciler) measure(v *visit) {
 	kind, uid, status := r.Kind.Resource(), v.object.GetUID(), v.object.GetProcessStatus()
 	found := sight{
@@ -97,7 +97,8 @@ func (r *Reconciler) measure(v *visit) {
 	}
 }
 
-// missing says why an object that ought to run is not ready, and since when at the latest; nothing of one that rests as it should.
+// missing returns why an object that should run is not ready, and the latest time at which that can have begun. It returns zero values for an object
+// that is ready or at rest.
 func missing(object Object) (reason string, since time.Time) {
 	status := object.GetProcessStatus()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
@@ -105,7 +106,7 @@ func missing(object Object) (reason string, since time.Time) {
 		return "", time.Time{}
 	}
 	since = ready.LastTransitionTime.Time
-	// It may have rested before, and was not ready then either.
+	// The object may have been at rest before, and was not ready then either.
 	for _, now := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		if found := meta.FindStatusCondition(status.Conditions, now); found != nil && found.Status == metav1.ConditionTrue && found.LastTransitionTime.After(since) {
 			since = found.LastTransitionTime.Time
@@ -114,9 +115,9 @@ func missing(object Object) (reason string, since time.Time) {
 	return ready.Reason, since
 }
 
-// rests says that nothing is waited for: somebody wants it so, or it ended and its restart policy leaves it at that.
+// rests reports whether the object waits for nothing: the user requested this state, or the process ended and its restart policy does not restart it.
 func rests(reason string, status *v1alpha1.ProcessStatus) bool {
-	// A run that has ended is not waited for, however it ended.
+	// A run that has ended is at rest regardless of its outcome.
 	if over := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); over != nil && over.Status != metav1.ConditionUnknown {
 		return true
 	}
@@ -124,7 +125,7 @@ func rests(reason string, status *v1alpha1.ProcessStatus) bool {
 	case v1alpha1.ReasonStopped, v1alpha1.ReasonDisabled:
 		return true
 	case v1alpha1.ReasonCompleted, v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown:
-		// While it cannot be told what became of an incarnation, its end is not known either.
+		// While the state of an incarnation cannot be determined, its exit is not known either.
 		return status.LastExit != nil && status.LastExit.Incarnation == status.Incarnation && status.NextRestartTime == nil
 	}
 	return false

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// observe asks the runtime what is there. It only asks: nobody waits for a process here.
+// observe queries the runtime for the incarnations of the object. It does not wait for a process.
 func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
 	found, err := v.runtime.Observe(ctx, uid)
@@ -58,13 +58,13 @@ func (v *visit) checkProgram() *lifecycle.ProgramCheck {
 	return nil
 }
 
-// look has the kind add what it knows of the current incarnation.
+// look lets the kind add what it knows about the current incarnation.
 func (r *Reconciler) look(ctx context.Context, v *visit) error {
 	switch {
 	case v.current == nil || v.current.Phase != facts.Running:
 		r.Kind.Rest(ctx, v.object)
 	case v.current.LeaderExit != nil:
-		// What is left of the tree is being ended by the backend: nobody can use it any more.
+		// The backend is ending the rest of the tree, so the process is no longer usable.
 		notReady := false
 		v.plan.Probed, v.observed.Ready = true, &notReady
 		v.observed.NotReady = "the program has ended; what it left behind is being ended"
@@ -75,7 +75,7 @@ func (r *Reconciler) look(ctx context.Context, v *visit) error {
 			return fmt.Errorf("look at the process: %w", err)
 		}
 		if err != nil {
-			// An end that is under way does not depend on it.
+			// A stop that is in progress does not depend on this check.
 			ctrl.LoggerFrom(ctx).Error(err, "Looking at a process that is being ended")
 		}
 		v.retries = append(v.retries, retry)

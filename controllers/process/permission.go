@@ -27,14 +27,14 @@ import (
 const (
 	// PolicyConfigMap is the name of the ConfigMap with the parameters of the admission policies.
 	PolicyConfigMap = "berth-policy"
-	// runtimesKey is its key for runtimes; with a dot and the name of a namespace it is the one for that namespace.
+	// runtimesKey is the key in that ConfigMap for runtimes. With a dot and the name of a namespace appended, it is the key for that namespace.
 	runtimesKey = "runtimes"
 )
 
 // Permission reports which namespaces may run programs on this machine. It reads what the admission policy berth-runtimes reads: the label
 // berth.dev/allow-runtime of the namespace, and the ConfigMap berth-policy. Admission sees an object when it changes; this is checked at each start.
 type Permission struct {
-	// Cache is the cache of the manager, and Live reads past it.
+	// Cache reads from the cache of the manager, and Live from the API server.
 	Cache, Live client.Reader
 	// Namespace is where the ConfigMap is.
 	Namespace string
@@ -43,7 +43,8 @@ type Permission struct {
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",namespace=berth-system,resources=configmaps,resourceNames=berth-policy,verbs=get;list;watch
 
-// forbidden returns why the runtime of the object is not permitted in its namespace, or nil if it is. Pods are for the cluster to permit.
+// forbidden returns why the runtime of the object is not permitted in its namespace, or nil if it is. It permits Pods, which the cluster itself
+// controls.
 func (r *Reconciler) forbidden(ctx context.Context, object Object) (*lifecycle.Blocked, error) {
 	kind := r.machineRuntime(object)
 	if kind == "" {
@@ -57,7 +58,7 @@ func (p *Permission) Forbids(ctx context.Context, namespace string, kind v1alpha
 	if p == nil {
 		return nil, nil
 	}
-	// A refusal by the cache is confirmed: a namespace may be newer than what the cache has.
+	// A refusal that rests on the cache is confirmed with a live read, because a namespace may be newer than the cache.
 	for _, reader := range []client.Reader{p.Cache, p.Live} {
 		permitted, err := p.permits(ctx, reader, namespace, kind)
 		if err != nil || permitted {
@@ -71,7 +72,7 @@ func (p *Permission) Forbids(ctx context.Context, namespace string, kind v1alpha
 	}, nil
 }
 
-// forbiddenNow is the last check before a start, past the cache: the permission may have been withdrawn a moment ago.
+// forbiddenNow is the last check before a start. It bypasses the cache, because the permission may just have been withdrawn.
 func (r *Reconciler) forbiddenNow(ctx context.Context, object Object) (bool, error) {
 	kind := r.machineRuntime(object)
 	if r.Permission == nil || kind == "" {
@@ -116,20 +117,21 @@ func (p *Permission) permits(ctx context.Context, reader client.Reader, namespac
 	}), nil
 }
 
-// watch adds what decides about the permission to the events of a kind.
+// watch makes changes of the permission trigger reconciles of a kind.
 func (p *Permission) watch(b *builder.Builder, reader client.Reader, kind Kind) *builder.Builder {
 	enqueue := func(namespaceOf func(client.Object) string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, changed client.Object) []reconcile.Request {
 			return requests(ctx, reader, kind, namespaceOf(changed))
 		})
 	}
-	// Whole objects: an informer of metadata leaks a goroutine when it stops with an event in flight.
+	// Watch whole objects: an informer of metadata leaks a goroutine when it stops with an event in flight.
 	b = b.Watches(&corev1.Namespace{}, enqueue(client.Object.GetName), builder.WithPredicates(permissionChanged()))
 	everywhere := func(client.Object) string { return "" }
 	return b.Watches(&corev1.ConfigMap{}, enqueue(everywhere), builder.WithPredicates(p.parametersChanged()))
 }
 
-// requests names the objects of a kind in a namespace, or in all of them. A list that fails is made up for by the next event, and by the check at each start.
+// requests returns a request for each object of a kind in a namespace, or in all namespaces if namespace is empty. If the list fails, it returns none;
+// the next event and the check at each start make up for that.
 func requests(ctx context.Context, reader client.Reader, kind Kind, namespace string) []reconcile.Request {
 	list := kind.NewList()
 	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {

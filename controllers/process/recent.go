@@ -12,17 +12,17 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// remembered bounds how many objects a Recent knows; nothing that is kept in one is needed for longer than seconds.
+// remembered is the maximum number of objects in a Recent. Its values are needed for seconds only.
 const remembered = 4096
 
-// Recent is what is remembered of the objects that came last. Losing it costs work and nothing else. The zero value is ready for use.
+// Recent holds a value for each of the most recent objects. Losing it only costs work. The zero value is ready to use.
 type Recent[T any] struct {
 	mu    sync.Mutex
 	notes map[types.UID]T
 	order []types.UID
 }
 
-// Note remembers something of an object.
+// Note stores a value for an object.
 func (r *Recent[T]) Note(uid types.UID, value T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *Recent[T]) note(uid types.UID, value T) {
 	}
 }
 
-// Get gives what is remembered of an object.
+// Get returns the value of an object; known is false if there is none.
 func (r *Recent[T]) Get(uid types.UID) (value T, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,15 +51,16 @@ func (r *Recent[T]) Get(uid types.UID) (value T, known bool) {
 	return value, known
 }
 
-// Sightings are when runs were seen to have ended.
+// Sightings holds when the end of each run was first observed.
 type Sightings struct {
 	recent Recent[time.Time]
 }
 
-// lately bounds how long after its end a run may still wait for something, whoever has seen it when: a manager without a memory does not wait anew.
+// lately is how long after its end a run may still wait for something, regardless of when the end was observed: a manager that has just started does not
+// restart the wait.
 const lately = 8 * time.Second
 
-// At gives when the end of the run was seen first, now if it is the first time. ok is false for a run that has not ended lately.
+// At returns when the end of the run was first observed; now if this is the first time. ok is false unless the run ended less than lately ago.
 func (s *Sightings) At(run *v1alpha1.StrategyRun, now time.Time) (at time.Time, ok bool) {
 	if run.Status.Outcome == "" || run.Status.FinishedAt == nil {
 		return time.Time{}, false

@@ -11,20 +11,21 @@ import (
 // Restarts limits how often a manager restarts processes after failures, over all objects. Namespaces share the rate equally, so that one with a thousand
 // objects that crash does not delay the restart of one that crashes in another namespace. Starts that a user requests are not limited.
 //
-// It only reports how long the restarts that were planned before will take; internal/lifecycle decides when the next one is. A nil *Restarts does not limit.
+// Restarts only reports how long the restarts that are already planned will take; internal/lifecycle decides when the next one happens. A nil *Restarts
+// does not limit.
 type Restarts struct {
-	// PerSecond is how many restarts each second may have. Burst is how many each namespace may have at once after a quiet time.
+	// PerSecond is the maximum number of restarts per second. Burst is how many each namespace may have at once after a quiet period.
 	PerSecond, Burst int
 
 	mu sync.Mutex
-	// planned is when the restarts of a namespace that were planned are over; a namespace without any is not in it.
+	// planned is when the planned restarts of each namespace will be finished. A namespace without planned restarts has no entry.
 	planned map[string]time.Time
 }
 
-// NewRestarts returns the limit of a manager.
+// NewRestarts returns the limit of a manager: 50 restarts per second, in bursts of at most 100 per namespace.
 func NewRestarts() *Restarts { return &Restarts{PerSecond: 50, Burst: 100} }
 
-// backlog returns how long a restart that is planned now has to wait for those of its namespace that were planned before.
+// backlog returns how long a restart that is planned now must wait for the restarts of its namespace that are already planned.
 func (r *Restarts) backlog(namespace string, now time.Time) time.Duration {
 	if r == nil {
 		return 0
@@ -38,7 +39,7 @@ func (r *Restarts) backlog(namespace string, now time.Time) time.Duration {
 	return max(over.Sub(now)-time.Duration(r.Burst)*time.Second/time.Duration(r.PerSecond), 0)
 }
 
-// plan notes a restart. It takes longer the more namespaces have a backlog.
+// plan records a restart. Each restart takes longer the more namespaces have a backlog.
 func (r *Restarts) plan(namespace string, now time.Time) {
 	if r == nil {
 		return

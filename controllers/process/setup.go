@@ -25,48 +25,48 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// IndexUID is the field index that finds an object of a process kind by its UID.
+// IndexUID is the field index that finds objects of a process kind by UID.
 const IndexUID = "metadata.uid"
 
-// DefaultConcurrency is how many objects of one kind are reconciled at once. A reconcile never waits for a process, so more buys nothing.
+// DefaultConcurrency is how many objects of one kind are reconciled at once. A reconcile never waits for a process, so a higher value has no benefit.
 const DefaultConcurrency = 8
 
-// After an error an object is looked at again soon, then ever more rarely. The longest wait is also how long it takes to notice that a disk has
-// room again or that the API server is back, so it is short; the default would be a quarter of an hour.
+// Reconciles that fail are retried with exponential back-off between these bounds. The longest wait is also how long it takes to notice that a disk has
+// space again or that the API server is back, so it is short; the default is a quarter of an hour.
 const (
 	firstRetry   = 5 * time.Millisecond
 	longestRetry = 5 * time.Second
 )
 
-// Retries is how soon to look again after an error.
+// Retries returns the rate limiter for retries after an error.
 func Retries() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, longestRetry)
 }
 
-// longestReconcile ends a reconcile that hangs; one that works takes milliseconds.
+// longestReconcile is the timeout of a reconcile. A normal one takes milliseconds.
 const longestReconcile = 30 * time.Second
 
-// Dependencies is what a controller of a process kind is made with.
+// Dependencies are what a controller of a process kind needs.
 type Dependencies struct {
 	// Runtimes are the backends that run processes.
 	Runtimes *runtime.Registry
-	// Clock gives the time; nil means the real one.
+	// Clock returns the time; nil means the system clock.
 	Clock clock.PassiveClock
-	// Dispatcher brings what happens outside to the controllers. Its Wake(uid) may be called by a kind too, when it learned something itself.
+	// Dispatcher forwards events of the backends to the controllers. A kind may also call its Wake(uid) when it detects a change itself.
 	Dispatcher *Dispatcher
-	// Hosts knows this host and the others; nil if the manager is alone.
+	// Hosts knows this host and the others; nil if the manager has no other hosts.
 	Hosts *hosts.Hosts
-	// Restarts limits restarts after failures over all objects; nil does not.
+	// Restarts limits restarts after failures across all objects; nil means no limit.
 	Restarts *Restarts
 	// Permission is checked before a start on this machine; nil permits all of them.
 	Permission *Permission
-	// Presence is where it is noted who uses the terminals of objects; nil means nobody ever does.
+	// Presence records who uses the terminals of objects; nil means that they are never in use.
 	Presence *presence.Book
 	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
 	Concurrency int
 }
 
-// WithDefaults gives them with what stands for nil and 0.
+// WithDefaults returns a copy in which a nil Clock and a Concurrency of 0 are replaced by their defaults.
 func (d Dependencies) WithDefaults() Dependencies {
 	if d.Clock == nil {
 		d.Clock = clock.RealClock{}
@@ -77,7 +77,7 @@ func (d Dependencies) WithDefaults() Dependencies {
 	return d
 }
 
-// Option changes the controller that Setup builds: a kind adds its own watches with it.
+// Option changes the controller that Setup builds, for example to add watches of the kind.
 type Option func(*builder.Builder) *builder.Builder
 
 // Setup registers the controller of one process kind with the manager.
@@ -119,7 +119,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 	return nil
 }
 
-// relevant lets through what people change, and keeps out the status that the controller itself writes.
+// relevant passes changes by users and drops the status writes of the controller itself.
 func relevant() predicate.Predicate {
 	return predicate.Or(
 		predicate.GenerationChangedPredicate{},
@@ -129,7 +129,7 @@ func relevant() predicate.Predicate {
 	)
 }
 
-// deletedOrReleased lets through an object that began to be deleted, lost our finalizer, which then has to be put back, or whose host was reported as
+// deletedOrReleased passes an object whose deletion began, that lost the process finalizer, which must then be restored, or whose host was reported as
 // unavailable, which its host corrects.
 func deletedOrReleased(e event.UpdateEvent) bool {
 	if e.ObjectOld == nil || e.ObjectNew == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// concludeConditions says how the strategy is: exactly one of Ready, Reconciling and Stalled is True.
+// concludeConditions sets the conditions. Exactly one of Ready, Reconciling and Stalled is True.
 func concludeConditions(strategy *v1alpha1.Strategy, now time.Time) {
 	breaker := strategy.Status.Breaker
 	switch {
@@ -44,7 +44,7 @@ func openMessage(strategy *v1alpha1.Strategy) string {
 	return message + " Mend the cause and run: berth reset strategies " + strategy.Name
 }
 
-// be makes one of the three True and the others False.
+// be sets one of the three conditions to True and the others to False.
 func be(strategy *v1alpha1.Strategy, now time.Time, which, reason, message string) {
 	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		set(strategy, now, conditionType, conditionType == which, reason, message)

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// historyPace is how long finished runs gather before the oldest are deleted, so that counting never waits for it.
+// historyPace is how long finished runs are collected before the oldest are deleted, so that counting never waits for a deletion.
 const historyPace = 2 * time.Second
 
 // history deletes the oldest finished runs of a strategy beyond spec.historyLimit.
@@ -49,14 +49,14 @@ func setupHistory(mgr ctrl.Manager, now clock.PassiveClock) error {
 	return nil
 }
 
-// pacedHistory looks once for all that happens within historyPace.
+// pacedHistory runs once for all events within historyPace.
 type pacedHistory struct {
 	history
 	clock  clock.PassiveClock
 	memory dueTimes
 }
 
-// Reconcile comes back later the first time it is asked, and deletes then.
+// Reconcile requeues the first request for later, and deletes runs then.
 func (p *pacedHistory) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if left := p.memory.due(req.NamespacedName, p.clock.Now(), historyPace); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
@@ -64,7 +64,7 @@ func (p *pacedHistory) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	return ctrl.Result{}, p.shorten(ctx, req)
 }
 
-// shorten deletes what is too much: only the object that was looked at, and none that belongs to somebody (a Plan keeps its runs).
+// shorten deletes the surplus runs. It deletes only the objects that it has read, and none that has a controller: a Plan keeps its runs.
 func (h *history) shorten(ctx context.Context, req ctrl.Request) error {
 	strategy := &v1alpha1.Strategy{}
 	if err := h.client.Get(ctx, req.NamespacedName, strategy); err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// memory saves work; nothing depends on it.
+// memory is a cache. Correctness does not depend on it.
 type memory struct {
 	writes consistency.Writes
-	// gone are the last runs that were let go; seen is when runs were seen to have ended.
+	// gone contains the runs released last; seen records when the end of a run was first observed.
 	gone process.Recent[bool]
 	seen process.Sightings
 }
@@ -28,13 +28,13 @@ func (m *memory) isReleased(uid types.UID) bool {
 	return gone
 }
 
-// dueTimes remembers when something that is done for many causes at once is due.
+// dueTimes records when work that is batched for many events is due.
 type dueTimes struct {
 	mu    sync.Mutex
 	times map[types.NamespacedName]time.Time
 }
 
-// due gives how long to wait: the whole pace for the first who asks, 0 when the time has come.
+// due returns how long to wait: the whole pace for the first request, and 0 when the work is due.
 func (d *dueTimes) due(key types.NamespacedName, now time.Time, pace time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strategy counts the runs of strategies and drives their breakers; internal/tally decides.
+// Package strategy counts the runs of strategies and operates their breakers. internal/tally makes the decisions.
 package strategy
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/berth-dev/berth/internal/tally"
 )
 
-// The defaults of the API, for objects that were stored before a default was there.
+// The defaults of the API, for objects that were stored before the API had them.
 const (
 	defaultThreshold = 3
 	defaultHistory   = 100
 )
 
-// Reconciler counts the finished runs of one Strategy at a time.
+// Reconciler counts the finished runs of Strategies.
 type Reconciler struct {
-	// Client reads from a cache with the indexes of this package and writes; Reader reads past the cache.
+	// Client reads from a cache with the indexes of this package, and writes. Reader reads from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder process.Recorder
@@ -43,13 +43,13 @@ type Reconciler struct {
 	memory memory
 }
 
-// atOnce bounds how many runs of one strategy are looked at, or let go, at the same time.
+// atOnce is the maximum number of runs of one strategy that are read or released concurrently.
 const atOnce = 16
 
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies/status,verbs=patch
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
 
-// Reconcile counts what has finished since: it reads, decides, writes the status, and only then lets the counted runs go.
+// Reconcile counts newly finished runs: it reads, decides, writes the status, and only then releases the counted runs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	strategy, err := r.read(ctx, req.NamespacedName)
 	if err != nil {
@@ -94,7 +94,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: step.Again}, nil
 }
 
-// read gives the strategy, or nil when there is none. The cache is passed by while it has not seen our own last write.
+// read returns the strategy, or nil if there is none. It reads from the API server if the cache does not have the strategy or has not seen the last write of
+// this manager.
 func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.Strategy, error) {
 	strategy := &v1alpha1.Strategy{}
 	err := r.Client.Get(ctx, key, strategy)
@@ -104,7 +105,7 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 	}
 	if apierrors.IsNotFound(err) {
 		r.memory.writes.Forget(key)
-		return nil, nil //nolint:nilnil // nothing there is no error
+		return nil, nil //nolint:nilnil // absence is not an error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read strategies/%s: %w", key, err)
@@ -120,7 +121,7 @@ func desired(strategy *v1alpha1.Strategy) tally.Desired {
 	}}
 }
 
-// write makes the status true in one patch that fails if the object has changed meanwhile, and tells events after it.
+// write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events.
 func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, step *tally.Step, now time.Time) error {
 	base := strategy.DeepCopy()
 	strategy.Status = step.Status
@@ -139,7 +140,7 @@ func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, ste
 	return nil
 }
 
-// tell says what a user may notice: the breaker opened, tries a run, or closed.
+// tell emits an event when the breaker opens, admits a trial run, or closes.
 func (r *Reconciler) tell(before, after *v1alpha1.Strategy) {
 	was, is := v1alpha1.BreakerClosed, after.Status.Breaker.State
 	if before.Status.Breaker != nil {

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// planPatience is how long after its end was seen a run that was counted waits for its plan to put the outcome on record, so that one write lets it go
-	// for both. It is longer than a plan lets outcomes gather, and shorter than a plan waits for the count.
+	// planPatience is how long a counted run waits for its plan to record its outcome, measured from when its end was observed, so that one write removes both
+	// finalizers. It is longer than a plan collects outcomes, and shorter than a plan waits for the count.
 	planPatience = 2 * time.Second
-	// planPolling is how soon to look again whether the plan has.
+	// planPolling is how often to check whether the plan has recorded the outcome.
 	planPolling = 50 * time.Millisecond
 )
 
-// release takes the finalizer off the runs that were counted, some of them at once: none of them depends on another. left is when to look again, if
-// some wait for their plan.
+// release removes the finalizer from the counted runs, several at a time, because they do not depend on each other. left is when to check again if some runs
+// wait for their plan; otherwise 0.
 func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, uids []types.UID, now time.Time) (left time.Duration, err error) {
 	wanted := make(map[types.UID]bool, len(uids))
 	for _, uid := range uids {
@@ -50,8 +50,8 @@ func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, 
 	return left, group.Wait()
 }
 
-// recorded says whether the plan of a run has its outcome on record, and if not, whether to wait for that. The cache may be late, which does no
-// harm: what was on record once need not be put there again.
+// recorded reports whether the plan of a run has recorded its outcome, and if not, whether to wait for that. A stale cache does no harm, because an outcome
+// that was once on record need not be recorded again.
 func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, now time.Time) (recorded, waits bool) {
 	owner := metav1.GetControllerOf(run)
 	if owner == nil || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {
@@ -60,7 +60,7 @@ func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, no
 	plan := &v1alpha1.Plan{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: owner.Name}, plan)
 	if err != nil || plan.UID != owner.UID || !plan.DeletionTimestamp.IsZero() {
-		return false, false // its plan lets it go by itself
+		return false, false // the plan removes its own finalizer
 	}
 	for _, listed := range plan.Status.Runs {
 		recorded = recorded || listed.Name == run.Name && listed.UID == run.UID && listed.Outcome == run.Status.Outcome
@@ -75,7 +75,7 @@ func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, no
 	return false, lately && now.Sub(at) < planPatience
 }
 
-// letGo takes the finalizer off a run, and that of its plan too if that has no more use for it.
+// letGo removes the finalizer of the strategy from a run, and also that of the plan if forPlan is true.
 func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun, forPlan bool) error {
 	base := run.DeepCopy()
 	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)

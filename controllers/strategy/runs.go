@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// IndexUncounted is the field index that finds runs which still have the finalizer, by their strategy. How many finished runs there are
-	// beside them costs nothing.
+	// IndexUncounted is the field index that finds runs which still have the finalizer, by their strategy. The number of other finished runs does not affect its
+	// cost.
 	IndexUncounted = "uncountedOf"
-	// IndexCounted finds finished runs that were counted, by their strategy.
+	// IndexCounted is the field index that finds finished runs that were counted, by their strategy.
 	IndexCounted = "countedOf"
 )
 
-// most bounds how many finished runs are confirmed in one reconcile; the rest comes with the next.
+// most is the maximum number of finished runs that one reconcile confirms. The next reconcile continues with the rest.
 const most = 256
 
 func uncountedOf(object client.Object) []string {
-	run := object.(*v1alpha1.StrategyRun) // the index is for nothing else
+	run := object.(*v1alpha1.StrategyRun) // only StrategyRuns are indexed
 	if !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
 		return nil
 	}
@@ -39,15 +39,15 @@ func uncountedOf(object client.Object) []string {
 }
 
 func countedOf(object client.Object) []string {
-	run := object.(*v1alpha1.StrategyRun) // the index is for nothing else
+	run := object.(*v1alpha1.StrategyRun) // only StrategyRuns are indexed
 	if run.Status.Outcome == "" || controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
 		return nil
 	}
 	return []string{run.Spec.StrategyRef.Name}
 }
 
-// runs gives the runs that have the finalizer: those that have finished as they are now, read past the cache, for a run is counted on nothing that
-// may be old. Runs on the list of counted ones that the cache knows without the finalizer are looked at too.
+// runs returns the runs that have the finalizer. It reads finished runs from the API server, because a run is never counted on data that may be stale. It also
+// checks runs in status.counted that have no finalizer in the cache.
 func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strategy *v1alpha1.Strategy) ([]*v1alpha1.StrategyRun, error) {
 	list := &v1alpha1.StrategyRunList{}
 	err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{IndexUncounted: key.Name})
@@ -63,9 +63,9 @@ func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strateg
 	for i := range list.Items {
 		run := &list.Items[i]
 		switch {
-		case r.memory.isReleased(run.UID): // the cache is late
+		case r.memory.isReleased(run.UID): // the cache is stale
 		case (run.Status.Outcome == "") != slices.Contains(counted, run.UID):
-			runs = append(runs, run) // it is not to be counted now
+			runs = append(runs, run) // not to be counted now
 		case len(finished) < most:
 			finished = append(finished, run)
 		}
@@ -78,7 +78,7 @@ func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strateg
 	return r.addCounted(ctx, key, runs, counted)
 }
 
-// confirmAll gives those of the runs that still have the finalizer, as they are now, in the same order.
+// confirmAll reads the runs from the API server and returns those that still have the finalizer, in the same order.
 func (r *Reconciler) confirmAll(ctx context.Context, cached []*v1alpha1.StrategyRun) ([]*v1alpha1.StrategyRun, error) {
 	live := make([]*v1alpha1.StrategyRun, len(cached))
 	group := &errgroup.Group{}
@@ -95,7 +95,7 @@ func (r *Reconciler) confirmAll(ctx context.Context, cached []*v1alpha1.Strategy
 	return slices.DeleteFunc(live, func(run *v1alpha1.StrategyRun) bool { return run == nil }), nil
 }
 
-// confirm reads a run past the cache; nil when it is gone or was let go.
+// confirm reads a run from the API server. It returns nil if the run is deleted or released.
 func (r *Reconciler) confirm(ctx context.Context, cached *v1alpha1.StrategyRun) (*v1alpha1.StrategyRun, error) {
 	live := &v1alpha1.StrategyRun{}
 	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), live)
@@ -106,13 +106,13 @@ func (r *Reconciler) confirm(ctx context.Context, cached *v1alpha1.StrategyRun) 
 		return nil, fmt.Errorf("read run %s: %w", cached.Name, err)
 	}
 	if live.UID != cached.UID || !controllerutil.ContainsFinalizer(live, v1alpha1.FinalizerCount) {
-		return nil, nil //nolint:nilnil // another object of the same name, or let go
+		return nil, nil //nolint:nilnil // another object of the same name, or released
 	}
 	return live, nil
 }
 
-// addCounted adds runs on the list of counted ones that the cache does not show with the finalizer: only a live look may say that they have lost it.
-// A look is needed once after a manager has started; after that it knows whom it let go itself.
+// addCounted adds runs in status.counted that the cache does not show with the finalizer, because only the API server can confirm that they have lost it. One
+// read is needed after the manager has started; after that the manager remembers which runs it has released.
 func (r *Reconciler) addCounted(
 	ctx context.Context, key types.NamespacedName, runs []*v1alpha1.StrategyRun, counted []types.UID,
 ) ([]*v1alpha1.StrategyRun, error) {
@@ -144,7 +144,7 @@ func (r *Reconciler) addCounted(
 	return runs, nil
 }
 
-// views are the runs as the tally sees them.
+// views converts the runs to the input of internal/tally.
 func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []tally.Run {
 	views := make([]tally.Run, 0, len(runs))
 	for _, run := range runs {
@@ -165,7 +165,8 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []tally.Ru
 	return views
 }
 
-// confirmForeign looks past the cache before runs of another strategy are let go uncounted: it may be the strategy that is old, and not the runs.
+// confirmForeign reads the strategy from the API server before runs of another strategy are released uncounted, because the cached strategy may be stale rather
+// than the runs. It returns ErrStale if it is.
 func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Strategy, seen []tally.Run) error {
 	if !slices.ContainsFunc(seen, func(run tally.Run) bool { return run.Foreign }) {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// Setup registers the controllers of Strategies with the manager: one that counts, one that keeps the history short.
+// Setup registers the controllers of Strategies with the manager: one counts runs, the other limits the history.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	deps = deps.WithDefaults()
 	indexer := mgr.GetFieldIndexer()
@@ -45,13 +45,13 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	return setupHistory(mgr, deps.Clock)
 }
 
-// strategyOf is the strategy that a run belongs to.
+// strategyOf returns the strategy that a run belongs to.
 func strategyOf(_ context.Context, object client.Object) []reconcile.Request {
-	run := object.(*v1alpha1.StrategyRun) // the watch is for nothing else
+	run := object.(*v1alpha1.StrategyRun) // only StrategyRuns are watched
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: run.Namespace, Name: run.Spec.StrategyRef.Name}}}
 }
 
-// countable lets through what the tally depends on: a run that came, ended, was let go or is being deleted.
+// countable passes events that the count depends on: a run was created, has ended, was released, or is being deleted.
 func countable() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.StrategyRun)

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strategyrun is what is special to runs of strategies: they take over what they execute from their Strategy, wait for its breaker, and
-// have an outcome.
+// Package strategyrun implements what is specific to the runs of strategies: they copy what they execute from their Strategy, wait for its breaker, and have an
+// outcome.
 package strategyrun
 
 import (
@@ -30,22 +30,22 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// IndexWaiting is the field index that finds the runs which have not started, by their strategy.
+// IndexWaiting is the field index that finds the runs that have not started, by their strategy.
 const IndexWaiting = "waitsFor"
 
-// defaultTimeout is for strategies that were stored before there was a default.
+// defaultTimeout is the default of the API in seconds, for strategies that were stored before the API had it.
 const defaultTimeout = 3600
 
-// Kind is the kind StrategyRun.
+// Kind implements process.Kind for StrategyRuns.
 type Kind struct {
-	// client reads from the cache, reader past it.
+	// client reads from the cache, reader from the API server.
 	client   client.Reader
 	reader   client.Reader
 	clock    clock.PassiveClock
 	runtimes *runtime.Registry
 
 	mu sync.Mutex
-	// found is the strategy of a run that has not started, as it was at the beginning of this reconcile; nil when there is none.
+	// found holds the strategy of each run that has not started, as read at the beginning of the current reconcile; nil if there is none.
 	found map[types.UID]*v1alpha1.Strategy
 }
 
@@ -60,7 +60,7 @@ var (
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns/finalizers,verbs=update
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
 
-// New gives the kind, with where runs take place. The first reader reads from a cache with the index IndexWaiting, the second past it.
+// New returns the kind. cache reads from a cache with the index IndexWaiting, reader from the API server. runtimes are the backends that execute runs.
 func New(cache, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
 	if now == nil {
 		now = clock.RealClock{}
@@ -82,14 +82,14 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // waitsFor is the index function of IndexWaiting.
 func waitsFor(object client.Object) []string {
-	run := object.(*v1alpha1.StrategyRun) // the index is for nothing else
+	run := object.(*v1alpha1.StrategyRun) // only StrategyRuns are indexed
 	if run.Status.Outcome != "" || run.Status.Incarnation > 0 {
 		return nil
 	}
 	return []string{run.Spec.StrategyRef.Name}
 }
 
-// waiting are the runs that a change of their strategy may let start.
+// waiting returns the runs that a change of their strategy may allow to start.
 func (k *Kind) waiting(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &v1alpha1.StrategyRunList{}
 	err := k.client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexWaiting: object.GetName()})
@@ -104,13 +104,13 @@ func (k *Kind) waiting(ctx context.Context, object client.Object) []reconcile.Re
 	return requests
 }
 
-// Resource is the plural lower-case name.
+// Resource implements process.Kind.
 func (*Kind) Resource() string { return "strategyruns" }
 
-// New gives an empty StrategyRun.
+// New returns an empty StrategyRun.
 func (*Kind) New() process.Object { return &v1alpha1.StrategyRun{} }
 
-// NewList gives an empty list of StrategyRuns.
+// NewList returns an empty list of StrategyRuns.
 func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
 
 // Runtime returns the backend that the strategy names, or the one that it named when the run started.
@@ -132,7 +132,7 @@ func (k *Kind) Traits(object process.Object) process.Traits {
 // Asleep implements process.Kind: a run does not sleep.
 func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return false }
 
-// placeOf is what the run took over from its strategy when it started, or would take over now.
+// placeOf returns the runtime that the run copied from its strategy when it started, or would copy now.
 func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 	if started(run) || run.Status.Outcome != "" {
 		if run.Status.Pinned == nil {
@@ -148,7 +148,7 @@ func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 	return nil
 }
 
-// keeper keeps what a run leaves to others; nil when its backend has no place for that.
+// keeper returns the store for the results of the run. It returns nil if the backend has none.
 func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.Keeper {
 	return k.Runtime(run).Capabilities().Results
 }
@@ -178,7 +178,7 @@ func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) error {
 	return nil
 }
 
-// strategy reads past the cache: a breaker that opened, or was reset, a moment ago is open, or reset, for every run that starts after it.
+// strategy reads from the API server, so that a breaker that opened or was reset a moment ago is open or reset for every run that starts after that.
 func (k *Kind) strategy(ctx context.Context, run *v1alpha1.StrategyRun) (*v1alpha1.Strategy, error) {
 	strategy := &v1alpha1.Strategy{}
 	err := k.reader.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: run.Spec.StrategyRef.Name}, strategy)
@@ -214,7 +214,7 @@ func pin(strategy *v1alpha1.Strategy) *v1alpha1.PinnedStrategy {
 	}
 }
 
-// Look ends a run that takes too long.
+// Look implements process.Kind: it stops a run that exceeds its timeout.
 func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	run := runOf(object)
 	k.Rest(ctx, object)
@@ -231,15 +231,15 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current facts.In
 	return 0, nil
 }
 
-// Rest has nothing to add.
+// Rest implements process.Kind. It does nothing.
 func (*Kind) Rest(context.Context, process.Object) {}
 
-// Forget drops what is kept in memory.
+// Forget implements process.Kind.
 func (k *Kind) Forget(uid types.UID) { k.take(uid) }
 
-// started says that an incarnation is on record, so that what was taken over from the strategy stays.
+// started reports whether an incarnation is on record. From then on the run keeps what it copied from the strategy.
 func started(run *v1alpha1.StrategyRun) bool { return run.Status.Incarnation > 0 }
 
 func runOf(object process.Object) *v1alpha1.StrategyRun {
-	return object.(*v1alpha1.StrategyRun) // New gives nothing else
+	return object.(*v1alpha1.StrategyRun) // New returns nothing else
 }

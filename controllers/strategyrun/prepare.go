@@ -20,16 +20,17 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// pendingRetry is how soon to look again for a strategy that was not looked at; its first status is seen anyway.
+// pendingRetry is how soon to check again a strategy without a current status. The write of that status also triggers a reconcile.
 const pendingRetry = time.Second
 
-// briefly is how long a run is given to end before it is written that it runs.
+// briefly is how long a started run may take to end before its start is written to the status.
 const briefly = 250 * time.Millisecond
 
-// missingRetry is how soon to look again for a strategy that is not there; its creation is seen anyway.
+// missingRetry is how soon to check again for a missing strategy. Its creation also triggers a reconcile.
 const missingRetry = time.Minute
 
-// Prepare lets a run start when its strategy does, and takes over what it executes together with the intent to start it.
+// Prepare implements process.Kind: it lets a run start if its strategy permits it, and copies what the run executes from the strategy together with the intent
+// to start.
 func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, next *process.Plan) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
@@ -54,7 +55,7 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarn
 		next.Blocked = gate
 	case gate != nil:
 		next.Blocked = gate
-	case next.Blocked != nil: // by the loop
+	case next.Blocked != nil: // set by the reconcile loop
 	case blocked != nil:
 		next.Blocked = blocked
 	default:
@@ -63,7 +64,7 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarn
 	return nil
 }
 
-// admit says why a run may not start, or nothing.
+// admit returns why a run may not start. It returns nil if it may.
 func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Blocked {
 	name := run.Spec.StrategyRef.Name
 	if strategy == nil || !strategy.DeletionTimestamp.IsZero() {
@@ -97,7 +98,7 @@ func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Bl
 	}
 }
 
-// argumentVariables are the arguments as a program finds them: go-version as ARG_GO_VERSION.
+// argumentVariables converts arguments to environment variables: go-version becomes ARG_GO_VERSION.
 func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *lifecycle.Blocked) {
 	variables := make(map[string]string, len(arguments))
 	names := make(map[string]string, len(arguments))
@@ -115,7 +116,7 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 // DeriveStatus sets the outcome from the exit of the process. An outcome never changes.
 func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, now time.Time) {
 	run, before := runOf(object), runOf(base)
-	// Runs come by the thousand: what goes well is in their status, and an event for each step would be as many writes again.
+	// There are thousands of runs. The status shows normal progress, and an event for each step would double the writes.
 	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool { return !event.Warning })
 	if before.Status.Outcome != "" {
 		step.Events = nil
@@ -151,19 +152,19 @@ func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, n
 	conclude(run, now)
 }
 
-// unsaid are the conditions of processes that may be started again. They would say the same of every run, and each makes each write of it dearer.
+// unsaid lists the conditions of processes that may be restarted. They would be the same for every run, and each makes every write larger.
 var unsaid = []string{
 	v1alpha1.ConditionRestarting, v1alpha1.ConditionCircuitOpen, v1alpha1.ConditionConflict, v1alpha1.ConditionDriftDetected,
 }
 
-// leaveOut drops what says nothing of something that is started once.
+// leaveOut removes the parts of the status that mean nothing for a process that starts only once.
 func leaveOut(run *v1alpha1.StrategyRun) {
 	status := &run.Status
 	status.Breaker = nil
 	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool { return slices.Contains(unsaid, c.Type) })
 }
 
-// unrecorded says how long it may wait to be written that a process has begun, if that is all there is to write: one that ends at once costs one
+// unrecorded returns how long the write of the start of a process may be delayed if there is nothing else to write. A process that ends soon then costs one
 // write less.
 func unrecorded(run, before *v1alpha1.StrategyRun, step *lifecycle.Step, now time.Time) time.Duration {
 	is := run.Status.Process
@@ -179,7 +180,7 @@ func unrecorded(run, before *v1alpha1.StrategyRun, step *lifecycle.Step, now tim
 	return left
 }
 
-// outcome says how a run ended, or nothing while it has not.
+// outcome returns the outcome of a run. It returns "" while the run has not ended.
 func outcome(run *v1alpha1.StrategyRun, step *lifecycle.Step) v1alpha1.RunOutcome {
 	status := &run.Status
 	end := status.LastExit
@@ -187,7 +188,7 @@ func outcome(run *v1alpha1.StrategyRun, step *lifecycle.Step) v1alpha1.RunOutcom
 	switch {
 	case status.Incarnation > 0 && !ended:
 		return ""
-	case !ended: // it has not started
+	case !ended: // not started
 		if step.Released || run.Spec.State == v1alpha1.RunCancelled {
 			return v1alpha1.RunWasCancelled
 		}
@@ -203,7 +204,7 @@ func outcome(run *v1alpha1.StrategyRun, step *lifecycle.Step) v1alpha1.RunOutcom
 	}
 }
 
-// conclude sets the conditions of a run that has ended, for good.
+// conclude sets the final conditions of a run that has ended.
 func conclude(run *v1alpha1.StrategyRun, now time.Time) {
 	reason := string(run.Status.Outcome)
 	message := "The run " + describe(run) + "."
@@ -218,7 +219,7 @@ func conclude(run *v1alpha1.StrategyRun, now time.Time) {
 	process.SetCondition(run, now, v1alpha1.ConditionReady, succeeded, reason, message)
 	process.SetCondition(run, now, v1alpha1.ConditionReconciling, metav1.ConditionFalse, reason, "")
 	if failed == metav1.ConditionFalse {
-		message = "" // the others say it
+		message = "" // the other conditions have it
 	}
 	process.SetCondition(run, now, v1alpha1.ConditionStalled, failed, reason, message)
 }

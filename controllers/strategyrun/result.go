@@ -17,21 +17,21 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The longest texts that the API takes, in bytes, which are never fewer than characters.
+// The maximum lengths of texts in the API, in bytes. A text never has more characters than bytes.
 const (
 	longestSummary = 1024
 	longestProblem = 512
-	// greatestSize is the bound of result.size, in bytes.
+	// greatestSize is the maximum of result.size, in bytes.
 	greatestSize = 1 << 50
 )
 
-// inputVariables are the variables that name the results of an earlier phase.
+// inputVariables maps a phase to the variable that names the file with its results.
 var inputVariables = map[v1alpha1.PlanPhase]string{
 	v1alpha1.PhaseStrategize: v1alpha1.VariableResultsStrategize,
 	v1alpha1.PhaseExecute:    v1alpha1.VariableResultsExecute,
 }
 
-// place gives the run a place for its results, where the backend has one, and what the earlier phases of its plan came to.
+// place sets where the run leaves its results, if the backend has a place for them, and passes it the results of earlier phases of its plan.
 func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.Plan) error {
 	keeper := k.keeper(run)
 	if keeper == nil {
@@ -45,7 +45,7 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.Plan) error {
 		input := &run.Spec.Inputs[i]
 		variable, known := inputVariables[input.Phase]
 		if !known {
-			continue // the last phase: nothing comes after it
+			continue // the last phase has no successor
 		}
 		line, err := json.Marshal(input)
 		if err != nil {
@@ -59,7 +59,7 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.Plan) error {
 	return nil
 }
 
-// collect puts on record when the program was started and, once the run has its outcome, what it has left: in the write that says so.
+// collect records when the program was started. Once the run has its outcome, collect also records its results, in the same write as the outcome.
 func (k *Kind) collect(run *v1alpha1.StrategyRun, step *lifecycle.Step) {
 	for _, known := range []*v1alpha1.ProcessReference{run.Status.Process, step.Ended} {
 		if known != nil && known.StartedAt != nil && run.Status.StartedAt == nil {
@@ -74,7 +74,7 @@ func (k *Kind) collect(run *v1alpha1.StrategyRun, step *lifecycle.Step) {
 	}
 }
 
-// resultOf is what a run has left as its status says it, or nil when that is nothing.
+// resultOf converts the results of a run for its status. It returns nil if there are none.
 func resultOf(place runtime.Place, found runtime.Results) *v1alpha1.RunResult {
 	if !found.File && !found.Artifacts && found.Problem == "" {
 		return nil
@@ -92,7 +92,7 @@ func resultOf(place runtime.Place, found runtime.Results) *v1alpha1.RunResult {
 	return result
 }
 
-// summary is the beginning of the result file as a text for one line. size is that of the whole file.
+// summary returns the beginning of the result file as one line. size is the size of the whole file in bytes.
 func summary(head []byte, size int64) string {
 	text := oneLine(string(bytes.ToValidUTF8(head, nil)))
 	if goesOn := int64(len(head)) < size; goesOn && text != "" && len(text) <= longestSummary-len(more) {
@@ -101,10 +101,10 @@ func summary(head []byte, size int64) string {
 	return cut(text, longestSummary)
 }
 
-// more stands for what was cut off.
+// more marks truncated text.
 const more = "…"
 
-// oneLine takes out what would confuse a terminal or a table, and makes one space of any that are there.
+// oneLine removes unprintable characters, which could corrupt a terminal or a table, and replaces each sequence of white space with one space.
 func oneLine(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -119,7 +119,7 @@ func oneLine(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// cut shortens a text to so many bytes, and shows that it did.
+// cut shortens text to at most longest bytes and marks the cut.
 func cut(text string, longest int) string {
 	if len(text) <= longest {
 		return text

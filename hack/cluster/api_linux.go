@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// api is the way in of the administrator.
+// api is a client of the API server with the rights of the administrator.
 type api struct {
 	server, token string
 	client        *http.Client
 }
 
-// api reads the kubeconfig.
+// api returns a client that uses the kubeconfig of the cluster.
 func (c *cluster) api() (*api, error) {
 	data, err := os.ReadFile(c.kubeconfigOf("admin"))
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *api) get(ctx context.Context, path string, into any) error {
 
 func (a *api) ready(ctx context.Context) error { return a.get(ctx, "/readyz", nil) }
 
-// nodeReady says nothing when Pods can run: the node is ready, without a taint, and the service account is there that they run as.
+// nodeReady returns nil when Pods can run: the node is ready and has no taint, and the default service account exists.
 func (a *api) nodeReady(ctx context.Context) error {
 	var node struct {
 		Spec   struct{ Taints []struct{ Key string } }

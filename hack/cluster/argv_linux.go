@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// argv is how a part of Kubernetes is started. No secret stands in it.
+// argv returns the command line of a component of Kubernetes. It contains no secrets.
 func (c *cluster) argv(part string, used ports) []string {
 	certificate, key, ca := c.path("pki/node.crt"), c.path("pki/node.key"), c.path("pki/ca.crt")
 	client, peer := fmt.Sprintf("https://%s:%d", nodeIP, used.ETCD), fmt.Sprintf("https://%s:%d", nodeIP, used.Peer)
@@ -29,7 +29,7 @@ func (c *cluster) argv(part string, used ports) []string {
 		"kube-controller-manager": {"--kubeconfig=" + c.kubeconfigOf("system:kube-controller-manager"), "--leader-elect=false", "--secure-port=0",
 			"--root-ca-file=" + ca, "--service-account-private-key-file=" + c.path("pki/service-accounts.key"),
 			"--flex-volume-plugin-dir=" + c.path("kubelet/plugins-exec"), "--profiling=false",
-			"--kube-api-qps=200", "--kube-api-burst=400"}, // to delete a namespace takes a request for each kind, and each spec has one
+			"--kube-api-qps=200", "--kube-api-burst=400"}, // deleting a namespace takes one request for each kind, and each spec has its own namespace
 		"kube-scheduler": {"--kubeconfig=" + c.kubeconfigOf("system:kube-scheduler"), "--leader-elect=false", "--secure-port=0", "--profiling=false"},
 		"kubelet": {"--config=" + c.path("kubelet.json"), "--kubeconfig=" + c.kubeconfigOf("system:node:"+nodeName), "--root-dir=" + c.path("kubelet"),
 			"--cert-dir=" + c.path("pki"), "--hostname-override=" + nodeName, "--node-ip=" + nodeIP},

@@ -20,11 +20,11 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// settings of the kernel that a kubelet and a bridge change for the whole machine.
+// settings are the kernel settings that a kubelet and a bridge change for the whole machine.
 var settings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
 	"kernel/keys/root_maxbytes", "net/ipv4/ip_forward"}
 
-// keepSettings writes down how they were.
+// keepSettings saves the current values of the settings.
 func (c *cluster) keepSettings() error {
 	before := map[string]string{}
 	for _, name := range settings {
@@ -56,7 +56,7 @@ func (c *cluster) restoreSettings() error {
 	return nil
 }
 
-// down ends everything by its identity, and removes what it has made. Where nothing is, it does nothing.
+// down stops all processes, after checking their identity, and removes everything that up created. If there is no cluster, it does nothing.
 func (c *cluster) down(ctx context.Context) error {
 	if _, err := os.Stat(c.dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -68,9 +68,9 @@ func (c *cluster) down(ctx context.Context) error {
 		return fmt.Errorf("%s is no folder of a cluster; name another one in BERTH_CLUSTER, or remove it", c.dir)
 	}
 	say("ending the cluster in %s", c.dir)
-	sockets := c.shimSockets() // containerd forgets them when a shim is gone
+	sockets := c.shimSockets() // containerd forgets the sockets once their shims are gone
 	for _, part := range slices.Backward(parts) {
-		if part == "containerd" { // while it lives, it would wonder
+		if part == "containerd" { // a running containerd would react to the end of the Pods
 			if err := c.endPods(ctx); err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (c *cluster) down(ctx context.Context) error {
 	return errors.Join(c.endPods(ctx), c.unmount(), c.removeGroups(ctx), removeServices(ctx), removeBridge(ctx), c.restoreSettings(), os.RemoveAll(c.dir))
 }
 
-// shimSockets gives where the shims listen, which is in a folder of all containerds of the machine.
+// shimSockets returns the sockets of the shims, which are in a folder that all containerds of the machine share.
 func (c *cluster) shimSockets() []string {
 	var sockets []string
 	addresses, _ := filepath.Glob(c.path("run/io.containerd.runtime.v2.task/k8s.io/*/address"))
@@ -99,7 +99,7 @@ func (c *cluster) shimSockets() []string {
 	return sockets
 }
 
-// removeTraces removes what containerd and the kubelet put in places that cannot be chosen.
+// removeTraces removes the files that containerd and the kubelet create at fixed locations.
 func (c *cluster) removeTraces() {
 	sandboxes, _ := os.ReadDir(c.path("containerd/io.containerd.grpc.v1.cri/sandboxes"))
 	results, _ := filepath.Glob("/var/lib/cni/results/*")
@@ -116,15 +116,15 @@ func (c *cluster) removeTraces() {
 			_ = os.Remove(link)
 		}
 	}
-	_ = os.Remove(devicePlugins) // up has made sure that no other kubelet has it
-	// Folders that only this has used are empty now; others stay.
+	_ = os.Remove(devicePlugins) // up has checked that no other kubelet uses it
+	// Folders that only this cluster used are empty now and are removed; others stay.
 	for _, dir := range []string{"/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers", "/var/log/pods",
 		"/var/lib/kubelet/device-plugins", "/var/lib/kubelet"} {
 		_ = os.Remove(dir)
 	}
 }
 
-// unmount takes away what is mounted below the folder, the last first.
+// unmount unmounts everything below the folder, in reverse order.
 func (c *cluster) unmount() error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *cluster) unmount() error {
 	return failed
 }
 
-// groups gives the cgroup of the Pods in every hierarchy there is.
+// groups returns the cgroup of the Pods in every cgroup hierarchy.
 func (c *cluster) groups() []string {
 	var dirs []string
 	table, _ := os.ReadFile("/proc/self/mountinfo")
@@ -154,7 +154,7 @@ func (c *cluster) groups() []string {
 	return dirs
 }
 
-// addGroups makes the cgroup that a kubelet wants to find.
+// addGroups creates the cgroup that the kubelet expects.
 func (c *cluster) addGroups() error {
 	for _, dir := range c.groups() {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -173,7 +173,7 @@ func (c *cluster) removeGroups(ctx context.Context) error {
 	return nil
 }
 
-// removeServices removes the tables that kube-proxy leaves in the kernel.
+// removeServices removes the nftables tables that kube-proxy leaves in the kernel.
 func removeServices(ctx context.Context) error {
 	var failed error
 	for _, family := range []string{"ip", "ip6"} {

@@ -14,11 +14,11 @@ import (
 const (
 	nodeName = "berth"
 	bridge   = "berth0"
-	// The node has its address on the bridge, so that Pods reach the API server too.
+	// The address of the node is on the bridge, so that Pods can also reach the API server.
 	nodeIP       = "10.213.0.1"
 	podNet       = "10.213.0.0/24"
 	serviceNet   = "10.214.0.0/24"
-	serviceIP    = "10.214.0.1" // of the API server: the first of them
+	serviceIP    = "10.214.0.1" // address of the API server: the first of serviceNet
 	network      = "berth-cluster"
 	pauseImage   = "localhost/berth/pause:test"
 	cniPlugins   = "/usr/lib/cni"
@@ -50,15 +50,15 @@ state = %q
 `
 )
 
-// portsFile keeps the ports, for a part that is started anew.
+// portsFile stores the ports, so that a restarted component uses the same ones.
 const portsFile = "ports.json"
 
-// ports are those of the processes of the cluster, chosen when it is made.
+// ports are the ports of the processes of the cluster, chosen when the cluster is created.
 type ports struct {
 	ETCD, Peer, API, Kubelet, Proxy, ProxyMetrics int
 }
 
-// writeFiles writes what the processes of the cluster are configured with.
+// writeFiles writes the configuration files of the processes of the cluster.
 func (c *cluster) writeFiles(used ports, tokens map[string]string) error {
 	for _, dir := range []string{"cni", "kubelet", "kubelet/plugins-exec", "logs", "pki"} {
 		if err := os.MkdirAll(c.path(dir), 0o700); err != nil {
@@ -93,16 +93,16 @@ func (c *cluster) writeFiles(used ports, tokens map[string]string) error {
 	return nil
 }
 
-// users are who may come in, with their groups. The first is the user of the kubeconfig.
+// users are the users of the API server with their groups. admin is the user of the kubeconfig.
 var users = map[string]string{
 	"admin":                          "system:masters",
-	"system:kube-controller-manager": "system:masters", // it signs tokens and works for every controller
+	"system:kube-controller-manager": "system:masters", // it signs tokens and acts for every controller
 	"system:kube-scheduler":          "",
 	"system:kube-proxy":              "",
 	"system:node:" + nodeName:        "system:nodes",
 }
 
-// kubeconfigOf is where a user's is: the administrator's under the name that people look for.
+// kubeconfigOf returns the path of a user's kubeconfig. The administrator's has the name that users expect.
 func (c *cluster) kubeconfigOf(user string) string {
 	if user == "admin" {
 		return c.path("kubeconfig")
@@ -125,7 +125,7 @@ func (c *cluster) kubeletConfig(used ports) any {
 		"address": nodeIP, "port": used.Kubelet, "healthzPort": 0,
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": false},
 			"x509": map[string]any{"clientCAFile": c.path("pki/ca.crt")}},
-		"authorization": map[string]any{"mode": "AlwaysAllow"}, // of those with a certificate of ours
+		"authorization": map[string]any{"mode": "AlwaysAllow"}, // for clients with a certificate of this cluster
 		"tlsCertFile":   c.path("pki/node.crt"), "tlsPrivateKeyFile": c.path("pki/node.key"),
 		"cgroupDriver": "cgroupfs", "cgroupRoot": "/" + c.group(), "failCgroupV1": false, "failSwapOn": false,
 		"enforceNodeAllocatable": []string{}, "localStorageCapacityIsolation": false, "evictionHard": map[string]string{},
@@ -134,8 +134,8 @@ func (c *cluster) kubeletConfig(used ports) any {
 	}
 }
 
-// proxyConfig leaves the settings of the kernel alone. Pods of one bridge answer each other past the node, which would not know the answer for one of a
-// Service; so what goes to a Service comes from the node.
+// proxyConfig does not change kernel settings. Pods on the same bridge send responses to each other directly, without the node, which then cannot translate the
+// responses of a Service. Therefore traffic to a Service is masqueraded and comes from the node.
 func (c *cluster) proxyConfig(used ports) any {
 	return map[string]any{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
@@ -147,7 +147,7 @@ func (c *cluster) proxyConfig(used ports) any {
 	}
 }
 
-// writeFile writes a text as it is, and anything else as JSON, which is YAML too. Some of it is secret.
+// writeFile writes a string unchanged and any other value as JSON, which is also YAML. Only the owner can read the file, because some files contain secrets.
 func writeFile(path string, content any) error {
 	text, plain := content.(string)
 	if !plain {

@@ -18,7 +18,7 @@ import (
 	"runtime"
 )
 
-// image makes an image of static programs in an otherwise empty file system, runs the first by default, and gives it to the node.
+// image creates an image of static programs in an otherwise empty file system and imports it into the node. The first program is the entry point.
 func (c *cluster) image(ctx context.Context, name string, programs []string) error {
 	archive, err := imageArchive(name, programs)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *cluster) image(ctx context.Context, name string, programs []string) err
 	return nil
 }
 
-// imageArchive is what `docker save` makes: a manifest, a configuration and one layer.
+// imageArchive returns an archive in the format of `docker save`: a manifest, a configuration and one layer.
 func imageArchive(name string, programs []string) ([]byte, error) {
 	layer, err := imageLayer(programs)
 	if err != nil {

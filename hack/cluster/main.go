@@ -1,19 +1,19 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cluster makes a Kubernetes cluster of one node on this machine, without a registry and without downloads beyond Go modules: a control
-// plane, a scheduler and a kubelet from the pinned Kubernetes, over a containerd of its own. Pods really run on it. For tests.
+// Command cluster creates a Kubernetes cluster with one node on this machine, for tests. It uses no registry and downloads only Go modules. The control plane,
+// the scheduler and the kubelet are built from the pinned Kubernetes version and run on a separate containerd. Pods run for real.
 //
-//	cluster up                     make it, or do nothing when it is there
-//	cluster image NAME PROGRAM...  make an image of static programs, which are in / of it, and give it to the node
-//	cluster stop PART              end one of its processes, such as kubelet or kube-apiserver, to see what holds without it
-//	cluster kill PART              the same, at once, as a crash does
-//	cluster start PART             start it again; the others have not noticed where it was
+//	cluster up                     create the cluster; do nothing if it is up
+//	cluster image NAME PROGRAM...  create an image of static programs, which are in its /, and import it into the node
+//	cluster stop PART              stop one process, such as kubelet or kube-apiserver, to test the behavior without it
+//	cluster kill PART              kill one process, to simulate a crash
+//	cluster start PART             start the process again, with the same configuration and ports
 //	cluster logs                   print the ends of the logs of its processes
-//	cluster down                   end it, and leave nothing
+//	cluster down                   stop the cluster and remove everything that it created
 //
-// BERTH_CLUSTER names the folder that holds all of it (default /var/lib/berth-cluster); its kubeconfig is in there.
-// The exit code is 77 where a node cannot be made; what is missing is said.
+// BERTH_CLUSTER is the folder that contains all files of the cluster, including its kubeconfig (default /var/lib/berth-cluster). The exit code is 77 if this
+// machine cannot run a node; the message names what is missing.
 package main
 
 import (
@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// exitUnavailable tells tests to leave out what needs the cluster, by name.
+	// exitUnavailable is the exit code that makes tests skip what needs the cluster, by name.
 	exitUnavailable = 77
-	// patience is how long making or ending may take.
+	// patience bounds one command.
 	patience = 5 * time.Minute
 )
 
-// errUnavailable says that this machine cannot be a node.
+// errUnavailable means that this machine cannot run a node.
 var errUnavailable = errors.New("no cluster can be made here")
 
 func main() {
@@ -78,10 +78,10 @@ func run(ctx context.Context, args []string) error {
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// cluster is the folder that everything is in. Its base name is also that of the cgroup of its Pods.
+// cluster is the folder that contains all files of the cluster. Its base name is also the name of the cgroup of its Pods.
 type cluster struct {
 	dir    string
-	assets string // where the programs of Kubernetes are
+	assets string // folder with the Kubernetes binaries
 }
 
 func open() (*cluster, error) {

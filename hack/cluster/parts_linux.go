@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// stopPart ends one process of a cluster that is up. One that is not running is left so.
+// stopPart stops one process of a running cluster. It does nothing if the process is not running.
 func (c *cluster) stopPart(ctx context.Context, part string) error {
 	if err := c.knows(part); err != nil {
 		return err
@@ -21,7 +21,7 @@ func (c *cluster) stopPart(ctx context.Context, part string) error {
 	return c.end(ctx, part)
 }
 
-// killPart kills one process of a cluster that is up. One that is not running is left so.
+// killPart kills one process of a running cluster. It does nothing if the process is not running.
 func (c *cluster) killPart(ctx context.Context, part string) error {
 	if err := c.knows(part); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (c *cluster) killPart(ctx context.Context, part string) error {
 	return c.kill(ctx, part)
 }
 
-// startPart starts one process again as it was, on its port. One that is running is left so.
+// startPart starts one process again with the same configuration and port. It does nothing if the process is running.
 func (c *cluster) startPart(_ context.Context, part string) error {
 	if err := c.knows(part); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (c *cluster) startPart(_ context.Context, part string) error {
 	return c.start(part, c.argv(part, used)...)
 }
 
-// knows says whether a part has been started here.
+// knows returns an error if a component does not exist or was never started in this cluster.
 func (c *cluster) knows(part string) error {
 	if !slices.Contains(parts, part) {
 		return fmt.Errorf("there is no part %q of a cluster; it has %s", part, strings.Join(parts, ", "))

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// writePKI makes an authority, one certificate for everything that serves or calls on the node, and the key of service accounts.
+// writePKI creates a certificate authority, one certificate for all servers and clients on the node, and the key of service accounts.
 func (c *cluster) writePKI() error {
 	authority, authorityKey := certificate("berth-cluster"), newKey()
 	authority.IsCA, authority.KeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature
@@ -55,7 +55,7 @@ func encode(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// newKey never fails: without randomness the program ends.
+// newKey returns a new key. It panics if there is no randomness.
 func newKey() *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -74,12 +74,12 @@ func certificate(name string) *x509.Certificate {
 		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0)}
 }
 
-// newTokens makes a secret for each user.
+// newTokens creates a token for each user.
 func newTokens() map[string]string {
 	tokens := map[string]string{}
 	for user := range users {
 		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // it never fails
+		_, _ = rand.Read(secret) // it never returns an error
 		tokens[user] = hex.EncodeToString(secret)
 	}
 	return tokens

@@ -23,10 +23,10 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// parts are the processes of the cluster in the order of their start.
+// parts lists the processes of the cluster in the order in which they start.
 var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 
-// identity tells a process from a later one with its number.
+// identity distinguishes a process from a later one with the same PID.
 type identity struct {
 	shim.Process
 	Boot string `json:"boot"`
@@ -41,7 +41,7 @@ func identify(pid int) (identity, error) {
 	return identity{process, boot}, err
 }
 
-// start starts a part, which outlives this program, and writes down which process it is.
+// start starts a component, which outlives this program, and records its identity.
 func (c *cluster) start(part string, argv ...string) error {
 	said, err := os.OpenFile(c.path("logs", part+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *cluster) start(part string, argv ...string) error {
 	return writeFile(c.path("logs", part+".pid"), id)
 }
 
-// recorded gives the process of a part: nil when none was started.
+// recorded returns the identity of the process of a component, or nil if it was never started.
 func (c *cluster) recorded(part string) *identity {
 	data, err := os.ReadFile(c.path("logs", part+".pid"))
 	var id identity
@@ -72,7 +72,7 @@ func (c *cluster) recorded(part string) *identity {
 	return &id
 }
 
-// alive says whether the process is there, or a thread of it that still has its ports.
+// alive reports whether the process, or a thread of it that still holds its ports, is running.
 func (i *identity) alive() bool {
 	boot, err := shim.BootID()
 	if err != nil || boot != i.Boot {
@@ -91,7 +91,8 @@ func (c *cluster) allAlive() bool {
 	return true
 }
 
-// send sends a signal to the process that was checked, and to no other: the handle comes first.
+// send sends a signal to a process if still returns true. It opens the handle before the check, so that the signal reaches exactly the process that was
+// checked.
 func send(pid int, sig unix.Signal, still func() bool) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -103,7 +104,7 @@ func send(pid int, sig unix.Signal, still func() bool) {
 	}
 }
 
-// end asks a part to end, and kills it when it does not.
+// end sends SIGTERM to a component, and kills it if it has not exited after 15 s.
 func (c *cluster) end(ctx context.Context, part string) error {
 	id := c.recorded(part)
 	if id == nil || !id.alive() {
@@ -118,7 +119,7 @@ func (c *cluster) end(ctx context.Context, part string) error {
 	return c.kill(ctx, part)
 }
 
-// kill ends a part without asking it.
+// kill sends SIGKILL to a component and waits for its exit.
 func (c *cluster) kill(ctx context.Context, part string) error {
 	id := c.recorded(part)
 	if id == nil || !id.alive() {
@@ -128,7 +129,7 @@ func (c *cluster) kill(ctx context.Context, part string) error {
 	return until(ctx, id.gone)
 }
 
-// gone says nothing when the process is not there any more.
+// gone returns an error while the process is running.
 func (i *identity) gone(context.Context) error {
 	if i.alive() {
 		return fmt.Errorf("process %d lives", i.PID)
@@ -136,14 +137,14 @@ func (i *identity) gone(context.Context) error {
 	return nil
 }
 
-// owns says whether a process is of the Pods of this cluster: by its cgroup, or as a shim of its containerd.
+// owns reports whether a process belongs to the Pods of this cluster, by its cgroup, or is a shim of its containerd.
 func (c *cluster) owns(pid int) bool {
 	process, err := shim.Identify(pid)
 	if err != nil {
 		return false
 	}
 	if alive, err := shim.Alive(process); err != nil || !alive {
-		return false // what its parent has not taken note of still has a cgroup
+		return false // a zombie still has a cgroup
 	}
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	args, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
@@ -155,7 +156,7 @@ func (c *cluster) owns(pid int) bool {
 	return bytes.Contains(groups, []byte(":/"+c.group()+"/"))
 }
 
-// endPods ends what the Pods have left, with their shims.
+// endPods kills the remaining processes of the Pods and their shims.
 func (c *cluster) endPods(ctx context.Context) error {
 	return until(ctx, func(context.Context) error {
 		entries, err := os.ReadDir("/proc")

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// debian says in which package of Debian a program is.
+// debian maps a program to the Debian package that contains it.
 var debian = map[string]string{"containerd": "containerd", "ctr": "containerd", "runc": "runc", "ip": "iproute2", "conntrack": "conntrack",
 	"mount": "mount", "nft": "nftables", cniPlugins + "/bridge": "containernetworking-plugins", cniPlugins + "/host-local": "containernetworking-plugins"}
 
-// devicePlugins is a socket whose place no kubelet lets itself be told.
+// devicePlugins is a socket of the kubelet whose path cannot be configured.
 const devicePlugins = "/var/lib/kubelet/device-plugins/kubelet.sock"
 
-// missing says what a node lacks here: nil when it can be made.
+// missing returns an error that names what this machine lacks to run a node, or nil.
 func (c *cluster) missing() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: a node has to be made as root", errUnavailable)
@@ -49,7 +49,7 @@ func (c *cluster) missing() error {
 	return nil
 }
 
-// up makes the cluster. One that is not whole is ended first.
+// up creates the cluster. It first removes a cluster that is incomplete.
 func (c *cluster) up(ctx context.Context) error {
 	if api, err := c.api(); err == nil && c.allAlive() && api.nodeReady(ctx) == nil {
 		say("the cluster is up already; its kubeconfig is %s", c.kubeconfigOf("admin"))
@@ -63,7 +63,7 @@ func (c *cluster) up(ctx context.Context) error {
 	}
 	if err := c.make(ctx); err != nil {
 		said := c.lastWords()
-		// The folder stays readable until the next up or down.
+		// The folder and its logs remain until the next up or down.
 		return errors.Join(err, errors.New(said))
 	}
 	say("the cluster is up; use it with KUBECONFIG=%s, and end it with `make cluster-down`", c.kubeconfigOf("admin"))
@@ -102,7 +102,7 @@ func (c *cluster) make(ctx context.Context) error {
 	return nil
 }
 
-// startKubernetes returns when Pods can run.
+// startKubernetes starts the components of Kubernetes and returns when Pods can run.
 func (c *cluster) startKubernetes(ctx context.Context, used ports) error {
 	say("starting etcd, kube-apiserver, kube-controller-manager and kube-scheduler")
 	for _, part := range []string{"etcd", "kube-apiserver"} {
@@ -129,7 +129,7 @@ func (c *cluster) startKubernetes(ctx context.Context, used ports) error {
 	return until(ctx, serviceAnswers)
 }
 
-// serviceAnswers says nothing when Pods reach the API server at the address that they are given.
+// serviceAnswers returns nil when the API server is reachable at the address of its Service, which Pods use.
 func serviceAnswers(ctx context.Context) error {
 	connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", serviceIP+":443")
 	if err != nil {
@@ -138,7 +138,7 @@ func serviceAnswers(ctx context.Context) error {
 	return connection.Close()
 }
 
-// images gives the node what every Pod needs. It fails while containerd does not answer.
+// images imports the image that every Pod needs. It returns an error while containerd does not respond.
 func (c *cluster) images(ctx context.Context) error {
 	return c.image(ctx, pauseImage, []string{filepath.Join(c.assets, "pause")})
 }
@@ -159,8 +159,8 @@ func addBridge(ctx context.Context) error {
 	return nil
 }
 
-// Ports are looked for below those that the kernel gives to whoever connects, which could take one while a part is started anew (a client of that part
-// even, which would be connected to itself), and below those of `berth up`, of DevServers and of node ports.
+// The ports are below the range that the kernel uses for outgoing connections. Otherwise a client could take the port of a component that is being restarted,
+// even a client of that component, which would then be connected to itself. They are also below the ports of `berth up`, of DevServers and of node ports.
 const firstPort, lastPort = 10000, 10239
 
 func freePorts() (ports, error) {
@@ -181,7 +181,7 @@ func freePorts() (ports, error) {
 	return ports{ETCD: free[0], Peer: free[1], API: free[2], Kubelet: free[3], Proxy: free[4], ProxyMetrics: free[5]}, nil
 }
 
-// until tries something until it succeeds, and says in the end why it did not.
+// until calls try every 200 ms until it succeeds. After two minutes, or when the context is done, it returns the last error.
 func until(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

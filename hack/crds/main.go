@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crds has the API server keep one owner for each condition as a whole, not for each of its fields, in the generated
-// CustomResourceDefinitions of the folders given. Conditions stay a list with a key: whoever applies one owns that one. The owners of the fields of
-// nine conditions were most of an object, and a good part of what every write of a status took. controller-gen has no marker for the
-// items of a list whose type is not ours.
+// Command crds changes the generated CustomResourceDefinitions in the given folders so that the API server tracks one owner for each condition as a whole
+// instead of one for each of its fields. Conditions remain a list with a key: a client that applies a condition owns that condition. The field owners of nine
+// conditions took most of the size of an object, and a large part of the cost of every status write. controller-gen has no marker for the items of a list whose
+// type is defined in another module.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// word says that an object has one owner as a whole.
+// word makes an object atomic, with one owner for the whole object.
 const word = "x-kubernetes-map-type: atomic"
 
 func main() {
@@ -49,8 +49,8 @@ func rewrite(file string) error {
 	return os.WriteFile(file, after, 0o644)
 }
 
-// atomicConditions adds the word to the items of every list that has the type as its key, as conditions have. In generated YAML, the last that is
-// said of the items is that they are objects, two deeper than what is said of the list.
+// atomicConditions adds word to the items of every list whose key is type, such as conditions. In generated YAML, the last property of the items is that they
+// are objects, indented by two more spaces than the properties of the list.
 func atomicConditions(text []byte) []byte {
 	var out []string
 	lines := strings.Split(string(text), "\n")
@@ -58,7 +58,7 @@ func atomicConditions(text []byte) []byte {
 		deeper, isKey := strings.CutSuffix(line, "x-kubernetes-list-map-keys:")
 		if isKey && i+1 < len(lines) && strings.TrimSpace(lines[i+1]) == "- type" {
 			deeper += "  "
-			// Where this was done before, the word itself is found.
+			// If the file was already changed, this finds word itself.
 			if at := lastOf(out, deeper+"type: object", deeper+word); at >= 0 && out[at] != deeper+word {
 				out = slices.Insert(out, at+1, deeper+word)
 			}
@@ -68,7 +68,7 @@ func atomicConditions(text []byte) []byte {
 	return []byte(strings.Join(out, "\n"))
 }
 
-// lastOf gives where the last line is that is one of these, or -1.
+// lastOf returns the index of the last line that equals one of wanted, or -1.
 func lastOf(lines []string, wanted ...string) int {
 	for i, line := range slices.Backward(lines) {
 		if slices.Contains(wanted, line) {

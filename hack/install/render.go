@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install renders the two ways to install Berth into a cluster, config/default and charts/berth, so that tests can hold them against each other.
-// It is a module of its own: kustomize, Helm and Prometheus are no dependencies of Berth.
+// Package install renders the two ways to install Berth into a cluster, config/default and charts/berth, so that tests can compare them. It is a separate
+// module, so that kustomize, Helm and Prometheus are not dependencies of Berth.
 package install
 
 import (
@@ -23,13 +23,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Namespace is where config/default installs to, and the chart by its documentation.
+// Namespace is the namespace that config/default installs into, and that the documentation of the chart uses.
 const Namespace = "berth-system"
 
 // Object is one object of a manifest.
 type Object map[string]any
 
-// At gives what is at a path of fields, or nil.
+// At returns the value at a path of fields, or nil.
 func (o Object) At(fields ...string) any {
 	var value any = map[string]any(o)
 	for _, field := range fields {
@@ -39,16 +39,16 @@ func (o Object) At(fields ...string) any {
 	return value
 }
 
-// Kind is the kind of the object.
+// Kind returns the kind of the object.
 func (o Object) Kind() string { return fmt.Sprint(o["kind"]) }
 
-// Name is its name.
+// Name returns the name of the object.
 func (o Object) Name() string { return fmt.Sprint(o.At("metadata", "name")) }
 
-// Objects are those of an installation, by group, kind, namespace and name.
+// Objects are the objects of an installation, by group, kind, namespace and name.
 type Objects map[string]Object
 
-// Get gives the object of that kind and name, or nil.
+// Get returns the object with that kind and name, or nil.
 func (o Objects) Get(kind, name string) Object {
 	for _, object := range o {
 		if object.Kind() == kind && object.Name() == name {
@@ -58,7 +58,7 @@ func (o Objects) Get(kind, name string) Object {
 	return nil
 }
 
-// Kustomize renders a kustomization of the project, such as config/default.
+// Kustomize renders a kustomization of the project, such as config/default. It returns an error if rendering fails or two objects have the same name.
 func Kustomize(root, folder string) (Objects, error) {
 	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, folder))
 	if err != nil {
@@ -71,7 +71,7 @@ func Kustomize(root, folder string) (Objects, error) {
 	return parse(map[string]string{folder: string(text)})
 }
 
-// LoadChart reads charts/berth.
+// LoadChart loads charts/berth.
 func LoadChart(root string) (*chart.Chart, error) {
 	read, err := loader.Load(filepath.Join(root, "charts", "berth"))
 	if err != nil {
@@ -80,7 +80,8 @@ func LoadChart(root string) (*chart.Chart, error) {
 	return read, nil
 }
 
-// Helm renders the chart as helm template does: values are YAML over those of the chart, and held against their schema.
+// Helm renders the chart as helm template does. values is YAML that overrides the values of the chart. It returns an error if the values do not match the
+// schema of the chart, if rendering fails, or if two objects have the same name.
 func Helm(root, namespace, values string) (Objects, error) {
 	read, err := LoadChart(root)
 	if err != nil {
@@ -105,7 +106,7 @@ func Helm(root, namespace, values string) (Objects, error) {
 
 var separator = regexp.MustCompile(`(?m)^---\s*$`)
 
-// parse reads the objects of YAML files. Two objects of the same name are an error.
+// parse returns the objects in YAML files. It returns an error if two objects have the same key.
 func parse(files map[string]string) (Objects, error) {
 	objects := Objects{}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
@@ -128,14 +129,14 @@ func parse(files map[string]string) (Objects, error) {
 	return objects, nil
 }
 
-// ofHelm are the labels that only a chart gives its objects.
+// ofHelm are the labels that only the chart adds to its objects.
 var ofHelm = []string{"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 
-// Comparable takes away what the two ways differ in on purpose: the labels and annotations of Helm, and the Namespace, which helm install makes.
+// Comparable removes the intended differences between the two ways: the labels and annotations of Helm, and the Namespace, which helm install creates.
 func (o Objects) Comparable() Objects {
 	maps.DeleteFunc(o, func(_ string, object Object) bool { return object.Kind() == "Namespace" })
 	for _, object := range o {
-		metadata := object["metadata"].(map[string]any) // parse has found its name there
+		metadata := object["metadata"].(map[string]any) // present, because parse has read the name from it
 		if labels, ok := metadata["labels"].(map[string]any); ok {
 			for _, name := range ofHelm {
 				delete(labels, name)

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command typecheck checks that everything compiles on other systems, without compiling it: that takes a tenth of the time of a build.
+// Command typecheck checks that all packages compile for other systems. It type-checks without building, which takes a tenth of the time.
 //
 //	go run ./hack/typecheck darwin/arm64 linux/arm64
 package main
@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// check loads all packages with their tests and whatever they import, as they are on that system, from the source.
+// check loads all packages with their tests and dependencies from source for that system, and returns an error if any of them does not type-check.
 func check(system string) error {
 	goos, goarch, named := strings.Cut(system, "/")
 	if !named {

@@ -19,10 +19,10 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 )
 
-// leaseWatch is how long adopt watches the Lease of a host before it takes the host for gone: longer than a manager takes to renew it.
+// leaseWatch is how long adopt watches the Lease of a host before it considers the host gone. It exceeds the interval at which a manager renews the Lease.
 const leaseWatch = hosts.Interval + 5*time.Second
 
-// adoption is what the flags of adopt say.
+// adoption holds the values of the flags of adopt.
 type adoption struct {
 	connectionFlags
 	host, stateDir, namespace string
@@ -69,7 +69,7 @@ func (a *app) adopt(ctx context.Context, flags *adoption, args []string) error {
 	if err != nil {
 		return err
 	}
-	reports := map[string]bool{} // the objects of one host need one look at its Lease
+	reports := map[string]bool{} // by host; the Lease of each host is checked once
 	var errs []error
 	for _, ref := range references {
 		if err := a.adoptOne(ctx, to, flags, ref, target, reports); err != nil {
@@ -112,7 +112,8 @@ func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref
 	return nil
 }
 
-// relabel fails if the object changed since it was read: its holder may be another one then.
+// relabel assigns an object to the host target. With gone, it also records that the former host is lost. It fails if the object changed since it was read,
+// because its host may have changed too.
 func relabel(ctx context.Context, to *connection, object process.Object, target string, gone bool) error {
 	before, ok := object.DeepCopyObject().(client.Object)
 	if !ok {
@@ -132,7 +133,7 @@ func relabel(ctx context.Context, to *connection, object process.Object, target 
 	return to.client.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner))
 }
 
-// refuseReporting returns an error if the host renews its Lease.
+// refuseReporting returns an error if the host still renews its Lease. It caches the result in reports.
 func (a *app) refuseReporting(ctx context.Context, to *connection, namespace, host string, reports map[string]bool) error {
 	reporting, known := reports[host]
 	if !known {

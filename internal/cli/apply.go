@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// applyOwner owns what berth up applies.
+	// applyOwner is the field owner of the objects that berth up applies.
 	applyOwner = "berth-up"
 
 	establishTimeout = time.Minute
 )
 
-// poll tries until it succeeds or the context ends; then the error is the last one.
+// poll calls try every 100 ms until it succeeds or the context is done. In the latter case it returns the context error joined with the last error of try.
 func poll(ctx context.Context, try func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -53,13 +53,13 @@ func serverSideApply(ctx context.Context, api client.Client, object *unstructure
 	return api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(applyOwner), client.ForceOwnership)
 }
 
-// manifest is one object of a file.
+// manifest is one object of a manifest file.
 type manifest struct {
-	source string // file and which object in it, for messages
+	source string // file name and index of the object in it, for messages
 	object *unstructured.Unstructured
 }
 
-// readManifests reads the YAML and JSON files of a folder, or one file. A file may hold several objects and lists.
+// readManifests reads one file, or all .yaml, .yml and .json files directly in a folder. A file may contain several objects and lists.
 func readManifests(path string) ([]manifest, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func readManifests(path string) ([]manifest, error) {
 		}
 		all = append(all, found...)
 	}
-	// Namespaces and definitions first: the others may need them.
+	// Namespaces and CustomResourceDefinitions come first, because the other objects may depend on them.
 	slices.SortStableFunc(all, func(a, b manifest) int { return rank(a) - rank(b) })
 	return all, nil
 }
@@ -124,7 +124,7 @@ func readManifestFile(file string) ([]manifest, error) {
 			return nil, fmt.Errorf("%s: %w", source, err)
 		}
 		if len(object.Object) == 0 {
-			continue // comments alone
+			continue // the document contains only comments
 		}
 		if object.IsList() {
 			err = object.EachListItem(func(item runtime.Object) error {
@@ -145,7 +145,7 @@ func readManifestFile(file string) ([]manifest, error) {
 	}
 }
 
-// applyManifests applies all, whatever becomes of the others, and says what it did.
+// applyManifests applies all manifests and reports each applied object to say. It continues after an error and returns all errors joined.
 func applyManifests(ctx context.Context, api client.Client, manifests []manifest, say func(string, ...any)) error {
 	var errs []error
 	for _, m := range manifests {
@@ -168,7 +168,7 @@ func applyManifests(ctx context.Context, api client.Client, manifests []manifest
 	return errors.Join(errs...)
 }
 
-// awaitNamespace waits for a namespace that the API server makes by itself after it is ready.
+// awaitNamespace waits up to establishTimeout for a namespace that the API server creates itself some time after it is ready.
 func awaitNamespace(ctx context.Context, api client.Reader, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// detachKey is Ctrl-], which hardly any program uses.
+// detachKey is Ctrl-], which few programs use.
 const detachKey = 0x1d
 
 func (a *app) attachCommand() *cobra.Command {
@@ -72,16 +72,16 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	}
 }
 
-// line is a terminal at a distance.
+// line is a connection to a remote terminal.
 type line interface {
-	io.Writer // types
+	io.Writer // sends typed input
 	Resize(size runtime.Terminal) error
-	// Receive copies what is shown until the process ends, which is no error, or the connection.
+	// Receive copies the output of the terminal to out. It returns nil when the process exits, and an error when the connection is lost.
 	Receive(out io.Writer, resize func(runtime.Terminal)) error
 	io.Closer
 }
 
-// line connects to the terminal of a process: through the API server to one in a Pod, to all others through the manager.
+// line connects to the terminal of a process: through the API server if the process runs in a Pod, otherwise through the manager.
 func (a *app) line(ctx context.Context, to *connection, ref reference, size *runtime.Terminal) (line, error) {
 	pod, err := a.terminalInPod(ctx, to, ref)
 	if err != nil {
@@ -94,17 +94,17 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 	if err != nil {
 		return nil, err
 	}
-	defer manager.Close() // the connection is none of its own any more
+	defer manager.Close() // Attach transfers ownership of the connection to the caller
 	return manager.Attach(ctx, to.endpointObject(ref), size)
 }
 
-// calm undoes what a program that was left in the middle may have asked of the terminal: colours, a hidden cursor, mouse reports, marked pastes.
+// calm resets the terminal modes that an interrupted program may have left set: colors, a hidden cursor, mouse reporting and bracketed paste.
 const calm = "\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
 
-// clearScreen leaves the alternate screen and clears the main one.
+// clearScreen leaves the alternate screen and clears the main screen.
 const clearScreen = calm + "\x1b[?1049l\x1b[H\x1b[2J"
 
-// window is the terminal of the user: file descriptors, or -1 where there is none.
+// window is the terminal of the user. in and out are file descriptors, or -1 if the stream is not a terminal.
 type window struct{ in, out int }
 
 func findWindow(in io.Reader, out io.Writer) window {
@@ -129,7 +129,7 @@ func (w window) size() *runtime.Terminal {
 	return &runtime.Terminal{Columns: int32(min(columns, 1000)), Rows: int32(min(rows, 1000))}
 }
 
-// raw hands every key to the process. The function that it gives puts the terminal back.
+// raw puts the terminal into raw mode, so that the process receives every key. The returned function restores the previous mode.
 func (w window) raw() (restore func(), err error) {
 	if w.in < 0 {
 		return func() {}, nil

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// fieldOwner is the name under which the commands change specs.
+// fieldOwner is the field owner of the changes that the commands make.
 const fieldOwner = "berth-cli"
 
 const pollEvery = 200 * time.Millisecond
@@ -91,7 +91,7 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 	return errors.Join(errs...)
 }
 
-// newToken is unlike every other one, and tells people when it was made.
+// newToken returns a unique token that begins with the creation time in RFC 3339 format, for human readers.
 func newToken(now time.Time) (string, error) {
 	random := make([]byte, 4)
 	if _, err := rand.Read(random); err != nil {
@@ -100,7 +100,8 @@ func newToken(now time.Time) (string, error) {
 	return now.UTC().Format(time.RFC3339Nano) + "-" + hex.EncodeToString(random), nil
 }
 
-// awaitReady looks until the incarnation that answers the token, or a later one, is ready, or it is clear that it won't be.
+// awaitReady polls until the incarnation that was started for the token, or a later one, is ready. It returns an error if that incarnation cannot become ready,
+// or if it is not ready within timeout.
 func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, generation int64, token string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -130,7 +131,8 @@ func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, gen
 	}
 }
 
-// answered says whether the new incarnation is ready; the error is why it never will be. A newer request by somebody else answers this one too.
+// answered reports whether the new incarnation is ready. It returns an error if it will never be. A newer restart request from another client also satisfies
+// this one.
 func answered(object process.Object, generation int64, token string) (bool, error) {
 	status := object.GetProcessStatus()
 	if status.ObservedGeneration < generation {
@@ -200,7 +202,7 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 	return command
 }
 
-// change patches fields of the spec, which needs no knowledge of what they were, and gives the object as it then is.
+// change applies a merge patch to fields of the spec and returns the updated object. It does not need their previous values.
 func (c *connection) change(ctx context.Context, ref reference, fields map[string]any) (process.Object, error) {
 	patch, err := json.Marshal(map[string]any{"spec": fields})
 	if err != nil {

@@ -23,14 +23,14 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 )
 
-// The API server of berth up claims objects at their creation: see config/claim. For some seconds after it has started, or a kind was defined, an API
-// server refuses every object that such a policy is about. So a policy of an earlier run is taken away before anybody creates something, and the next is
-// about nothing but a trial until that succeeds.
+// The manager of berth up claims objects at creation through an admission policy (see config/claim). For some seconds after the API server starts, or after a
+// kind is defined, it rejects every object that such a policy matches. Therefore berth up removes the policy of an earlier run before any object is created,
+// and restricts the new binding to a trial namespace until a trial request succeeds.
 
-// dropTimeout bounds how long the end of berth up may wait for an API server that does not answer.
+// dropTimeout bounds how long berth up waits for an unresponsive API server when it shuts down.
 const dropTimeout = 5 * time.Second
 
-// awaitUnclaimed takes away the policy of a run that was killed, and waits until objects can be created.
+// awaitUnclaimed removes the policy that a killed run left behind, and waits until objects can be created.
 func awaitUnclaimed(ctx context.Context, api client.Client) error {
 	if found, err := dropClaim(ctx, api); err != nil || !found {
 		return err
@@ -40,7 +40,7 @@ func awaitUnclaimed(ctx context.Context, api client.Client) error {
 	return poll(ctx, func() error { _, err := tryClaim(ctx, api, corev1.NamespaceDefault); return err })
 }
 
-// dropClaim takes the policy away, and says whether it was there.
+// dropClaim removes the policy and its binding, and reports whether either existed.
 func dropClaim(ctx context.Context, api client.Client) (found bool, err error) {
 	policy, binding, err := claimObjects("")
 	if err != nil {
@@ -57,8 +57,8 @@ func dropClaim(ctx context.Context, api client.Client) (found bool, err error) {
 	return found, nil
 }
 
-// claimAtCreation installs the policy once the API server is ready for it, and takes it away again with the function that it gives. Where it cannot be
-// had, the controllers claim objects by themselves, and each first start waits for one write more.
+// claimAtCreation installs the policy in the background once the API server accepts it. The returned function removes the policy again. If the policy cannot be
+// installed, the controllers claim objects themselves, and each first start waits for one additional write.
 func claimAtCreation(ctx context.Context, api client.Client, host string, log logr.Logger) (stop func()) {
 	installing, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -109,7 +109,7 @@ func installClaim(ctx context.Context, api client.Client, host string) error {
 	return serverSideApply(ctx, api, binding)
 }
 
-// tryClaim creates an object that is not kept, and says whether it was claimed.
+// tryClaim creates an object in a dry run and reports whether the policy claimed it.
 func tryClaim(ctx context.Context, api client.Client, namespace string) (bool, error) {
 	trial := &v1alpha1.Instance{}
 	trial.Namespace, trial.Name, trial.Spec.Process.Command = namespace, "trial", []string{"true"}

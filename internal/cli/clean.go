@@ -11,11 +11,11 @@ import (
 	"unicode/utf8"
 )
 
-// plainWriter writes text that cannot control a terminal. Everything that the commands print goes through one, because names, messages and errors may hold
-// what an object, a process or a server has chosen. What a terminal or a protocol needs as it is goes to app.raw.
+// plainWriter writes text without the sequences that control a terminal. All readable output of the commands goes through a plainWriter, because names,
+// messages and errors may contain text that an object, a process or a server chose. Output that a terminal or a protocol needs unchanged goes to app.raw.
 type plainWriter struct{ to io.Writer }
 
-// Write implements io.Writer. Each call is taken for whole characters.
+// Write implements io.Writer. Each call must contain whole characters.
 func (w *plainWriter) Write(text []byte) (int, error) {
 	if _, err := io.WriteString(w.to, printable(string(text))); err != nil {
 		return 0, err
@@ -23,11 +23,13 @@ func (w *plainWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// controlSequence is what sets a color or moves the cursor. It holds no text of its own, unlike the strings that set a title or write the clipboard.
+// controlSequence matches an ANSI control sequence, such as one that sets a color or moves the cursor. It contains no text, unlike the strings that set a title
+// or write the clipboard.
 var controlSequence = regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)
 
-// printable removes control sequences such as colors, and replaces what else could control a terminal or show text in another order than it has: control
-// characters except line feed and tab, format characters, bidirectional marks among them, line and paragraph separators, and bytes that are not UTF-8.
+// printable removes control sequences such as colors. It replaces everything else that could control a terminal or change the order in which text is displayed:
+// control characters except line feed and tab, format characters including bidirectional marks, line and paragraph separators, and bytes that are not valid
+// UTF-8.
 func printable(text string) string {
 	if strings.ContainsRune(text, '\x1b') {
 		text = controlSequence.ReplaceAllString(text, "")
@@ -43,8 +45,8 @@ func printable(text string) string {
 	}, text)
 }
 
-// lineEnds are what clean replaces beside printable.
+// lineEnds replaces the characters that printable keeps but that do not fit within one line.
 var lineEnds = strings.NewReplacer("\n", " ", "\t", " ")
 
-// clean makes a value printable that is shown within one line: it cannot begin another one, which would look like Berth's own.
+// clean makes a value printable within one line. The value therefore cannot start a line that looks like output of Berth.
 func clean(text string) string { return lineEnds.Replace(printable(text)) }

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line of Berth.
+// Package cli implements the command line of Berth.
 package cli
 
 import (
@@ -22,27 +22,27 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// app is what all commands share; tests give their own streams, clock, connection and runtime.
+// app holds what all commands share. Tests substitute their own streams, clock, connection and runtime.
 type app struct {
 	in io.Reader
-	// out and err receive readable text; run replaces its control characters.
+	// out and err receive readable text. The writers that plain installs replace control characters in it.
 	out, err io.Writer
-	// raw is out as it was given: for the output of processes, for protocols, and for what moves the cursor.
+	// raw is the unfiltered out. It is used for the output of processes, for protocols, and for cursor movement.
 	raw   io.Writer
 	clock clock.WithTicker
-	// connect reaches an API server as the flags say.
+	// connect connects to the API server that the flags select.
 	connect func(*connectionFlags) (*connection, error)
-	// newRuntime makes the runtime of berth up and berth manager.
+	// newRuntime creates the runtime of berth up and berth manager.
 	newRuntime func(runtimeOptions) (openedRuntimes, error)
 }
 
-// openedRuntimes are the backends that this program has opened and closes. What they run outlives it.
+// openedRuntimes are the backends that this program opened and must close. The processes that they run outlive Close.
 type openedRuntimes interface {
 	Runtimes() *runtime.Registry
 	Close() error
 }
 
-// Main runs the command line and gives the exit code: 0, 1 for a failure, 2 for words that were not understood, 130 after a signal.
+// Main runs the command line and returns the exit code: 0 for success, 1 for a failure, 2 for a usage error, 130 after a signal.
 func Main(args []string) int {
 	ctx, stop := signals()
 	defer stop()
@@ -70,14 +70,14 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 }
 
-// plain returns an app that prints plain text.
+// plain returns a copy of the app whose out and err filter control characters.
 func (a *app) plain() *app {
 	plain := *a
 	plain.raw, plain.out, plain.err = a.out, &plainWriter{a.out}, &plainWriter{a.err}
 	return &plain
 }
 
-// usageError is a command line that was not understood.
+// usageError is a command line that could not be parsed. help is the usage text to print.
 type usageError struct {
 	error
 	help string
@@ -113,7 +113,7 @@ func (a *app) command(name string) *cobra.Command {
 	return root
 }
 
-// needs wraps a check of arguments, so that a mistake shows how the command is used.
+// needs wraps a check of arguments, so that a usage error also prints how to use the command.
 func needs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if err := check(command, args); err != nil {
@@ -123,15 +123,16 @@ func needs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// echo is how long after the first signal a second one is taken for the same: timeout(1) and terminals send it to a process and to its group.
+// echo is how long after the first signal a second one is ignored as a duplicate: timeout(1) and terminals send a signal to a process and to its group.
 const echo = time.Second
 
-// signals gives a context that ends with the first SIGINT, SIGTERM or SIGHUP; the second, a moment later, ends the program at once.
+// signals returns a context that is canceled by the first SIGINT, SIGTERM or SIGHUP. Another signal more than echo later exits the program immediately with
+// code 130. SIGHUP is not handled if it is ignored at startup, as under nohup.
 func signals() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 2)
 	watched := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup
+	if !signal.Ignored(syscall.SIGHUP) { // ignored under nohup
 		watched = append(watched, syscall.SIGHUP)
 	}
 	signal.Notify(caught, watched...)
@@ -160,8 +161,8 @@ func signals() (context.Context, func()) {
 	}
 }
 
-// outlivePipes keeps this program alive when the reader of its output ends, as in "berth up | head": a write then fails with EPIPE, which nothing here
-// depends on. The signal is caught and dropped, not ignored, because programs that are started would inherit that.
+// outlivePipes keeps this program alive when the reader of its output exits, as in "berth up | head". A write then fails with EPIPE, which has no effect here.
+// The signal is caught and dropped instead of ignored, because child processes would inherit an ignored signal.
 func outlivePipes() (stop func()) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGPIPE)

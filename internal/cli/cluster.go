@@ -19,20 +19,20 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// What a manager in a Pod knows of it, from the manifest of the installation.
+// Environment variables that the manifests of the installation set for the manager, and the name of its container.
 const (
 	podNameVariable      = "POD_NAME"
 	podNamespaceVariable = "POD_NAMESPACE"
 	managerContainer     = "manager"
 )
 
-// inCluster is the cluster of the manager as a runtime.
+// inCluster holds the backends for the cluster that the manager is connected to.
 type inCluster struct {
 	pods   *pod.Runtime
 	inPods *langserver.Runtime
 }
 
-// LanguageServersInPods gives the runtime of those; nil without Pods.
+// LanguageServersInPods returns the runtime of language servers in Pods. It returns nil if Pods are not enabled.
 func (c *inCluster) LanguageServersInPods() *langserver.Runtime {
 	if c == nil {
 		return nil
@@ -40,7 +40,7 @@ func (c *inCluster) LanguageServersInPods() *langserver.Runtime {
 	return c.inPods
 }
 
-// Close lets go of it, and leaves what runs alone.
+// Close closes the backends. It does not affect running Pods.
 func (c *inCluster) Close() error {
 	if c == nil {
 		return nil
@@ -56,10 +56,10 @@ func (c *inCluster) Close() error {
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 
-// openPods follows the Pods of Berth in the cluster of the manager.
+// openPods opens the backends that run Pods and language servers in the cluster of the manager.
 func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // as for the manager: the API server itself says how much is too much
+	config.QPS = -1 // as for the manager: the API server itself limits the rate
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("reach the Pods of the cluster: %w", err)
@@ -78,7 +78,8 @@ func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
 	return &inCluster{pods: pods, inPods: servers}, nil
 }
 
-// multiplexerImage is the image that was named, or else that of the Pod of the manager itself: whoever installed it has put it where nodes find it.
+// multiplexerImage returns the image named by the flag, or else the image of the Pod of the manager itself. The nodes can pull that image, because the
+// installation already uses it.
 func multiplexerImage(ctx context.Context, api kubernetes.Interface, named string) (langserver.Image, error) {
 	if named != "" {
 		return langserver.Image{Name: named}, nil

@@ -26,21 +26,21 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// connectionFlags are those of kubectl.
+// connectionFlags are the flags that select the API server and namespace, as in kubectl.
 type connectionFlags struct {
 	kubeconfig, context, namespace string
 	allNamespaces                  bool
 	endpoint                       endpoint.FindOptions
 }
 
-// The variables that stand for flags of a user who always uses the same manager.
+// Environment variables that replace flags, for a user who always uses the same manager.
 const (
 	endpointVariable         = "BERTH_ENDPOINT"
 	managerNamespaceVariable = "BERTH_MANAGER_NAMESPACE"
 	serviceAccountVariable   = "BERTH_SERVICE_ACCOUNT"
 )
 
-// addEndpoint adds the flags of a command that talks to the manager.
+// addEndpoint adds the flags of a command that connects to the manager.
 func (f *connectionFlags) addEndpoint(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&f.endpoint.URL, "endpoint", "", "https address of the manager to trust with your token; default: "+endpointVariable+
@@ -58,7 +58,7 @@ func (f *connectionFlags) add(command *cobra.Command) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace to look in; default: that of the context")
 }
 
-// connection is an API server that can be asked.
+// connection is a connection to an API server.
 type connection struct {
 	config    *rest.Config
 	client    client.WithWatch
@@ -66,7 +66,7 @@ type connection struct {
 	endpoint  endpoint.FindOptions
 }
 
-// manager connects to the endpoint of the manager, for logs and terminals.
+// manager connects to the endpoint of the manager, which serves logs and terminals.
 func (c *connection) manager(ctx context.Context) (*endpoint.Client, error) {
 	opts := c.endpoint
 	opts.URL = cmp.Or(opts.URL, os.Getenv(endpointVariable))
@@ -80,9 +80,9 @@ func (c *connection) managerNamespace() string {
 	return cmp.Or(c.endpoint.Namespace, os.Getenv(managerNamespaceVariable), endpoint.Namespace)
 }
 
-// connect finds a kubeconfig as kubectl does; without any, that of berth up.
+// connect finds a kubeconfig as kubectl does. If there is none, it uses the kubeconfig of berth up.
 func connect(flags *connectionFlags) (*connection, error) {
-	ctrl.SetLogger(logr.Discard()) // people get errors, not logs
+	ctrl.SetLogger(logr.Discard()) // the commands print errors, not logs
 	config, namespace, err := loadConfig(flags)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func anyExists(paths []string) bool {
 	return false
 }
 
-// defaultStateDir is $XDG_STATE_HOME/berth, else ~/.local/state/berth.
+// defaultStateDir returns $XDG_STATE_HOME/berth, or ~/.local/state/berth if that variable is not an absolute path.
 func defaultStateDir() string {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "berth")
@@ -140,7 +140,7 @@ func defaultStateDir() string {
 	return filepath.Join(home, ".local", "state", "berth")
 }
 
-// explain adds to an error what somebody at a terminal can do about it.
+// explain adds to an error what the user can do about it.
 func explain(err error) error {
 	var dial *net.OpError
 	switch {

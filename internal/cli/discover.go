@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// discoveryKind is a kind without a process; berth discover shows more of it.
+// discoveryKind is a kind without a process. berth discover prints more details of it.
 var discoveryKind = &kind{
 	singular: "instancediscovery", plural: "instancediscoveries", short: "disc",
 	shown: func() client.Object { return &v1alpha1.InstanceDiscovery{} },
@@ -100,7 +100,7 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 	return errors.Join(errs...)
 }
 
-// discoveries gives the names of all of the namespace.
+// discoveries returns the names of all InstanceDiscoveries in the namespace.
 func (c *connection) discoveries(ctx context.Context) ([]string, error) {
 	list := &v1alpha1.InstanceDiscoveryList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
@@ -127,7 +127,7 @@ func (c *connection) refresh(ctx context.Context, name, token string) error {
 	return nil
 }
 
-// awaitDiscovery looks until the request was carried out, or a later one.
+// awaitDiscovery polls until this refresh request or a later one was carried out.
 func (a *app) awaitDiscovery(ctx context.Context, to *connection, name, token string, timeout time.Duration) (*v1alpha1.InstanceDiscovery, error) {
 	tick := a.clock.NewTicker(pollEvery)
 	defer tick.Stop()

@@ -24,17 +24,17 @@ import (
 )
 
 const (
-	// endGrace is the longest that a process has to end by itself when berth up ends.
+	// endGrace is the maximum grace period of a process when berth up shuts down.
 	endGrace = 10 * time.Second
-	// killPatience is how long to wait for what was killed.
+	// killPatience is how long to wait for a killed process to disappear.
 	killPatience = 10 * time.Second
 
 	endPoll = 50 * time.Millisecond
-	// endReason stands in status.stopping.
+	// endReason is the reason that is recorded in status.stopping.
 	endReason = v1alpha1.ReasonStopped
 )
 
-// ender ends everything that runs, when no manager does any more.
+// ender stops all running processes after the manager has shut down.
 type ender struct {
 	api   client.Client
 	on    *runtime.Registry
@@ -42,8 +42,8 @@ type ender struct {
 	say   func(string, ...any)
 }
 
-// endAll ends every process of the runtime, side by side, but for those that were there before Berth. The end is recorded as asked for first, so that
-// the next manager starts them again and counts no failure.
+// endAll stops all processes of the runtime in parallel, except adopted ones. It first records each stop as requested, so that the next manager starts the
+// processes again without counting a failure.
 func (e *ender) endAll(ctx context.Context) error {
 	found, err := e.on.List(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (e *ender) endAll(ctx context.Context) error {
 	e.say("ending %d processes", len(found))
 	objects, err := e.objects(ctx)
 	if err != nil {
-		// They are ended all the same; the next manager will take it for a crash.
+		// The processes are stopped nevertheless; the next manager counts each stop as a crash.
 		e.say("%v", err)
 	}
 	errs := make([]error, len(found))
@@ -90,7 +90,7 @@ func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object p
 		}
 		number := incarnation.Number
 		if _, behind := object.(*v1alpha1.LanguageServer); behind && object.GetProcessStatus().Process != nil {
-			number = object.GetProcessStatus().Incarnation // what runs is its multiplexer, which has numbers of its own
+			number = object.GetProcessStatus().Incarnation // the incarnation in the runtime is the multiplexer, which has its own numbers
 		} else if behind {
 			number = 0
 		}
@@ -100,7 +100,7 @@ func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object p
 	}
 	backend, err := e.on.Find(ctx, types.UID(incarnation.UID))
 	if errors.Is(err, runtime.ErrNotFound) {
-		return nil // it has ended since it was listed
+		return nil // it has exited since it was listed
 	} else if err != nil {
 		return fmt.Errorf("end %s: %w", incarnation.Name, err)
 	}
@@ -120,7 +120,7 @@ func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object p
 	return tidy(ctx, backend, incarnation)
 }
 
-// tidy ends what is kept for the next incarnation, as nobody is left to start it.
+// tidy removes what the backend keeps for the next incarnation, because no manager is left to start it.
 func tidy(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarnation) error {
 	terminals := backend.Capabilities().Terminals
 	if terminals == nil {
@@ -132,12 +132,13 @@ func tidy(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarn
 	return nil
 }
 
-// record writes that the end was asked for, and that the object is not ready any more. The manager has ended, so nobody else writes status.
+// record writes to the status that the stop was requested and that the object is no longer ready. The manager has shut down, so no other client writes the
+// status.
 func (e *ender) record(ctx context.Context, object process.Object, number int64, grace time.Duration) error {
 	before := object.DeepCopyObject().(client.Object)
 	status := object.GetProcessStatus()
 	if number == 0 || status.Incarnation != number {
-		return nil // an older one, which the next manager would end anyway
+		return nil // an older incarnation, which the next manager would stop anyway
 	}
 	if status.Stopping == nil || status.Stopping.Incarnation != number {
 		status.Stopping = &v1alpha1.StopRequest{
@@ -158,7 +159,7 @@ func (e *ender) record(ctx context.Context, object process.Object, number int64,
 	return e.api.Status().Patch(ctx, object, client.MergeFrom(before), client.FieldOwner(fieldOwner))
 }
 
-// gone waits until nothing of the incarnation lives.
+// gone waits until no process of the incarnation is alive, and reports whether that happened within patience.
 func gone(ctx context.Context, now clock.WithTicker, backend runtime.Runtime, incarnation facts.Incarnation, patience time.Duration) bool {
 	deadline := now.NewTimer(patience)
 	defer deadline.Stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/front"
 )
 
-// forward gives what serves a Service of the cluster, by its address, through the API server: nothing else of that is reached.
+// forward returns a handler that forwards requests to the Service at address through the API server. It does not reach anything else in the cluster.
 func forward(config *rest.Config, namespace string, address *url.URL) (http.Handler, error) {
 	base, transport, err := upgradable(config)
 	if err != nil {
@@ -35,7 +35,7 @@ func forward(config *rest.Config, namespace string, address *url.URL) (http.Hand
 	return f, nil
 }
 
-// upgradable is the way to an API server on which a request can be upgraded: to a WebSocket, or to the stream of a language server.
+// upgradable returns the URL of an API server and a transport on which a request can be upgraded, to a WebSocket or to the stream of a language server.
 func upgradable(config *rest.Config) (*url.URL, http.RoundTripper, error) {
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -50,14 +50,15 @@ func upgradable(config *rest.Config) (*url.URL, http.RoundTripper, error) {
 	return base, transport, nil
 }
 
-// forwarding is one Service behind an API server.
+// forwarding forwards requests to one Service through an API server.
 type forwarding struct {
 	base   *url.URL
-	prefix string // of its path there
+	prefix string // of the path on the API server
 	proxy  *httputil.ReverseProxy
 }
 
-// ServeHTTP forwards requests for the Service. Other pages that a browser shows must not use the rights of its user: see front.CheckHost.
+// ServeHTTP forwards a request to the Service. It rejects requests from web pages of other sites, which must not use the rights of the user: see
+// front.CheckHost.
 func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := front.CheckHost(r, nil); err != nil {
 		http.Error(w, "Forbidden: "+err.Error()+". This address is for this machine alone: use 127.0.0.1 or localhost.", http.StatusForbidden)
@@ -70,7 +71,7 @@ func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.proxy.ServeHTTP(w, r)
 }
 
-// rewrite makes a request one to the API server, with the credentials of the user and none of the browser's.
+// rewrite converts a request into a request to the API server, with the credentials of the user and without those of the browser.
 func (f *forwarding) rewrite(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
@@ -83,7 +84,7 @@ func (f *forwarding) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 }
 
-// relocate takes back what the API server has put before a path that an answer leads to.
+// relocate removes from a Location header the prefix that the API server added to its path.
 func (f *forwarding) relocate(response *http.Response) error {
 	location, err := url.Parse(response.Header.Get("Location"))
 	if err == nil && location.Path != f.strip(location.Path) {
@@ -94,7 +95,7 @@ func (f *forwarding) relocate(response *http.Response) error {
 	return nil
 }
 
-// strip takes the prefix off a path: the API server writes it into the links of pages.
+// strip removes the prefix from a path. The API server adds the prefix to the links in pages.
 func (f *forwarding) strip(path string) string {
 	if rest, found := strings.CutPrefix(path, f.prefix); found && (rest == "" || rest[0] == '/') {
 		return "/" + strings.TrimPrefix(rest, "/")

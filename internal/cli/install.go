@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 )
 
-// installCRDs applies the definitions of the kinds and waits until they are served.
+// installCRDs applies the CustomResourceDefinitions and waits until all kinds are served.
 func installCRDs(ctx context.Context, config *rest.Config) error {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
@@ -77,7 +77,7 @@ func awaitEstablished(ctx context.Context, api client.Client, config *rest.Confi
 			return fmt.Errorf("install the kinds: %w", err)
 		}
 	}
-	// Established is said a moment before every kind is served.
+	// The condition Established becomes true shortly before a kind is served.
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return fmt.Errorf("install the kinds: %w", err)
@@ -96,8 +96,8 @@ func awaitEstablished(ctx context.Context, api client.Client, config *rest.Confi
 	})
 }
 
-// installRoles installs the roles of users, and lets everybody who is known to the API server find the endpoint for logs and terminals; what they may do there
-// is asked for each request.
+// installRoles installs the roles for users, and allows all authenticated users to discover the endpoint for logs and terminals. The endpoint authorizes each
+// request separately.
 func installRoles(ctx context.Context, api client.Client) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": endpoint.Namespace}}}
 	if err := serverSideApply(ctx, api, namespace); err != nil {
@@ -117,7 +117,7 @@ func installRoles(ctx context.Context, api client.Client) error {
 	return nil
 }
 
-// decodeAll gives the objects of a YAML stream.
+// decodeAll returns the objects in a YAML stream.
 func decodeAll(manifests []byte) (objects []*unstructured.Unstructured, err error) {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
 	for {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// writeKubeconfig adds the ways in of data to the file and makes them the current ones. What else the file holds stays.
+// writeKubeconfig merges data into the kubeconfig file at path and makes the context of data the current one. Other entries of the file are kept.
 func writeKubeconfig(path string, data []byte) error {
 	ours, err := clientcmd.Load(data)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// logFileLimit bounds the log of the manager; the one before it is kept beside it.
+// logFileLimit is the maximum size of the log of the manager, in bytes. One previous log is kept beside it, with the suffix .old.
 const logFileLimit = 8 << 20
 
-// shared is what controller-runtime and client-go log to. It is set once in the life of a program, for goroutines of theirs that are about to
-// end may still read it when the next manager begins; where it leads can change.
+// shared is the destination of the logs of controller-runtime and client-go. Their loggers are set once per process, because goroutines of theirs that are
+// about to exit may still read them when the next manager starts. Only the destination of the redirect changes.
 var shared struct {
 	once sync.Once
 	to   redirect
 }
 
-// useLogger makes one logger of everything that logs in this program: the manager, controller-runtime and client-go.
+// useLogger directs the logs of controller-runtime and client-go to out, and returns a logger for the manager that writes there too.
 func useLogger(out io.Writer, level slog.Level) logr.Logger {
 	shared.to.lead(out)
 	shared.once.Do(func() {
@@ -41,7 +41,7 @@ func textLogger(out io.Writer, level slog.Level) logr.Logger {
 	return logr.FromSlogHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
 }
 
-// redirect is a writer that leads to another one.
+// redirect is a writer that forwards to a replaceable writer.
 type redirect struct {
 	mu sync.Mutex
 	to io.Writer
@@ -59,7 +59,7 @@ func (r *redirect) Write(line []byte) (int, error) {
 	return r.to.Write(line)
 }
 
-// logFile is a file that starts anew when it has grown too long.
+// logFile is a log file that is rotated when it exceeds logFileLimit.
 type logFile struct {
 	path string
 	mu   sync.Mutex
@@ -85,7 +85,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
-		return len(line), nil // what is logged after the end is of no interest
+		return len(line), nil // what is logged after Close is dropped
 	}
 	if l.size+int64(len(line)) > logFileLimit {
 		if err := errors.Join(l.file.Close(), os.Rename(l.path, l.path+".old"), l.open()); err != nil {

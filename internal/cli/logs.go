@@ -65,7 +65,7 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 	if !is {
 		return fmt.Errorf("%s has no terminal: only instances have one; use berth logs %s without --screen", ref, ref)
 	}
-	// The size 0 selects the default size of a screen.
+	// A size of 0 selects the default size of the screen.
 	terminal := &instance.Spec.Terminal
 	shown := screen.New(int(ptr.Deref(terminal.Columns, 0)), int(ptr.Deref(terminal.Rows, 0)))
 	if err := a.copyLogs(ctx, to, ref, object, opts, shown); err != nil {
@@ -75,7 +75,7 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 	return nil
 }
 
-// copyLogs writes the output of an object. Without the object it asks the manager.
+// copyLogs writes the output of an object to out. If object is nil, it requests the output from the manager.
 func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, object process.Object, opts endpoint.LogOptions, out io.Writer) error {
 	if object != nil && inPod(object) {
 		if err := a.podLogs(ctx, to, object, opts, out); err != nil {
@@ -110,7 +110,7 @@ func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, objec
 	return nil
 }
 
-// screenLines draws text whose lines end in a line feed alone, which in a terminal does not return the carriage.
+// screenLines writes text whose lines end in a bare line feed. A terminal does not return the carriage for a line feed, so a carriage return is added.
 type screenLines struct{ to *screen.Screen }
 
 func (l screenLines) Write(text []byte) (int, error) {

@@ -40,7 +40,7 @@ func (a *app) lspConnectCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
-	// Editors add these to whatever they start.
+	// Editors add these flags to every language server that they start.
 	command.Flags().Bool("stdio", true, "ignored: there is no other way")
 	command.Flags().Int("clientProcessId", 0, "ignored: the process ends with its standard input")
 	_ = command.Flags().MarkHidden("stdio")
@@ -64,7 +64,7 @@ func (a *app) lspConnect(ctx context.Context, flags *connectionFlags, word strin
 	return bridge.Run(ctx, bridge.Options{In: a.in, Out: a.raw, Dial: dialer.dial, Say: a.say})
 }
 
-// parseLanguageServer reads NAME, or languageserver/NAME as the other commands have it.
+// parseLanguageServer parses NAME, or languageserver/NAME as in the other commands.
 func parseLanguageServer(word string) (string, error) {
 	if !strings.Contains(word, "/") {
 		return word, nil
@@ -79,17 +79,16 @@ func parseLanguageServer(word string) (string, error) {
 	return ref.name, nil
 }
 
-// languageServerDialer finds the socket of a LanguageServer and connects to it.
+// languageServerDialer finds the endpoint of a LanguageServer and connects to it.
 type languageServerDialer struct {
 	app  *app
 	to   *connection
 	key  client.ObjectKey
-	last string // where it was the last time
-	said string // what people were told last, so that it is told once
+	last string // the last endpoint that accepted a connection
+	said string // the last message shown to the user, so that it is not repeated
 }
 
-// dial waits until there is somebody to connect to. The place that is known already is tried first: neither a manager nor, on this machine, an API
-// server is needed for it.
+// dial waits until it can connect to the server. It tries the last known endpoint first: that needs no manager and, on this machine, no API server.
 func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
 	if d.last != "" {
 		if conn, err := d.reach(ctx, d.last); err == nil {
@@ -122,7 +121,7 @@ func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// reach connects to a place that look gave: the path of a socket, or an address in the cluster.
+// reach connects to an endpoint that look returned: the path of a socket, or an https address in the cluster.
 func (d *languageServerDialer) reach(ctx context.Context, place string) (net.Conn, error) {
 	if strings.HasPrefix(place, "https://") {
 		return d.to.multiplexer(ctx, d.key.Namespace, place)
@@ -130,7 +129,7 @@ func (d *languageServerDialer) reach(ctx context.Context, place string) (net.Con
 	return control.Connect(ctx, place)
 }
 
-// look gives the place where clients connect, or nothing while there is none, and tells people why.
+// look returns the endpoint that clients connect to. If there is none yet, it returns an empty string and tells the user why.
 func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	server := &v1alpha1.LanguageServer{}
 	err := d.to.client.Get(ctx, d.key, server)
@@ -141,7 +140,7 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	case meta.IsNoMatchError(err):
 		return "", err
 	case err != nil && d.last != "":
-		// The one who knows is away. The socket may be back before it is.
+		// The API server is unavailable. The socket may be available again before the API server is.
 		d.tell(fmt.Sprintf("the API server does not answer (%v); trying the last known socket", err))
 		return d.last, nil
 	case err != nil:

@@ -30,7 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
-// managerFlags are those of berth manager.
+// managerFlags holds the values of the flags of berth manager.
 type managerFlags struct {
 	connection                connectionFlags
 	stateDir, shim, lsp       string
@@ -134,19 +134,20 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	return mgr.start(ctx)
 }
 
-// machineRuntimes are the types that a manager with the runtime Host serves.
+// machineRuntimes are the runtime types that a manager with the runtime Host serves.
 var machineRuntimes = []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker}
 
-// clusterLease is the name under which managers report that run nothing on a machine. All of them serve the same.
+// clusterLease is the name of the Lease of managers that run no processes on a machine. They all serve the same objects.
 const clusterLease = "cluster"
 
-// onlyHost reports whether the manager runs processes on this machine only. The lock of its state directory then elects it: managers with other state
-// directories are other hosts, which work beside it.
+// onlyHost reports whether the manager only runs processes on this machine. In that case the lock of the state directory replaces leader election: managers
+// with other state directories are other hosts, which work in parallel.
 func (f *managerFlags) onlyHost() bool {
 	return len(f.runtimes) > 0 && !slices.ContainsFunc(f.runtimes, func(name string) bool { return v1alpha1.RuntimeType(name) != v1alpha1.RuntimeHost })
 }
 
-// host returns this host among those that serve the API server.
+// host returns the identity of this host among those that serve the API server. It returns an error if the name of the host cannot be read from the state
+// directory.
 func (f *managerFlags) host() (manager.Host, error) {
 	host := manager.Host{Namespace: f.leaderElectNamespace, Lease: clusterLease}
 	for _, name := range f.runtimes {
@@ -164,7 +165,8 @@ func (f *managerFlags) host() (manager.Host, error) {
 	return host, nil
 }
 
-// policyNamespace returns where the parameters of the policies are; empty if namespaces are not checked. Pods are for the cluster to permit.
+// policyNamespace returns the namespace of the ConfigMap with the policy, or an empty string if namespaces are not checked. Whether Pods may run is decided by
+// the cluster.
 func (f *managerFlags) policyNamespace(host manager.Host) string {
 	if !f.checkNamespaces || host.Name == "" {
 		return ""
@@ -172,10 +174,10 @@ func (f *managerFlags) policyNamespace(host manager.Host) string {
 	return f.leaderElectNamespace
 }
 
-// mostNamespaces bounds --namespaces: each costs a watch for each kind.
+// mostNamespaces bounds --namespaces, because each namespace needs a watch for each kind.
 const mostNamespaces = 100
 
-// validNamespaces returns an error for a name that no namespace can have, and for a duplicate.
+// validNamespaces returns an error if there are too many names, if a name is invalid, or if a name is listed twice.
 func validNamespaces(namespaces []string) error {
 	if len(namespaces) > mostNamespaces {
 		return fmt.Errorf("--namespaces: %d namespaces are more than %d; leave it empty to serve all", len(namespaces), mostNamespaces)
@@ -191,25 +193,25 @@ func validNamespaces(namespaces []string) error {
 	return nil
 }
 
-// metricsOptions say how metrics are served: plainly to whoever reaches the address, or over TLS to whom the API server lets read them.
+// metricsOptions returns how metrics are served: without authentication, or over TLS to callers that the API server authorizes.
 func (f *managerFlags) metricsOptions() metricsserver.Options {
 	options := metricsserver.Options{BindAddress: f.metrics}
 	if f.metricsSecure {
 		options.SecureServing, options.CertDir = true, f.metricsCertDir
 		options.FilterProvider = manager.ReviewMetrics
-		// HTTP/2 gives a scraper nothing, and an attacker more to try.
+		// HTTP/2 brings no advantage to scrapers and increases the attack surface.
 		options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion, c.NextProtos = tls.VersionTLS12, []string{"http/1.1"} }}
 	}
 	return options
 }
 
-// assembled is a manager with its endpoint.
+// assembled is a manager with its endpoint, which is nil if disabled.
 type assembled struct {
 	ctrl.Manager
 	served *endpoint.Server
 }
 
-// assemble puts a manager and its endpoint together. An endpoint address of 0 leaves that away.
+// assemble creates a manager and its endpoint. An endpoint address of 0 disables the endpoint.
 func assemble(config *rest.Config, on openedRuntimes, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
 	opts.Runtimes, opts.Logger = on.Runtimes(), log
 	if with, ok := on.(interface{ LanguageServers() *langserver.Runtime }); ok {
@@ -240,11 +242,11 @@ func assemble(config *rest.Config, on openedRuntimes, log logr.Logger, opts mana
 	return &assembled{mgr, served}, nil
 }
 
-// start runs until the context ends.
+// start runs the manager until the context is done.
 func (m *assembled) start(ctx context.Context) error {
 	err := m.Start(ctx)
 	if m.served != nil {
-		_ = m.served.Close() // it may never have been started
+		_ = m.served.Close() // the manager may have failed before it started the endpoint
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/gate"
 )
 
-// multiplexer connects to that of a language server in a Pod, by its address in the cluster, through the API server.
+// multiplexer connects to the multiplexer of a language server in a Pod through the API server. endpoint is its address in the cluster.
 func (c *connection) multiplexer(ctx context.Context, namespace, endpoint string) (net.Conn, error) {
 	at, err := url.Parse(endpoint)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *connection) multiplexer(ctx context.Context, namespace, endpoint string
 	return gate.Through(ctx, transport, &through, strings.TrimSpace(string(secret.Data[gate.ClientToken])))
 }
 
-// proxyPath is where the API server passes on what is for a Service, by its address.
+// proxyPath returns the path under which the API server forwards requests to the Service at address.
 func proxyPath(base *url.URL, namespace string, address *url.URL) string {
 	service, _, _ := strings.Cut(address.Hostname(), ".")
 	return strings.TrimSuffix(base.Path, "/") + "/api/v1/namespaces/" + namespace + "/services/" + address.Scheme + ":" + service + ":" + address.Port() + "/proxy"

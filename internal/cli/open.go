@@ -67,17 +67,17 @@ func (a *app) open(ctx context.Context, flags *connectionFlags, word string, por
 	return a.serveOpen(ctx, ref, handler, port)
 }
 
-// closeTime is how long requests may go on when the user leaves.
+// closeTime is how long requests may continue after the user has quit.
 const closeTime = time.Second
 
-// Limits of clients of berth open, as the proxies of DevServers have them.
+// Limits for clients of berth open, the same as those of the proxies of DevServers.
 const (
 	openHeaderTime  = 10 * time.Second
 	openIdleTime    = 2 * time.Minute
 	openHeaderBytes = 64 << 10
 )
 
-// serveOpen serves until the user leaves.
+// serveOpen serves handler on 127.0.0.1 until the user quits.
 func (a *app) serveOpen(ctx context.Context, ref reference, handler http.Handler, port int32) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))

@@ -20,22 +20,22 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// annotationReason keeps why somebody asked for something of a plan; it is for people.
+// annotationReason is the annotation that records the reason of a request to change a plan. It is informational.
 const annotationReason = "berth.dev/reason"
 
 const (
-	// changeTries is how often a change is decided anew because the plan went on meanwhile.
+	// changeTries is how often a change is attempted when the plan changes concurrently.
 	changeTries = 20
-	// answerTimeout is how long the manager has to look at the change before.
+	// answerTimeout is how long to wait until the manager has processed the previous change.
 	answerTimeout = 10 * time.Second
-	// planTimeout is how long --wait waits unless told otherwise.
+	// planTimeout is the default timeout of --wait.
 	planTimeout = time.Hour
 )
 
-// planPhases are in the order in which they take place.
+// planPhases lists the phases in the order of execution.
 var planPhases = []v1alpha1.PlanPhase{v1alpha1.PhaseStrategize, v1alpha1.PhaseExecute, v1alpha1.PhaseApply}
 
-// phaseRank orders the phases; a plan that has not begun is at the first.
+// phaseRank returns the position of a phase. It returns 0, the rank of the first phase, for a plan that has not started.
 func phaseRank(phase v1alpha1.PlanPhase) int { return max(slices.Index(planPhases, phase), 0) }
 
 func parsePhase(word string) (v1alpha1.PlanPhase, error) {
@@ -58,7 +58,7 @@ func (a *app) planCommand() *cobra.Command {
 	return command
 }
 
-// planFlags are those of the commands that change a plan.
+// planFlags holds the values of the flags of the commands that change a plan.
 type planFlags struct {
 	connectionFlags
 	reason, to string
@@ -75,7 +75,7 @@ func planName(word string) string { return strings.TrimPrefix(word, "plan/") }
 
 var errMissing = errors.New("does not exist")
 
-// plan reads a plan. One that is not there is named, with where it was looked for.
+// plan reads a plan. If it does not exist, the error wraps errMissing and names the namespace.
 func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, error) {
 	plan := &v1alpha1.Plan{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, plan)
@@ -88,15 +88,16 @@ func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, err
 	return plan, nil
 }
 
-// planReader is how a plan is read before a decision about it.
+// planReader reads a plan before a decision about it.
 type planReader func(context.Context, *connection, string) (*v1alpha1.Plan, error)
 
-// readPlan reads a plan as it is.
+// readPlan reads the current plan without waiting for the manager.
 func readPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {
 	return to.plan(ctx, name)
 }
 
-// answeredPlan reads a plan whose status is about its spec as it is now: on an older one nothing may be decided.
+// answeredPlan reads a plan and waits until its status reflects its current spec, because no decision may be based on an older status. It returns an error
+// after answerTimeout.
 func (a *app) answeredPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {
 	deadline := a.clock.NewTimer(answerTimeout)
 	defer deadline.Stop()
@@ -117,11 +118,11 @@ func (a *app) answeredPlan(ctx context.Context, to *connection, name string) (*v
 	}
 }
 
-// decision changes a plan as it is, and says what is so then; the error is why it must not be.
+// decision changes a plan in memory and returns a description of the result. It returns an error if the plan must not be changed that way.
 type decision func(*v1alpha1.Plan) (string, error)
 
-// changePlan lets a decision be made on the newest plan, and writes it only if that is still the newest: of two people who approve the same
-// phase, the second approves nothing more.
+// changePlan applies a decision to the newest version of a plan. The write fails on a conflict and is then retried with the new version, up to changeTries
+// times: if two users approve the same phase, the second approves nothing more.
 func (a *app) changePlan(
 	ctx context.Context, to *connection, name string, read planReader, decide decision,
 ) (*v1alpha1.Plan, string, error) {
@@ -170,7 +171,7 @@ func (a *app) request(ctx context.Context, flags *planFlags, name string, decide
 	return a.awaitPlan(ctx, to, plan, flags.timeout)
 }
 
-// awaitPlan shows the plan until it is where it may go; the error is why it won't get there.
+// awaitPlan shows the plan until it has gone as far as it is approved. It returns an error if it cannot get there, or after patience.
 func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan, patience time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -186,7 +187,7 @@ func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan
 	return err
 }
 
-// arrived says whether the plan has done all that it may; the error is why it won't.
+// arrived reports whether the plan has completed all approved phases. It returns an error if the plan is stalled.
 func arrived(plan *v1alpha1.Plan, generation int64) (bool, error) {
 	s := &plan.Status
 	if s.ObservedGeneration < generation || meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReconciling) {
@@ -205,7 +206,7 @@ func arrived(plan *v1alpha1.Plan, generation int64) (bool, error) {
 	}
 }
 
-// completePlans offers the names of the plans that are there.
+// completePlans completes the names of existing plans.
 func (a *app) completePlans(flags *connectionFlags) cobra.CompletionFunc {
 	return func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		to, err := a.connect(flags)

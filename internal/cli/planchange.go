@@ -30,7 +30,7 @@ func (a *app) planApproveCommand() *cobra.Command {
 			}
 			return a.request(command.Context(), f, planName(args[0]), func(plan *v1alpha1.Plan, _ string) (string, error) {
 				said, err := approve(plan, target)
-				// Whatever happens to the plan meanwhile, this is what is approved and nothing after it.
+				// On a retry after a conflict, this phase is approved and no later one.
 				target = plan.Spec.TargetPhase
 				return said, err
 			})
@@ -65,7 +65,7 @@ func approve(plan *v1alpha1.Plan, to v1alpha1.PlanPhase) (string, error) {
 	return fmt.Sprintf("may go on to %s", to), nil
 }
 
-// over says why nothing can be asked of a plan any more, or nothing.
+// over returns why a plan accepts no more requests, or an empty string if it does.
 func over(plan *v1alpha1.Plan) string {
 	switch {
 	case plan.Spec.State == v1alpha1.PlanCancelRequested:
@@ -92,7 +92,7 @@ func (a *app) planCancelCommand() *cobra.Command {
 				return err
 			}
 			name := planName(args[0])
-			// An end is asked for whatever is known of the plan, and whether or not a manager answers.
+			// A cancellation is valid in every state of the plan, and does not need a running manager.
 			_, said, err := a.changePlan(command.Context(), to, name, readPlan, func(plan *v1alpha1.Plan) (string, error) {
 				return cancelPlan(plan, f.reason)
 			})
@@ -120,7 +120,7 @@ func cancelPlan(plan *v1alpha1.Plan, reason string) (string, error) {
 	return "is to be cancelled", nil
 }
 
-// because keeps the reason with the request.
+// because records the reason of a request in an annotation.
 func because(plan *v1alpha1.Plan, reason string) {
 	if reason == "" {
 		delete(plan.Annotations, annotationReason)

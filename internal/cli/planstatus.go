@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// followEvery is how often a plan that is followed is looked at.
+// followEvery is how often a followed plan is polled.
 const followEvery = 500 * time.Millisecond
 
 func (a *app) planStatusCommand() *cobra.Command {
@@ -53,7 +53,7 @@ func (a *app) planStatusCommand() *cobra.Command {
 	return command
 }
 
-// finished says that nothing more happens to a plan, unless somebody reverts it.
+// finished reports whether a plan has reached its end: nothing more happens to it unless it is reverted.
 func finished(plan *v1alpha1.Plan) (bool, error) {
 	return plan.Status.State == v1alpha1.PlanApplied || plan.Status.State == v1alpha1.PlanCancelled, nil
 }
@@ -96,7 +96,7 @@ func (a *app) showPlan(ctx context.Context, to *connection, name string) error {
 	return a.print(newTree(plan, runs).lines(a.clock.Now()))
 }
 
-// runsOf are the runs of the plan that exist, those of older attempts included.
+// runsOf returns the existing runs of the plan, including those of earlier attempts.
 func (c *connection) runsOf(ctx context.Context, plan *v1alpha1.Plan) ([]v1alpha1.StrategyRun, error) {
 	list := &v1alpha1.StrategyRunList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.MatchingLabels{v1alpha1.LabelPlan: plan.Name}); err != nil {
@@ -108,8 +108,8 @@ func (c *connection) runsOf(ctx context.Context, plan *v1alpha1.Plan) ([]v1alpha
 	}), nil
 }
 
-// followPlan shows a plan, in place on a terminal, else a line for all that changes, until that is enough. An API server that is away for a
-// while ends it only when it was never there.
+// followPlan shows a plan until enough returns true or an error. On a terminal it redraws the plan in place; otherwise it prints a line for each change. Once
+// it has read the plan, it retries when the API server is temporarily unavailable.
 func (a *app) followPlan(ctx context.Context, to *connection, name string, enough func(*v1alpha1.Plan) (bool, error)) error {
 	board := newBoard(a.raw, false)
 	tick := a.clock.NewTicker(followEvery)

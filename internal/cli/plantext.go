@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// brief says in a few words how a plan is.
+// brief returns a short description of the state of a plan.
 func brief(plan *v1alpha1.Plan) string {
 	s := &plan.Status
 	words := []string{string(cmp.Or(s.State, v1alpha1.PlanQueued))}
@@ -29,7 +29,7 @@ func brief(plan *v1alpha1.Plan) string {
 	return strings.Join(words, " ")
 }
 
-// remarks are why a plan does not go on, and what to do about it.
+// remarks returns why a plan does not continue, and what the user can do about it.
 func remarks(plan *v1alpha1.Plan) []string {
 	s, name := &plan.Status, plan.Name
 	var said []string
@@ -54,7 +54,7 @@ func remarks(plan *v1alpha1.Plan) []string {
 	return said
 }
 
-// skipped are the strategies of the current phase whose breaker was open.
+// skipped returns the names of the strategies of the current phase that were skipped because their breaker was open, separated by spaces.
 func skipped(s *v1alpha1.PlanStatus) string {
 	var names []string
 	for _, run := range s.Runs {

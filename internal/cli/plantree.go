@@ -18,25 +18,25 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// tree is a plan with its phases, their attempts and their runs.
+// tree is a plan with its phases, attempts and runs.
 type tree struct {
 	plan *v1alpha1.Plan
 	runs map[string]*leaf
 }
 
-// leaf is one run of a plan, as far as anybody knows of it.
+// leaf is what is known of one run of a plan.
 type leaf struct {
 	name, strategy string
 	phase          v1alpha1.PlanPhase
 	attempt        int32
 	word, message  string
-	// result is what it has left to others, in a few words.
+	// result is the summary or the problem that the run reported.
 	result string
-	// created is known to the second; started of runs that have.
+	// created has a resolution of one second. started is zero for a run that has not started.
 	created, started, finished time.Time
 }
 
-// newTree puts together what the plan has on record and what its runs say: a record outlives its run, and a run knows its times.
+// newTree combines the records of the plan with the status of its runs. A record outlives its run, and only a run has timestamps.
 func newTree(plan *v1alpha1.Plan, runs []v1alpha1.StrategyRun) *tree {
 	t := &tree{plan: plan, runs: map[string]*leaf{}}
 	for i := range runs {
@@ -52,7 +52,7 @@ func newTree(plan *v1alpha1.Plan, runs []v1alpha1.StrategyRun) *tree {
 	return t
 }
 
-// add says what the plan has on record, which is what counts.
+// add records the outcome that is stored in the plan. It takes precedence over the status of the run.
 func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int32, outcome, message string, result *v1alpha1.RunResult) {
 	known := t.runs[name]
 	if known == nil {
@@ -72,7 +72,7 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 		case "phase":
 			found.phase = v1alpha1.PlanPhase(argument.Value)
 		case "attempt":
-			attempt, _ := strconv.ParseInt(argument.Value, 10, 32) // 0 is shown for what nobody knows
+			attempt, _ := strconv.ParseInt(argument.Value, 10, 32) // an unknown attempt is shown as 0
 			found.attempt = int32(attempt)
 		}
 	}
@@ -99,10 +99,10 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 	return found
 }
 
-// running is the word for a run whose process runs.
+// running is the word for a run whose process is running.
 const running = v1alpha1.ReasonRunning
 
-// took says how long it has taken so far; of one whose start nobody knows, from its creation to its end.
+// took returns the duration of the run so far. If its start is unknown, it returns the time from its creation to its end.
 func (l *leaf) took(now time.Time) string {
 	end := l.finished
 	if end.IsZero() && l.word == running {
@@ -127,7 +127,7 @@ func briefly(d time.Duration) string {
 	return duration.HumanDuration(d)
 }
 
-// attempts are the runs of a phase, by attempt.
+// attempts returns the runs of a phase by attempt.
 func (t *tree) attempts(phase v1alpha1.PlanPhase) map[int32][]*leaf {
 	found := map[int32][]*leaf{}
 	for _, l := range t.runs {
@@ -143,19 +143,19 @@ func (t *tree) attempts(phase v1alpha1.PlanPhase) map[int32][]*leaf {
 	return found
 }
 
-// index is the last part of the name of a run: which of the phase it is.
+// index returns the number at the end of the name of a run: its position in the phase.
 func index(name string) int {
-	number, _ := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:]) // another name sorts first
+	number, _ := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:]) // a name without a number sorts first
 	return number
 }
 
-// node is a line of the tree and what is below it.
+// node is a line of the tree and the lines below it.
 type node struct {
 	cells []string
 	below []*node
 }
 
-// lines are the plan as people read it.
+// lines returns the plan as lines of text.
 func (t *tree) lines(now time.Time) []string {
 	head := []string{fmt.Sprintf("plan/%s   action %s: %s", t.plan.Name, t.plan.Spec.ActionRef.Name, brief(t.plan))}
 	for _, line := range remarks(t.plan) {
@@ -172,7 +172,7 @@ func (t *tree) lines(now time.Time) []string {
 	return append(head, align(cells)...)
 }
 
-// flatten draws the branches.
+// flatten draws the branches of the tree.
 func flatten(n *node, prefix string, last bool) [][]string {
 	branch, more := "├─ ", "│  "
 	if last {
@@ -217,7 +217,7 @@ func (t *tree) phases(now time.Time) []*node {
 	return nodes
 }
 
-// said is what a run has left to others, in the words of its status.
+// said returns the summary of a result, or else its problem.
 func said(result *v1alpha1.RunResult) string {
 	if result == nil {
 		return ""
@@ -228,7 +228,7 @@ func said(result *v1alpha1.RunResult) string {
 // longestRemark is how many characters of a result are shown in a line of the tree.
 const longestRemark = 80
 
-// remark is what a run has found out, or why it did not, and where its output is.
+// remark returns the result of a successful run. For a failed run it returns the cause and the command that prints the output.
 func remark(l *leaf) string {
 	result := []rune(clean(l.result))
 	if len(result) > longestRemark {
@@ -245,7 +245,7 @@ func remark(l *leaf) string {
 	}
 }
 
-// phase says how the plan stands in a phase and how long that took: the last time that it began, until it was over.
+// phase returns the state of the plan in a phase and the duration of the phase, from its last start to its end.
 func (t *tree) phase(phase v1alpha1.PlanPhase, now time.Time) (word, took string) {
 	s := &t.plan.Status
 	switch {
@@ -275,7 +275,7 @@ func (t *tree) phase(phase v1alpha1.PlanPhase, now time.Time) (word, took string
 	return word, briefly(over.Sub(began))
 }
 
-// tell writes a line for all that has changed.
+// tell prints a line for each change.
 func (t *tree) tell(b *board, now time.Time) {
 	b.line("plan", "plan/"+t.plan.Name+" "+brief(t.plan), now)
 	for _, name := range slices.Sorted(maps.Keys(t.runs)) {

@@ -26,10 +26,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// nextPodEvery is how often it is looked for the Pod that follows one whose output has ended.
+// nextPodEvery is how often to check for the next Pod after the output of a Pod has ended.
 const nextPodEvery = time.Second
 
-// inPod says whether an object runs in Pods: their output comes from the API server, and not from a manager.
+// inPod reports whether an object runs in Pods. Their output is read from the API server instead of a manager.
 func inPod(object process.Object) bool {
 	switch o := object.(type) {
 	case *v1alpha1.DevServer:
@@ -44,7 +44,7 @@ func inPod(object process.Object) bool {
 	return false
 }
 
-// podLogs prints the output of the newest Pod of an object, and of those that follow it.
+// podLogs prints the output of the newest Pod of an object. With opts.Follow it continues with the Pods that replace it.
 func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts endpoint.LogOptions, out io.Writer) error {
 	api, err := kubernetes.NewForConfig(to.config)
 	if err != nil {
@@ -88,12 +88,12 @@ type podOutput struct {
 	out    io.Writer
 }
 
-// print copies the output of a Pod; started is false when it has none yet.
+// print copies the output of a Pod. started is false if the Pod has no output yet or no longer exists.
 func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err error) {
 	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail}
 	stream, err := o.api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
 	if apierrors.IsBadRequest(err) && o.follow || apierrors.IsNotFound(err) {
-		return false, nil // it waits to start, or is gone already
+		return false, nil // it has not started yet, or no longer exists
 	}
 	if err != nil {
 		return false, fmt.Errorf("read the output of Pod %s: %w", p.Name, err)
@@ -105,7 +105,7 @@ func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err
 	return true, nil
 }
 
-// newestPod gives the Pod of the newest incarnation, or nil.
+// newestPod returns the Pod of the newest incarnation, or nil if there is none.
 func (c *connection) newestPod(ctx context.Context, object process.Object) (*corev1.Pod, error) {
 	var pods corev1.PodList
 	err := c.client.List(ctx, &pods, client.InNamespace(object.GetNamespace()), client.MatchingLabels{pod.LabelUID: string(object.GetUID())})
@@ -120,6 +120,6 @@ func (c *connection) newestPod(ctx context.Context, object process.Object) (*cor
 }
 
 func incarnationOf(p *corev1.Pod) int64 {
-	n, _ := strconv.ParseInt(p.Labels[pod.LabelIncarnation], 10, 64) // 0 without one
+	n, _ := strconv.ParseInt(p.Labels[pod.LabelIncarnation], 10, 64) // 0 without the label
 	return n
 }

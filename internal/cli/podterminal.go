@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// terminalInPod gives the Pod that has the terminal of an object; nil when the object runs elsewhere, or cannot be read, which whoever is asked next says.
-// What sleeps is woken.
+// terminalInPod returns the Pod with the terminal of an object, and starts the object if it is asleep. It returns nil if the object runs elsewhere or cannot be
+// read; in the latter case the next request reports the error.
 func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) (*corev1.Pod, error) {
 	object, err := to.get(ctx, ref)
 	if err != nil || !inPod(object) {
@@ -43,11 +43,11 @@ func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) 
 	return newest, err
 }
 
-// wakeWithin is how long the Pod of what sleeps may take to run, for who asks for it.
+// wakeWithin bounds how long to wait for the Pod of a sleeping object.
 const wakeWithin = 2 * time.Minute
 
-// wake starts a session in a Pod that sleeps, as berth restart does: no manager sees who comes to it. It gives the session as it then is. What is being
-// put to sleep takes no notice of a request until it sleeps.
+// wake starts a sleeping session in a Pod the same way as berth restart, because no manager sees connections to the Pod. It returns the updated session. A
+// session that is still falling asleep ignores restart requests, so wake waits until it is asleep.
 func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha1.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
 	defer cancel()
@@ -61,7 +61,7 @@ func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha
 		status := object.GetProcessStatus()
 		switch {
 		case !lifecycle.Asleep(status):
-			return object.(*v1alpha1.Instance), nil // ref names nothing else
+			return object.(*v1alpha1.Instance), nil // a reference of another kind was rejected before
 		case !lifecycle.FallsAsleep(status):
 			if err := a.askAndAwait(ctx, to, ref); err != nil {
 				return nil, fmt.Errorf("wake it: %w", err)
@@ -75,7 +75,7 @@ func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha
 	}
 }
 
-// askAndAwait asks for another incarnation, and waits until it is ready.
+// askAndAwait requests a new incarnation and waits until it is ready.
 func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) error {
 	token, err := newToken(a.clock.Now())
 	if err != nil {
@@ -88,17 +88,17 @@ func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) er
 	return a.awaitReady(ctx, to, ref, changed.GetGeneration(), token, wakeWithin)
 }
 
-// podLine is a terminal in a Pod, taken as kubectl takes it: through the API server, with the rights of the caller.
+// podLine is a connection to a terminal in a Pod. Like kubectl, it goes through the API server with the rights of the caller.
 type podLine struct {
 	executor remotecommand.Executor
 	ctx      context.Context //nolint:containedctx // it is the life of the connection
 	end      context.CancelFunc
 	typed    *io.PipeReader
 	keys     *io.PipeWriter
-	sizes    chan remotecommand.TerminalSize // of which only the last counts
+	sizes    chan remotecommand.TerminalSize // holds only the latest size
 }
 
-// takePod prepares to take the terminal of a Pod; Receive does it.
+// takePod prepares a connection to the terminal of a Pod; Receive opens it.
 func takePod(ctx context.Context, config *rest.Config, p *corev1.Pod, size *runtime.Terminal) (*podLine, error) {
 	executor, err := pod.Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
 	if err != nil {
@@ -113,10 +113,10 @@ func takePod(ctx context.Context, config *rest.Config, p *corev1.Pod, size *runt
 	return l, nil
 }
 
-// Write types.
+// Write sends typed input.
 func (l *podLine) Write(keys []byte) (int, error) { return l.keys.Write(keys) }
 
-// Resize tells the size of the user's terminal. It is called by one at a time.
+// Resize sets the size of the user's terminal. It is not safe for concurrent use.
 func (l *podLine) Resize(size runtime.Terminal) error {
 	select {
 	case <-l.sizes:
@@ -136,12 +136,12 @@ func (l *podLine) Next() *remotecommand.TerminalSize {
 	}
 }
 
-// Receive copies what the terminal shows until the program ends, which is no error, or the connection.
+// Receive copies the output of the terminal until the program exits, which returns nil, or the connection is lost.
 func (l *podLine) Receive(out io.Writer, _ func(runtime.Terminal)) error {
 	return l.executor.StreamWithContext(l.ctx, remotecommand.StreamOptions{Stdin: l.typed, Stdout: out, Tty: true, TerminalSizeQueue: l})
 }
 
-// Close leaves; the program goes on.
+// Close disconnects; the program keeps running.
 func (l *podLine) Close() error {
 	l.end()
 	return l.keys.Close()

@@ -20,16 +20,16 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 )
 
-// kind is a kind that the commands know.
+// kind describes a kind that the commands support.
 type kind struct {
 	singular, plural, short string
 	object                  func() process.Object
 	list                    func() client.ObjectList
-	// address is where or how a user reaches the object.
+	// address returns the address of the object, or the command that connects to it.
 	address func(process.Object) string
-	// once says that what has ended is over: nothing starts it again.
+	// once reports whether objects of the kind are executed once and never started again.
 	once bool
-	// shown and row are for kinds without a process, which have no object and no address.
+	// shown and row are set for kinds without a process; these have no object and no address.
 	shown func() client.Object
 	row   func(client.Object) row
 }
@@ -64,7 +64,7 @@ var kinds = []*kind{
 	},
 }
 
-// connectCommand is what an editor is told to run; nothing while there is nothing to connect to.
+// connectCommand returns the command that an editor runs, or an empty string while the server has no endpoint.
 func connectCommand(object process.Object) string {
 	server := object.(*v1alpha1.LanguageServer)
 	if server.Status.Endpoint == "" {
@@ -77,7 +77,7 @@ func connectCommand(object process.Object) string {
 	return command
 }
 
-// kindNamed gives the kind that is called so, or nil.
+// kindNamed returns the kind with the singular, plural or short name word, or nil.
 func kindNamed(kinds []*kind, word string) *kind {
 	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group)
 	for _, kind := range kinds {
@@ -95,17 +95,17 @@ func findKind(word string) (*kind, error) {
 	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver or strategyrun", word)
 }
 
-// reference is KIND/NAME; an empty name stands for all of the kind.
+// reference is KIND/NAME. An empty name refers to all objects of the kind.
 type reference struct {
 	kind *kind
 	name string
-	// everything asks for finished runs too, however many there are.
+	// everything includes all finished runs.
 	everything bool
 }
 
 func (r reference) String() string { return r.kind.singular + "/" + r.name }
 
-// parseReference reads KIND/NAME.
+// parseReference parses KIND/NAME.
 func parseReference(word string) (reference, error) { return parseReferenceOf(word, findKind) }
 
 func parseReferenceOf(word string, find func(string) (*kind, error)) (reference, error) {
@@ -117,7 +117,7 @@ func parseReferenceOf(word string, find func(string) (*kind, error)) (reference,
 	return reference{kind: kind, name: name}, err
 }
 
-// reach connects to the API server, and reads which object a command is about: KIND/NAME, or a name that one object has.
+// reach connects to the API server and resolves the object of a command: KIND/NAME, or a name that exactly one object has.
 func (a *app) reach(ctx context.Context, flags *connectionFlags, word string) (reference, *connection, error) {
 	named := word != "" && !strings.Contains(word, "/")
 	var ref reference
@@ -138,7 +138,7 @@ func (a *app) reach(ctx context.Context, flags *connectionFlags, word string) (r
 	return ref, to, err
 }
 
-// only returns the only object that has a name.
+// only returns the object with a name. It returns an error if there is none, or if objects of several kinds have that name.
 func (c *connection) only(ctx context.Context, name string) (reference, error) {
 	var found []reference
 	var names []string
@@ -172,7 +172,7 @@ func parseReferences(words []string) ([]reference, error) {
 	return references, nil
 }
 
-// get reads the object from the API server. An object that is not there is named, with where it was looked for.
+// get reads the object from the API server. If it does not exist, the error names the object and the namespace.
 func (c *connection) get(ctx context.Context, ref reference) (process.Object, error) {
 	object := ref.kind.object()
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
@@ -185,7 +185,7 @@ func (c *connection) get(ctx context.Context, ref reference) (process.Object, er
 	return object, nil
 }
 
-// listAll reads all objects of a kind, in one namespace or, when that is empty, in all.
+// listAll lists all objects of a kind in one namespace, or in all namespaces if namespace is empty.
 func listAll(ctx context.Context, reader client.Reader, kind *kind, namespace string, opts ...client.ListOption) ([]process.Object, error) {
 	list := kind.list()
 	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
@@ -203,7 +203,7 @@ func (c *connection) endpointObject(ref reference) endpoint.Object {
 	return endpoint.Object{Namespace: c.namespace, Resource: ref.kind.plural, Name: ref.name}
 }
 
-// completeReferences offers KIND/NAME of what is there.
+// completeReferences completes KIND/NAME of existing objects.
 func (a *app) completeReferences(flags *connectionFlags) cobra.CompletionFunc {
 	return func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		to, err := a.connect(flags)

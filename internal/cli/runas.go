@@ -15,7 +15,8 @@ import (
 
 const runAsHelp = "user (name or UID) that programs on this machine run as, instead of the user of the manager; only root can use it"
 
-// lookUpUser returns the user that programs run as; nil if name is empty. It refuses root: a manager that is not given a user runs them as root anyway.
+// lookUpUser returns the user that programs run as, or nil if name is empty. It rejects root, because a manager without --run-as runs programs as root anyway.
+// It returns an error unless the caller is root.
 func lookUpUser(name string) (*shim.User, error) {
 	if name == "" {
 		return nil, nil

@@ -23,18 +23,18 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// runtimeOptions say where the processes of this machine are kept.
+// runtimeOptions configure the backends of a manager.
 type runtimeOptions struct {
 	stateDir, shim, lsp string
-	image               string     // that has berth-lsp-pod; empty: that of the manager's own Pod
-	namespaces          []string   // whose Pods are followed; none: all
-	runAs               *shim.User // of programs on this machine; nil: the user of the manager
+	image               string     // image that contains berth-lsp-pod; empty: the image of the manager's own Pod
+	namespaces          []string   // namespaces whose Pods are watched; empty: all
+	runAs               *shim.User // user that programs on this machine run as; nil: the user of the manager
 	log                 logr.Logger
-	pods                *inCluster      // nil without Pods; who opens the runtime closes it
+	pods                *inCluster      // nil without Pods; newRuntime takes ownership and closes it
 	standby             context.Context // if set, wait while another manager uses the state directory
 }
 
-// machine is this machine as a runtime: its processes, the tmux sessions that show some of them, and its language servers.
+// machine holds the backends of this machine: processes, tmux sessions, Docker containers and language servers.
 type machine struct {
 	registry   *runtime.Registry
 	host       *host.Host
@@ -44,7 +44,7 @@ type machine struct {
 	*inCluster // nil without Pods
 }
 
-// Close lets go of all of them, and leaves what runs alone.
+// Close closes all backends. It does not affect running processes.
 func (m *machine) Close() error {
 	var errs []error
 	errs = append(errs, m.inCluster.Close())
@@ -63,7 +63,7 @@ func (m *machine) Close() error {
 // Runtimes returns the backends.
 func (m *machine) Runtimes() *runtime.Registry { return m.registry }
 
-// LanguageServers gives the runtime of those.
+// LanguageServers returns the runtime of language servers on this machine.
 func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
 
 func newHostRuntime(opts runtimeOptions) (openedRuntimes, error) {
@@ -84,7 +84,7 @@ func newHostRuntime(opts runtimeOptions) (openedRuntimes, error) {
 	return m, nil
 }
 
-// open opens what stands on the host and beside it.
+// open opens the backends other than the host.
 func (m *machine) open(opts runtimeOptions) (err error) {
 	m.servers, err = langserver.New(m.host, langserver.Options{
 		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, RunAs: opts.runAs, Logger: opts.log.WithName("lsp"),
@@ -96,7 +96,7 @@ func (m *machine) open(opts runtimeOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	// It needs no engine until an object wants one.
+	// Docker does not need a running engine until an object uses it.
 	m.docker, err = docker.New(docker.Options{Dir: filepath.Join(opts.stateDir, "docker"), Logger: opts.log.WithName("docker")})
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (m *machine) open(opts runtimeOptions) (err error) {
 	return nil
 }
 
-// openTmux opens the backend of tmux sessions. Where there is no tmux, objects that want one say so.
+// openTmux opens the backend of tmux sessions. If tmux is not installed, it returns a placeholder, and objects that need tmux report that.
 func (m *machine) openTmux(opts runtimeOptions) (runtime.Backend, error) {
 	opened, err := tmux.New(m.host, tmux.Options{
 		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
@@ -124,7 +124,7 @@ func (m *machine) openTmux(opts runtimeOptions) (runtime.Backend, error) {
 	return runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
 }
 
-// podsOnly is what people read at objects that name no runtime, or Host, where there are Pods alone.
+// podsOnly is the message for objects with no runtime or the runtime Host, if the manager serves only Pods.
 const podsOnly = "This manager was started with the runtime Pod alone (--runtimes=Pod), and this object does not name it. Create it anew with spec.runtime " +
 	"{type: Pod, pod: {image: ...}}, or run a manager on a machine of your own (berth up)."
 
@@ -132,7 +132,7 @@ const podsOnly = "This manager was started with the runtime Pod alone (--runtime
 const noRuntime = "This manager was started without a runtime, so it runs nothing. Give it one with --runtimes, " +
 	"or run a manager on a machine of your own (berth up)."
 
-// clusterOnly are the backends of a manager that runs nothing on its own machine.
+// clusterOnly holds the backends of a manager that runs nothing on its own machine.
 type clusterOnly struct {
 	registry *runtime.Registry
 	*inCluster
@@ -141,7 +141,8 @@ type clusterOnly struct {
 // Runtimes returns the backends.
 func (c *clusterOnly) Runtimes() *runtime.Registry { return c.registry }
 
-// openRuntimes opens those that were asked for by name; without any the manager runs nothing and says so at each object.
+// openRuntimes opens the backends with the given names. Without names, the manager runs nothing, and each object reports that. It returns an error for an
+// unknown name.
 func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOptions) (openedRuntimes, error) {
 	asked := map[v1alpha1.RuntimeType]bool{}
 	for _, name := range names {

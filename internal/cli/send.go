@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// The bytes of the keys that end a line and interrupt.
+// Bytes that the keys Enter and Ctrl-C send.
 const (
 	enterKey     = "\r"
 	interruptKey = "\x03"
@@ -45,7 +45,7 @@ func (a *app) sendCommand() *cobra.Command {
 	return command
 }
 
-// keys gives what has to be typed.
+// keys returns the input to type. It returns an error if there is none.
 func keys(words []string, interrupt, noEnter bool) (string, error) {
 	var input strings.Builder
 	if interrupt {

@@ -21,10 +21,10 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// recentRuns is how many finished runs are shown when nobody has asked for runs.
+// recentRuns is how many finished runs are shown unless the user asks for runs.
 const recentRuns = 10
 
-// strategyKind is a kind without a process: the commands that show things know it, the others do not.
+// strategyKind is a kind without a process. Only the commands that show objects support it.
 var strategyKind = &kind{
 	singular: "strategy", plural: "strategies", short: "strat",
 	shown: func() client.Object { return &v1alpha1.Strategy{} },
@@ -37,7 +37,7 @@ var strategyKind = &kind{
 	},
 }
 
-// planKind is the other kind without a process; berth plan status shows more of it.
+// planKind is a kind without a process. berth plan status shows more of it.
 var planKind = &kind{
 	singular: "plan", plural: "plans", short: "plan",
 	shown: func() client.Object { return &v1alpha1.Plan{} },
@@ -51,10 +51,10 @@ var planKind = &kind{
 	},
 }
 
-// shownKinds are all that berth status shows.
+// shownKinds returns all kinds that berth status shows.
 func shownKinds() []*kind { return append(slices.Clone(kinds), strategyKind, planKind, discoveryKind) }
 
-// findShown is findKind for commands that only show.
+// findShown is findKind for commands that only show objects.
 func findShown(word string) (*kind, error) {
 	if kind := kindNamed(shownKinds(), word); kind != nil {
 		return kind, nil
@@ -62,7 +62,7 @@ func findShown(word string) (*kind, error) {
 	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery", word)
 }
 
-// totals says what became of the runs of a strategy.
+// totals summarizes the outcomes of the runs of a strategy.
 func totals(s *v1alpha1.Strategy) string {
 	t := s.Status.Totals
 	text := fmt.Sprintf("%d succeeded, %d failed", t.Succeeded, t.Failed+t.TimedOut)
@@ -75,7 +75,7 @@ func totals(s *v1alpha1.Strategy) string {
 	return text
 }
 
-// show makes the row of an object of the kind.
+// show returns the row of an object of the kind.
 func (k *kind) show(object client.Object) row {
 	if k.row == nil {
 		return makeRow(k, object.(process.Object))
@@ -89,7 +89,7 @@ func (k *kind) show(object client.Object) row {
 	return r
 }
 
-// judge fills in how an object is.
+// judge fills in the row from the condition Ready.
 func (r *row) judge(conditions []metav1.Condition) {
 	condition := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	if condition == nil {
@@ -101,7 +101,8 @@ func (r *row) judge(conditions []metav1.Condition) {
 	}
 }
 
-// listShown makes the rows of all objects of a kind. Of finished runs there may be thousands: unless all are asked for, it is the last few.
+// listShown returns the rows of all objects of a kind. There may be thousands of finished runs, so it includes only the most recent ones unless everything is
+// set.
 func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace string, everything bool, opts ...client.ListOption) ([]row, error) {
 	list := kind.list()
 	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
@@ -125,7 +126,7 @@ func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace 
 	return rows, nil
 }
 
-// withoutOldRuns leaves out all finished runs but the last ones.
+// withoutOldRuns drops all finished runs except the most recent ones.
 func withoutOldRuns(objects []client.Object) []client.Object {
 	var finished []*v1alpha1.StrategyRun
 	for _, object := range objects {
@@ -146,7 +147,7 @@ func withoutOldRuns(objects []client.Object) []client.Object {
 	return slices.DeleteFunc(objects, func(object client.Object) bool { return old[object] })
 }
 
-// getShown reads one object and makes its row.
+// getShown reads one object and returns its row.
 func (c *connection) getShown(ctx context.Context, ref reference) (row, error) {
 	if ref.kind.shown == nil {
 		object, err := c.get(ctx, ref)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watchEvery is how often status -w looks. It reads from the memory of the API server, so it costs little.
+// watchEvery is how often status -w polls. The API server answers from its watch cache, so polling is cheap.
 const watchEvery = time.Second
 
 func (a *app) statusCommand() *cobra.Command {
@@ -59,7 +59,8 @@ func (a *app) status(ctx context.Context, flags *connectionFlags, args []string,
 	return a.statusWatch(ctx, to, wanted)
 }
 
-// statusWatch shows what changes until the context ends. An API server that is away for a while ends it only when it was never there.
+// statusWatch shows changes until the context is done. It returns an error if the first read fails; afterwards it retries when the API server is temporarily
+// unavailable.
 func (a *app) statusWatch(ctx context.Context, to *connection, wanted []reference) error {
 	board := newBoard(a.raw, to.namespace == "")
 	tick := a.clock.NewTicker(watchEvery)
@@ -70,7 +71,7 @@ func (a *app) statusWatch(ctx context.Context, to *connection, wanted []referenc
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && len(board.said) == 0 && board.drawn == 0:
-			return err // it was never right
+			return err // no read has succeeded yet
 		case err != nil && !failed:
 			failed = true
 			a.say("%v; trying again", explain(err))
@@ -113,7 +114,7 @@ func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference
 	return nil
 }
 
-// parseWanted reads KIND or KIND/NAME; nothing stands for all kinds.
+// parseWanted parses KIND or KIND/NAME arguments. No argument selects all kinds.
 func parseWanted(args []string) ([]reference, error) {
 	var wanted []reference
 	for _, word := range args {
@@ -148,7 +149,7 @@ func namedOnly(wanted []reference) string {
 	return ""
 }
 
-// rows reads what is wanted. cheap allows answers that are a moment old.
+// rows reads the wanted objects. cheap allows slightly stale results.
 func (c *connection) rows(ctx context.Context, wanted []reference, cheap bool) ([]row, error) {
 	var rows []row
 	for _, ref := range wanted {

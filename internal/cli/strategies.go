@@ -56,7 +56,7 @@ func (a *app) runStrategy(ctx context.Context, flags *connectionFlags, name stri
 	}
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
 		Namespace: to.namespace, GenerateName: name + "-",
-		// The manager would add them in a write of their own.
+		// The manager would need a separate write to add them.
 		Finalizers: []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount},
 	}}
 	run.Spec.StrategyRef.Name, run.Spec.Arguments = name, parsed
@@ -70,7 +70,7 @@ func (a *app) runStrategy(ctx context.Context, flags *connectionFlags, name stri
 	return a.awaitOutcome(ctx, to, run, timeout)
 }
 
-// parseArguments reads NAME=VALUE; the value may hold anything.
+// parseArguments parses NAME=VALUE; the value may contain any characters. It returns an error for a duplicate name.
 func parseArguments(words []string) ([]v1alpha1.RunArgument, error) {
 	var arguments []v1alpha1.RunArgument
 	seen := map[string]bool{}
@@ -99,7 +99,8 @@ func (c *connection) strategyExists(ctx context.Context, name string) error {
 	return nil
 }
 
-// awaitOutcome looks until the run has ended. That it waits for somebody (its strategy is disabled, say) is told once.
+// awaitOutcome polls until the run has ended. It prints each reason why the run is stalled once, for example that its strategy is disabled. It returns an error
+// unless the run succeeds.
 func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.StrategyRun, timeout time.Duration) error {
 	name := "strategyrun/" + run.Name
 	waiting, cancel := context.WithCancel(ctx)
@@ -144,7 +145,7 @@ func messageOf(run *v1alpha1.StrategyRun) string {
 	return ""
 }
 
-// cancelRun cancels a run, from which there is no way back. One that has ended stays as it is.
+// cancelRun cancels a run, which cannot be undone. A finished run is not changed.
 func (a *app) cancelRun(ctx context.Context, to *connection, ref reference) error {
 	object, err := to.get(ctx, ref)
 	if err != nil {
@@ -161,7 +162,7 @@ func (a *app) cancelRun(ctx context.Context, to *connection, ref reference) erro
 	return nil
 }
 
-// refuseRuns gives an error when one of the references is to something that is executed once.
+// refuseRuns returns an error if a reference is to an object that is executed once.
 func refuseRuns(references []reference, verb string) error {
 	for _, ref := range references {
 		if ref.kind.once {
@@ -235,7 +236,7 @@ func (c *connection) strategies(ctx context.Context) ([]client.ObjectKey, error)
 	return keys, nil
 }
 
-// resetAll gives each the token, and goes on when one can't be had.
+// resetAll sets the token on each strategy. It continues after an error and returns all errors joined.
 func (a *app) resetAll(ctx context.Context, to *connection, keys []client.ObjectKey, token string) error {
 	var errs []error
 	for _, key := range keys {

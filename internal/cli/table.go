@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// row is what people are shown of one object.
+// row is the information that is shown of one object.
 type row struct {
 	namespace, name                       string
 	ready, reason, address, restarts, pid string
@@ -58,7 +58,7 @@ func sortRows(rows []row) {
 	})
 }
 
-// lines lays the rows out as a table, with why they are not ready below.
+// lines formats the rows as a table, followed by the reasons why objects are not ready.
 func lines(rows []row, now time.Time, namespaces bool) []string {
 	if len(rows) == 0 {
 		return nil
@@ -107,14 +107,14 @@ func align(cells [][]string) []string {
 	return laid
 }
 
-// board shows rows again and again: in place on a terminal, else a line for each row that has changed.
+// board shows rows repeatedly: in place on a terminal, otherwise as one line for each changed row.
 type board struct {
-	// out takes lines; raw is the same, and lets the board move the cursor.
+	// out receives readable text. raw is the same stream without filtering, for cursor movement.
 	out, raw   io.Writer
 	namespaces bool
-	// size gives width and height of the terminal; nil when it is none.
+	// size returns width and height of the terminal; nil if the output is not a terminal.
 	size  func() (int, int)
-	drawn int // lines on the terminal
+	drawn int // number of lines on the terminal
 	last  string
 	said  map[string]string
 }
@@ -142,7 +142,8 @@ func (b *board) show(rows []row, now time.Time) {
 	b.tell(rows, now)
 }
 
-// draw replaces the table on the terminal. Lines are cut to its width, and the table to its height: what has scrolled away can't be replaced.
+// draw replaces the table on the terminal. It truncates lines to the width and the table to the height of the terminal, because lines that have scrolled out of
+// view cannot be replaced.
 func (b *board) draw(table []string) {
 	width, height := b.size()
 	if len(table) == 0 {

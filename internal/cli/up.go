@@ -23,10 +23,10 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// showEvery is how often the table of berth up is looked at anew; it is read from memory.
+// showEvery is how often the table of berth up is refreshed. The objects are read from memory.
 const showEvery = 250 * time.Millisecond
 
-// upFlags are those of berth up.
+// upFlags holds the values of the flags of berth up.
 type upFlags struct {
 	manifests, stateDir, kubeconfig, assets, shim, lsp, runAs string
 	keep                                                      bool
@@ -63,7 +63,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	}
 	var manifests []manifest
 	if f.manifests != "" {
-		// Mistakes in files are told before anything is started.
+		// Errors in the files are reported before anything is started.
 		if manifests, err = readManifests(f.manifests); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	log := useLogger(logs, slog.LevelInfo)
 	config := plane.Config()
 	config.UserAgent = "berth"
-	config.QPS, config.Burst = -1, 0 // the API server is ours alone and has its own fairness
+	config.QPS, config.Burst = -1, 0 // the API server is used by this program only, and limits requests itself
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return fmt.Errorf("reach the control plane: %w", err)
@@ -116,7 +116,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	case f.keep:
 		a.say("the processes go on; berth up with the same state directory finds them")
 	case failure != nil:
-		// Nobody asked for this end, and without the API it can't be recorded: what runs is for the next start to find.
+		// The user did not request this shutdown, and without the API it cannot be recorded. The processes keep running, and the next start finds them.
 		a.say("the processes are left as they are; berth up with the same state directory finds them")
 	default:
 		return a.endWorkloads(ctx, config, opened)
@@ -124,7 +124,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	return failure
 }
 
-// ended makes an end that was asked for no error.
+// ended returns nil if the context is done, because that shutdown was requested; otherwise it returns err.
 func ended(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():
@@ -134,7 +134,7 @@ func ended(ctx context.Context, err error) error {
 	}
 }
 
-// prepare brings the kinds, the kubeconfig and the manifests to where they belong, before the controllers run.
+// prepare installs the kinds, the kubeconfig, the roles and the manifests before the controllers start. It returns the path of the kubeconfig.
 func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.ControlPlane, config *rest.Config, api client.Client, manifests []manifest) (string, error) {
 	if err := installCRDs(ctx, config); err != nil {
 		return "", err
@@ -168,7 +168,7 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 	return path, nil
 }
 
-// supervise runs the manager and shows what it does, until the context ends or something breaks, which is the error.
+// supervise runs the manager and shows the table until the context is done or the control plane or the manager fails. It returns the failure.
 func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane.ControlPlane) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -198,7 +198,7 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 	}
 	stop()
 	if err := <-finished; err != nil && failure == nil {
-		// A part that did not end in time is no reason to leave the rest as it is.
+		// A component that did not stop in time must not prevent the rest of the shutdown.
 		a.say("the manager: %v", err)
 	}
 	return failure
@@ -209,11 +209,11 @@ func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened open
 	if err != nil {
 		return fmt.Errorf("end the processes: %w", err)
 	}
-	// The signal has ended ctx; how long this takes is bounded by the grace periods.
+	// The signal has canceled ctx. The grace periods bound how long this takes.
 	return (&ender{api, opened.Runtimes(), a.clock, a.say}).endAll(context.WithoutCancel(ctx))
 }
 
-// showTable shows what the manager has in its memory, until the context ends.
+// showTable shows the objects in the cache of the manager until the context is done.
 func (a *app) showTable(ctx context.Context, mgr *assembled) {
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		return
@@ -240,7 +240,7 @@ func (a *app) showTable(ctx context.Context, mgr *assembled) {
 	}
 }
 
-// quote makes a word that a shell reads as it is.
+// quote quotes a word for a shell, if necessary.
 func quote(word string) string {
 	plain := func(char rune) bool {
 		return char >= 'a' && char <= 'z' || char >= 'A' && char <= 'Z' || char >= '0' && char <= '9' || strings.ContainsRune("/._-+:@%", char)

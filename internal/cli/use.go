@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// useFlags are those of berth use.
+// useFlags holds the values of the flags of berth use.
 type useFlags struct {
 	planFlags
 	arguments []string
@@ -56,7 +56,7 @@ func (a *app) useCommand() *cobra.Command {
 	return command
 }
 
-// plan is what the flags ask for.
+// plan returns the Plan that the flags describe.
 func (f *useFlags) plan(action string) (*v1alpha1.Plan, error) {
 	target, err := parsePhase(f.to)
 	if err != nil {
@@ -78,10 +78,10 @@ func (f *useFlags) plan(action string) (*v1alpha1.Plan, error) {
 	return wanted, nil
 }
 
-// longestPlanName is what the API takes.
+// longestPlanName is the maximum length of the name of a Plan, in characters, as the API enforces it.
 const longestPlanName = 63
 
-// keyedName is the same for all who use the action with that key.
+// keyedName returns the name of the Plan for an action and a key. It is the same for all callers.
 func keyedName(action, key string) string {
 	sum := sha256.Sum256([]byte(action + "\x00" + key))
 	return shorten(action, longestPlanName-11) + "-" + hex.EncodeToString(sum[:5])
@@ -112,13 +112,13 @@ func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan) error
 	return a.awaitPlan(ctx, to, created.plan, f.timeout)
 }
 
-// begun is a plan, and whether somebody else had created it.
+// begun is a plan, and whether it existed already.
 type begun struct {
 	plan  *v1alpha1.Plan
 	there bool
 }
 
-// begin creates the plan, or finds the one that is there in its place.
+// begin creates the plan, or finds the existing plan with the same key.
 func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (*begun, error) {
 	if key := wanted.Spec.IdempotencyKey; key != "" {
 		there, err := c.planWithKey(ctx, key)
@@ -149,7 +149,7 @@ func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (*begun, 
 	return same(there, wanted)
 }
 
-// planWithKey finds the plan that has the key, if there is one: if there are several the one that has begun, else the oldest.
+// planWithKey returns the plan with the key, or nil. If there are several, it returns the one that has started, or else the oldest.
 func (c *connection) planWithKey(ctx context.Context, key string) (*v1alpha1.Plan, error) {
 	list := &v1alpha1.PlanList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.MatchingFields{"spec.idempotencyKey": key}); err != nil {
@@ -171,7 +171,7 @@ func (c *connection) planWithKey(ctx context.Context, key string) (*v1alpha1.Pla
 	return &found[0], nil
 }
 
-// same says that the plan which is there is what was asked for; the error is what is different.
+// same returns the existing plan if it has the action and the arguments of the wanted one. Otherwise it returns an error that names the difference.
 func same(there, wanted *v1alpha1.Plan) (*begun, error) {
 	const remedy = "choose another --key"
 	if there.Spec.ActionRef != wanted.Spec.ActionRef {
@@ -195,7 +195,7 @@ func same(there, wanted *v1alpha1.Plan) (*begun, error) {
 	return &begun{plan: there, there: true}, nil
 }
 
-// checkAction says at once what the plan would say in a condition.
+// checkAction checks in advance what the plan would otherwise report in a condition.
 func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) error {
 	name := wanted.Spec.ActionRef.Name
 	action := &v1alpha1.Action{}
@@ -218,7 +218,7 @@ func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) err
 	return nil
 }
 
-// takes lists the arguments of an action, for people.
+// takes describes the arguments of an action, for error messages.
 func takes(action *v1alpha1.Action) string {
 	if len(action.Spec.Arguments) == 0 {
 		return "the action takes no arguments"

@@ -23,7 +23,7 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
-// version is that of the module, and which commit it was built from when that is known.
+// version returns the version of the module. For a development build it returns the commit, if known.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

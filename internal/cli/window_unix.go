@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// onResize calls back when the window has a new size, until the context ends.
+// onResize calls changed with each new size of the window until the context is done.
 func (w window) onResize(ctx context.Context, changed func(runtime.Terminal)) {
 	if w.out < 0 {
 		return

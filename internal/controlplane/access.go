@@ -19,7 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// setAccess makes the ways in: the configuration for this process, the kubeconfig for people and the one of the controller manager.
+// setAccess creates the credentials for this control plane: the configuration for this process, the kubeconfig for users, and the one for the controller
+// manager.
 func (c *ControlPlane) setAccess(id *identity, used ports) error {
 	server := fmt.Sprintf("https://127.0.0.1:%d", used.APIServer)
 	c.config = &rest.Config{Host: server, BearerToken: id.adminToken, TLSClientConfig: rest.TLSClientConfig{CAData: id.caPEM}}
@@ -58,12 +59,12 @@ func writePrivateIfChanged(path string, data []byte) error {
 	return statedir.Write(path, data)
 }
 
-// ready asks the API server once whether it is ready. The error holds what it said.
+// ready sends one readiness check to the API server. If it is not ready, the error contains its response.
 func ready(ctx context.Context, config *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	asking := rest.CopyConfig(config)
-	// A transport of its own: one that is shared would keep the connections of a server that is gone.
+	// The transport is not shared, because a shared one would keep connections to a server that no longer exists.
 	asking.Dial = nil
 	tlsConfig, err := rest.TLSConfigFor(asking)
 	if err != nil {

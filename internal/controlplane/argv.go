@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// argv is how a child is started. No secret stands in it: everybody on the machine can read command lines.
+// argv returns the command line of a child. It contains no secrets, because every user of the machine can read command lines.
 func argv(name, assets string, dir layout, used ports) []string {
 	program := filepath.Join(assets, name)
 	switch name {
@@ -25,7 +25,8 @@ func argv(name, assets string, dir layout, used ports) []string {
 	}
 }
 
-// etcdFlags make etcd ask everybody for a certificate of our authority: loopback alone would let every user of the machine in.
+// etcdFlags returns the flags of etcd. etcd requires a client certificate of the control plane's authority, because listening on loopback alone would give
+// access to every user of the machine.
 func etcdFlags(dir layout, used ports) []string {
 	client := fmt.Sprintf("https://127.0.0.1:%d", used.EtcdClient)
 	peer := fmt.Sprintf("https://127.0.0.1:%d", used.EtcdPeer)
@@ -45,12 +46,12 @@ func etcdFlags(dir layout, used ports) []string {
 		"--peer-trusted-ca-file=" + dir.pki(fileCA),
 		"--peer-cert-file=" + dir.pki(fileEtcdCert),
 		"--peer-key-file=" + dir.pki(fileEtcdKey),
-		// Without these, every version of every object stays in the file.
+		// Without these flags, every version of every object stays in the database.
 		"--auto-compaction-mode=periodic",
 		"--auto-compaction-retention=2m",
 		fmt.Sprintf("--quota-backend-bytes=%d", etcdQuota),
-		// By default etcd keeps 5000 changes in memory and 10000 in the write-ahead log for other members, which this etcd does not have. If objects are
-		// large, these are gigabytes.
+		// By default etcd keeps 5000 changes in memory and 10000 in the write-ahead log for other members, which this etcd does not have. With large objects
+		// these are gigabytes.
 		"--snapshot-count=1000",
 		"--snapshot-catchup-entries=100",
 		"--log-level=warn",
@@ -62,7 +63,7 @@ func apiServerFlags(dir layout, used ports) []string {
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", used.APIServer),
-		"--endpoint-reconciler-type=none", // a loopback address is no endpoint that a Service may have
+		"--endpoint-reconciler-type=none", // a loopback address is not a valid endpoint of a Service
 		"--cert-dir=" + filepath.Dir(dir.pki(fileServerCert)),
 		"--tls-cert-file=" + dir.pki(fileServerCert),
 		"--tls-private-key-file=" + dir.pki(fileServerKey),
@@ -81,7 +82,8 @@ func apiServerFlags(dir layout, used ports) []string {
 	}
 }
 
-// controllerManagerFlags start what makes namespaces and owners end, quotas count and roles aggregate. It serves nothing.
+// controllerManagerFlags returns the flags of the controller manager. It runs only the controllers that finish the deletion of namespaces, collect garbage,
+// count quotas and aggregate roles, and it serves no port.
 func controllerManagerFlags(dir layout) []string {
 	return []string{
 		"--kubeconfig=" + dir.managerAccess(),
@@ -92,7 +94,8 @@ func controllerManagerFlags(dir layout) []string {
 	}
 }
 
-// fingerprint tells whether a child that runs was started as this version would start it, from the same binary.
+// fingerprint returns a hash of the command line and of the size and modification time of the binary. It shows whether a running child was started the way this
+// version would start it.
 func fingerprint(argv []string) string {
 	words := strings.Join(argv, "\x00")
 	if info, err := os.Stat(argv[0]); err == nil {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// FindAssets returns the folder that holds the binaries of the control plane: the given one, else KUBEBUILDER_ASSETS, the folder of this executable, or
-// a folder of PATH. It never searches relative to the working directory, where another user may have put programs of these names.
-// The error explains how to get the binaries.
+// FindAssets returns the folder that contains the binaries of the control plane: the given folder, or else the first of KUBEBUILDER_ASSETS, the folder of this
+// executable, and the folders in PATH that contains all of them. It never searches relative to the working directory, where another user may have placed
+// programs with these names. The error explains how to get the binaries.
 func FindAssets(given string) (string, error) {
 	if given != "" {
 		if missing := missingIn(given); len(missing) > 0 {

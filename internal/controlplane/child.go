@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	// A log that grows beyond this is moved aside once; together a child never keeps more than about twice as much.
+	// logLimit is the size, in bytes, at which a log is moved to FILE.old. A child keeps at most about twice this size.
 	logLimit = 8 << 20
-	// How often a child that is not our own is looked at.
+	// followEvery is how often a child of another process is polled.
 	followEvery = 200 * time.Millisecond
 )
 
-// record is what a pid file holds: enough to know the process again, whatever became of its PID.
+// record is the content of a pid file. It identifies the process even if its PID was reused.
 type record struct {
 	processIdentity
 	Fingerprint string `json:"fingerprint"`
 }
 
-// child is one process of the control plane: one that we started, or one that an earlier owner started and did not live to end.
+// child is one process of the control plane. It was started by this process, or by an earlier owner that was killed.
 type child struct {
 	name    string
 	dir     layout
 	record  record
 	process *os.Process
-	done    chan struct{} // closed when it has ended
+	done    chan struct{} // closed when the process has exited
 }
 
 func startChild(dir layout, name string, argv []string) (*child, error) {
@@ -45,11 +45,11 @@ func startChild(dir layout, name string, argv []string) (*child, error) {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
 	defer func() { _ = log.Close() }()
-	// The log is a file and not a pipe, so that the child outlives a killed owner.
+	// The log is a file instead of a pipe, so that the child survives a killed owner.
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = dir.root
-	// A group of its own: Ctrl-C in the terminal is for the owner, which ends its children in order.
+	// The child has its own process group, so that Ctrl-C in the terminal reaches only the owner, which stops its children in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -58,7 +58,7 @@ func startChild(dir layout, name string, argv []string) (*child, error) {
 	id, identifyErr := identify(cmd.Process.Pid)
 	c.record = record{processIdentity: id, Fingerprint: fingerprint(argv)}
 	go func() {
-		_ = cmd.Wait() // how it ended stands in its log
+		_ = cmd.Wait() // the log shows why it exited
 		close(c.done)
 	}()
 	err = identifyErr
@@ -79,7 +79,8 @@ func (c *child) writeRecord() error {
 	return statedir.Write(c.dir.pid(c.name), data)
 }
 
-// findLeftovers gives the children that a killed owner left running, by name. Pid files of processes that are gone are removed.
+// findLeftovers returns the children that a killed owner left running, by name. It removes the pid files of processes that no longer exist. It returns an error
+// if a pid file cannot be read or a process cannot be identified.
 func findLeftovers(dir layout) (map[string]*child, error) {
 	found := map[string]*child{}
 	for _, name := range names {
@@ -94,7 +95,7 @@ func findLeftovers(dir layout) (map[string]*child, error) {
 		if err := json.Unmarshal(data, &rec); err != nil {
 			return nil, fmt.Errorf("the pid file %s cannot be read (%w): end %s by hand if it still runs, and remove that file", dir.pid(name), err, name)
 		}
-		// The handle comes first and the check second: what is checked is then what gets the signals.
+		// The handle is opened before the identity is checked, so that signals reach exactly the process that was checked.
 		process, err := os.FindProcess(rec.PID)
 		if err != nil {
 			return nil, fmt.Errorf("find process %d: %w", rec.PID, err)
@@ -115,7 +116,7 @@ func findLeftovers(dir layout) (map[string]*child, error) {
 	return found, nil
 }
 
-// follow watches a child that is not our own: nobody but its parent can wait for it, so it is looked at now and then.
+// follow polls a child of another process, because only its parent can wait for it.
 func (c *child) follow() {
 	go func() {
 		tick := time.NewTicker(followEvery)
@@ -138,7 +139,7 @@ func (c *child) ended() bool {
 	}
 }
 
-// stop asks the child to end, and kills it after the grace. When it returns without an error the child is gone.
+// stop sends SIGTERM, and SIGKILL after the grace period. When it returns nil, the child has exited.
 func (c *child) stop(grace time.Duration) error {
 	for _, step := range []struct {
 		signal syscall.Signal
@@ -147,7 +148,7 @@ func (c *child) stop(grace time.Duration) error {
 		if c.ended() {
 			break
 		}
-		// The process is a handle to this very process, not to whoever has its number now.
+		// The handle refers to this process, even if another process has its PID now.
 		if err := c.process.Signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("end %s (process %d): %w", c.name, c.record.PID, err)
 		}
@@ -167,7 +168,7 @@ func (c *child) stop(grace time.Duration) error {
 	return nil
 }
 
-// boundLog moves the text of a log that has grown too long aside. A child appends, so it goes on at the new end.
+// boundLog moves the content of a log that exceeds logLimit to FILE.old. The child appends, so it continues at the start of the truncated file.
 func boundLog(path string) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() < logLimit {
@@ -179,7 +180,7 @@ func boundLog(path string) {
 	_ = os.Truncate(path, 0)
 }
 
-// tail gives the last bytes of a file, or why there are none.
+// tail returns the last bytes of a file, up to limit, or the text of the error if it cannot be read.
 func tail(path string, limit int64) string {
 	file, err := os.Open(path)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// etcdQuota bounds the database file of etcd, in bytes. etcd refuses writes beyond it. A test sets a smaller one.
+// etcdQuota limits the database file of etcd, in bytes. etcd rejects writes beyond it. It is a variable so that a test can lower it.
 var etcdQuota int64 = 512 << 20
 
-// compactTimeout bounds one compaction: etcd copies its database.
+// compactTimeout bounds one compaction, which copies the database.
 const compactTimeout = 30 * time.Second
 
-// compactIfLarge makes the database file of etcd smaller once it has half the size of the quota. etcd drops old revisions every two minutes, which leaves free
-// pages in the file and is not enough for a burst of writes. It also lets etcd take writes again if the quota was reached.
+// compactIfLarge shrinks the database file of etcd once it reaches half of the quota. etcd itself drops old revisions every two minutes, which leaves free
+// pages in the file and does not suffice for a burst of writes. compactIfLarge also clears the alarm that makes etcd reject writes after the quota was reached.
 func (c *ControlPlane) compactIfLarge(ctx context.Context) error {
 	info, err := os.Stat(filepath.Join(c.dir.etcd(), "member", "snap", "db"))
 	if err != nil || info.Size() < etcdQuota/2 {
@@ -46,7 +46,7 @@ func (c *ControlPlane) compactIfLarge(ctx context.Context) error {
 	if err := etcd.call(ctx, "maintenance/status", struct{}{}, &status); err != nil {
 		return err
 	}
-	// Fails if this very revision is the oldest one already.
+	// This fails if the current revision was already compacted.
 	compactErr := etcd.call(ctx, "kv/compaction", map[string]any{"revision": status.Header.Revision, "physical": true}, nil)
 	if err := etcd.call(ctx, "maintenance/defragment", struct{}{}, nil); err != nil {
 		return errors.Join(compactErr, err)
@@ -72,7 +72,8 @@ func (c *ControlPlane) compactIfLarge(ctx context.Context) error {
 	return nil
 }
 
-// compactBeforeReady compacts the database as soon as etcd answers. An API server whose etcd refuses writes never becomes ready.
+// compactBeforeReady compacts the database as soon as etcd responds. It runs before the wait for the API server, because an API server whose etcd rejects
+// writes never becomes ready.
 func (c *ControlPlane) compactBeforeReady(ctx context.Context, etcd *child) {
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()

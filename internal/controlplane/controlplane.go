@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane runs a real Kubernetes control plane for one user on one machine: etcd, kube-apiserver and kube-controller-manager as
-// child processes that listen on loopback only. All they need is in one state directory, so that a second start finds everything again.
+// Package controlplane runs a Kubernetes control plane for one user on one machine: etcd, kube-apiserver and kube-controller-manager as child processes that
+// listen on loopback only. It keeps all of its state in one directory, so that a second start finds everything again.
 package controlplane
 
 import (
@@ -23,24 +23,24 @@ const (
 	defaultStopGrace    = 10 * time.Second
 )
 
-// Names are those of the children in the order in which they start; they stop the other way round, so that etcd outlives kube-apiserver.
+// names lists the children in the order in which they start. They stop in reverse order, so that etcd outlives kube-apiserver.
 var names = []string{nameEtcd, nameAPIServer, nameControllerManager}
 
-// Options says where the control plane lives and how it is started.
+// Options configure a control plane.
 type Options struct {
-	// StateDir holds everything that has to survive: data, keys, ports. It is made with mode 0700.
+	// StateDir contains everything that must survive a restart: data, keys, ports. It is created with mode 0700.
 	StateDir string
-	// Assets is where the binaries are. Empty: see FindAssets.
+	// Assets is the folder with the binaries. Empty: see FindAssets.
 	Assets string
-	// Progress is called with readable lines, also while the control plane runs. Nil drops them.
+	// Progress is called with readable lines, also after Start has returned. If it is nil, the lines are dropped.
 	Progress func(line string)
-	// ReadyTimeout bounds the wait until the API answers. 0 means 2 minutes.
+	// ReadyTimeout bounds the wait until the API is ready. 0 means 2 minutes.
 	ReadyTimeout time.Duration
-	// StopGrace is the time between SIGTERM and SIGKILL of one child. 0 means 10 seconds.
+	// StopGrace is the time between SIGTERM and SIGKILL for each child. 0 means 10 seconds.
 	StopGrace time.Duration
 }
 
-// ControlPlane is a control plane that runs. It holds the lock of its state directory.
+// ControlPlane is a running control plane. It holds the lock of its state directory.
 type ControlPlane struct {
 	dir        layout
 	opts       Options
@@ -52,15 +52,15 @@ type ControlPlane struct {
 	used       ports
 	failed     chan error
 
-	// watch owns children and restarts while it runs.
+	// The goroutine of watch owns children and restarts while it runs.
 	restarts [3]restarts // in the order of names
 	watching bool
 	unwatch  context.CancelFunc
 	watched  chan struct{} // closed when watch has returned
 }
 
-// Start takes the lock of the state directory, and starts the control plane or takes over the one that a killed process left running.
-// It returns when the API answers. On an error nothing that it started is left, except when the context ended it in the middle of a stop.
+// Start locks the state directory. It starts the control plane, or adopts the one that a killed process left running. It returns when the API is ready. After
+// an error it leaves nothing running that it started, unless the context was canceled during a stop.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	setDefaults(&opts)
 	assets, err := FindAssets(opts.Assets)
@@ -130,7 +130,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	return c.startChildren(ctx)
 }
 
-// adopt takes over what a killed owner left, when all of it runs, as this version would start it, and answers.
+// adopt takes over the children of a killed owner if all of them are running, were started the way this version would start them, and respond.
 func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, identity *identity) bool {
 	for _, name := range names {
 		left := leftovers[name]
@@ -183,7 +183,7 @@ func (c *ControlPlane) startChildren(ctx context.Context) error {
 		if name == nameEtcd {
 			c.compactBeforeReady(ctx, started)
 		}
-		// The controller manager gives up when the API does not answer soon, so it comes last.
+		// The controller manager exits if the API is not ready soon, so it is started last.
 		if name == nameAPIServer {
 			if err := c.waitReady(ctx, began); err != nil {
 				return err
@@ -194,7 +194,7 @@ func (c *ControlPlane) startChildren(ctx context.Context) error {
 	return nil
 }
 
-// waitReady waits until the API server reports that it is ready, and fails at once when etcd or the API server ends before that.
+// waitReady waits until the API server reports that it is ready. It returns an error immediately if etcd or the API server exits before that.
 func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.ReadyTimeout)
 	defer cancel()
@@ -233,17 +233,17 @@ func (c *ControlPlane) explain(gone *child, what string) error {
 	return fmt.Errorf("%s %s; the end of its log %s:\n%s", gone.name, what, c.dir.log(gone.name), tail(c.dir.log(gone.name), 2048))
 }
 
-// Config is the way in for the administrator of this control plane. The caller gets a copy.
+// Config returns a copy of the configuration for the administrator of this control plane.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Kubeconfig is the same as a file for kubectl. It holds a token: keep it private.
+// Kubeconfig returns the same credentials as a kubeconfig. It contains a token: keep it private.
 func (c *ControlPlane) Kubeconfig() []byte { return append([]byte(nil), c.kubeconfig...) }
 
-// Failed returns an error when a child ended and cannot be brought back.
+// Failed returns a channel that receives an error when a child has exited and cannot be restarted.
 func (c *ControlPlane) Failed() <-chan error { return c.failed }
 
-// Stop ends the controller manager, then kube-apiserver, then etcd: SIGTERM first, SIGKILL after the grace of Options.
-// It releases the state directory, and has to be called once.
+// Stop stops the controller manager, then kube-apiserver, then etcd: with SIGTERM first, and with SIGKILL after StopGrace. It releases the state directory, and
+// must be called once.
 func (c *ControlPlane) Stop() error {
 	c.endWatch()
 	var errs []error
@@ -262,7 +262,7 @@ func (c *ControlPlane) endWatch() {
 	}
 }
 
-// abandon leaves the children running, as if this process had been killed.
+// abandon leaves the children running, as if this process had been killed. It is for tests.
 func (c *ControlPlane) abandon() error {
 	c.endWatch()
 	return c.lock.release()

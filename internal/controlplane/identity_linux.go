@@ -9,7 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// processIdentity tells a process from a later one with the same PID.
+// processIdentity distinguishes a process from a later one with the same PID.
 type processIdentity struct {
 	PID        int    `json:"pid"`
 	StartTicks uint64 `json:"startTicks"`
@@ -28,8 +28,8 @@ func identify(pid int) (processIdentity, error) {
 	return processIdentity{PID: pid, StartTicks: process.Ticks, BootID: boot}, nil
 }
 
-// alive says whether this very process still runs, or has ports and files that the next one needs. One that has ended and was not collected by its
-// parent does not.
+// alive reports whether this process still runs or still holds ports and files that its successor needs. A zombie that its parent has not collected is not
+// alive.
 func (p processIdentity) alive() (bool, error) {
 	boot, err := shim.BootID()
 	if err != nil {

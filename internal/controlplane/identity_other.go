@@ -12,14 +12,15 @@ import (
 	"syscall"
 )
 
-// processIdentity is weaker here than on Linux: the PID alone. So a leftover is never touched, only reported.
+// processIdentity is weaker than on Linux, because it contains only the PID. A process that an earlier run left behind is therefore reported but never
+// signaled.
 type processIdentity struct {
 	PID int `json:"pid"`
 }
 
 func identify(pid int) (processIdentity, error) { return processIdentity{PID: pid}, nil }
 
-// alive says that nothing lives when the PID is free, and fails when it is taken: by whom cannot be told on this system.
+// alive returns false if the PID is free. It returns an error if the PID is in use, because this system cannot identify the process.
 func (p processIdentity) alive() (bool, error) {
 	process, err := os.FindProcess(p.PID)
 	if err != nil {

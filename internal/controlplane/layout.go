@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// layout says where things are in a state directory.
+// layout contains the paths within a state directory.
 type layout struct{ root string }
 
 func (l layout) pki(name string) string    { return filepath.Join(l.root, "pki", name) }
@@ -32,7 +32,7 @@ func (l layout) ports() string             { return filepath.Join(l.root, "ports
 func (l layout) managerAccess() string     { return l.pki(nameControllerManager + ".kubeconfig") }
 func (l layout) defaultAccess() string     { return filepath.Join(l.root, "kubeconfig") }
 
-// KubeconfigPath is where the kubeconfig of the control plane with this state directory lies.
+// KubeconfigPath returns the path of the kubeconfig of the control plane with this state directory.
 func KubeconfigPath(stateDir string) string { return layout{stateDir}.defaultAccess() }
 
 func makeLayout(root string) (layout, error) {
@@ -48,7 +48,7 @@ func makeLayout(root string) (layout, error) {
 	return layout{root}, nil
 }
 
-// lock keeps a second process from using the same state directory. The kernel releases it when its owner dies.
+// lock prevents a second process from using the same state directory. The kernel releases it when its owner exits.
 type lock struct{ file *flock.Flock }
 
 func takeLock(root string) (*lock, error) {
@@ -79,7 +79,7 @@ func (l *lock) release() error {
 	return nil
 }
 
-// ports are those that the children listen on, all on 127.0.0.1. They stay the same as long as they are free.
+// ports are the ports that the children listen on, all on 127.0.0.1. They are reused as long as they are free.
 type ports struct {
 	APIServer  int `json:"apiServer"`
 	EtcdClient int `json:"etcdClient"`
@@ -96,13 +96,13 @@ func loadPorts(dir layout) (ports, error) {
 		return used, fmt.Errorf("read the ports: %w", err)
 	}
 	if err := json.Unmarshal(data, &used); err != nil {
-		// It can be made anew; what it says is a wish only.
+		// The file only records preferred ports, so a damaged file is ignored and rewritten.
 		return ports{}, nil //nolint:nilerr // see above
 	}
 	return used, nil
 }
 
-// choosePorts keeps the ports that are free and replaces the others, so that kubeconfigs of earlier runs go on working.
+// choosePorts keeps the ports that are free and replaces the others, so that the kubeconfigs of earlier runs remain valid.
 func choosePorts(dir layout, used ports) (ports, error) {
 	var open []net.Listener
 	defer func() {
@@ -111,7 +111,7 @@ func choosePorts(dir layout, used ports) (ports, error) {
 		}
 	}()
 	for _, port := range []*int{&used.APIServer, &used.EtcdClient, &used.EtcdPeer} {
-		// The listeners stay open until all are chosen, so that no port is chosen twice.
+		// The listeners stay open until all ports are chosen, so that no port is chosen twice.
 		listener, err := listenNear(*port)
 		if err != nil {
 			return ports{}, fmt.Errorf("find a free port: %w", err)
@@ -126,7 +126,7 @@ func choosePorts(dir layout, used ports) (ports, error) {
 	return used, statedir.Write(dir.ports(), data)
 }
 
-// Ports are taken from below those that systems give to outgoing connections: what is free at one start is then free at the next one too.
+// The ports are below the range that systems use for outgoing connections, so that a port that is free at one start is likely to be free at the next.
 const lowestPort, highestPort = 10240, 19999
 
 func listenNear(wanted int) (net.Listener, error) {

@@ -26,7 +26,7 @@ import (
 
 const (
 	validity = 10 * 365 * 24 * time.Hour
-	// A certificate authority that ends sooner than this is made anew.
+	// A certificate authority that expires sooner than this is replaced.
 	renewBefore = 30 * 24 * time.Hour
 
 	fileCA             = "ca.crt"
@@ -43,7 +43,8 @@ const (
 	fileManagerToken   = "controller-manager.token"
 )
 
-// identity is what makes a control plane the same one over restarts: its authority, the key of its service accounts and the tokens of its users.
+// identity holds the parts of a control plane that persist over restarts: its certificate authority, the key of its service accounts and the tokens of its
+// users.
 type identity struct {
 	caPEM        []byte
 	ca           *x509.Certificate
@@ -52,7 +53,7 @@ type identity struct {
 	managerToken string
 }
 
-// loadIdentity reads the identity from the state directory, and makes what is missing there.
+// loadIdentity reads the identity from the state directory and creates the missing parts.
 func loadIdentity(dir layout) (*identity, error) {
 	id := &identity{}
 	if err := id.loadCA(dir); err != nil {
@@ -80,7 +81,7 @@ func loadIdentity(dir layout) (*identity, error) {
 	return id, nil
 }
 
-// writeTokens writes who may come in with which token: the user of the kubeconfig, and the controller manager.
+// writeTokens writes the token file of the API server, with the user of the kubeconfig and the controller manager.
 func (id *identity) writeTokens(dir layout) error {
 	lines := fmt.Sprintf("%s,berth-admin,berth-admin,system:masters\n%s,system:kube-controller-manager,system:kube-controller-manager,system:masters\n",
 		id.adminToken, id.managerToken)
@@ -139,7 +140,7 @@ func (id *identity) makeCA(dir layout) error {
 	if err != nil {
 		return err
 	}
-	// The key goes first: a certificate without its key would be replaced, and with it every kubeconfig.
+	// The key is written first: a certificate without its key would be replaced, and every kubeconfig would become invalid.
 	if err := writeKey(dir.pki(fileCAKey), key); err != nil {
 		return err
 	}
@@ -150,14 +151,14 @@ func (id *identity) makeCA(dir layout) error {
 	return nil
 }
 
-// writeServing makes the certificates that the children serve and call with. They are made anew at every start, so they never end while in use.
+// writeServing creates the server and client certificates of the children. They are replaced at every start, so they do not expire while in use.
 func (id *identity) writeServing(dir layout) error {
 	both := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	for _, item := range []struct {
 		cert, key, name string
 		usage           []x509.ExtKeyUsage
 	}{
-		{fileEtcdCert, fileEtcdKey, "etcd", both}, // etcd also calls itself
+		{fileEtcdCert, fileEtcdKey, "etcd", both}, // etcd also connects to itself
 		{fileEtcdClientCert, fileEtcdClientKey, "kube-apiserver", both[1:]},
 		{fileServerCert, fileServerKey, "kube-apiserver", both[:1]},
 	} {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// A child that was restarted maxRestarts times within restartWindow, and with which the API never got ready, is given up.
+	// A child is given up after maxRestarts restarts within restartWindow without the API having become ready.
 	maxRestarts   = 8
 	restartWindow = 5 * time.Minute
-	// The first restart waits for firstDelay, and each further one in the window twice as long, up to longestDelay.
+	// The delay before a restart starts at firstDelay and doubles with each further restart within the window, up to longestDelay.
 	firstDelay   = 250 * time.Millisecond
 	longestDelay = 10 * time.Second
 )
 
-// restarts are the times at which one child was restarted; those of etcd and kube-apiserver, since the API was ready.
+// restarts are the times at which a child was restarted. Those of etcd and kube-apiserver are cleared when the API becomes ready.
 type restarts []time.Time
 
 // next returns how long to wait before the next restart. It returns false if there were too many within the window.
@@ -37,7 +37,7 @@ func (r *restarts) next(now time.Time) (time.Duration, bool) {
 	return min(firstDelay<<len(recent), longestDelay), true
 }
 
-// watch restarts children that end, and keeps their logs small, until the context ends or a child cannot be brought back.
+// watch restarts children that exit, and limits the size of their logs, until the context is done or a child cannot be restarted.
 func (c *ControlPlane) watch(ctx context.Context) {
 	defer close(c.watched)
 	tick := time.NewTicker(5 * time.Second)
@@ -67,14 +67,15 @@ func (c *ControlPlane) watch(ctx context.Context) {
 	}
 }
 
-// revive restarts the first child that has ended: the later ones need it. It returns an error if the context ends or the child cannot be brought back.
+// revive restarts the first child that has exited, because the later ones depend on it. It returns an error if the context is done or the child cannot be
+// restarted.
 func (c *ControlPlane) revive(ctx context.Context) error {
 	for i, gone := range c.children {
 		if !gone.ended() {
 			continue
 		}
 		c.opts.Progress(fmt.Sprintf("%s ended unexpectedly; restarting it (log %s)", gone.name, c.dir.oldLog(gone.name)))
-		// On a full disk children exit after every start; that is no reason to give up.
+		// On a full disk children exit after every start. That does not count as a failed restart.
 		full, err := c.awaitSpace(ctx)
 		if err != nil {
 			return err
@@ -94,10 +95,10 @@ func (c *ControlPlane) revive(ctx context.Context) error {
 	return nil
 }
 
-// restart starts a child again. That it cannot be started, or others have ended meanwhile, is left to the next call of revive.
+// restart starts a child again. If the start fails or another child has exited in the meantime, the next call of revive handles it.
 func (c *ControlPlane) restart(ctx context.Context, i int) error {
 	name := names[i]
-	// The next child starts a new log. A rename needs no space on a full disk.
+	// The new child starts a new log. A rename needs no space on a full disk.
 	_ = os.Rename(c.dir.log(name), c.dir.oldLog(name))
 	started, err := startChild(c.dir, name, argv(name, c.assets, c.dir, c.used))
 	if err != nil {
@@ -111,10 +112,10 @@ func (c *ControlPlane) restart(ctx context.Context, i int) error {
 	if name == nameEtcd {
 		c.compactBeforeReady(ctx, started)
 	}
-	// The controller manager ends if the API does not answer, so nothing else is restarted before it does.
+	// The controller manager exits if the API is not ready, so no other child is restarted before the API is.
 	err = c.waitReady(ctx, time.Now())
 	if err == nil {
-		c.restarts[0], c.restarts[1] = nil, nil // an API that is ready proves both
+		c.restarts[0], c.restarts[1] = nil, nil // an API that is ready proves that both work
 		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API answers", name, started.record.PID))
 	}
 	if again := c.anyEnded() || c.lacksSpace() != nil; again && ctx.Err() == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// minSpace is what etcd needs to start: it allocates its log in segments of 64 MiB.
+	// minSpace is the free space that etcd needs to start, in bytes: it allocates its log in segments of 64 MiB.
 	minSpace = 96 << 20
 	// spacePoll is how often the file system of the state directory is checked while it is full.
 	spacePoll = time.Second
@@ -25,7 +25,7 @@ func (c *ControlPlane) lacksSpace() error {
 	return fmt.Errorf("no space left in %s: %d MiB are free, and etcd needs %d MiB", c.dir.root, free>>20, minSpace>>20)
 }
 
-// awaitSpace waits until the file system of the state directory has space, and reports whether it was full. The error is that of the context.
+// awaitSpace waits until the file system of the state directory has enough space, and reports whether it was full. It returns only errors of the context.
 func (c *ControlPlane) awaitSpace(ctx context.Context) (full bool, err error) {
 	lacking := c.lacksSpace()
 	if lacking == nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// errNoTerminals is the answer for a backend whose terminals cannot be reached through the manager.
+// errNoTerminals is the response for a backend whose terminals cannot be reached through the manager.
 var errNoTerminals = errors.New("this runtime has no terminals")
 
-// serveAttach upgrades the connection and joins it with the terminal of the process.
+// serveAttach upgrades the connection and connects it to the terminal of the process.
 func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 	terminals := s.runtimeOf(t).Capabilities().Terminals
 	if terminals == nil || t.inPod() {
@@ -53,11 +53,11 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol); err != nil {
 		return
 	}
-	leave() // who only looks on does not keep it from sleeping
+	leave() // a client that only watches does not keep the process awake
 	s.join(r.Context(), terminals, NewConn(raw, buffered), t, sizeOf(r))
 }
 
-// attachable says early, while there are still status codes to say it with, that nothing runs.
+// attachable returns an error status if no process is running. It is called before the upgrade, while an HTTP status can still be sent.
 func (s *Server) attachable(ctx context.Context, t target) (int, error) {
 	found, err := s.runtimeOf(t).Observe(ctx, t.object.GetUID())
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) attachable(ctx context.Context, t target) (int, error) {
 	return http.StatusConflict, fmt.Errorf("%s does not run: see its conditions with berth status", t)
 }
 
-// join copies between the connection and the terminal until one of them ends, and waits for everything that it started.
+// join copies between the connection and the terminal until one of them ends, and waits for all goroutines that it started.
 func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Conn, t target, size *runtime.Terminal) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,7 +86,7 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 		defer close(received)
 		err := conn.Receive(noting{keys, func() { s.opts.Presence.Touch(t.object.GetUID()) }}, func(size runtime.Terminal) { newest(resize, size) })
 		_ = keys.CloseWithError(errors.Join(err, io.EOF))
-		cancel() // the client has gone
+		cancel() // the client has disconnected
 	}()
 	err := terminals.Attach(ctx, t.object.GetUID(), in, conn, resize)
 	gone := ctx.Err() != nil
@@ -100,7 +100,7 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 	<-received
 }
 
-// noting is a writer that says when it is used.
+// noting is a writer that calls note before each write.
 type noting struct {
 	io.Writer
 	note func()
@@ -133,7 +133,7 @@ func endMessage(err error, t target) string {
 	}
 }
 
-// newest replaces a size that nobody has taken yet.
+// newest sends a size and replaces a size that was not received yet.
 func newest(sizes chan runtime.Terminal, size runtime.Terminal) {
 	for {
 		select {

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Client asks an endpoint with the credentials of a kubeconfig.
+// Client sends requests to an endpoint with the credentials of a kubeconfig.
 type Client struct {
 	base *url.URL
 	http *http.Client
@@ -48,25 +48,25 @@ var defaultPatience = patience{connect: 5 * time.Second, answer: 10 * time.Secon
 // wakePatience bounds the wait for a response if the manager may first have to start a sleeping process or type input.
 const wakePatience = wakeWithin + typeTime + 10*time.Second
 
-// Object names what a client asks about; Resource is the plural.
+// Object identifies the object of a request. Resource is the plural name of its kind.
 type Object struct{ Namespace, Resource, Name string }
 
-// FindOptions say which manager a client looks for, and which address it trusts with its token.
+// FindOptions select the manager that a client uses, and the address that it trusts with its token.
 type FindOptions struct {
-	// Namespace is where the manager publishes its address. Empty: Namespace, the constant.
+	// Namespace is where the manager publishes its address. Empty means the constant Namespace.
 	Namespace string
-	// URL is the address to use. Empty: the published one, which has to be on loopback.
+	// URL is the address to use. Empty means the published address, which must be on loopback.
 	URL string
-	// ServiceAccount is NAMESPACE/NAME of the service account whose token the manager gets. Empty: the one that the user is, if it is one.
+	// ServiceAccount is NAMESPACE/NAME of the service account whose token is sent to the manager. Empty means the service account that the user is, if any.
 	ServiceAccount string
-	// CAFile holds the certificate authority to trust. Empty: the published one.
+	// CAFile contains the certificate authority to trust. Empty means the published one.
 	CAFile string
 }
 
 // Find reads the address and the certificate authority of the endpoint from the API server and returns a client for it.
 //
-// A user who can write the ConfigMap chooses the address, and every user sends a bearer token there. So Find refuses a published address that is not on
-// loopback, unless the caller names the address itself.
+// A user who can write the ConfigMap controls the address, and every client sends a bearer token there. Therefore Find returns an error for a published address
+// that is not on loopback, unless the caller sets opts.URL.
 func Find(ctx context.Context, config *rest.Config, api client.Client, opts FindOptions) (*Client, error) {
 	base, ca, err := opts.locate(ctx, api)
 	if err != nil {
@@ -76,7 +76,7 @@ func Find(ctx context.Context, config *rest.Config, api client.Client, opts Find
 	to.Host = base.String()
 	to.APIPath = ""
 	to.Timeout = 0
-	// Only the token of the kubeconfig is for the endpoint; what the API server is known by is not what the endpoint is known by.
+	// The endpoint needs only the token of the kubeconfig. The TLS settings of the kubeconfig apply to the API server and not to the endpoint.
 	to.TLSClientConfig = rest.TLSClientConfig{CAData: ca, NextProtos: []string{"http/1.1"}}
 	if err := opts.limitToken(ctx, to, api); err != nil {
 		return nil, err
@@ -134,15 +134,15 @@ func (o FindOptions) published(ctx context.Context, reader client.Reader) (map[s
 	return found.Data, nil
 }
 
-// Close gives up the connections that are not in use.
+// Close closes the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// noRedirect keeps the token from being sent anywhere else.
+// noRedirect prevents the token from being sent to another address.
 func noRedirect(*http.Request, []*http.Request) error {
 	return errors.New("the endpoint tries to send the request elsewhere")
 }
 
-// LogOptions says which part of the output is wanted. Tail below 0 means all that is still there.
+// LogOptions select a part of the output. Tail is a number of lines; a negative value selects all retained output.
 type LogOptions struct {
 	Follow bool
 	Tail   int64
@@ -151,11 +151,12 @@ type LogOptions struct {
 // Stream is the output of an object.
 type Stream struct {
 	io.ReadCloser
-	// Screen says that it is what the terminal shows now, because Berth does not keep the output: a session that was adopted. It has an end.
+	// Screen reports whether the stream is the current content of the terminal, because Berth does not retain the output of an adopted session. Such a stream
+	// ends by itself.
 	Screen bool
 }
 
-// Log opens the output of an object. Closing it ends a stream that is followed.
+// Log opens the output of an object. The caller must close the stream; this also ends a stream that follows the output.
 func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stream, error) {
 	query := url.Values{}
 	if opts.Follow {
@@ -174,7 +175,7 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 	return &Stream{response.Body, response.Header.Get(HeaderScreen) != ""}, nil
 }
 
-// Attach connects to the terminal of an object. size is that of the window, when there is one.
+// Attach connects to the terminal of an object. size is the size of the window, or nil if unknown.
 func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Terminal) (*Conn, error) {
 	query := url.Values{}
 	if size != nil {

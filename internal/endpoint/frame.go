@@ -14,22 +14,23 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Protocol is what an attach connection is upgraded to. After the 101 both sides send frames: one byte of kind, four bytes of length, the payload.
+// Protocol is the protocol that an attach connection is upgraded to. After the 101 response both sides send frames: one byte for the kind, four bytes for the
+// length of the payload in big-endian order, and the payload.
 const Protocol = "berth-attach/1"
 
 const (
-	frameData   = 'd' // bytes of the terminal, both ways
-	frameResize = 'r' // columns and rows as two bytes each, from the client
-	frameEnd    = 'e' // why the server ends, as text; empty when the process ended
+	frameData   = 'd' // terminal data, in both directions
+	frameResize = 'r' // columns and rows in two bytes each, from the client
+	frameEnd    = 'e' // why the server closes the connection, as text; empty if the process exited
 
 	maxFrame   = 32 << 10
 	headerSize = 5
 
-	// Who does not take a frame for so long is gone.
+	// A peer that does not accept a frame for this long is considered disconnected.
 	frameTimeout = 10 * time.Second
 )
 
-// Conn is one side of an attach connection. Reading and writing may happen at the same time; writers exclude each other.
+// Conn is one side of an attach connection. One goroutine may read while others write; writes are serialized.
 type Conn struct {
 	raw io.ReadWriteCloser
 	in  io.Reader
@@ -37,7 +38,7 @@ type Conn struct {
 	out [headerSize + maxFrame]byte
 }
 
-// NewConn speaks frames over raw. buffered, when not nil, holds what was read from raw already and goes on with it.
+// NewConn returns a Conn that exchanges frames over raw. buffered, if not nil, is a reader that returns data already read from raw and then continues with raw.
 func NewConn(raw io.ReadWriteCloser, buffered io.Reader) *Conn {
 	if buffered == nil {
 		buffered = raw
@@ -45,10 +46,10 @@ func NewConn(raw io.ReadWriteCloser, buffered io.Reader) *Conn {
 	return &Conn{raw: raw, in: buffered}
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Conn) Close() error { return c.raw.Close() }
 
-// Write sends bytes of the terminal.
+// Write sends terminal data.
 func (c *Conn) Write(data []byte) (int, error) {
 	sent := 0
 	for len(data) > 0 {
@@ -62,7 +63,7 @@ func (c *Conn) Write(data []byte) (int, error) {
 	return sent, nil
 }
 
-// Resize tells the server the size of the client's terminal.
+// Resize sends the size of the client's terminal to the server. It limits each dimension to 1 to 1000.
 func (c *Conn) Resize(size runtime.Terminal) error {
 	var payload [4]byte
 	binary.BigEndian.PutUint16(payload[:2], uint16(min(max(size.Columns, 1), 1000)))
@@ -85,10 +86,10 @@ func (c *Conn) send(kind byte, payload []byte) error {
 	return err
 }
 
-// bounded reads a number of columns or rows and limits it to the bounds of Resize.
+// bounded decodes a number of columns or rows and limits it to the bounds of Resize.
 func bounded(number []byte) int32 { return int32(min(max(binary.BigEndian.Uint16(number), 1), 1000)) }
 
-// EndError is why the server ended an attach connection.
+// EndError is the reason why the server closed an attach connection.
 type EndError struct{ Message string }
 
 func (e *EndError) Error() string { return e.Message }
@@ -134,7 +135,7 @@ func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
 			}
 			return &EndError{Message: string(payload)}
 		default:
-			// A later version may say more; what is not known is left out.
+			// A later version may send other kinds of frames; unknown kinds are ignored.
 		}
 	}
 }

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// maxInput is how many bytes can be typed with one request.
+	// maxInput is the maximum number of bytes that one request can type.
 	maxInput = 64 << 10
-	// typeTime bounds how long one request types: a program that does not read its input takes only what the terminal holds, some KiB.
+	// typeTime bounds how long one request types. A program that does not read its input accepts only what the terminal buffers, a few KiB.
 	typeTime = 30 * time.Second
 )
 
-// serveInput types the body of the request into the terminal of the process. Who may attach may do so.
+// serveInput types the body of the request into the terminal of the process. It requires the permission to attach.
 func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 	if t.inPod() {
-		// The manager may type into all Pods, and is no way around those who decide who else may.
+		// The manager may type into all Pods, and must not bypass the authorization that the API server performs for pods/attach.
 		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s is in a Pod, which is typed into through the API server: use berth send of the same version", t))
 		return
 	}
@@ -66,7 +66,7 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
-// typeInto types for one client after another.
+// typeInto types input into a terminal. Requests for the same object are serialized.
 func (s *Server) typeInto(ctx context.Context, terminals runtime.Terminals, uid types.UID, input []byte) error {
 	s.typing.LockKey(string(uid))
 	defer func() { _ = s.typing.UnlockKey(string(uid)) }()
@@ -75,7 +75,7 @@ func (s *Server) typeInto(ctx context.Context, terminals runtime.Terminals, uid 
 	return terminals.Type(ctx, uid, input)
 }
 
-// Type types into the terminal of an object, at most 64 KiB.
+// Type types into the terminal of an object, at most 64 KiB. It returns an error if the input could not be typed completely within 30 s.
 func (c *Client) Type(ctx context.Context, object Object, input string) error {
 	response, err := c.send(ctx, wakePatience, http.MethodPost, object, "input", url.Values{}, nil, strings.NewReader(input))
 	if err != nil {

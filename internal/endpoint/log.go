@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	// HeaderOffset tells at which byte of all output the answer begins, so that a reader can come back with ?offset=.
+	// HeaderOffset is the byte offset, in all output of the object, at which the response begins. A reader can continue from there with ?offset=.
 	HeaderOffset = "Berth-Log-Offset"
-	// HeaderScreen is true when the answer is what the terminal shows now, as its output is not kept by Berth.
+	// HeaderScreen is "true" if the response is the current content of the terminal, because Berth does not retain the output.
 	HeaderScreen = "Berth-Log-Screen"
 
 	chunk = 32 << 10
-	// A longer line counts as several for tail, so that output without newlines has an end as well.
+	// A longer line counts as several lines for tail, so that the response is also bounded for output without newlines.
 	longLine = 16 << 10
-	// How often to look whether an object that has no output yet has some.
+	// noLogRetry is how often to check for the first output of an object.
 	noLogRetry = 250 * time.Millisecond
-	// A reader that takes nothing for so long is gone.
+	// A reader that accepts no data for this long is considered disconnected.
 	writeTimeout = 30 * time.Second
 )
 
-// logQuery is what a reader wants: from the offset, or the last lines, or all that is still there; followed or not.
+// logQuery selects output: from an offset, the last lines, or everything that is retained; followed or not.
 type logQuery struct {
 	follow bool
-	tail   int64 // -1: not asked for
-	offset int64 // -1: not asked for
+	tail   int64 // -1: not set
+	offset int64 // -1: not set
 }
 
 func parseLogQuery(r *http.Request) (logQuery, error) {
@@ -66,7 +66,7 @@ func parseLogQuery(r *http.Request) (logQuery, error) {
 	return query, nil
 }
 
-// errNoOutput is the answer for a backend without logs.
+// errNoOutput is the response for a backend without logs.
 var errNoOutput = errors.New("this runtime keeps no output")
 
 func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
@@ -131,7 +131,7 @@ func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logs runtime.
 	}
 }
 
-// serveScreen answers with what the terminal shows, where that is all that is known: a session that was adopted. false: there is more.
+// serveScreen responds with the current content of the terminal if no output is retained, as for an adopted session. It returns false if it did not respond.
 func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, logs runtime.Logs, t target) bool {
 	terminals := s.runtimeOf(t).Capabilities().Terminals
 	if terminals == nil {
@@ -178,7 +178,7 @@ func awaitLog(ctx context.Context, logs runtime.Logs, uid types.UID) (runtime.Lo
 	}
 }
 
-// span is what is asked for of what is there now.
+// span returns the range of the available output that the query selects.
 func span(log runtime.Log, query logQuery) (start, end int64, err error) {
 	first, end, err := log.Bounds()
 	if err != nil {
@@ -195,8 +195,8 @@ func span(log runtime.Log, query logQuery) (start, end int64, err error) {
 	return start, end, err
 }
 
-// tailOffset finds where the last lines begin, reading backwards in pieces: memory does not grow with the output. A line that is not
-// finished counts as one, a long line as one for each longLine that was begun.
+// tailOffset returns the offset at which the last lines begin. It reads backwards in chunks, so that memory use does not grow with the output. An incomplete
+// line counts as one line; a long line counts once for each started longLine bytes.
 func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 	if lines == 0 {
 		return end, nil
@@ -209,12 +209,12 @@ func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 		n, err := log.ReadAt(piece, low)
 		if int64(n) < high-low {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return high, nil // what is older was removed meanwhile
+				return high, nil // older output was removed in the meantime
 			}
 			return 0, fmt.Errorf("read the output: %w", err)
 		}
 		for i := len(piece) - 1; i >= 0; i-- {
-			begin := low + int64(i) + 1 // of a line, if a newline stands before it
+			begin := low + int64(i) + 1 // start of a line, if preceded by a newline
 			newline := piece[i] == '\n' && begin != end
 			if !newline && lineEnd-begin < longLine {
 				continue
@@ -229,8 +229,8 @@ func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 	return first, nil
 }
 
-// copyLog writes the output from the offset on: up to the end that was found at first, or, for who follows, for as long as there is more to come.
-// Output that grows faster than it is sent has no other end.
+// copyLog writes the output from offset at up to offset end. With follow it continues until the log or the context ends. Without follow the initial end is a
+// fixed limit, because output that grows faster than it is sent would never end.
 func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer, log runtime.Log, at, end int64, follow bool) error {
 	buffer := make([]byte, chunk)
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
@@ -238,7 +238,7 @@ func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer,
 		for at < end {
 			n, err := log.ReadAt(buffer[:min(chunk, end-at)], at)
 			if n > 0 {
-				// Only who takes nothing at all is cut off.
+				// The deadline only affects readers that accept no data at all.
 				_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 				if _, err := w.Write(buffer[:n]); err != nil {
 					return err
@@ -273,7 +273,7 @@ func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer,
 	}
 }
 
-// endOfLog tells the ends that are none of anybody's fault from the others: the object was deleted.
+// endOfLog returns nil for regular ends of a log, such as the deletion of the object, and err otherwise.
 func endOfLog(err error) error {
 	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, io.EOF) {
 		return nil

@@ -35,7 +35,7 @@ const (
 	certValidity = 10 * 365 * 24 * time.Hour
 )
 
-// publish writes the address where clients look for it, and tries until that has succeeded.
+// publish writes the address to the ConfigMap that clients read, and retries until it succeeds or the context is done.
 func (s *Server) publish(ctx context.Context) {
 	tick := time.NewTicker(publishRetry)
 	defer tick.Stop()
@@ -84,7 +84,8 @@ func (s *Server) publishOnce(ctx context.Context) error {
 	return s.opts.Client.Create(ctx, published)
 }
 
-// certificate loads the certificate given, or makes one for loopback whose key never leaves this process.
+// certificate loads the configured certificate, or creates one for loopback whose key never leaves this process. It returns the TLS configuration and the
+// certificate authority that clients trust.
 func certificate(opts Options) (*tls.Config, []byte, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if opts.CertFile != "" {
@@ -93,7 +94,7 @@ func certificate(opts Options) (*tls.Config, []byte, error) {
 			return nil, nil, fmt.Errorf("the certificate of the endpoint: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
-		// The file holds the chain; clients trust its last certificate.
+		// The file contains the chain; clients trust its last certificate.
 		data, err := os.ReadFile(opts.CertFile)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the certificate of the endpoint: %w", err)
@@ -138,7 +139,7 @@ func lastCertificate(data []byte) []byte {
 	}
 }
 
-// errorLog passes on what net/http has to say, which is mostly about clients that went away.
+// errorLog forwards the messages of net/http, which are mostly about clients that disconnected, at verbosity 1.
 func errorLog(log logr.Logger) *stdlog.Logger {
 	return stdlog.New(logWriter{log}, "", 0)
 }

@@ -22,7 +22,7 @@ const reviewTimeout = 10 * time.Second
 
 var errNoToken = errors.New("no bearer token: use a kubeconfig whose user has a token, such as the one that berth up writes; a client certificate alone is not enough here")
 
-// authenticate asks the API server whose token the request carries. Answers are not kept: a token that was taken back is refused at once.
+// authenticate identifies the user of a request through the API server. Results are not cached, so a revoked token is rejected immediately.
 func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
@@ -31,7 +31,7 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, 
 	}
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
-			// To leave it out would give the caller more than was asked for.
+			// Ignoring the header would grant the caller more permissions than requested.
 			return authenticationv1.UserInfo{}, http.StatusForbidden, errors.New("impersonation is not possible for logs and terminals: use the credentials of that user")
 		}
 	}

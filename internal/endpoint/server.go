@@ -1,11 +1,11 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint serves what does not belong into the API server: the output of processes and their terminals.
+// Package endpoint serves the output and the terminals of processes, which do not belong in the API server.
 //
-// Who may have it is for the API server to say: every request carries a bearer token, which is put before it as a TokenReview, and what is asked for
-// as a SubjectAccessReview (get on devservers/log, create on instances/attach). The server speaks TLS always, on loopback too, with a certificate
-// that clients learn from a ConfigMap, so that nobody else on the machine can take the port and collect tokens.
+// The API server decides about access: every request carries a bearer token, which the endpoint verifies with a TokenReview, and the requested access is
+// checked with a SubjectAccessReview (get on devservers/log, create on instances/attach). The server always uses TLS, also on loopback, with a certificate that
+// clients read from a ConfigMap. Another program on the machine therefore cannot take over the port and collect tokens.
 package endpoint
 
 import (
@@ -29,44 +29,44 @@ import (
 )
 
 const (
-	// Namespace is where clients look for the endpoint, unless the installation is elsewhere.
+	// Namespace is the default namespace of the installation, where clients look up the endpoint.
 	Namespace = "berth-system"
-	// ConfigMap is the name of the ConfigMap that holds the address and the certificate authority.
+	// ConfigMap is the name of the ConfigMap that contains the address and the certificate authority.
 	ConfigMap = "berth-endpoint"
 
 	shutdownGrace = 5 * time.Second
 )
 
-// Options says where to serve what.
+// Options configure a Server.
 type Options struct {
-	// Address to listen on. Empty means 127.0.0.1 with a free port. Beyond loopback a certificate has to be given.
+	// Address is the address to listen on. Empty means 127.0.0.1 with a free port. An address beyond loopback requires a certificate.
 	Address string
-	// CertFile and KeyFile are the certificate to serve with. Empty: one is made, for loopback.
+	// CertFile and KeyFile contain the certificate to serve with and its key. If empty, New creates a certificate for loopback.
 	CertFile, KeyFile string
-	// Namespace is where the address is published: that of the installation. Empty: Namespace, the constant.
+	// Namespace is the namespace of the installation, where the address is published. Empty means the constant Namespace.
 	Namespace string
 	// Client creates reviews and publishes the address.
 	Client client.Client
-	// Reader reads objects; it should not be a cache, which knows what was just created only later.
+	// Reader reads objects. It should not be a cache, because a cache learns of new objects with a delay.
 	Reader client.Reader
-	// Runtimes are the backends with the output and the terminals of processes.
+	// Runtimes are the backends that provide the output and the terminals of processes.
 	Runtimes *runtime.Registry
-	// Presence is where it is noted who comes; nil where nothing sleeps.
+	// Presence records the use of terminals. It is nil if no objects fall asleep.
 	Presence *presence.Book
 	Log      logr.Logger
 }
 
-// Server is the endpoint. It is a manager.Runnable that runs where the leader runs.
+// Server is the endpoint. It is a manager.Runnable that runs only on the leader.
 type Server struct {
 	opts     Options
 	listener net.Listener
 	tls      *tls.Config
-	ca       []byte // what clients trust; empty when the system's authorities know the certificate
+	ca       []byte // certificate authority that clients trust; empty if the authorities of the system verify the certificate
 	streams  sync.WaitGroup
-	typing   keymutex.KeyMutex // by UID: two who send at once do not mix their texts
+	typing   keymutex.KeyMutex // by UID; keeps the input of concurrent requests from being mixed
 }
 
-// New checks the options and begins to listen; Start serves. Close ends what was never started.
+// New validates the options and starts to listen; Start serves requests. A server that was never started must be closed with Close.
 func New(opts Options) (*Server, error) {
 	if opts.Address == "" {
 		opts.Address = "127.0.0.1:0"
@@ -100,16 +100,16 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// URL is where the server listens.
+// URL returns the address of the server.
 func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
 
-// NeedLeaderElection says that only one manager publishes its address.
+// NeedLeaderElection returns true, so that only one manager publishes its address.
 func (s *Server) NeedLeaderElection() bool { return true }
 
-// Close ends a server that is not started.
+// Close closes a server that was not started.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Start serves until the context ends, and publishes the address meanwhile. All streams have ended when it returns.
+// Start publishes the address and serves until the context is done. All streams have ended when it returns.
 func (s *Server) Start(ctx context.Context) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(errClosing)
@@ -136,7 +136,7 @@ func (s *Server) Start(ctx context.Context) error {
 	case err = <-served:
 		cancel(errClosing)
 	case <-ctx.Done():
-		cancel(errClosing) // ends followers and terminals, which would not end by themselves
+		cancel(errClosing) // ends followers and terminals, which would not end otherwise
 		stop, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		if err = server.Shutdown(stop); err != nil {
 			err = server.Close()
@@ -162,13 +162,13 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// target is the object that a request is about.
+// target is the object of a request.
 type target struct {
 	namespace, resource, name string
 	object                    client.Object
 }
 
-// inPod reports whether the object runs in a Pod. Its terminal is reached through the API server, which checks who may do so.
+// inPod reports whether the object runs in a Pod. Clients reach its terminal through the API server, which checks the authorization.
 func (t target) inPod() bool {
 	instance, is := t.object.(*v1alpha1.Instance)
 	return is && instance.Spec.Runtime != nil && instance.Spec.Runtime.Type == v1alpha1.RuntimePod
@@ -176,7 +176,7 @@ func (t target) inPod() bool {
 
 func (t target) String() string { return fmt.Sprintf("%s %s/%s", t.resource, t.namespace, t.name) }
 
-// guarded lets a request through when the API server knows who asks and says that they may, and the object is there.
+// guarded returns a handler that calls next if the caller is authenticated and authorized and the object exists.
 func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter, *http.Request, target)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.streams.Add(1)
@@ -236,7 +236,7 @@ func newObject(resource string) (client.Object, error) {
 	}
 }
 
-// refuse answers with one line of text for people.
+// refuse responds with one line of readable text.
 func refuse(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	http.Error(w, err.Error(), status)

@@ -22,17 +22,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// tokenSeconds is how long a token for the endpoint is valid. The API server permits no shorter time.
+// tokenSeconds is how long a token for the endpoint is valid, in seconds. It is the minimum that the API server permits.
 const tokenSeconds = 600
 
-// serviceAccountPrefix begins the user name of a service account, followed by NAMESPACE:NAME.
+// serviceAccountPrefix is the prefix of the user name of a service account; NAMESPACE:NAME follows.
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// Audience returns the audience of tokens for the manager of an installation. The API server accepts such a token for nothing else, and neither does the
-// manager of another installation.
+// Audience returns the audience of tokens for the manager of an installation. Neither the API server itself nor the manager of another installation accepts
+// such a token.
 func Audience(namespace string) string { return "berth.dev/" + namespace }
 
-// limitToken replaces the token of a client by a short-lived one for the endpoint alone, where the API server can issue one: for a service account.
+// limitToken replaces the token of a client with a short-lived token for the endpoint only. The API server can issue one only for a service account; for other
+// users the token is not changed.
 func (o FindOptions) limitToken(ctx context.Context, to *rest.Config, api client.Client) error {
 	account, err := o.account(ctx, api)
 	if err != nil || account == nil {
@@ -41,7 +42,7 @@ func (o FindOptions) limitToken(ctx context.Context, to *rest.Config, api client
 	source := &tokenSource{api: api, account: account, audience: Audience(o.namespace())}
 	first, err := source.Token()
 	if o.ServiceAccount == "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
-		return nil // not every service account may request tokens
+		return nil // not every service account is allowed to request tokens
 	}
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (o FindOptions) limitToken(ctx context.Context, to *rest.Config, api client
 	return nil
 }
 
-// account returns the service account whose token the endpoint gets: the one that the user names, or the one that the user is. It is nil for other users.
+// account returns the service account whose token is sent to the endpoint: the configured one, or the one that the user is. It returns nil for other users.
 func (o FindOptions) account(ctx context.Context, api client.Client) (*corev1.ServiceAccount, error) {
 	name, separator := o.ServiceAccount, "/"
 	if name == "" {
@@ -90,11 +91,11 @@ func (s *tokenSource) Token() (*oauth2.Token, error) {
 	if err := s.api.SubResource("token").Create(ctx, s.account, request); err != nil {
 		return nil, fmt.Errorf("request a token of service account %s/%s for the manager: %w", s.account.Namespace, s.account.Name, err)
 	}
-	// A token is replaced well before the API server refuses it, so that clocks may differ.
+	// Half of the lifetime is left as a margin for clock differences with the API server.
 	return &oauth2.Token{AccessToken: request.Status.Token, TokenType: "Bearer", Expiry: time.Now().Add(tokenSeconds * time.Second / 2)}, nil
 }
 
-// review asks the API server whose token this is: an ordinary one, or one for this endpoint alone.
+// review authenticates a token through the API server: an ordinary token, or a token for this endpoint only.
 func (s *Server) review(ctx context.Context, token string) (authenticationv1.UserInfo, int, error) {
 	for _, audiences := range [][]string{nil, {Audience(s.opts.Namespace)}} {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}

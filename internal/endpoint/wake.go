@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// wakeWithin is how long something that sleeps has to be awake for who asks for it.
+	// wakeWithin bounds how long a request waits for a sleeping Instance to start.
 	wakeWithin = time.Minute
-	// wakePoll is how often it is looked at meanwhile.
+	// wakePoll is how often the Instance is polled meanwhile.
 	wakePoll = 50 * time.Millisecond
 )
 
-// awake notes that somebody comes, and waits until what sleeps is awake. What does not sleep is left as it is, running or not.
+// awake registers a user of the Instance and waits until a sleeping Instance has started. It does not start an Instance that is stopped for another reason. The
+// caller must call leave.
 func (s *Server) awake(ctx context.Context, t target) (leave func(), status int, err error) {
 	instance, is := t.object.(*v1alpha1.Instance)
 	if !is {
 		return func() {}, http.StatusOK, nil
 	}
-	leave = s.opts.Presence.Use(instance.UID) // from here on it is not put to sleep any more
+	leave = s.opts.Presence.Use(instance.UID) // from here on the Instance does not fall asleep
 	if !s.dozes(instance) {
 		return leave, http.StatusOK, nil
 	}
@@ -46,7 +47,7 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), status int,
 		}
 		now := &v1alpha1.Instance{}
 		if err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(instance), now); client.IgnoreNotFound(err) != nil {
-			continue // it may be back before the time is over
+			continue // the API server may be available again before the timeout
 		} else if err != nil || now.UID != instance.UID {
 			return leave, http.StatusNotFound, fmt.Errorf("%s does not exist any more", t)
 		}
@@ -56,12 +57,12 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), status int,
 	}
 }
 
-// dozes says that an Instance sleeps, or is about to.
+// dozes reports whether an Instance is asleep or falling asleep.
 func (s *Server) dozes(instance *v1alpha1.Instance) bool {
 	return s.opts.Presence.Resting(instance.UID) || lifecycle.Asleep(&instance.Status.ProcessStatus)
 }
 
-// settled says that an Instance is where it was going: it runs, or it can't.
+// settled reports whether an Instance is ready or stalled.
 func settled(instance *v1alpha1.Instance) bool {
 	conditions := instance.Status.Conditions
 	runs := instance.Status.Process != nil && meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady)

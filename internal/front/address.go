@@ -16,61 +16,61 @@ import (
 	"time"
 )
 
-// phase is what becomes of a request that comes now.
+// phase determines what happens to a new request.
 type phase int
 
 const (
-	// held has it wait.
+	// held holds the request.
 	held phase = iota
-	// open lets it through.
+	// open forwards the request.
 	open
-	// refused answers it at once.
+	// refused rejects the request immediately.
 	refused
 )
 
-// state is how an address is. It never changes: another one takes its place.
+// state is the state of an address. A state is immutable; a change replaces it with a new one.
 type state struct {
 	phase   phase
-	backend *backend // while it is open, or was found not to take connections
-	// version counts how often the address was opened, so that a request which was lost does not meet what lost it.
+	backend *backend // set while the address is open, or if the backend did not accept connections
+	// version counts how often the address was opened. A lost request uses it to avoid the state in which it was lost.
 	version int64
 	reason  Reason
-	// over is closed when another state has taken its place.
+	// over is closed when the state was replaced.
 	over chan struct{}
 }
 
-// address is one port, and what is behind it.
+// address is one port and the server behind it.
 type address struct {
 	name    string
 	options Options
 	port    atomic.Int32
 	server  *http.Server
-	// connections are those of this address; the other quotas are shared by all.
+	// connections is the quota of this address; the other quotas are shared by all addresses.
 	connections, allConnections, heldBytes *quota
-	// hosts are the names that requests may ask for beside those of this machine.
+	// hosts are the host names that requests may use besides those of this machine.
 	hosts atomic.Pointer[[]string]
 	// handedOver is the listener through which net/http takes over connections.
 	handedOver *handovers
 	// leaving reports whether the address is being closed: each connection is closed as soon as no request is in flight on it.
 	leaving atomic.Bool
-	// ctx ends with the address, and with it everything that is still being answered.
+	// ctx is done when the address is closed. This also ends the requests in flight.
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// mu guards what follows, and every change of the state.
+	// mu guards the fields below, and every change of the state.
 	mu        sync.Mutex
 	listeners []net.Listener
 	overIPv6  bool  // one of the listeners is on ::1
-	ipv6      error // why none is; nil if the machine has no IPv6
-	newest    int64 // the newest incarnation that was opened
+	ipv6      error // why there is no listener on ::1; nil if the machine has no IPv6
+	newest    int64 // the newest incarnation for which the address was opened
 	ended     int64 // the newest incarnation that was ended
-	left      bool  // the address is being given up
+	left      bool  // the address is being closed
 	clients   map[*client]bool
 	state     atomic.Pointer[state]
-	// retired is the last backend while it is not used any more: its connections are closed as they become idle, so that it can end well.
+	// retired is the previous backend. Its connections are closed as they become idle, so that the server can shut down cleanly.
 	retired atomic.Pointer[backend]
 	waiting atomic.Int64
-	// work counts background goroutines, serving the connections of plain clients, and handlers the requests that net/http serves.
+	// work tracks background goroutines, serving the connections of plain clients, and handlers the requests that net/http serves.
 	work     sync.WaitGroup
 	serving  sync.WaitGroup
 	gate     sync.RWMutex
@@ -78,13 +78,13 @@ type address struct {
 	handlers sync.WaitGroup
 }
 
-// Limits of a client that says nothing.
+// Timeouts for slow and idle clients.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
 )
 
-// silent drops what a server or a proxy would log of clients that go away.
+// silent discards log messages of net/http about clients that disconnect.
 var silent = log.New(io.Discard, "", 0)
 
 func newAddress(name string, f *Fronts) *address {
@@ -108,7 +108,7 @@ func newAddress(name string, f *Fronts) *address {
 	return a
 }
 
-// listen takes requests from this listener and no other.
+// listen replaces all listeners of the address with this one.
 func (a *address) listen(port int32, listener *net.TCPListener) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,7 +120,7 @@ func (a *address) listen(port int32, listener *net.TCPListener) {
 	a.serve(listener)
 }
 
-// serve takes requests from one listener more; the lock is held.
+// serve accepts connections from an additional listener. The caller holds the lock.
 func (a *address) serve(listener *net.TCPListener) {
 	a.listeners = append(a.listeners, listener)
 	limited := &limitedListener{TCPListener: listener, own: a.connections, all: a.allConnections}
@@ -166,7 +166,7 @@ func (a *address) takeClient(connection *countedConn) {
 	})
 }
 
-// closeClients closes the connections on which no request is in flight, or all.
+// closeClients closes the connections without a request in flight, or all connections.
 func (a *address) closeClients(all bool) {
 	a.leaving.Store(true)
 	a.mu.Lock()
@@ -176,7 +176,7 @@ func (a *address) closeClients(all bool) {
 	}
 }
 
-// listenOverIPv6 listens on ::1 too, unless it does.
+// listenOverIPv6 also listens on ::1, unless the address already does.
 func (a *address) listenOverIPv6() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,7 +200,7 @@ func (a *address) withoutIPv6() error {
 	return a.ipv6
 }
 
-// open lets requests through to an incarnation.
+// open forwards requests to an incarnation. It ignores an incarnation that was ended or is older than the newest one.
 func (a *address) open(incarnation int64, target *url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,7 +209,7 @@ func (a *address) open(incarnation int64, target *url.URL) {
 	}
 	now := a.state.Load()
 	if now.backend.is(incarnation, target) {
-		return // it is open, or nobody takes connections there at the moment
+		return // it is already open, or temporarily accepts no connections
 	}
 	b := a.retired.Load()
 	if !b.is(incarnation, target) {
@@ -220,7 +220,7 @@ func (a *address) open(incarnation int64, target *url.URL) {
 	a.become(&state{phase: open, backend: b, version: now.version + 1})
 }
 
-// close lets no request through, for the reason given.
+// close stops forwarding requests, for the given reason. to is held or refused.
 func (a *address) close(to phase, reason Reason) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -231,7 +231,7 @@ func (a *address) close(to phase, reason Reason) {
 	a.become(&state{phase: to, version: now.version, reason: reason})
 }
 
-// end lets no request through to that incarnation or an older one, ever again.
+// end permanently stops forwarding requests to this incarnation and older ones.
 func (a *address) end(incarnation int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,12 +243,12 @@ func (a *address) end(incarnation int64) {
 	a.become(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being ended"}})
 }
 
-// suspect has requests wait although the server is said to be ready: it takes no connections. They go on when it does again.
+// suspect holds requests although the server is reported as ready, because it accepts no connections. The address opens again when the server does.
 func (a *address) suspect(doubted *state) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.left || a.state.Load() != doubted {
-		return // that is known already
+		return // the state has already changed
 	}
 	suspected := &state{
 		backend: doubted.backend, version: doubted.version,
@@ -258,10 +258,10 @@ func (a *address) suspect(doubted *state) {
 	a.work.Go(func() { a.revive(suspected) })
 }
 
-// knockInterval is how often a server that takes no connections is tried.
+// knockInterval is how often the proxy tries to connect to a server that accepts no connections.
 const knockInterval = 50 * time.Millisecond
 
-// revive opens the address again once the server takes connections, unless something else is decided about it before.
+// revive opens the address again once the server accepts connections, unless the state changes before.
 func (a *address) revive(suspected *state) {
 	ticker := time.NewTicker(knockInterval)
 	defer ticker.Stop()
@@ -281,7 +281,7 @@ func (a *address) revive(suspected *state) {
 	}
 }
 
-// become puts another state in the place of this one; the lock is held.
+// become replaces the state. The caller holds the lock.
 func (a *address) become(next *state) {
 	next.over = make(chan struct{})
 	now := a.state.Swap(next)
@@ -295,7 +295,7 @@ func (a *address) become(next *state) {
 	close(now.over)
 }
 
-// leave frees the port and refuses whoever waits.
+// leave releases the port and rejects held requests.
 func (a *address) leave(reason Reason) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -309,7 +309,7 @@ func (a *address) leave(reason Reason) {
 	}
 }
 
-// shut ends what is being answered, after it had some time, and returns when nothing of the address is left.
+// shut gives requests in flight up to drainTime to complete, then ends them. It returns when everything that belongs to the address has ended.
 func (a *address) shut() {
 	ctx, cancel := context.WithTimeout(a.ctx, drainTime)
 	a.closeClients(false)
@@ -337,7 +337,7 @@ func (a *address) shut() {
 	}
 }
 
-// enter counts a request, unless the address is gone.
+// enter counts a request. It returns false if the address is closed.
 func (a *address) enter() bool {
 	a.gate.RLock()
 	defer a.gate.RUnlock()

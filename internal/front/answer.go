@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// HeaderReason is the header in which a refusal says its reason, in the words of the object's conditions.
+// HeaderReason is the response header that contains the reason of a rejection, in the terms of the conditions of the object.
 const HeaderReason = "Berth-Reason"
 
-// handler is the reverse proxy of an address, counted.
+// handler returns the reverse proxy of an address, which counts requests.
 func (a *address) handler() http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -41,17 +41,18 @@ func (a *address) handler() http.Handler {
 			}
 			a.handlers.Done()
 		}()
-		// A server may answer before it has read the body. Then net/http would close the body, and the transport would close the connection to the server.
+		// A server may respond before it has read the body. Without full duplex, net/http would close the body, and the transport would close the connection to
+		// the server.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		proxy.ServeHTTP(unchanged{w}, r)
 	})
 }
 
-// unchanged keeps net/http from adding to an answer what the server did not send.
+// unchanged prevents net/http from adding headers that the server did not send.
 type unchanged struct{ http.ResponseWriter }
 
-// WriteHeader implements http.ResponseWriter. It drops 100 Continue, which net/http sends by itself when the body is first read: the body is read once
-// the server has sent it. It also keeps net/http from adding Content-Type and Date if the server did not send them.
+// WriteHeader implements http.ResponseWriter. It drops 100 Continue, because net/http sends it itself when the body is first read, and the body is read only
+// after the server has sent 100 Continue. It also prevents net/http from adding Content-Type and Date if the server did not send them.
 func (w unchanged) WriteHeader(status int) {
 	if status == http.StatusContinue {
 		return
@@ -66,17 +67,17 @@ func (w unchanged) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w unchanged) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// counted leaves an answer as it came, and counts it.
+// counted counts a response and does not change it.
 func counted(response *http.Response) error {
 	countAnswer(response.StatusCode)
 	return nil
 }
 
-// rewrite leaves a request as it came: the host that the client asked for (some servers let in only those they know), and its query. What an
-// outer proxy said of the client stands, for whoever reaches this address is on this machine.
+// rewrite preserves the request as it was received: the Host header, because some servers accept only the hosts that they know, and the query. It also
+// preserves the forwarding headers of an outer proxy, because every client of this address is on this machine.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.Host = r.In.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
@@ -89,7 +90,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// refusal is why a request is not let through.
+// refusal is the error for a request that is not forwarded.
 type refusal struct {
 	reason Reason
 	detail string
@@ -114,13 +115,13 @@ func refuse(s *state, detail string) *refusal {
 	return r
 }
 
-// retryAfter is when to come again, if nothing better is known.
+// retryAfter is the default of the Retry-After header, in seconds.
 const retryAfter = 1
 
-// fail answers a request that the server did not.
+// fail responds to a request that the server did not respond to.
 func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && a.ctx.Err() == nil {
-		return // the client has gone
+		return // the client has disconnected
 	}
 	var refused *refusal
 	status, text := http.StatusBadGateway, ""
@@ -140,7 +141,7 @@ func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
 	reply(w, status, text)
 }
 
-// forbid answers a request that CheckHost refuses. The text goes to whatever page has sent the request, so it does not name the object.
+// forbid responds to a request that CheckHost rejects. The text may reach the page of another site, so it does not name the object.
 func (a *address) forbid(w http.ResponseWriter, err error) {
 	var why *forbidden
 	if errors.As(err, &why) {
@@ -150,7 +151,7 @@ func (a *address) forbid(w http.ResponseWriter, err error) {
 		err, a.port.Load(), a.port.Load()))
 }
 
-// reply answers with a line of text.
+// reply sends a line of text.
 func reply(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -160,7 +161,7 @@ func reply(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text))
 }
 
-// buffers are what bodies are copied with.
+// buffers are the buffers for copying bodies.
 var buffers bufferPool
 
 type bufferPool struct{ pool sync.Pool }

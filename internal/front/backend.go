@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// backend is one incarnation behind an address. Connections to one are never used for another.
+// backend is one incarnation behind an address. Its connections are never used for another incarnation.
 type backend struct {
 	incarnation int64
 	target      url.URL
@@ -24,10 +24,10 @@ type backend struct {
 
 const (
 	connectTime = 5 * time.Second
-	// continueTime is how long the body of a request with "Expect: 100-continue" waits for the server to ask for it or to refuse the request.
+	// continueTime is how long the body of a request with "Expect: 100-continue" is held back until the server requests it or rejects the request.
 	continueTime = time.Second
-	// keepTime is shorter than servers keep idle connections (Node's do for five seconds): one that they close just when a request is sent on it
-	// would lose that.
+	// keepTime is shorter than the time for which servers keep idle connections (five seconds for Node). Otherwise a request could be lost on a connection that
+	// the server closes at that moment.
 	keepTime       = 3 * time.Second
 	keptPerBackend = 256
 )
@@ -48,7 +48,7 @@ func newBackend(incarnation int64, target *url.URL) *backend {
 			MaxIdleConnsPerHost:   keptPerBackend,
 			IdleConnTimeout:       keepTime,
 			ExpectContinueTimeout: continueTime,
-			DisableCompression:    true,                                  // clients ask for what they want
+			DisableCompression:    true,                                  // clients negotiate compression themselves
 			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of this machine, whose certificate is its own
 		},
 	}
@@ -70,8 +70,8 @@ func (b *backend) RoundTrip(req *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// atOnce has the reverse proxy send on at once whatever comes of an answer, which it does with one whose length it is not told; its client is
-// told by the header. Only what is here as a whole can wait for its end, and is one write.
+// atOnce makes the reverse proxy forward each part of the response immediately, as it does for a response of unknown length. The client still receives the
+// length in the header. Only a response whose body is completely buffered is sent in one write.
 func atOnce(response *http.Response) {
 	switch {
 	case response.StatusCode == http.StatusSwitchingProtocols:
@@ -81,8 +81,8 @@ func atOnce(response *http.Response) {
 	}
 }
 
-// answerFirst is a connection to a server that may answer and close the connection before it has read the body of the request. Its Write hides that the
-// connection is closed, because http.Transport would otherwise drop the answer, which can still be read. If there is no answer, the read fails.
+// answerFirst is a connection to a server that may respond and close the connection before it has read the request body. Its Write hides that the connection is
+// closed, because http.Transport would otherwise drop the response, which can still be read. If there is no response, the read fails.
 type answerFirst struct{ net.Conn }
 
 // Write implements net.Conn.
@@ -94,7 +94,7 @@ func (c answerFirst) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// rest closes the connections that nothing is asked on.
+// rest closes the idle connections.
 func (b *backend) rest() {
 	b.transport.CloseIdleConnections()
 	if b.wire != nil {
@@ -102,12 +102,12 @@ func (b *backend) rest() {
 	}
 }
 
-// is says whether this is that incarnation at that address; a nil backend is none.
+// is reports whether b is that incarnation at that address. It returns false for a nil backend.
 func (b *backend) is(incarnation int64, target *url.URL) bool {
 	return b != nil && b.incarnation == incarnation && b.target == *target
 }
 
-// answers says whether the backend takes connections.
+// answers reports whether the backend accepts connections.
 func (b *backend) answers(ctx context.Context) bool {
 	dialer := net.Dialer{Timeout: connectTime}
 	connection, err := dialer.DialContext(ctx, "tcp", b.target.Host)

@@ -1,11 +1,11 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package front gives dev servers addresses that stay: a listener of the manager, and behind it whichever incarnation of the server is ready.
-// While none is, requests wait, bounded in time and number; who can't be served is told why and when to come again.
+// Package front provides dev servers with stable addresses: a listener of the manager that forwards requests to the ready incarnation of the server. While no
+// incarnation is ready, it holds requests, limited in time and number. A rejected client receives the reason and a Retry-After header.
 //
-// It decides nothing: the reconciler says which incarnation may be used (Open), that there is one to wait for (Hold), that there is none
-// (Refuse), and which one is about to be ended (End), which is then never used again, whatever an older look at the object may say.
+// The package makes no decisions. The reconciler determines which incarnation may be used (Open), whether to wait for one (Hold), whether there is none
+// (Refuse), and which one is about to be stopped (End). An ended incarnation is never used again, even if a stale read of the object suggests it.
 package front
 
 import (
@@ -22,37 +22,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options is what can be chosen. The zero value is the default.
+// Options configure the addresses. The zero value selects the defaults.
 type Options struct {
-	// HoldTime is how long one request may wait altogether; 0 means 30 seconds.
+	// HoldTime is the maximum total time for which a request is held; 0 means 30 seconds.
 	HoldTime time.Duration
-	// HoldRequests is how many requests may wait at one address; 0 means 1024. Their bodies are not read meanwhile.
+	// HoldRequests is the maximum number of held requests per address; 0 means 1024. Their bodies are not read while they are held.
 	HoldRequests int
-	// HoldBytes is how many bytes the requests that wait may take, at all addresses together; 0 means 64 MiB.
+	// HoldBytes is the maximum memory of the held requests at all addresses together, in bytes; 0 means 64 MiB.
 	HoldBytes int64
-	// Connections is how many connections clients may have to all addresses together; 0 means 2048, or a quarter of the files that the process may have
-	// open if that is less. One address may have half of them.
+	// Connections is the maximum number of client connections to all addresses together; 0 means 2048, or a quarter of the open-file limit of the process if
+	// that is lower. One address may use half of them.
 	Connections int
 }
 
 const (
 	defaultHoldTime     = 30 * time.Second
 	defaultHoldRequests = 1024
-	// drainTime is how long requests that are being answered may take when their address is given up.
+	// drainTime is how long requests in flight may take when their address is closed.
 	drainTime = 2 * time.Second
 )
 
-// Reason is why requests are held or refused, in the words of the object's conditions.
+// Reason is why requests are held or rejected, in the terms of the conditions of the object.
 type Reason struct {
 	Reason, Message string
-	// Until is when the server is started again, if that is known.
+	// Until is when the server will be started again, if known.
 	Until time.Time
 }
 
-// Fronts are the addresses that one manager holds. It is a Runnable of the manager: when that ends, all are closed.
+// Fronts are the addresses of one manager. It is a Runnable of the manager, and closes all addresses when the manager stops.
 type Fronts struct {
 	options Options
-	// connections and heldBytes are those of all addresses together.
+	// connections and heldBytes are shared by all addresses.
 	connections, heldBytes *quota
 
 	mu        sync.Mutex
@@ -61,7 +61,7 @@ type Fronts struct {
 	closing   sync.WaitGroup
 }
 
-// New gives an empty set of addresses.
+// New returns Fronts without addresses.
 func New(options Options) *Fronts {
 	if options.HoldTime == 0 {
 		options.HoldTime = defaultHoldTime
@@ -81,11 +81,11 @@ func New(options Options) *Fronts {
 	}
 }
 
-// ErrEnded refuses an address because the manager is being ended. It says nothing about the port.
+// ErrEnded means that an address was not opened because the manager is shutting down. It does not mean that the port is in use.
 var ErrEnded = errors.New("the manager is being ended")
 
-// Listen holds the port for the object from now on, on the loopback, and gives up another one that it held. Name is for messages. Requests may name
-// this machine or one of hosts: see CheckHost.
+// Listen reserves the port for the object on loopback, and releases the object's previous port. name is used in messages. Requests may use this machine or one
+// of hosts as host: see CheckHost. It returns ErrEnded after the manager has stopped, and an error if the port cannot be bound on 127.0.0.1. For ::1 see IPv6.
 func (f *Fronts) Listen(uid types.UID, name string, port int32, hosts ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +110,7 @@ func (f *Fronts) Listen(uid types.UID, name string, port int32, hosts ...string)
 	return nil
 }
 
-// IPv6 returns why the address of an object does not listen on ::1. It returns nil if it does, and if the machine has no IPv6.
+// IPv6 returns why the address of an object does not listen on ::1. It returns nil if the address does, and if the machine has no IPv6.
 func (f *Fronts) IPv6(uid types.UID) error {
 	if a := f.of(uid); a != nil {
 		return a.withoutIPv6()
@@ -118,14 +118,14 @@ func (f *Fronts) IPv6(uid types.UID) error {
 	return nil
 }
 
-// Listens says whether the port is held for that object.
+// Listens reports whether the port is reserved for the object.
 func (f *Fronts) Listens(uid types.UID, port int32) bool {
 	a := f.of(uid)
 	return a != nil && a.port.Load() == port
 }
 
-// Open lets requests through to an incarnation, at an address such as http://127.0.0.1:20001. One that was ended, or an older one than was let
-// through before, is not opened.
+// Open forwards requests to an incarnation at backend, a URL such as http://127.0.0.1:20001. It ignores an incarnation that was ended, or that is older than
+// the newest opened one. It returns an error for an invalid URL.
 func (f *Fronts) Open(uid types.UID, incarnation int64, backend string) error {
 	target, err := url.Parse(backend)
 	if err != nil {
@@ -137,28 +137,28 @@ func (f *Fronts) Open(uid types.UID, incarnation int64, backend string) error {
 	return nil
 }
 
-// Hold lets no request through and has them wait.
+// Hold stops forwarding requests and holds them.
 func (f *Fronts) Hold(uid types.UID, reason Reason) {
 	if a := f.of(uid); a != nil {
 		a.close(held, reason)
 	}
 }
 
-// Refuse answers all requests at once that there is no server.
+// Refuse rejects all requests immediately, because there is no server.
 func (f *Fronts) Refuse(uid types.UID, reason Reason) {
 	if a := f.of(uid); a != nil {
 		a.close(refused, reason)
 	}
 }
 
-// End lets no request through to that incarnation or an older one, ever again: it is about to be asked to end.
+// End permanently stops forwarding requests to this incarnation and older ones. The reconciler calls it before it stops the incarnation.
 func (f *Fronts) End(uid types.UID, incarnation int64) {
 	if a := f.of(uid); a != nil {
 		a.end(incarnation)
 	}
 }
 
-// Close gives up the address of an object. The port is free when it returns.
+// Close closes the address of an object. The port is free when it returns.
 func (f *Fronts) Close(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +177,7 @@ func (f *Fronts) of(uid types.UID) *address {
 	return f.addresses[uid]
 }
 
-// Start holds the addresses until the context ends; then it closes them, and who is being answered has a moment to read on.
+// Start blocks until the context is done; then it closes the addresses. Requests in flight may take up to drainTime to complete.
 func (f *Fronts) Start(ctx context.Context) error {
 	<-ctx.Done()
 	f.mu.Lock()
@@ -192,7 +192,7 @@ func (f *Fronts) Start(ctx context.Context) error {
 	return nil
 }
 
-// What is said at an address that is being given up.
+// Reasons in responses at an address that is being closed.
 var (
 	gone       = Reason{Reason: "Gone", Message: "this address is being given up"}
 	restarting = Reason{Reason: "ManagerEnding", Message: "the manager of this address is being ended; another one takes it over"}
@@ -204,7 +204,7 @@ func bind(network, host string, port int32) (*net.TCPListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return listener.(*net.TCPListener), nil // as the network is TCP
+	return listener.(*net.TCPListener), nil // the network is TCP
 }
 
 // absent reports whether ::1 cannot be bound because the machine has no IPv6.

@@ -24,10 +24,10 @@ const (
 	reasonOrigin = "OriginNotAllowed"
 )
 
-// CheckHost returns an error if the request may come from a web page of another site. A site whose name resolves to a loopback address (DNS rebinding)
-// sends its own name as Host, and browsers let every site open WebSockets, with the name of the site as Origin. So the host has to be localhost, a name
-// below localhost, a loopback address or an allowed name; and the origin of an upgrade, which programs other than browsers do not send, has to be the same
-// host and port, or such a host.
+// CheckHost returns an error if the request may come from a web page of another site. A site whose name resolves to a loopback address (DNS rebinding) sends
+// its own name as Host, and browsers allow every site to open WebSockets, with the name of the site as Origin. Therefore the host must be localhost, a name
+// below localhost, a loopback address or an allowed name. The origin of an upgrade, which programs other than browsers do not send, must be the same host and
+// port, or such a host.
 func CheckHost(r *http.Request, allowed []string) error {
 	if !permitted(hostname(r.Host), allowed) {
 		return &forbidden{reasonHost, fmt.Sprintf("the host %s is not allowed", excerpt(r.Host))}
@@ -44,7 +44,7 @@ func CheckHost(r *http.Request, allowed []string) error {
 	return nil
 }
 
-// permitted reports whether a host name, in lower case, stands for this machine or is one of the allowed names.
+// permitted reports whether a host name, in lower case, refers to this machine or is one of the allowed names.
 func permitted(name string, allowed []string) bool {
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return true
@@ -80,7 +80,7 @@ func hostname(hostport string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// longestExcerpt is how many bytes of a refused value an answer repeats.
+// longestExcerpt is how many bytes of a rejected value a response repeats.
 const longestExcerpt = 100
 
 func excerpt(value string) string { return fmt.Sprintf("%.*q", longestExcerpt, value) }

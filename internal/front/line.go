@@ -17,19 +17,19 @@ import (
 	"time"
 )
 
-// line is one connection. Nobody else uses it until it is kept again.
+// line is one connection. It has a single user until it is returned to the pool.
 type line struct {
 	wire       *wire
 	connection net.Conn
 	in         *bufio.Reader
 	out        *bufio.Writer
 	since      time.Time
-	// room is how much of a header may still come; heard says that some of the answer came.
+	// room is how many bytes of a header may still be received. heard reports whether part of the response was received.
 	room  int64
 	heard bool
 }
 
-// headerRoom is how long the header of an answer may be, as with the transports of the standard library.
+// headerRoom is the maximum length of the header of a response, in bytes, as in the transports of the standard library.
 const headerRoom = 10 << 20
 
 var (
@@ -54,8 +54,8 @@ func (l *line) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// forward sends the head of a request and returns the head of the answer, which remains in the buffer. The returned head is empty if the answer is not HTTP,
-// or if its head is too long for the buffer.
+// forward sends the head of a request and returns the head of the response, which remains in the buffer. The returned head is empty if the response is not
+// HTTP, or if its head is too long for the buffer.
 func (l *line) forward(head []byte) ([]byte, error) {
 	l.room, l.heard = headerRoom, false
 	if _, err := l.connection.Write(head); err != nil {
@@ -79,7 +79,7 @@ var protocol = []byte("HTTP/")
 
 func (l *line) close() { _ = l.connection.Close() }
 
-// exchange sends a request and reads the answer as far as its body, which gives the connection back when it was read.
+// exchange sends a request and reads the response up to its body. The body returns the connection to the pool when it was read.
 func (l *line) exchange(req *http.Request) (*http.Response, error) {
 	l.room, l.heard = headerRoom, false
 	stop := context.AfterFunc(req.Context(), l.close)
@@ -90,7 +90,7 @@ func (l *line) exchange(req *http.Request) (*http.Response, error) {
 	return l.receive(req, stop, err)
 }
 
-// receive reads the answer to a request up to its body. err is the error of sending the request, or nil. stop releases the hook that closes the connection
+// receive reads the response to a request up to its body. err is the error of sending the request, or nil. stop releases the hook that closes the connection
 // when the context of the request is done.
 func (l *line) receive(req *http.Request, stop func() bool, err error) (*http.Response, error) {
 	var response *http.Response
@@ -98,7 +98,7 @@ func (l *line) receive(req *http.Request, stop func() bool, err error) (*http.Re
 		response, err = l.hear(req)
 	}
 	if err == nil && response.ContentLength > 0 && response.Body != http.NoBody {
-		_, err = l.in.Peek(1) // an answer of which the client has nothing yet can be asked for again
+		_, err = l.in.Peek(1) // a request can be retried until the client has received part of the response
 	}
 	if err != nil {
 		stop()
@@ -118,7 +118,7 @@ func (l *line) receive(req *http.Request, stop func() bool, err error) (*http.Re
 	return response, nil
 }
 
-// hear reads the header of the answer. It reports informational answers before it, such as early hints, to the trace of the request.
+// hear reads the header of the response. It reports informational responses before it, such as early hints, to the trace of the request.
 func (l *line) hear(req *http.Request) (*http.Response, error) {
 	for {
 		response, err := http.ReadResponse(l.in, req)
@@ -138,12 +138,12 @@ func (l *line) hear(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// answerBody is the body of an answer.
+// answerBody is the body of a response.
 type answerBody struct {
 	io.Reader
 	line *line
 	stop func() bool
-	last bool // the server takes no other request on this connection
+	last bool // the server accepts no further request on this connection
 	over bool
 }
 
@@ -156,19 +156,19 @@ func (p *answerBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. What was not read is not waited for.
+// Close implements io.Closer. It does not wait for the rest of the body.
 func (p *answerBody) Close() error {
 	p.end(false)
 	return nil
 }
 
-// end gives the connection back if another request can be sent on it.
+// end returns the connection to the pool if another request can be sent on it.
 func (p *answerBody) end(whole bool) {
 	if p.over {
 		return
 	}
 	p.over = true
-	// A client that has gone may close the connection at any moment.
+	// If the client has disconnected, the connection may be closed at any moment.
 	if alone := p.stop(); alone && whole && !p.last && p.line.in.Buffered() == 0 {
 		p.line.wire.keep(p.line)
 		return

@@ -36,7 +36,7 @@ var (
 	})
 )
 
-// outcome is what became of a request that had to wait.
+// outcome is the result of holding a request.
 type outcome string
 
 const (
@@ -49,7 +49,7 @@ const (
 
 func init() {
 	metrics.Registry.MustRegister(answered, waiting, waited, turnedAway, holdTime)
-	for code := 1; code <= 5; code++ { // so that all are there from the first moment on
+	for code := 1; code <= 5; code++ { // so that all series exist from the start
 		answeredBy[class(100*code)] = answered.WithLabelValues(class(100 * code))
 	}
 	for _, o := range []outcome{outcomeServed, outcomeRefused, outcomeTimedOut, outcomeTooMany, outcomeLeft} {
@@ -57,7 +57,7 @@ func init() {
 	}
 }
 
-// class gives 2xx for 204. What no status is has the class of what is wrong with the server.
+// class returns the class of a status, such as 2xx for 204. An invalid status has the class of server errors.
 func class(status int) string {
 	if status < 100 || status > 599 {
 		status = 500
@@ -65,13 +65,13 @@ func class(status int) string {
 	return strconv.Itoa(status/100) + "xx"
 }
 
-// countAnswer counts an answer.
+// countAnswer counts a response.
 func countAnswer(status int) { answeredBy[class(status)].Inc() }
 
-// answeredBy holds the counter of the metric answered for each class.
+// answeredBy contains the counter of the metric answered for each class.
 var answeredBy = map[string]prometheus.Counter{}
 
-// countWait counts a request that waited since then, and waits no more.
+// countWait counts a request that was held since the given time and is no longer held.
 func countWait(since time.Time, became outcome) {
 	waiting.Dec()
 	waited.WithLabelValues(string(became)).Inc()

@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// client is a connection from a client. The proxy forwards its plain requests and their answers unparsed. At the first request or answer that is not plain,
+// client is a connection from a client. The proxy forwards its plain requests and their responses unparsed. At the first request or response that is not plain,
 // it hands the connection over to net/http for the rest of its life.
 type client struct {
 	*countedConn
 	address *address
 	in      *bufio.Reader
 	out     *bufio.Writer
-	// head is the composed head of the next request or answer to send.
+	// head is the composed head of the next request or response to send.
 	head []byte
 	ip   string
 	// activity is idle, busy or left.
 	activity atomic.Int32
 	// deadline is the read deadline of the connection.
 	deadline time.Time
-	// line is the connection to the server while a request is being answered.
+	// line is the connection to the server while a request is in flight.
 	line *line
-	// watch checks for a disconnect of the client if an answer takes longer than watchDelay; watched receives the result.
+	// watch checks for a disconnect of the client if a response takes longer than watchDelay; watched receives the result.
 	watch    *time.Timer
 	watched  chan bool
 	answered atomic.Bool
@@ -44,7 +44,7 @@ const (
 
 	// clientBuffer is the size of the longest head that is forwarded unparsed, in bytes.
 	clientBuffer = 8 << 10
-	// watchDelay is how long an answer may take before the proxy checks whether the client is still connected.
+	// watchDelay is how long a response may take before the proxy checks whether the client is still connected.
 	watchDelay = 100 * time.Millisecond
 	// deadlineSlack is how much earlier than its limit an idle connection may be closed. It avoids setting the deadline for each request.
 	deadlineSlack = 5 * time.Second
@@ -107,7 +107,7 @@ const (
 	handsOver
 )
 
-// forward sends one request to the server and its answer to the client. The request remains in the buffer until a byte of the answer is sent to the client,
+// forward sends one request to the server and its response to the client. The request remains in the buffer until a byte of the response is sent to the client,
 // so that net/http can take over.
 func (c *client) forward() next {
 	s := c.address.state.Load()
@@ -140,7 +140,7 @@ func (c *client) forward() next {
 	return c.handOver(&exchange{state: s, line: l})
 }
 
-// exchange sends the request and parses the head of the answer. more reports whether further requests were received after this one.
+// exchange sends the request and parses the head of the response. more reports whether further requests were received after this one.
 func (c *client) exchange(l *line, r plainRequest, more bool) (a plainAnswer, plain bool, err error) {
 	head, err := l.forward(c.head)
 	if err != nil {
@@ -148,12 +148,12 @@ func (c *client) exchange(l *line, r plainRequest, more bool) (a plainAnswer, pl
 	}
 	a, plain = c.parseAnswer(head, r)
 	if plain && a.length > 0 && l.in.Buffered() == a.head {
-		_, err = l.in.Peek(a.head + 1) // until the client has a byte of the answer, the request can be retried
+		_, err = l.in.Peek(a.head + 1) // until the client has a byte of the response, the request can be retried
 	}
 	return a, plain && (!more || !a.untilEnd()), err // ending the connection would lose the further requests
 }
 
-// pass sends the answer to the client.
+// pass sends the response to the client.
 func (c *client) pass(l *line, r plainRequest, a plainAnswer) next {
 	countAnswer(a.status)
 	_, _ = l.in.Discard(a.head)
@@ -171,7 +171,7 @@ func (c *client) pass(l *line, r plainRequest, a plainAnswer) next {
 	return continues
 }
 
-// watchClient closes the connection to the server if the client disconnects before it has the answer.
+// watchClient closes the connection to the server if the client disconnects before it has the response.
 func (c *client) watchClient() {
 	_ = c.SetReadDeadline(time.Time{})
 	left := !c.answered.Load() && waitClosed(c.TCPConn)
@@ -193,7 +193,7 @@ func (c *client) unwatch() bool {
 	return gone
 }
 
-// answer copies the body of an answer and reports whether the body was complete.
+// answer copies the body of a response and reports whether the body was complete.
 func (c *client) answer(l *line, a plainAnswer) bool {
 	if a.length >= 0 && int64(l.in.Buffered()) >= a.length {
 		body, _ := l.in.Peek(int(a.length))

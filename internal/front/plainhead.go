@@ -74,7 +74,7 @@ func connectionCloses(value []byte, earlier bool) (closes, plain bool) {
 	return earlier, bytes.EqualFold(value, []byte("keep-alive"))
 }
 
-// plainAnswer holds the properties that the loop needs of an answer that is forwarded unparsed.
+// plainAnswer holds the properties that the loop needs of a response that is forwarded unparsed.
 type plainAnswer struct {
 	head    int // the size of its head
 	status  int
@@ -84,7 +84,7 @@ type plainAnswer struct {
 	old     bool // it is HTTP/1.0
 }
 
-// parseAnswer parses the head of an answer and composes the head for the client. It returns false for every answer that net/http has to handle.
+// parseAnswer parses the head of a response and composes the head for the client. It returns false for every response that net/http has to handle.
 func (c *client) parseAnswer(text []byte, r plainRequest) (a plainAnswer, plain bool) {
 	first, fields, _ := bytes.Cut(text, crlf)
 	if plain = a.statusLine(first); !plain {
@@ -119,7 +119,7 @@ func (c *client) parseAnswer(text []byte, r plainRequest) (a plainAnswer, plain 
 // untilEnd reports whether only the end of the connection marks the end of the body.
 func (a *plainAnswer) untilEnd() bool { return a.length < 0 && !a.chunked }
 
-// statusLine parses the first line of an answer, and reports whether the answer can be plain.
+// statusLine parses the first line of a response, and reports whether the response can be plain.
 func (a *plainAnswer) statusLine(line []byte) bool {
 	const version, code = len("HTTP/1.x"), len("HTTP/1.x 200")
 	if len(line) < code || line[version] != ' ' || len(line) > code && line[code] != ' ' || !printable(line) {
@@ -131,7 +131,7 @@ func (a *plainAnswer) statusLine(line []byte) bool {
 	return (a.old || string(line[:version]) == "HTTP/1.1") && a.status >= 200
 }
 
-// field records a header field of an answer and reports whether the answer can be plain.
+// field records a header field of a response and reports whether the response can be plain.
 func (a *plainAnswer) field(name string, value []byte) (plain bool) {
 	switch name {
 	case "content-length":

@@ -7,7 +7,7 @@ package front
 
 import "net"
 
-// quiet says that a connection may be used again. Where that can't be found out, none is.
+// quiet reports whether an idle connection may be reused. It returns false on systems where this cannot be checked.
 func quiet(net.Conn) bool { return false }
 
 // waitClosed does not wait on systems where a connection cannot be checked without reading from it.

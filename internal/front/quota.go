@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// quota bounds a sum: of connections, or of bytes.
+// quota limits a sum, of connections or of bytes.
 type quota struct {
 	limit int64
 	used  atomic.Int64
@@ -30,21 +30,22 @@ func (q *quota) take(n int64) bool {
 func (q *quota) give(n int64) { q.used.Add(-n) }
 
 const (
-	// defaultConnections is for all addresses together, if the process may have enough files open.
+	// defaultConnections applies to all addresses together, if the open-file limit of the process permits it.
 	defaultConnections = 2048
-	// connectionShare is the part of the files that the process may have open: each connection may need another one to the server.
+	// connectionShare is the divisor of the open-file limit: each client connection may need another connection to the server.
 	connectionShare = 4
-	// headerBytes is how long the head of a request may be; net/http adds 4 KiB of slack.
+	// headerBytes is the maximum length of the head of a request; net/http adds 4 KiB of slack.
 	headerBytes = 64 << 10
-	// defaultHoldBytes is for the requests that wait at all addresses together.
+	// defaultHoldBytes applies to the held requests at all addresses together.
 	defaultHoldBytes = 64 << 20
-	// heldOverhead is what a request that waits takes beside its head: two goroutines, buffers, and the copy that is sent on.
+	// heldOverhead is the memory of a held request besides its head: two goroutines, buffers, and the copy that is forwarded.
 	heldOverhead = 16 << 10
-	// fieldOverhead is what a header field takes beside its text.
+	// fieldOverhead is the memory of a header field besides its text.
 	fieldOverhead = 64
 )
 
-// connections returns how many connections all addresses together may have in a process that may have so many files open; 0 means unknown.
+// connections returns the maximum number of connections to all addresses together, for the given open-file limit of the process; 0 means that the limit is
+// unknown.
 func connections(files uint64) int {
 	if files == 0 || files/connectionShare >= defaultConnections {
 		return defaultConnections
@@ -52,7 +53,7 @@ func connections(files uint64) int {
 	return max(int(files/connectionShare), 2) //nolint:gosec // below defaultConnections
 }
 
-// weight estimates how many bytes a request takes while it waits.
+// weight estimates the memory of a held request, in bytes.
 func weight(r *http.Request) int64 {
 	n := heldOverhead + len(r.Method) + len(r.RequestURI) + len(r.Host)
 	for name, values := range r.Header {
@@ -63,7 +64,7 @@ func weight(r *http.Request) int64 {
 	return int64(n)
 }
 
-// limitedListener accepts connections as long as both quotas have room; it answers the others with 503 and closes them.
+// limitedListener accepts connections while both quotas have room. It responds to others with 503 and closes them.
 type limitedListener struct {
 	*net.TCPListener
 	own, all *quota
@@ -90,7 +91,7 @@ func (l *limitedListener) accept() (*countedConn, error) {
 	}
 }
 
-// countedConn keeps the methods of a TCP connection with which net/http copies without buffers.
+// countedConn is a connection that is counted in the quotas. It keeps the methods of a TCP connection that net/http uses to copy without buffers.
 type countedConn struct {
 	*net.TCPConn
 	give func()
@@ -102,7 +103,7 @@ func (c *countedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// turnAwayTime bounds how long the answer to a connection above the limit may take: it fits into the buffer of a new socket.
+// turnAwayTime bounds how long the response to a connection above the limit may take. The response fits into the buffer of a new socket.
 const turnAwayTime = 100 * time.Millisecond
 
 const tooManyConnections = "HTTP/1.1 503 Service Unavailable\r\n" + HeaderReason + ": TooManyConnections\r\nRetry-After: 1\r\n" +

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// RoundTrip sends a request to the incarnation that is ready, and waits for one as long as there is none.
+// RoundTrip forwards a request to the ready incarnation. While none is ready, it holds the request.
 //
-// A request that no server has accepted is sent to the next one. A request that was dropped before a byte of the answer has reached the client is sent
-// again if it is safe: GET, HEAD or OPTIONS without a body (see lost). Any other may have had its effect, and its client gets an error.
+// A request that no server has accepted is sent to the next one. A request whose connection was lost before a byte of the response has reached the client is
+// retried if it is safe: GET, HEAD or OPTIONS without a body (see lost). Any other request may have taken effect, and its client receives an error.
 func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := &wait{until: time.Now().Add(a.options.HoldTime), request: req}
 	payload := watchBody(req)
@@ -50,22 +50,22 @@ func (a *address) send(req *http.Request, payload *body, w *wait, sent *exchange
 	return s, response, err
 }
 
-// wait is what is known of one request.
+// wait tracks one request.
 type wait struct {
 	request *http.Request
-	// until is when it has waited for long enough.
+	// until is when to stop holding the request.
 	until time.Time
-	// after is the version of the last state in which the server took no connections.
+	// after is the version of the last state in which the server accepted no connections.
 	after int64
-	// droppedBy is the incarnation that has dropped it, and drops is how often.
+	// droppedBy is the incarnation that dropped the request, and drops is how often it did.
 	droppedBy int64
 	drops     int
 }
 
-// admit gives the state to send a request with, when there is one.
+// admit returns the state to send a request with, and waits for one if necessary.
 func (a *address) admit(ctx context.Context, w *wait) (*state, error) {
 	s := a.state.Load()
-	if s.phase == open && w.after == 0 { // nearly always
+	if s.phase == open && w.after == 0 { // the usual case
 		return s, nil
 	}
 	if hopeless(s, w) {
@@ -90,10 +90,10 @@ func (a *address) admit(ctx context.Context, w *wait) (*state, error) {
 	return s, err
 }
 
-// hopeless says that there is no server to wait for, or that it can't be there in time.
+// hopeless reports whether there is no server to wait for, or none that can be ready in time.
 func hopeless(s *state, w *wait) bool { return s.phase == refused || s.reason.Until.After(w.until) }
 
-// await waits until there is a state to send a request with, and says what became of that.
+// await waits until there is a state to send a request with, and returns the outcome.
 func (a *address) await(ctx context.Context, w *wait) (*state, outcome, error) {
 	remaining := time.Until(w.until)
 	if remaining <= 0 {
@@ -120,15 +120,15 @@ func (a *address) await(ctx context.Context, w *wait) (*state, outcome, error) {
 }
 
 const (
-	// maxDrops is how often one incarnation may drop a request. A server that reloads itself drops a request once for each reload: its new process
-	// inherits the listener (Flask, uvicorn), and accepts what is sent meanwhile. One that drops the request each time does so on purpose.
+	// maxDrops is how often one incarnation may drop a request. A server that reloads itself drops a request once for each reload: its new process inherits the
+	// listener (Flask, uvicorn) and accepts what is sent meanwhile. A server that drops the request each time does so on purpose.
 	maxDrops = 5
 	// firstPause is how long the proxy waits after the first drop; the pause doubles with each, so that 5 drops take 1.5 s.
 	firstPause = 100 * time.Millisecond
 )
 
-// lost waits until a dropped request can be sent again, and reports whether it may be: up to maxDrops times to the same incarnation, and once to another
-// one, because a request that has ended two incarnations would end the next one as well.
+// lost waits until a dropped request can be retried, and reports whether it may be: up to maxDrops times with the same incarnation, and once with another one,
+// because a request that has terminated two incarnations would terminate the next one as well.
 func (a *address) lost(ctx context.Context, s *state, w *wait) bool {
 	incarnation := s.backend.incarnation
 	if w.drops > 0 && w.droppedBy != incarnation || w.drops == maxDrops-1 {
@@ -159,7 +159,7 @@ func (a *address) lost(ctx context.Context, s *state, w *wait) bool {
 	}
 }
 
-// outgoing makes a request one to this backend. It can be made again as long as the body was not touched.
+// outgoing returns the request to send to this backend. It can be called again as long as the body was not read.
 func (b *backend) outgoing(req *http.Request, payload *body) *http.Request {
 	out := *req
 	target := *req.URL
@@ -171,7 +171,7 @@ func (b *backend) outgoing(req *http.Request, payload *body) *http.Request {
 	return &out
 }
 
-// safe says that a request may be sent twice.
+// safe reports whether a request may be sent twice.
 func safe(req *http.Request) bool {
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -180,19 +180,19 @@ func safe(req *http.Request) bool {
 	return false
 }
 
-// dropped reports whether the connection ended before the answer, or before the first byte of its body.
+// dropped reports whether the connection ended before the response, or before the first byte of its body.
 func dropped(err error) bool {
 	var failed *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &failed)
 }
 
-// neverSent says that nobody took the connection.
+// neverSent reports whether the connection to the server failed, so that the request was not sent.
 func neverSent(err error) bool {
 	var failed *net.OpError
 	return errors.As(err, &failed) && failed.Op == "dial"
 }
 
-// body knows whether it was read. A transport closes the body of a request that it could not send, which is to be sent again here.
+// body records whether it was read. A transport closes the body of a request that it could not send, but here that request is sent again.
 type body struct {
 	io.Reader
 	touched atomic.Bool
@@ -212,5 +212,5 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// Close leaves the body to the handler, which closes it in the end.
+// Close does nothing, because the handler closes the body at the end.
 func (b *body) Close() error { return nil }

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// wire is a pool of connections to a server, for plain requests, and for requests of the reverse proxy that have no body and may be sent twice. One goroutine
-// handles the whole request. http.Transport uses two for each connection, and switching between them takes longer than the rest.
+// wire is a pool of connections to a server. It is used for plain requests, and for requests of the reverse proxy that have no body and may be sent twice. One
+// goroutine handles the whole request. http.Transport uses two for each connection, and switching between them takes longer than the rest.
 type wire struct {
 	address string
 	dialer  net.Dialer
 
 	mu    sync.Mutex
-	idle  []*line // the one that was used last is the last
+	idle  []*line // the most recently used connection is the last
 	sweep *time.Timer
 }
 
-// carries says whether that is a request for a wire.
+// carries reports whether the wire can send the request.
 func (w *wire) carries(req *http.Request) bool {
 	return w != nil && safe(req) && req.Header["Upgrade"] == nil && req.Header["Expect"] == nil
 }
 
-// RoundTrip implements http.RoundTripper. A kept connection that the server has just closed is no answer: the request goes out on a new one.
+// RoundTrip implements http.RoundTripper. If the server has closed a pooled connection before responding, it sends the request on a new one.
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	l, kept, err := w.line(req.Context())
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *wire) dial(ctx context.Context) (*line, error) {
 	return newLine(w, connection), nil
 }
 
-// take gives a kept connection that can be used.
+// take returns a usable connection from the pool, or nil.
 func (w *wire) take() *line {
 	for {
 		w.mu.Lock()
@@ -80,7 +80,7 @@ func (w *wire) take() *line {
 	}
 }
 
-// keep has a connection wait for the next request.
+// keep returns a connection to the pool.
 func (w *wire) keep(l *line) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *wire) keep(l *line) {
 	}
 }
 
-// expire closes what was not used for long enough, and comes again while there is more.
+// expire closes connections that were idle for keepTime, and schedules itself again while others remain.
 func (w *wire) expire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *wire) expire() {
 	}
 }
 
-// CloseIdleConnections closes what waits for a request.
+// CloseIdleConnections closes the connections in the pool.
 func (w *wire) CloseIdleConnections() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

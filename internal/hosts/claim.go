@@ -12,8 +12,8 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// Claim makes this host the host of an object that has no process and no host yet. It reports whether this manager serves the object; the error is that of
-// the write, which has an optimistic lock.
+// Claim makes this host the host of an object that has no process and no host yet. It reports whether this manager serves the object. err is the error
+// of the write, which uses an optimistic lock.
 func (h *Hosts) Claim(ctx context.Context, writer client.Client, object client.Object) (serve bool, err error) {
 	if h == nil {
 		return true, nil

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hosts lets several managers serve one API server. Each host has a name, which its state directory keeps, and a Lease that its manager renews.
-// The Leases tell a manager which other hosts report and which runtimes they serve. internal/lifecycle decides what follows from that.
+// From the Leases a manager learns which other hosts report and which runtimes they serve. internal/lifecycle decides what follows from that.
 package hosts
 
 import (
@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// leasePrefix begins the names of Leases.
+	// leasePrefix is the prefix of the names of Leases.
 	leasePrefix = "berth-host-"
 	// annotationRuntimes lists the runtimes that the manager of the host serves.
 	annotationRuntimes = "berth.dev/runtimes"
@@ -37,7 +37,7 @@ const (
 
 // Options describe this host.
 type Options struct {
-	// Name is what Name returned; empty for a manager that runs nothing on a machine.
+	// Name is the result of the function Name; empty for a manager that runs nothing on a machine.
 	Name string
 	// Lease is the name of the host in its Lease; empty means Name. A manager without a host name needs one to report that it serves Pods.
 	Lease string
@@ -45,14 +45,14 @@ type Options struct {
 	Runtimes []v1alpha1.RuntimeType
 	// Namespace is where the Leases are. It must exist.
 	Namespace string
-	// Client writes the own Lease, Reader reads all past the cache.
+	// Client writes the Lease of this host. Reader reads all Leases from the API server, not the cache.
 	Client client.Client
 	Reader client.Reader
 	Clock  clock.WithTicker
 	Log    logr.Logger
 }
 
-// Hosts knows this host and the others. A nil *Hosts is a manager that is alone: it serves all objects and claims none.
+// Hosts knows this host and the others. A nil *Hosts belongs to a manager without other hosts: it serves all objects and claims none.
 type Hosts struct {
 	options Options
 
@@ -61,14 +61,14 @@ type Hosts struct {
 	leases map[string]lease
 }
 
-// lease is what was seen of another host.
+// lease is what this manager observed of another host.
 type lease struct {
 	renewed  metav1.MicroTime
-	since    time.Time // when this manager first saw that renewal, by its own clock: clocks of two machines differ
+	since    time.Time // when this manager first observed that renewal, by its own clock, because the clocks of two machines differ
 	runtimes []string
 }
 
-// New returns the hosts as seen by this one. Start must run for it to see any.
+// New returns the hosts as seen by this one. It learns about the other hosts only while Start runs.
 func New(options Options) *Hosts {
 	if options.Lease == "" {
 		options.Lease = options.Name
@@ -76,7 +76,7 @@ func New(options Options) *Hosts {
 	return &Hosts{options: options, leases: map[string]lease{}}
 }
 
-// Self returns the name of this host; empty if the manager is alone or runs nothing on a machine.
+// Self returns the name of this host; empty if the manager has no other hosts or runs nothing on a machine.
 func (h *Hosts) Self() string {
 	if h == nil {
 		return ""
@@ -110,7 +110,7 @@ func (h *Hosts) fresh(seen lease) bool {
 	return !seen.since.IsZero() && h.options.Clock.Since(seen.since) < Duration
 }
 
-// NeedLeaderElection is true: a manager that does not lead serves nothing.
+// NeedLeaderElection returns true, because a manager that does not lead serves nothing.
 func (h *Hosts) NeedLeaderElection() bool { return true }
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;create;update

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// nameFile is in the state directory. It goes with the records of the processes: without these a host knows nothing of what it started.
+// nameFile is in the state directory, with the records of the processes: without those records a host knows nothing of what it started.
 const nameFile = "host.json"
 
 // machineFile identifies the installation of the operating system. A container may lack it.
@@ -28,12 +28,12 @@ const machineFile = "/etc/machine-id"
 type identity struct {
 	// Name is the value of the label berth.dev/host.
 	Name string `json:"name"`
-	// Machine is a hash of the machine ID; a directory that was copied to another machine gets another name there.
+	// Machine is a hash of the machine ID. A directory that was copied to another machine gets another name there.
 	Machine string `json:"machine,omitempty"`
 }
 
-// Name returns the name of this machine together with a state directory. The first call chooses it and writes it to the directory; later calls return the
-// same name, after a reboot or a change of the host name too.
+// Name returns the name of this machine together with a state directory. The first call chooses the name and writes it to the directory; later calls
+// return the same name, even after a reboot or a change of the host name.
 func Name(stateDir string) (string, error) {
 	return nameOf(stateDir, machine())
 }
@@ -69,10 +69,11 @@ func choose(path, machine string) (string, error) {
 	return chosen.Name, nil
 }
 
-// longestHostname leaves room for the prefix of the Lease and the digits within the 63 characters of a label.
+// longestHostname is the maximum length of the host name in characters. It leaves room for the prefix of the Lease and the digits within the 63
+// characters of a label.
 const longestHostname = 32
 
-// label returns the host name with only the characters that a label value and the name of a Lease may have.
+// label returns the host name reduced to the characters that are valid in a label value and in the name of a Lease.
 func label(hostname string) string {
 	hostname, _, _ = strings.Cut(strings.ToLower(hostname), ".")
 	clean := strings.Map(func(r rune) rune {
@@ -93,11 +94,11 @@ func machine() string {
 	if err != nil || len(strings.TrimSpace(string(id))) == 0 {
 		return ""
 	}
-	sum := sha256.Sum256([]byte("berth:" + strings.TrimSpace(string(id)))) // machine-id(5): the ID itself is not for others
+	sum := sha256.Sum256([]byte("berth:" + strings.TrimSpace(string(id)))) // machine-id(5): the ID itself must not be exposed
 	return hex.EncodeToString(sum[:8])
 }
 
-// Known returns the name that Name gave to a state directory, and an error if no manager has used the directory yet.
+// Known returns the name that Name chose for a state directory. It returns an error if no manager has used the directory yet.
 func Known(stateDir string) (string, error) {
 	path := filepath.Join(stateDir, nameFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

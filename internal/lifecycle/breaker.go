@@ -11,21 +11,21 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Breaker is when to stop trying. It is one piece of code for processes, whose failures count for Window, and for Strategies, whose failures
-// count until a success. CoolDown 0 keeps it open until a reset.
+// Breaker configures when Berth stops retrying. Processes and Strategies share it: failures of processes count for Window, failures of Strategies count
+// until a success. CoolDown 0 keeps the breaker open until a reset.
 type Breaker struct {
 	Threshold        int
 	Window, CoolDown time.Duration
 }
 
-// Circuit is where a breaker stands.
+// Circuit is the state of a breaker.
 type Circuit struct {
 	State    v1alpha1.BreakerState
 	OpenedAt *metav1.MicroTime
 }
 
-// Fail says where the breaker stands after a failure that makes so many: it opens at the threshold, and when the one try after a cool-down has failed.
-// One that is open stays as it is.
+// Fail returns the circuit after a failure. failures is the number of failures that count, including this one. The breaker opens when they reach
+// Threshold, or when the one try after a cool-down has failed. An open breaker is unchanged.
 func (b Breaker) Fail(c Circuit, failures int, now time.Time) Circuit {
 	if c.State == v1alpha1.BreakerOpen || c.State != v1alpha1.BreakerHalfOpen && failures < b.Threshold {
 		return c
@@ -34,8 +34,8 @@ func (b Breaker) Fail(c Circuit, failures int, now time.Time) Circuit {
 	return Circuit{State: v1alpha1.BreakerOpen, OpenedAt: &opened}
 }
 
-// Cooling says how long an open breaker lets nothing through: 0 when one try is due, and ends false when only a reset closes it. The circuit it
-// gives back differs when the clock was set back: what opened in what is the future now must not stay open for as long.
+// Cooling returns how long an open breaker still blocks: left is 0 if one try is due, and ends is false if only a reset closes the breaker. after
+// differs from c if the clock was set back: an OpenedAt in the future becomes now, so that the breaker blocks for at most CoolDown.
 func (b Breaker) Cooling(c Circuit, now time.Time) (after Circuit, left time.Duration, ends bool) {
 	if b.CoolDown == 0 || c.OpenedAt == nil {
 		return c, 0, false

@@ -14,13 +14,13 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Conditions are the types that the lifecycle sets, for every object from its first visit on.
+// Conditions are the condition types that this package sets on every object from its first reconcile on.
 var Conditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionRestarting,
 	v1alpha1.ConditionCircuitOpen, v1alpha1.ConditionConflict, v1alpha1.ConditionDriftDetected, v1alpha1.ConditionContained,
 }
 
-// firstConditions gives every condition a value, so that none is missing at any time.
+// firstConditions sets every missing condition to Unknown, so that none is ever missing.
 func (m *machine) firstConditions() {
 	for _, conditionType := range Conditions {
 		if condition := meta.FindStatusCondition(m.status.Conditions, conditionType); condition != nil {
@@ -45,7 +45,7 @@ func (m *machine) retried() {
 	}
 }
 
-// concludeConditions sets what follows from the rest of the status.
+// concludeConditions sets the conditions that follow from the rest of the status.
 func (m *machine) concludeConditions() {
 	m.retried()
 	breaker := m.status.Breaker
@@ -68,7 +68,7 @@ func (m *machine) concludeConditions() {
 	}
 }
 
-// ready, reconciling and stalled are the three ways to be: exactly one of them is True.
+// ready, reconciling and stalled are the three possible states: exactly one of these conditions is True.
 
 func (m *machine) ready(message string) {
 	m.set(v1alpha1.ConditionReady, true, v1alpha1.ReasonRunning, message)
@@ -101,7 +101,7 @@ func (m *machine) notRestarting() {
 	m.set(v1alpha1.ConditionRestarting, false, v1alpha1.ReasonNotRestarting, "")
 }
 
-// expires says since when the object is at rest without a process.
+// expires records since when the object has been at rest without a process.
 func (m *machine) expires() {
 	since := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled).LastTransitionTime.Time
 	if end := m.status.LastExit; end != nil && end.FinishedAt != nil && end.FinishedAt.After(since) {
@@ -118,7 +118,7 @@ func (m *machine) set(conditionType string, status bool, reason, message string)
 	m.setStatus(conditionType, value, reason, message)
 }
 
-// maxMessage is well below the bound of a condition's message; nobody reads on.
+// maxMessage is far below the API limit for condition messages. Users do not read longer ones.
 const maxMessage = 2048
 
 func (m *machine) setStatus(conditionType string, status metav1.ConditionStatus, reason, message string) {

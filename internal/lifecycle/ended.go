@@ -12,22 +12,22 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// neverStarted tells an exit record that stands for an incarnation which was recorded and then not needed any more.
+// neverStarted is the message of an exit record for an incarnation that was recorded and then no longer needed.
 const neverStarted = "It was recorded and never started."
 
-// absorbEnd records how the current incarnation ended, once, and plans when the next one starts.
+// absorbEnd records the exit of the current incarnation, once, and plans the next start.
 func (m *machine) absorbEnd(current *facts.Incarnation) {
 	if m.status.Incarnation == 0 {
 		return
 	}
 	if m.endRecorded() {
-		m.status.Stopping = nil // nothing is being ended any more
+		m.status.Stopping = nil // no stop is in progress anymore
 		return
 	}
 	asked := m.askedToEnd()
 	switch {
 	case current == nil && m.status.Process == nil:
-		// The intent was recorded and the start has not happened. Whether it still should is for decideStart to say.
+		// The intent was recorded and the start has not happened. decideStart decides whether it still should.
 		if m.desired.Want != Run || asked {
 			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
 		}
@@ -91,14 +91,14 @@ func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	case m.restartsAfter(end.Reason):
 		m.planRestart(finished, uptime)
 	case end.Reason == v1alpha1.ReasonCompleted && m.status.Breaker.State == v1alpha1.BreakerHalfOpen:
-		m.forgetFailures() // the trial has succeeded, and there is no next one
+		m.forgetFailures() // the trial succeeded, and no restart follows
 	}
 }
 
 // exitMessage returns what is known about an exit beyond its code. For a requested exit, it returns only why the exit was not observed.
 func exitMessage(e facts.Exit, asked bool) string {
 	switch {
-	case asked && (e.Known || e.Lost): // by what was asked for
+	case asked && (e.Known || e.Lost): // the request explains the exit
 		return ""
 	case e.Message == "" && !asked && !e.Known:
 		return "The process disappeared; its exit status is unknown."
@@ -123,7 +123,7 @@ func exitReason(e facts.Exit) string {
 	}
 }
 
-// mishap is what the restart after an end is called that came by itself, and its event.
+// mishap returns the reason of the restart, and of the event, after an exit that was not requested.
 func mishap(reason string) string {
 	if reason == v1alpha1.ReasonLost {
 		return reason
@@ -131,7 +131,7 @@ func mishap(reason string) string {
 	return v1alpha1.ReasonCrashed
 }
 
-// absorbFailedStart records a program that could not be executed. Most causes are there again at the next try, so none is made until somebody acts.
+// absorbFailedStart records that the program could not be executed. Most causes persist, so Berth does not retry until the cause is fixed.
 func (m *machine) absorbFailedStart(current facts.Incarnation) {
 	reason, message := v1alpha1.ReasonStartFailed, ""
 	if failure := current.StartError; failure != nil {
@@ -149,7 +149,7 @@ func (m *machine) absorbFailedStart(current facts.Incarnation) {
 	}
 }
 
-// isUnhealthy says whether a reason for an end, or of one, is that the process ran and was no good.
+// isUnhealthy reports whether reason, of a stop or an exit, means that the process ran but was unhealthy.
 func isUnhealthy(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonUnhealthy, v1alpha1.ReasonHung, v1alpha1.ReasonProtocolError, v1alpha1.ReasonMemoryLimit, v1alpha1.ReasonCanaryFailed,
@@ -166,7 +166,7 @@ func (m *machine) recordEnd(end v1alpha1.ProcessExit) {
 	m.status.Process, m.status.Stopping, m.status.NextRestartTime = nil, nil, nil
 }
 
-// restartsAfter says whether the restart policy starts a process again that ended so. What was asked to end is decided elsewhere.
+// restartsAfter reports whether the restart policy restarts a process after an exit with this reason. Requested exits are handled elsewhere.
 func (m *machine) restartsAfter(reason string) bool {
 	switch {
 	case reason == v1alpha1.ReasonStopped, m.desired.RestartPolicy == v1alpha1.RestartNever:
@@ -178,10 +178,10 @@ func (m *machine) restartsAfter(reason string) bool {
 	}
 }
 
-// goodUptime is how long a process has to have run for its first crash to be mended at once.
+// goodUptime is how long a process must have run for its first crash to be followed by an immediate restart.
 const goodUptime = 10 * time.Second
 
-// planRestart counts the failure and writes down when the next incarnation starts, so that it outlives the manager.
+// planRestart counts the failure and records when the next incarnation starts, so that the plan survives a restart of the manager.
 func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
 	m.status.Failures++
 	wait := m.restartWait()
@@ -194,12 +194,12 @@ func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
 	}
 	planned := microTime(next)
 	m.status.NextRestartTime, m.step.PlannedRestart = &planned, true
-	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // which says nothing of the program; the wait keeps it from going round at once
+	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // a lost process does not indicate a faulty program; the wait alone prevents a tight loop
 		m.countFailure(finished)
 	}
 }
 
-// describe says in words how an incarnation ended.
+// describe returns a sentence without a full stop that describes how an incarnation ended.
 func describe(end *v1alpha1.ProcessExit) string {
 	var how string
 	switch {
@@ -214,13 +214,14 @@ func describe(end *v1alpha1.ProcessExit) string {
 	case end.Message == "":
 		how = " ended"
 	}
-	if end.Message != "" && !isUnhealthy(end.Reason) { // why it was ended was told when it was
+	if end.Message != "" && !isUnhealthy(end.Reason) { // an earlier event gave the reason of an unhealthy process
 		how += ": " + strings.TrimSuffix(end.Message, ".")
 	}
 	return fmt.Sprintf("Incarnation %d%s", end.Incarnation, how)
 }
 
-// sentence returns text with a capital and a full stop, so that another sentence can follow. Text that begins with a symbol or a path is not changed there.
+// sentence returns text with a capital and a full stop, so that another sentence can follow. It does not change the start of text that begins with a
+// symbol or a path.
 func sentence(text string) string {
 	if text == "" {
 		return text
@@ -234,7 +235,7 @@ func sentence(text string) string {
 	return text + "."
 }
 
-// maxExitMessage is the bound of lastExit.message.
+// maxExitMessage is the limit of lastExit.message in bytes.
 const maxExitMessage = 1024
 
 func truncate(text string, limit int) string {
@@ -243,7 +244,7 @@ func truncate(text string, limit int) string {
 	}
 	cut := limit - len("…")
 	for cut > 0 && text[cut]&0xC0 == 0x80 {
-		cut-- // not inside a rune
+		cut-- // keep runes whole
 	}
 	return text[:cut] + "…"
 }

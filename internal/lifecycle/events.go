@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// eventsBetween says what a user may notice between two records: told once, because the record changes once.
+// eventsBetween returns the user-visible differences between two records. Each is emitted once, because the record changes once.
 func (m *machine) eventsBetween(before *v1alpha1.ProcessStatus) []Event {
 	var events []Event
 	after := &m.status
@@ -29,8 +29,7 @@ func (m *machine) eventsBetween(before *v1alpha1.ProcessStatus) []Event {
 	return events
 }
 
-// Together makes one event of all that happened in one step: it is called what somebody may have to act on, else what happened last. There has to
-// be one.
+// Together merges the events of one step into one. Its reason is that of the first warning, or else of the last event. events must not be empty.
 func Together(events []Event) Event {
 	together := events[len(events)-1]
 	messages := make([]string, 0, len(events))
@@ -58,7 +57,7 @@ func (m *machine) ended(before, after *v1alpha1.ProcessStatus) *Event {
 		return &Event{Reason: end.Reason, Message: describe(end) + "."}
 	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, end.Reason == v1alpha1.ReasonLost, isUnhealthy(end.Reason):
 		return &Event{Warning: true, Reason: mishap(end.Reason), Message: describe(end) + "." + m.whenAgain() + m.seeLogs(end)}
-	default: // it could not be started, which the condition Stalled tells
+	default: // the start failed, which the Stalled condition reports
 		return nil
 	}
 }
@@ -78,7 +77,7 @@ func starting(before, after *v1alpha1.ProcessStatus) *Event {
 	return &Event{Reason: v1alpha1.ReasonStarting, Message: fmt.Sprintf("Starting incarnation %d.", after.Incarnation)}
 }
 
-// stuck tells that nothing will happen until somebody acts, unless that is what the spec asks for.
+// stuck reports that the process stays at rest until a user acts, unless the spec requests that.
 func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionStalled)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionStalled)
@@ -100,7 +99,7 @@ func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
 	return &Event{Reason: v1alpha1.ReasonRunning, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
 }
 
-// whenAgain returns the sentence that announces the next start; empty if none is planned, or its time has come.
+// whenAgain returns the sentence that announces the next start; empty if none is planned, or if its time has come.
 func (m *machine) whenAgain() string {
 	next := m.status.NextRestartTime
 	if next == nil || !next.After(m.now) || m.desired.Blocked != nil || m.status.Breaker.State == v1alpha1.BreakerOpen {
@@ -109,13 +108,13 @@ func (m *machine) whenAgain() string {
 	return " Restarts at " + clockTime(next.Time) + "."
 }
 
-// clockTime formats a time for people. It rounds up to a second, so that the time is not over before what it announces happens.
+// clockTime formats a time for users in RFC 3339 (UTC). It rounds up to a second, so that the announced time never precedes the event.
 func clockTime(t time.Time) string {
 	return t.Add(time.Second - time.Nanosecond).UTC().Format(time.RFC3339)
 }
 
-// seeLogs returns the sentence that points to the output of a program that failed. The output itself is not part of the status, because it may hold
-// secrets and not everybody who may read an object may read its log.
+// seeLogs returns the sentence that points to the output of a failed program. The status does not contain the output itself, because it may hold secrets
+// and not everyone who may read an object may read its log.
 func (m *machine) seeLogs(end *v1alpha1.ProcessExit) string {
 	if m.desired.Logs == "" || !Ran(end) {
 		return ""
@@ -123,7 +122,7 @@ func (m *machine) seeLogs(end *v1alpha1.ProcessExit) string {
 	return " To see its output, run: " + m.desired.Logs
 }
 
-// Ran reports whether the program ran and ended by itself or because it was unhealthy, so that its output may hold the cause.
+// Ran reports whether the program ran and exited by itself or because it was unhealthy, so that its output may contain the cause.
 func Ran(end *v1alpha1.ProcessExit) bool {
 	switch end.Reason {
 	case v1alpha1.ReasonFailed, v1alpha1.ReasonCompleted, v1alpha1.ReasonUnknown:

@@ -14,11 +14,11 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// maxDoublings keeps the shift below from overflowing; any maximum is reached long before.
+// maxDoublings prevents an overflow of the shift below; delays reach any maximum long before.
 const maxDoublings = 30
 
-// delay is the wait before the incarnation after the one given: Initial, doubled with every further failure up to Max, ± 25 %. The jitter comes from the UID
-// and the incarnation, so that the same state gives the same time and a herd still spreads.
+// delay returns the wait before the incarnation after the given one: Initial, doubled with every further failure up to Max, ± 25 %. The jitter is
+// derived from the UID and the incarnation, so that the same state returns the same time and many objects still spread.
 func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Duration {
 	if failures <= 0 || b.Initial <= 0 {
 		return 0
@@ -30,14 +30,14 @@ func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Du
 	return time.Duration(float64(delay) * (0.75 + 0.5*fraction(uid, incarnation)))
 }
 
-// The shortest waits before a restart after the second failure in a row. The spec may ask for longer ones, not for shorter: without a limit a program that
-// fails at once, or a Pod that its node refuses, would be started hundreds of times each second.
+// The minimum waits before a restart from the second consecutive failure on. The spec may request longer waits, not shorter ones: without a minimum, a
+// program that fails at once, or a Pod that its node rejects, would be started hundreds of times per second.
 const (
 	minRestartWait     = time.Second
 	minLostRestartWait = 5 * time.Second
 )
 
-// restartWait is the wait before the incarnation after the current one, which has ended.
+// restartWait returns the wait before the incarnation after the current one, which has ended.
 func (m *machine) restartWait() time.Duration {
 	wait := m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation, m.status.Failures)
 	switch {
@@ -50,7 +50,7 @@ func (m *machine) restartWait() time.Duration {
 	}
 }
 
-// fraction is a number from 0 to 1 that looks random and is always the same for one incarnation.
+// fraction returns a pseudo-random number from 0 to 1 that is always the same for one incarnation.
 func fraction(uid types.UID, incarnation int64) float64 {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(uid))
@@ -58,7 +58,8 @@ func fraction(uid types.UID, incarnation int64) float64 {
 	return float64(hash.Sum32()%1024) / 1023
 }
 
-// countFailure adds a failure to the breaker, and opens it when there are too many within the window or the one try after a cool-down has failed.
+// countFailure adds a failure to the breaker. It opens the breaker if there are too many within the window or if the one try after a cool-down has
+// failed.
 func (m *machine) countFailure(at time.Time) {
 	breaker := m.status.Breaker
 	var recent []metav1.MicroTime
@@ -75,14 +76,14 @@ func (m *machine) countFailure(at time.Time) {
 	breaker.State, breaker.OpenedAt = after.State, after.OpenedAt
 }
 
-// forgetFailures closes the breaker and starts the back-off anew.
+// forgetFailures closes the breaker and resets the back-off.
 func (m *machine) forgetFailures() {
 	m.status.Failures = 0
 	m.status.NextRestartTime = nil
 	m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
 }
 
-// absorbReset carries out a changed reset token: failures are forgotten, and a process that waited or had failed for good is tried again now.
+// absorbReset handles a changed reset token: it forgets failures, and a process that was waiting or had failed permanently is started now.
 func (m *machine) absorbReset() {
 	if m.desired.ResetToken == m.status.ObservedResetToken {
 		return
@@ -99,7 +100,7 @@ func (m *machine) absorbReset() {
 	}
 }
 
-// microTime is a time as it comes back from the API server.
+// microTime truncates a time to the precision that the API server stores (microseconds).
 func microTime(t time.Time) metav1.MicroTime {
 	return metav1.NewMicroTime(t.Truncate(time.Microsecond))
 }

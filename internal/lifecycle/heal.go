@@ -23,7 +23,7 @@ const (
 	maxStartDoublings = 5
 )
 
-// ProgramCheck is what a backend found when it checked the program and the working directory of the next start.
+// ProgramCheck is the result of a backend's check of the program and the working directory of the next start.
 type ProgramCheck struct {
 	// Reason is the condition reason with which a start would fail now; empty if the check found nothing wrong.
 	Reason string

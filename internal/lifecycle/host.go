@@ -25,8 +25,8 @@ type HostClaim struct {
 	Label, Lost string
 	// Holder is status.hostName.
 	Holder string
-	// Foreign is true if the status has a process that is not of this host: it runs on this machine unknown to the runtime, or names another machine.
-	// Only records that were written before hosts had names need it.
+	// Foreign reports that the status has a process of another host: the runtime on this machine does not know it, or it names another machine. Only records
+	// that were written before hosts had names need this field.
 	Foreign bool
 }
 
@@ -111,13 +111,13 @@ func (m *machine) decideMove(current *facts.Incarnation) {
 		m.end(*current, v1alpha1.ReasonStopped)
 		return
 	}
-	// The new host starts afresh: without a fingerprint the next start is unconditional.
+	// The new host starts fresh: without a fingerprint the next start is unconditional.
 	m.status.SpecHash, m.status.HostName = "", ""
 	m.forgetFailures()
 	m.step.Action = Forget
 }
 
-// takeOver records this host as the holder. It reports the former holder if that was declared lost.
+// takeOver records this host as the holder. If the former holder was declared lost, takeOver stores it in lostHost.
 func (m *machine) takeOver() {
 	if m.desired.Host == "" || m.status.HostName == m.desired.Host {
 		return
@@ -126,7 +126,7 @@ func (m *machine) takeOver() {
 	m.status.HostName = m.desired.Host
 }
 
-// mayPreStart reports whether the record allows a start before the write that announces it: not if that write is also what claims the object.
+// mayPreStart reports whether the record permits a start before the write that announces it. It does not if that write also claims the object.
 func (m *machine) mayPreStart(record *v1alpha1.ProcessStatus) bool {
 	return m.desired.Host == "" || record.HostName == m.desired.Host || record.Incarnation == 0 && record.HostName == ""
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Asleep says whether the record has the process put to sleep, or being so.
+// Asleep reports whether the process is asleep, or being put to sleep, according to the record.
 func Asleep(status *v1alpha1.ProcessStatus) bool {
 	if status.Stopping != nil {
 		return FallsAsleep(status)
@@ -20,27 +20,27 @@ func Asleep(status *v1alpha1.ProcessStatus) bool {
 	return ready != nil && ready.Reason == v1alpha1.ReasonIdle
 }
 
-// FallsAsleep says whether the record has a process that runs being put to sleep.
+// FallsAsleep reports whether a running process is being put to sleep, according to the record.
 func FallsAsleep(status *v1alpha1.ProcessStatus) bool {
 	return status.Stopping != nil && status.Stopping.Reason == v1alpha1.ReasonIdle
 }
 
-// Idleness is what is known of the use of a process that sleeps when nobody uses it.
+// Idleness is what is known about the use of a process that sleeps when it is unused.
 type Idleness struct {
-	// Timeout is how long nothing may happen; 0 means for ever.
+	// Timeout is the longest time without use; 0 means unlimited.
 	Timeout time.Duration
-	// Since is the last sign of use; zero while that is not known, or nothing runs.
+	// Since is the time of the last use; zero if it is unknown or the process is not running.
 	Since time.Time
-	// Asleep says that it was put to sleep, or is being: the record says so.
+	// Asleep reports that the record has the process asleep or being put to sleep.
 	Asleep bool
-	// Asked says that somebody wants it: now, or by a change of the spec that the record has not answered.
+	// Asked reports that the process is needed: for a use now, or because of a spec change that the record does not reflect yet.
 	Asked bool
-	// Kept says that it must not be ended for idleness, as it is not Berth's.
+	// Kept reports that the process must not be ended for idleness, because Berth did not start it.
 	Kept bool
 }
 
-// Sleeps says whether it should not run for now. What sleeps goes on doing so until somebody asks: that a manager is new and does not know since when
-// nothing happens wakes nobody.
+// Sleeps reports whether the process should not run for now. A sleeping process stays asleep until it is requested: a new manager, which does not know
+// the time of the last use, does not wake it.
 func (i Idleness) Sleeps(now time.Time) bool {
 	switch {
 	case i.Asked:
@@ -52,12 +52,12 @@ func (i Idleness) Sleeps(now time.Time) bool {
 	}
 }
 
-// Idle says whether nothing has happened for as long as may be.
+// Idle reports whether the process has been unused for at least Timeout.
 func (i Idleness) Idle(now time.Time) bool {
 	return i.Timeout > 0 && !i.Since.IsZero() && now.Sub(i.Since) >= i.Timeout
 }
 
-// Left is how long it is until it is idle; 0 when it is already, or never will be.
+// Left returns the time until the process becomes idle; 0 if it already is or never will be.
 func (i Idleness) Left(now time.Time) time.Duration {
 	if i.Timeout <= 0 || i.Since.IsZero() {
 		return 0

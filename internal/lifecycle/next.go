@@ -11,13 +11,13 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// staleRetry is how soon to look again when what was read is older than what is there.
+// staleRetry is how long to wait before the next read if the record is older than the observed state.
 const staleRetry = 100 * time.Millisecond
 
-// aheadRetry is how soon to look at what was started ahead if nobody tells of it.
+// aheadRetry is how long to wait before checking a pre-started incarnation if no event reports it.
 const aheadRetry = time.Second
 
-// Next decides what to do next about one process. It is pure: the same arguments give the same Step.
+// Next decides the next step for one process. It is pure: the same arguments return the same Step.
 func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now time.Time) Step {
 	m := &machine{desired: desired, observed: observed, now: now, status: *record.DeepCopy()}
 	m.numberUnknown()
@@ -38,19 +38,20 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 	return m.step
 }
 
-// machine is one evaluation of Next: the status as it is being rewritten, and the step that comes of it.
+// machine is one evaluation of Next: the status as it is being rewritten, and the resulting step.
 type machine struct {
 	desired  Desired
 	observed Observed
 	now      time.Time
 	status   v1alpha1.ProcessStatus
 	step     Step
-	edited   bool   // the spec was changed since the record was written
-	conflict bool   // the condition Conflict was set to True
+	edited   bool   // the spec has changed since the record was written
+	conflict bool   // the Conflict condition was set to True
 	lostHost string // the former holder, if it was declared lost
 }
 
-// numberUnknown makes an incarnation that the backend cannot read the one of the record. Taken for an older one, it would be ended to make room.
+// numberUnknown assigns the recorded number to an incarnation that the backend cannot read. Otherwise it would count as an older incarnation and be
+// ended to make room.
 func (m *machine) numberUnknown() {
 	for i, incarnation := range m.observed.Incarnations {
 		if incarnation.Number == 0 && incarnation.Phase == facts.Unknown {
@@ -60,7 +61,7 @@ func (m *machine) numberUnknown() {
 	}
 }
 
-// expandBefore adds each previous incarnation, which a backend reports as part of the next one, to the list as an incarnation.
+// expandBefore adds to the list each previous incarnation that a backend reports as part of the next one.
 func (m *machine) expandBefore() {
 	if !m.desired.Reserve {
 		return
@@ -72,8 +73,9 @@ func (m *machine) expandBefore() {
 	}
 }
 
-// recordIsNewest is false when there is an incarnation outside that the record has neither heard of nor reserved: somebody recorded and started it meanwhile. A record that was
-// confirmed to be the newest, yet knows less than what is there, was lost; then the truth is what is there.
+// recordIsNewest reports whether the record contains or reserves every observed incarnation. If it does not, another reconcile or manager recorded and
+// started one in the meantime. If the record is confirmed to be the newest and still lacks an incarnation, the record was lost; then recordIsNewest
+// takes over the highest observed number together with the current spec, and returns true.
 func (m *machine) recordIsNewest() bool {
 	known := max(m.status.Incarnation, reserved(m.desired.Reserve, &m.status))
 	newest := known
@@ -105,7 +107,7 @@ func (m *machine) begin() {
 	m.firstConditions()
 }
 
-// decide goes through what may have to be done, the more urgent first. Each of these takes the step or leaves it to the next.
+// decide checks what may have to be done, the most urgent first. Each check either determines the step or leaves it to the next check.
 func (m *machine) decide() {
 	if older := m.olderAlive(); older != nil {
 		m.end(*older, v1alpha1.ReasonSuperseded)
@@ -137,7 +139,7 @@ func (m *machine) decide() {
 	}
 }
 
-// current is what is there of the incarnation that the record names.
+// current returns the observed incarnation with the recorded number, or nil.
 func (m *machine) current() *facts.Incarnation {
 	for i := range m.observed.Incarnations {
 		if m.observed.Incarnations[i].Number == m.status.Incarnation {
@@ -156,21 +158,22 @@ func (m *machine) olderAlive() *facts.Incarnation {
 	return nil
 }
 
-// mayEndUnknown is for what is to end, and whose end will be known although nothing else of it is.
+// mayEndUnknown reports whether an incarnation in phase Unknown may be ended: an end is requested, and its exit will be observed even though its state
+// cannot be read now.
 func (m *machine) mayEndUnknown(current facts.Incarnation) bool {
 	switch m.desired.Want {
 	case Gone, Stop, Move:
 		return current.Killable
 	case Run:
 		reason, _ := m.reasonToRestart(current)
-		atRest := m.status.SpecHash == "" // it slept, and has no spec that could have changed
+		atRest := m.status.SpecHash == "" // it was asleep, so no spec is recorded that could have changed
 		return current.Killable && reason != "" && (reason != v1alpha1.ReasonSpecChanged || !atRest)
 	default:
 		return false
 	}
 }
 
-// unknown keeps everything as it is: what can't be verified is neither ended nor replaced.
+// unknown keeps the process: Berth neither ends nor replaces what it cannot verify.
 func (m *machine) unknown(current facts.Incarnation) {
 	message := "It cannot be told whether the process lives"
 	if current.Message != "" {
@@ -184,7 +187,7 @@ func (m *machine) unknown(current facts.Incarnation) {
 	m.requeue(unknownRetry)
 }
 
-// unknownRetry is how soon to look again at what could not be told.
+// unknownRetry is how long to wait before checking an incarnation in phase Unknown again.
 const unknownRetry = 5 * time.Second
 
 func (m *machine) decideGone(current *facts.Incarnation) {
@@ -208,14 +211,15 @@ func (m *machine) decideStop(current *facts.Incarnation) {
 		m.end(*current, v1alpha1.ReasonStopped)
 		return
 	}
-	// To be stopped is a fresh start: without a fingerprint the next Running starts, whatever failures there were.
+	// A stop is a fresh start: without a fingerprint the next change to Running starts the process, regardless of earlier failures.
 	m.status.SpecHash = ""
 	m.forgetFailures()
 	m.stalled(v1alpha1.ReasonStopped, "Nothing runs, as the spec asks. Set spec.state to Running to start it.")
 	m.expires()
 }
 
-// maySleep is false for a process that ended by itself, or was never started: it is brought back first, so that a failure shows before somebody comes.
+// maySleep returns false for a process that exited by itself or was never started. Such a process is started first, so that a failure shows before the
+// next use.
 func (m *machine) maySleep(current *facts.Incarnation) bool {
 	if current != nil && current.Alive() {
 		return true
@@ -224,7 +228,7 @@ func (m *machine) maySleep(current *facts.Incarnation) bool {
 	return m.endRecorded() && end.Reason == v1alpha1.ReasonStopped
 }
 
-// decideSleep ends a process that nobody uses. The object stays of use, so it is ready; a restart asked for meanwhile is met by the start that comes.
+// decideSleep ends an unused process. The object stays usable, so it is Ready. The next start satisfies a restart that was requested in the meantime.
 func (m *machine) decideSleep(current *facts.Incarnation) {
 	if current != nil && current.Alive() {
 		m.observeProcess(*current)
@@ -238,7 +242,7 @@ func (m *machine) decideSleep(current *facts.Incarnation) {
 	m.set(v1alpha1.ConditionReady, true, v1alpha1.ReasonIdle, "It sleeps. Whoever connects wakes it.")
 }
 
-// end takes the incarnation down: ask, wait, kill. The intent is recorded before the first signal, and the deadline only comes closer.
+// end stops the incarnation: request, wait, kill. The intent is recorded before the first signal, and the deadline can only move closer.
 func (m *machine) end(incarnation facts.Incarnation, reason string) {
 	deadline := microTime(m.now.Add(m.desired.Grace))
 	stopping := m.status.Stopping
@@ -264,7 +268,7 @@ func (m *machine) end(incarnation facts.Incarnation, reason string) {
 	}
 }
 
-// A tree that does not die of SIGKILL at once (a process in uninterruptible sleep) is killed again, ever more rarely.
+// SIGKILL is repeated with back-off between these bounds, because a process in uninterruptible sleep may outlive the first one.
 const (
 	killRetryFirst = 200 * time.Millisecond
 	killRetryLast  = 30 * time.Second
@@ -274,7 +278,7 @@ func (m *machine) act(action Action, incarnation int64) {
 	m.step.Action, m.step.Incarnation = action, incarnation
 }
 
-// requeue asks to look again after d, unless somebody asked for it sooner.
+// requeue schedules the next check after d, unless an earlier one is already scheduled.
 func (m *machine) requeue(d time.Duration) {
 	d = max(d, time.Millisecond)
 	if m.step.Requeue == 0 || d < m.step.Requeue {

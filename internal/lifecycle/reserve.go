@@ -10,13 +10,13 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// A start needs its intent on record, and a write takes longer than the start itself. So the number of the next incarnation is on record beforehand:
-// the finalizer stands for the first, and every record names the one after its own. What is started ahead carries what it was started with, and one
-// write then tells what has happened.
+// A start needs its intent on record, and a write takes longer than the start itself. Therefore the number of the next incarnation is recorded in
+// advance: the finalizer reserves the first number, and every record reserves the number after its own. A pre-started incarnation carries the values
+// that it was started with, so one later write can record what happened.
 //
-// A reservation is never taken back: it only says which number may turn up outside. Whether it may be used is decided anew each time.
+// A reservation is never withdrawn: it only states which number may appear in the backend. Each reconcile decides again whether it may be used.
 
-// reserved is the incarnation that may turn up outside although the record does not say that it was started; 0 for none.
+// reserved returns the incarnation that may exist in the backend although the record does not show its start; 0 if there is none.
 func reserved(reserves bool, record *v1alpha1.ProcessStatus) int64 {
 	if reserves && record.Incarnation == 0 {
 		return 1
@@ -31,8 +31,8 @@ func (m *machine) reserve() {
 	}
 }
 
-// startsAhead says whether what was decided is no more than the start that is reserved. Then it needs no write before: the record says already
-// that this incarnation may run, and whoever finds it adopts it.
+// startsAhead reports whether the decision is exactly the reserved start. That start needs no prior write: the record already permits this incarnation,
+// and any manager that finds it adopts it.
 func (m *machine) startsAhead(record *v1alpha1.ProcessStatus) bool {
 	number := record.Incarnation + 1
 	if !m.desired.Reserve || !m.mayPreStart(record) || m.observed.Trouble != "" || reserved(m.desired.Reserve, record) != number {
@@ -42,13 +42,13 @@ func (m *machine) startsAhead(record *v1alpha1.ProcessStatus) bool {
 		closed(record.Breaker) && closed(m.status.Breaker) && m.keepsEnd(record)
 }
 
-// closed says whether a breaker lets all through. A try after a cool-down is on record before it is made.
+// closed reports whether a breaker lets every start through. A try after a cool-down is recorded before it is made.
 func closed(breaker *v1alpha1.BreakerStatus) bool {
 	return breaker == nil || breaker.State == v1alpha1.BreakerClosed
 }
 
-// keepsEnd says whether the end of the incarnation on record is still known once the next one runs: from the record, or from the backend. One
-// that was asked to end by nobody's record is none to go on from: the record is old.
+// keepsEnd reports whether the exit of the recorded incarnation stays known after the next one starts: from the record or from the backend. It returns
+// false for an incarnation that was requested to stop without a request on record: that record is stale.
 func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 	if end := record.LastExit; record.Incarnation == 0 || end != nil && end.Incarnation >= record.Incarnation {
 		return true
@@ -64,7 +64,7 @@ func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 	return false
 }
 
-// why is the reason of the restart that was decided; empty for a start that is none.
+// why returns the reason of the decided restart; empty if the start is not a restart.
 func (m *machine) why() string {
 	if restarting := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionRestarting); meta.IsStatusConditionTrue(m.status.Conditions, restarting.Type) {
 		return restarting.Reason
@@ -72,14 +72,13 @@ func (m *machine) why() string {
 	return ""
 }
 
-// IsCurrent says whether an incarnation that is there is the one of the record: by its number, or as the one that was started ahead. reserves is
-// Desired.Reserve.
+// IsCurrent reports whether an observed incarnation is the recorded one: by its number, or as the pre-started one. reserves is Desired.Reserve.
 func IsCurrent(reserves bool, record *v1alpha1.ProcessStatus, number int64) bool {
 	return number == record.Incarnation || number == record.Incarnation+1 && number == reserved(reserves, record)
 }
 
-// adopt takes over an incarnation that was started ahead, as if its intent had been recorded when it was started: after the end of the one before,
-// with what it was started with.
+// adopt takes over a pre-started incarnation as if its intent had been recorded when it was started: after the exit of the previous incarnation, and
+// with the values that it was started with.
 func (m *machine) adopt() {
 	ahead := m.startedAhead()
 	if ahead == nil {
@@ -96,13 +95,13 @@ func (m *machine) adopt() {
 	m.next(m.restartReason())
 	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
 	m.desired = now
-	if ahead.StopSent { // by whoever ended all that ran, when no manager was there to record it
+	if ahead.StopSent { // everything was stopped while no manager ran that could record it
 		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: ahead.Number, Reason: v1alpha1.ReasonStopped, Deadline: microTime(m.now.Add(m.desired.Grace))}
 	}
 	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
 }
 
-// startedAhead gives the incarnation that is reserved, if it is there.
+// startedAhead returns the reserved incarnation if it exists, or nil.
 func (m *machine) startedAhead() *facts.Incarnation {
 	number := reserved(m.desired.Reserve, &m.status)
 	if number != m.status.Incarnation+1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// decideRunning is for an incarnation that lives and should: end it for a reason to restart, or say how it is.
+// decideRunning is for a living incarnation that should run: it ends the incarnation if there is a reason to restart, and otherwise reports its state.
 func (m *machine) decideRunning(current facts.Incarnation) {
 	m.observeProcess(current)
 	if reason, message := m.reasonToRestart(current); reason != "" {
@@ -24,7 +24,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 	}
 	m.drift()
 	if current.Phase == facts.Starting {
-		message := startingMessage(current.Number) // as before: there is nothing new to write
+		message := startingMessage(current.Number) // unchanged from the start, so that nothing is written
 		if current.Message != "" {
 			message += " It waits: " + current.Message
 		}
@@ -34,7 +34,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 	m.readiness(current)
 }
 
-// reasonToRestart says why the incarnation that runs has to end, or nothing.
+// reasonToRestart returns why the running incarnation has to end; empty if it does not.
 func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message string) {
 	if stopping := m.status.Stopping; stopping != nil && stopping.Incarnation == current.Number {
 		return stopping.Reason, "The process is being ended and is then started again."
@@ -47,7 +47,7 @@ func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message st
 		return reason, m.observed.Unhealthy
 	}
 	if m.desired.Blocked != nil {
-		return "", "" // it could not be started again
+		return "", "" // a new incarnation could not be started
 	}
 	if m.desired.RestartToken != m.status.ObservedRestartToken {
 		return v1alpha1.ReasonRequested, "A restart was asked for by spec.restartToken."
@@ -74,7 +74,7 @@ func (m *machine) drift() {
 	}
 }
 
-// readiness is earned by this incarnation. That a manager has just come and has no answer of a probe yet takes nothing away.
+// readiness reports whether this incarnation is ready. A manager that has just started and has no probe result yet keeps the recorded readiness.
 func (m *machine) readiness(current facts.Incarnation) {
 	ready := true
 	if m.desired.Probed {
@@ -91,7 +91,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 		}
 		m.reconciling(v1alpha1.ReasonNotReady, message)
 		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exitReason(*exit)) {
-			m.restarting(mishap(exitReason(*exit)), message) // it is as good as gone
+			m.restarting(mishap(exitReason(*exit)), message) // only leftover processes are alive
 		}
 		return
 	}
@@ -99,7 +99,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 	m.rewardGoodRun()
 }
 
-// rewardGoodRun forgets failures after a run that was long enough: at least ResetAfter, and twice the wait that came before it.
+// rewardGoodRun forgets failures after a run that was long enough: at least ResetAfter, and at least twice the wait before it.
 func (m *machine) rewardGoodRun() {
 	if m.status.Failures == 0 && m.status.Breaker.State == v1alpha1.BreakerClosed && len(m.status.Breaker.Failures) == 0 {
 		return
@@ -116,7 +116,7 @@ func (m *machine) rewardGoodRun() {
 	m.forgetFailures()
 }
 
-// observeProcess takes over who the process is. An identity that is recorded already is left alone, so that nothing is written twice.
+// observeProcess records the identity of the process. It keeps an identity that is already recorded, so that nothing is written twice.
 func (m *machine) observeProcess(current facts.Incarnation) {
 	if current.Phase != facts.Running {
 		return
@@ -144,7 +144,7 @@ func reference(i facts.Incarnation) v1alpha1.ProcessReference {
 	return process
 }
 
-// uptime is how long the recorded process ran until the time given; 0 when its start is not known.
+// uptime returns how long the recorded process had run at the given time; 0 if its start time is unknown.
 func (m *machine) uptime(until time.Time) time.Duration {
 	process := m.status.Process
 	if process == nil || process.StartedAt == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// decideStart is for an object that wants to run while nothing of it does. known says that the runtime still knows the incarnation of the record.
+// decideStart is for an object that should run but has no living process. known reports whether the runtime still has the recorded incarnation.
 func (m *machine) decideStart(known bool) {
 	m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
 	asked := m.askedToStart()
@@ -32,12 +32,12 @@ func (m *machine) decideStart(known bool) {
 	}
 }
 
-// intended says that an incarnation was recorded whose end was not: it was never started, or nobody has seen it.
+// intended reports whether an incarnation is recorded without its exit: it was never started, or its exit was not observed.
 func (m *machine) intended() bool {
 	return m.status.Incarnation > 0 && !m.endRecorded()
 }
 
-// askedToStart says that somebody wants a start now, whatever failures there were: the first start, a start after a stop, a request to restart, a new spec.
+// askedToStart reports whether a start is requested regardless of failures: the first start, a start after a stop, a restart request, or a changed spec.
 func (m *machine) askedToStart() bool {
 	if m.intended() {
 		return false
@@ -55,13 +55,13 @@ func (m *machine) askedToStart() bool {
 	}
 }
 
-// start records the intent; the action follows only when that write was acknowledged.
+// start records the intent. The action follows only after the API server has acknowledged that write.
 func (m *machine) start() {
 	m.next(m.restartReason())
 	m.startIntended()
 }
 
-// next goes on to the next incarnation in the record.
+// next advances the record to the next incarnation.
 func (m *machine) next(reason string) {
 	again := m.status.Incarnation > 0
 	m.status.Incarnation++
@@ -81,7 +81,7 @@ func startingMessage(incarnation int64) string {
 	return fmt.Sprintf("Starting incarnation %d.", incarnation)
 }
 
-// startIntended starts the incarnation that the record names, with the spec as it is now.
+// startIntended starts the recorded incarnation with the current spec.
 func (m *machine) startIntended() {
 	m.status.SpecHash = m.desired.SpecHash
 	m.status.ObservedRestartToken = m.desired.RestartToken
@@ -89,7 +89,7 @@ func (m *machine) startIntended() {
 	m.act(StartProcess, m.status.Incarnation)
 }
 
-// restartReason says why a process is started again; nothing when the object was stopped in between, which is no restart.
+// restartReason returns why the process is restarted; empty if the object was stopped in between, which does not count as a restart.
 func (m *machine) restartReason() string {
 	end := m.status.LastExit
 	switch {
@@ -123,7 +123,7 @@ func (m *machine) blocked() {
 	}
 }
 
-// finished is rest after an end that the restart policy, or the kind of failure, makes the last one.
+// finished reports that the process stays at rest, because the restart policy or the kind of failure rules out a restart.
 func (m *machine) finished() {
 	end := m.status.LastExit
 	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
@@ -159,7 +159,7 @@ func (m *machine) unstartable(end *v1alpha1.ProcessExit) {
 
 func (m *machine) circuitOpen() {
 	if m.edited {
-		m.start() // somebody may have corrected what made it fail, a probe for instance: that is worth one try
+		m.start() // the edit may have fixed the cause of the failures, for example a probe, so one try is made
 		return
 	}
 	breaker := m.status.Breaker
@@ -175,7 +175,7 @@ func (m *machine) circuitOpen() {
 	}
 	breaker.OpenedAt = after.OpenedAt
 	until := microTime(after.OpenedAt.Add(m.desired.Breaker.CoolDown))
-	m.status.NextRestartTime = &until // instead of the time of the back-off, which the breaker overrules
+	m.status.NextRestartTime = &until // replaces the end of the back-off, which the breaker overrides
 	m.stalled(v1alpha1.ReasonCircuitOpen, message+"Restarts at "+clockTime(until.Time)+"; change spec.resetToken, or the spec, to try at once."+
 		m.seeLogs(m.status.LastExit))
 	m.requeue(left)
@@ -184,7 +184,7 @@ func (m *machine) circuitOpen() {
 func (m *machine) startAfterBackoff() {
 	left := m.status.NextRestartTime.Sub(m.now)
 	if longest := m.restartWait() + m.observed.Backlog; left > longest {
-		// The clock was set back, or the spec has a shorter wait by now.
+		// The clock was set back, or the spec now has a shorter wait.
 		next := microTime(m.now.Add(longest))
 		m.status.NextRestartTime, left = &next, next.Sub(m.now)
 	}

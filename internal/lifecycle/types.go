@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle is the heart of Berth: one pure function that decides what to do next about one process.
+// Package lifecycle is the core of Berth: one pure function that decides the next step for one process.
 //
-// Next looks at what is wanted, what was recorded, what is there and the time, and answers with at most one action, the status that is
-// true from now on, and when to look again. It does no I/O and asks no clock, so every point at which a manager can crash can be listed and tested.
+// Next compares the desired state, the recorded status, the observed incarnations and the time. It returns at most one action, the new status, and when
+// to check again. It does no I/O and reads no clock, so tests can list and cover every point at which a manager can crash.
 package lifecycle
 
 import (
@@ -16,23 +16,23 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Want is what should become of the process.
+// Want is the desired state of the process.
 type Want string
 
 const (
-	// Run wants one incarnation to run.
+	// Run requires one running incarnation.
 	Run Want = "Run"
-	// Stop wants none to run.
+	// Stop requires that no incarnation runs.
 	Stop Want = "Stop"
-	// Sleep wants none to run for now, though the object is of use as it is: whoever comes wakes it.
+	// Sleep requires that no incarnation runs for now. The object stays usable: the next use starts the process.
 	Sleep Want = "Sleep"
-	// Gone wants none to run and every trace removed: the object is being deleted.
+	// Gone requires that no incarnation runs and that every trace is removed, because the object is being deleted.
 	Gone Want = "Gone"
-	// Move wants none to run on this host, because another host is to run it.
+	// Move requires that no incarnation runs on this host, because another host takes over the object.
 	Move Want = "Move"
 )
 
-// Desired is what the spec asks for.
+// Desired is what the spec requests.
 type Desired struct {
 	UID        types.UID
 	Generation int64
@@ -40,42 +40,42 @@ type Desired struct {
 
 	Hosted
 
-	// SpecHash is the fingerprint of all that an incarnation is started with.
+	// SpecHash is the fingerprint of everything that an incarnation is started with.
 	SpecHash     string
 	RestartToken string
 	ResetToken   string
-	// Logs is the command that prints the output, for messages about an exit; empty omits it.
+	// Logs is the command that prints the output of the process. It is added to messages about an exit; if it is empty, they omit it.
 	Logs string
 
 	RestartPolicy v1alpha1.RestartPolicy
 	UpdatePolicy  v1alpha1.UpdatePolicy
-	// Grace is the time between asking a process to end and killing it.
+	// Grace is the time between the request to stop a process and SIGKILL.
 	Grace   time.Duration
 	Backoff Backoff
 	Breaker Breaker
 
-	// Blocked, when set, is why nothing can be started. What runs already goes on running.
+	// Blocked is why nothing can be started; nil if a start is possible. A running process keeps running.
 	Blocked *Blocked
-	// Orphan leaves what runs as it is when the object goes: it was there before, and is not Berth's to end.
+	// Orphan keeps the process running when the object is deleted, because the process existed before Berth took it over.
 	Orphan bool
-	// Reserve says that the next incarnation may be started before that is recorded, as its number is reserved. It needs nothing else on record, a
-	// finalizer, and a runtime that tells of each incarnation its Origin.
+	// Reserve permits starting the next incarnation before a write announces it, because its number is already reserved. It requires that nothing but the
+	// number has to be recorded, that the object has a finalizer, and that the runtime reports the Origin of each incarnation.
 	Reserve bool
-	// KeepsEnd says that the runtime still tells how an incarnation ended after the next was started.
+	// KeepsEnd reports that the runtime still returns the exit of an incarnation after the next one was started.
 	KeepsEnd bool
-	// Probed says that Ready waits for Observed.Ready; without it a process that runs is ready.
+	// Probed reports that Ready depends on Observed.Ready. Otherwise a running process is ready.
 	Probed bool
 }
 
-// Hosted is the host of an object; the zero value is for Pods, and for a manager that is alone.
+// Hosted is the host of an object. The zero value is for Pods, and for a manager without other hosts.
 type Hosted struct {
 	// Host is the host of this manager, which becomes status.hostName.
 	Host string
-	// MoveTo is the host that takes over, for Move.
+	// MoveTo is the host that takes over the object; only for Move.
 	MoveTo string
 }
 
-// Backoff is the wait before a failed process is started again.
+// Backoff configures the wait before a failed process is restarted.
 type Backoff struct {
 	Initial, Max, ResetAfter time.Duration
 }
@@ -83,80 +83,80 @@ type Backoff struct {
 // Blocked is why nothing can be started.
 type Blocked struct {
 	Reason, Message string
-	// Conflict: something that this object needs belongs to somebody else. It is said in the condition Conflict too.
+	// Conflict reports that another owner holds something that this object needs. The Conflict condition reports it too.
 	Conflict bool
-	// Absent: what this object stands for is not there, so that ttlSecondsAfterStopped counts from now on.
+	// Absent reports that the thing that this object represents does not exist, so that ttlSecondsAfterStopped counts from now on.
 	Absent bool
-	// Retry is when to look again; 0 when an event will come.
+	// Retry is when to check again; 0 if an event will trigger the check.
 	Retry time.Duration
 }
 
-// Observed is what is really there.
+// Observed is the actual state, as the backend and the probes report it.
 type Observed struct {
 	Incarnations []facts.Incarnation
-	// Confirmed says that the record was compared with a live read and is the newest. Without it an incarnation that the record does not know means
-	// that the record is old; with it, that the record was lost.
+	// Confirmed reports that the record was compared with a live read and is the newest. Without it, an incarnation that the record does not contain means
+	// that the record is stale; with it, that the record was lost.
 	Confirmed bool
-	// Ready is the newest answer of the readiness probe for the current incarnation: nil while there is none.
+	// Ready is the latest result of the readiness probe for the current incarnation; nil if there is none.
 	Ready *bool
-	// NotReady says why Ready is false or nil, for people.
+	// NotReady describes for users why Ready is false or nil.
 	NotReady string
-	// Unhealthy, when not empty, is why the liveness probe of the current incarnation has failed for good.
+	// Unhealthy is why the liveness probe of the current incarnation has failed permanently; empty if it has not.
 	Unhealthy string
 	// UnhealthyReason is Unhealthy (or empty), Hung, ProtocolError, MemoryLimit or CanaryFailed.
 	UnhealthyReason string
 	// Trouble is why the last attempt to start or stop an incarnation failed, if it is retried; otherwise empty. The status records it before the next
 	// attempt.
 	Trouble string
-	// Program is what the backend found when it checked the program whose start failed; nil if it did not check.
+	// Program is the result of the backend's check of a program whose start failed; nil if the backend did not check.
 	Program *ProgramCheck
-	// Backlog is how long the restarts after failures that were planned before will take at the rate that is allowed for all objects. A restart that is
+	// Backlog is how long the restarts after failures that are already planned will take at the rate that is permitted for all objects. A restart that is
 	// planned now comes after them.
 	Backlog time.Duration
 }
 
-// Action is the one thing to do outside, after the status was written.
+// Action is the one external action of a step. It is carried out after the status was written.
 type Action string
 
 const (
-	// None means: nothing to do outside.
+	// None is no external action.
 	None Action = "None"
-	// StartProcess starts Step.Incarnation, whose number the status already holds, as its own or as the one that is reserved.
+	// StartProcess starts Step.Incarnation. The status already contains its number, as the current or as the reserved incarnation.
 	StartProcess Action = "Start"
-	// StopProcess asks Step.Incarnation to end.
+	// StopProcess requests that Step.Incarnation stops.
 	StopProcess Action = "Stop"
-	// KillProcess ends Step.Incarnation.
+	// KillProcess kills Step.Incarnation.
 	KillProcess Action = "Kill"
-	// Forget removes every trace of the UID outside.
+	// Forget removes every trace of the UID from the backend.
 	Forget Action = "Forget"
-	// LookAgain means: what was read is older than what is there. Nothing is written or done.
+	// LookAgain reports that the record is older than the observed state. Nothing is written or done.
 	LookAgain Action = "LookAgain"
 )
 
-// Step is what to do next: write Status if it differs, and only when that write was acknowledged do Action; then look again after Requeue, if that is
-// not 0, or when something happens.
+// Step is what to do next: write Status if it differs from the record; after the API server has acknowledged that write, carry out Action; then check
+// again after Requeue, if that is not 0, or on the next event.
 type Step struct {
 	Status      v1alpha1.ProcessStatus
 	Action      Action
 	Incarnation int64
-	// Ahead says that the action is done without a write: the record holds the intent already, and what comes of it is recorded afterwards.
+	// Ahead reports a pre-start: Action is carried out without a write, because the record already contains the intent. The result is recorded afterwards.
 	Ahead bool
-	// Why is the reason of a restart that is made ahead; empty when it is none.
+	// Why is the reason of a restart that is a pre-start; empty if the step is not one.
 	Why     string
 	Requeue time.Duration
-	// PlannedRestart reports that a restart after a failure was planned, which counts for the rate of restarts.
+	// PlannedRestart reports that a restart after a failure was planned, which counts toward the restart rate.
 	PlannedRestart bool
-	// Ended is the process that was found to have ended, as far as it is known; the status has it no more.
+	// Ended is the process whose exit was observed, as far as it is known; Status no longer contains it.
 	Ended *v1alpha1.ProcessReference
-	// Released says that nothing of the object is left outside once Action is done, so that the finalizer may go.
+	// Released reports that nothing of the object remains in the backend once Action is done, so that the finalizer can be removed.
 	Released bool
-	// Expires says since when the object is at rest without a process, for ttlSecondsAfterStopped; zero while it is not.
+	// Expires is since when the object has been at rest without a process, for ttlSecondsAfterStopped; zero if it is not.
 	Expires time.Time
-	// Events are to be told after the write.
+	// Events are emitted after the write.
 	Events []Event
 }
 
-// Event is something that a user may notice. Reason is that of a condition.
+// Event is something that a user may notice. Reason is the reason of a condition.
 type Event struct {
 	Warning         bool
 	Reason, Message string

@@ -9,32 +9,32 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Protocol is the version of what is said over the control socket. A manager understands this version and the one before.
+// Protocol is the version of the control protocol. A manager accepts this version and the previous one.
 const Protocol = 1
 
-// None is the phase of a multiplexer before the first request for an incarnation.
+// None is the phase of a multiplexer before the first start.
 const None facts.Phase = "None"
 
-// Why a server that runs has to be restarted; the same words as the condition reasons.
+// Reasons why a running server is unhealthy. They equal the condition reasons of the API.
 const (
 	ReasonHung          = "Hung"
 	ReasonProtocolError = "ProtocolError"
 	ReasonMemoryLimit   = "MemoryLimit"
 	ReasonCanaryFailed  = "CanaryFailed"
-	// ReasonQuarantined says that a document or request is kept from the server, as it was there at repeated crashes.
+	// ReasonQuarantined: a document or request is withheld from the server, because it was present at repeated crashes.
 	ReasonQuarantined = "Quarantined"
-	// ReasonCapabilityLost says that a restarted server offers less than the one that clients know.
+	// ReasonCapabilityLost: a restarted server offers less than the one that clients know.
 	ReasonCapabilityLost = "CapabilityMismatch"
 )
 
-// Report is all that the multiplexer knows. It is sent on every change, at most ten times a second but for the end of the server and the
-// need to restart it, which are told at once.
+// Report is the state of the multiplexer. It is sent on every change, at most ten times a second, except that the exit of the server and the need to restart it
+// are sent at once.
 type Report struct {
 	Protocol int `json:"protocol"`
-	// Number counts the reports of one multiplexer; 0 for one that does not count.
+	// Number counts the reports of one multiplexer; 0 if it does not count them.
 	Number int64 `json:"number,omitempty"`
 
-	// Incarnation is the newest one that was asked for; 0 when none was.
+	// Incarnation is the newest requested incarnation; 0 if there is none.
 	Incarnation int64       `json:"incarnation"`
 	Phase       facts.Phase `json:"phase"`
 	PID         int64       `json:"pid,omitempty"`
@@ -42,55 +42,55 @@ type Report struct {
 	BootID      string      `json:"bootID,omitempty"`
 	// StartedAt is when the server was executed.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// Exit is set when the phase is Exited; LeaderExit when the server has ended while others of its tree still live.
+	// Exit is set in phase Exited; LeaderExit when the server has exited while other processes of its tree are alive.
 	Exit       *facts.Exit       `json:"exit,omitempty"`
 	LeaderExit *facts.Exit       `json:"leaderExit,omitempty"`
 	StartError *facts.StartError `json:"startError,omitempty"`
-	// StopSent says that a stop was asked for of this incarnation.
+	// StopSent is true if a stop of this incarnation was requested.
 	StopSent bool `json:"stopSent,omitempty"`
 
-	// Initialized says that the server has answered initialize and was given all that it has to know: it serves.
+	// Initialized is true when the server has answered initialize and has received the settings and documents: it serves.
 	Initialized bool `json:"initialized,omitempty"`
-	// Indexed says that the server has no work in progress that it began at its start; IndexedBy is Settled or ProgressTimeout.
+	// Indexed is true when the work that the server began at its start has ended. IndexedBy is Settled or ProgressTimeout.
 	Indexed   bool   `json:"indexed,omitempty"`
 	IndexedBy string `json:"indexedBy,omitempty"`
-	// ServerName and ServerVersion are what initialize said.
+	// ServerName and ServerVersion are from the initialize result.
 	ServerName    string `json:"serverName,omitempty"`
 	ServerVersion string `json:"serverVersion,omitempty"`
 
-	// Unhealthy is empty or one of the reasons above; what to do about it is for the manager. Message says more.
+	// Unhealthy is empty or one of the reasons above; the manager decides what to do about it. Message has details.
 	Unhealthy string `json:"unhealthy,omitempty"`
 	Message   string `json:"message,omitempty"`
-	// Restart says that Unhealthy is bad enough to restart the server for.
+	// Restart is true if Unhealthy requires a restart of the server.
 	Restart bool `json:"restart,omitempty"`
 
 	Clients       int `json:"clients"`
 	OpenDocuments int `json:"openDocuments"`
-	// Held counts requests that wait for a restart, InFlight those that the server owes; OldestRequest is when the oldest of those came.
+	// Held is the number of requests that wait for a restart, InFlight of those sent to the server; OldestRequest is when the oldest of the latter arrived.
 	Held          int       `json:"held"`
 	InFlight      int       `json:"inFlight"`
 	OldestRequest time.Time `json:"oldestRequest,omitzero"`
-	// IdleSince is when the last client left, or when the multiplexer began if none came; zero while there are clients.
+	// IdleSince is when the last client disconnected, or when the multiplexer started if none has connected; zero while there are clients.
 	IdleSince time.Time `json:"idleSince,omitzero"`
-	// MemoryBytes is what the server's tree holds; 0: not known.
+	// MemoryBytes is the memory of the server's tree; 0: unknown.
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
 	Counters Counters `json:"counters"`
 }
 
-// Counters only grow while one multiplexer lives.
+// Counters only increase while a multiplexer is running.
 type Counters struct {
-	Requests     int64 `json:"requests,omitempty"`     // that clients made
-	HeldTotal    int64 `json:"heldTotal,omitempty"`    // of them, that waited for a restart
-	Replayed     int64 `json:"replayed,omitempty"`     // of them, that were sent to a second incarnation
-	Failed       int64 `json:"failed,omitempty"`       // of them, that the multiplexer answered with an error of its own
-	Frames       int64 `json:"frames,omitempty"`       // messages relayed, both ways
-	Bytes        int64 `json:"bytes,omitempty"`        // of them
-	Rejected     int64 `json:"rejected,omitempty"`     // messages that broke a bound or the protocol
-	SlowClients  int64 `json:"slowClients,omitempty"`  // connections closed because they did not read
-	ViewSwitches int64 `json:"viewSwitches,omitempty"` // times the server was given another client's text
-	CanaryFailed int64 `json:"canaryFailed,omitempty"` // canary requests without an answer of use
-	Cancelled    int64 `json:"cancelled,omitempty"`    // requests that were too old
+	Requests     int64 `json:"requests,omitempty"`     // requests of clients
+	HeldTotal    int64 `json:"heldTotal,omitempty"`    // requests that waited for a restart
+	Replayed     int64 `json:"replayed,omitempty"`     // requests that were sent to a second incarnation
+	Failed       int64 `json:"failed,omitempty"`       // requests that the multiplexer answered with its own error
+	Frames       int64 `json:"frames,omitempty"`       // messages relayed, both directions
+	Bytes        int64 `json:"bytes,omitempty"`        // bytes of the relayed messages
+	Rejected     int64 `json:"rejected,omitempty"`     // messages that exceeded a limit or broke the protocol
+	SlowClients  int64 `json:"slowClients,omitempty"`  // connections closed because the client did not read
+	ViewSwitches int64 `json:"viewSwitches,omitempty"` // times the server was switched to another client's text
+	CanaryFailed int64 `json:"canaryFailed,omitempty"` // canary requests without a useful answer
+	Cancelled    int64 `json:"cancelled,omitempty"`    // requests that timed out
 	HeldNanos    int64 `json:"heldNanos,omitempty"`    // time that held requests waited, in nanoseconds
 	StartupNanos int64 `json:"startupNanos,omitempty"` // from execution to serving, of the last start, in nanoseconds
 	Incarnations int64 `json:"incarnations,omitempty"` // servers that were executed

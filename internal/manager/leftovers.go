@@ -24,11 +24,11 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// listKinds are the kinds whose objects have processes.
+// listKinds are the list kinds of the objects that have processes.
 var listKinds = []string{"DevServerList", "InstanceList", "LanguageServerList", "StrategyRunList"}
 
-// collector ends what runs without an object: the finalizer was taken off by force, or the API server lost its data.
-// It trusts nothing but the API server itself, asked after the runtime was, so that a process is never older than the look at its object.
+// collector stops orphans: processes without an object, for example because the finalizer was removed by force or the API server lost its data. It lists the
+// processes first and then reads the objects from the API server instead of the cache, so that the list of objects is never older than a process.
 type collector struct {
 	runtimes *runtime.Registry
 	hosts    *hosts.Hosts // nil if the manager is alone
@@ -37,15 +37,16 @@ type collector struct {
 	log      logr.Logger
 	interval time.Duration
 	grace    time.Duration
-	// namespaces are those whose objects can be read; none means all. Whether processes of others have an object is not known here.
+	// namespaces are those whose objects can be read; empty means all. Processes of other namespaces are ignored, because it is unknown whether they have an
+	// object.
 	namespaces []string
 
 	wake chan struct{}
-	// asked is when a leftover was asked to end. Losing it costs another grace period.
+	// asked records when each orphan was asked to stop. Losing it costs another grace period.
 	asked map[types.UID]time.Time
 }
 
-// pace is how long it takes at least from one look to the next, and how soon to look again while a leftover is ending.
+// pace is the minimum interval between two sweeps, and the interval while an orphan is stopping.
 const pace = 250 * time.Millisecond
 
 func newCollector(opts Options, others *hosts.Hosts, reader client.Reader, log logr.Logger) *collector {
@@ -56,10 +57,10 @@ func newCollector(opts Options, others *hosts.Hosts, reader client.Reader, log l
 	}
 }
 
-// NeedLeaderElection keeps a manager that does not lead from ending anything.
+// NeedLeaderElection returns true, so that only the leader stops orphans.
 func (c *collector) NeedLeaderElection() bool { return true }
 
-// poke asks for a look, because something happened to a UID without an object. It never blocks.
+// poke requests a sweep, because there was an event for a UID without an object. It never blocks.
 func (c *collector) poke(types.UID) {
 	select {
 	case c.wake <- struct{}{}:
@@ -67,7 +68,7 @@ func (c *collector) poke(types.UID) {
 	}
 }
 
-// Start looks for leftovers until the context ends. The manager calls it when the caches have synced.
+// Start sweeps for orphans until the context is done. The manager calls it after the caches have synced.
 func (c *collector) Start(ctx context.Context) error {
 	for {
 		wait := c.interval
@@ -84,7 +85,7 @@ func (c *collector) Start(ctx context.Context) error {
 	}
 }
 
-// pause waits for a time or to be woken, and is false when the context has ended.
+// pause waits for d or for wake, and returns false if the context is done.
 func (c *collector) pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := c.clock.NewTimer(max(d, 0))
 	defer timer.Stop()
@@ -97,7 +98,7 @@ func (c *collector) pause(ctx context.Context, d time.Duration, wake <-chan stru
 	return ctx.Err() == nil
 }
 
-// sweep looks once; pending says that a leftover is still there.
+// sweep checks for orphans once. pending reports whether an orphan still exists.
 func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
 	found, err := c.runtimes.List(ctx)
 	if err != nil {
@@ -131,7 +132,7 @@ func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
 	return pending, errors.Join(errs...)
 }
 
-// owned reads the UIDs of all objects that there are, past the cache.
+// owned returns the UIDs of all existing objects, read from the API server instead of the cache. The value is false for objects of other hosts.
 func (c *collector) owned(ctx context.Context) (map[types.UID]bool, error) {
 	owned := map[types.UID]bool{}
 	for _, kind := range listKinds {
@@ -151,8 +152,8 @@ func (c *collector) owned(ctx context.Context) (map[types.UID]bool, error) {
 	return owned, nil
 }
 
-// elsewhere reports whether an object belongs to another host, so that its processes here are orphans. An object that is being moved away is not: its
-// reconciler stops the process.
+// elsewhere reports whether an object belongs to another host, so that its processes here are orphans. It returns false while the object is being moved away,
+// because its reconciler then stops the process.
 func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.PartialObjectMetadata) (bool, error) {
 	self, label := c.hosts.Self(), object.Labels[v1alpha1.LabelHost]
 	if self == "" || label == "" || label == self {
@@ -171,7 +172,7 @@ func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.P
 	return whole.GetUID() == object.UID && claim.Decide() == lifecycle.HostLeave, nil
 }
 
-// collect takes one leftover a step further: ask, wait, kill, forget. What cannot be told to live or not is left alone.
+// collect takes the next step for one orphan: stop, wait, kill, forget. It does not signal incarnations whose state is unknown.
 func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []facts.Incarnation) (gone bool, err error) {
 	asked, before := c.asked[uid]
 	if !before {
@@ -181,7 +182,7 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 	overdue := c.clock.Since(asked) >= c.grace
 	backend, err := c.runtimes.Find(ctx, uid)
 	if errors.Is(err, runtime.ErrNotFound) {
-		incarnations = nil // gone since they were listed
+		incarnations = nil // it has disappeared since it was listed
 	} else if err != nil {
 		return false, err
 	}
@@ -192,12 +193,12 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 		}
 		if adoption := backend.Capabilities().Adoption; adoption != nil && incarnation.Adopted {
 			c.log.Info("Letting go of what was adopted by an object that is gone", "process", incarnation.Name, "uid", uid)
-			return true, adoption.Release(ctx, uid) // it was there before, and is nobody's to end
+			return true, adoption.Release(ctx, uid) // an adopted process existed before Berth and is not stopped
 		}
 		alive = true
 		switch {
 		case incarnation.Phase == facts.Unknown:
-			// Nothing may be signalled that cannot be identified.
+			// A process that cannot be identified must not be signaled.
 		case overdue:
 			failed = errors.Join(failed, backend.Kill(ctx, uid, incarnation.Number))
 		case !before:

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manager puts the controllers together: everything that runs against one API server and one runtime.
+// Package manager assembles the controllers that run against one API server and its runtimes.
 package manager
 
 import (
@@ -44,61 +44,61 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// FieldOwner is under which name the manager writes.
+// FieldOwner is the field owner of the writes of the manager.
 const FieldOwner = "berth"
 
-// Options is what a manager is made with.
+// Options configure a manager.
 type Options struct {
-	// Runtimes are the backends that run processes. Required. Only the manager reads their Events.
+	// Runtimes are the backends that run processes. Required. Only the manager may read their Events.
 	Runtimes *runtime.Registry
-	// LanguageServers is where language servers run, behind multiplexers that are processes of Runtime; the manager sets its OnChange. nil means
-	// in Runtime, without a multiplexer. Who makes it closes it, after the manager has ended.
+	// LanguageServers is the runtime of language servers, which runs them behind multiplexers that are processes of Runtimes; the manager sets its OnChange.
+	// nil means to run them in Runtimes, without a multiplexer. The caller closes it after the manager has ended.
 	LanguageServers LanguageServers
-	// LanguageServersInPods is where those run that ask for a Pod; nil means nowhere.
+	// LanguageServersInPods is the runtime of language servers in Pods; nil disables them.
 	LanguageServersInPods LanguageServers
-	// Host makes the manager one of several that serve the API server: objects that run on a machine belong to one host each, and other hosts leave them alone.
-	// The zero value is a manager that is alone.
+	// Host identifies the manager among several that serve the API server. Each object that runs on a machine belongs to one host, and other hosts ignore it.
+	// The zero value means that there is only this manager.
 	Host Host
-	// PolicyNamespace is where the ConfigMap berth-policy is. If it is set, programs start on this machine only for namespaces that permit it; empty permits
-	// all of them.
+	// PolicyNamespace is the namespace of the ConfigMap berth-policy. If it is set, programs start on this machine only for namespaces that permit it; empty
+	// permits all namespaces.
 	PolicyNamespace string
-	// Namespaces are those whose objects the manager serves; none means all. Objects and processes of other namespaces are left alone.
+	// Namespaces are those whose objects the manager serves; empty means all. The manager ignores objects and processes of other namespaces.
 	Namespaces []string
-	// Clock gives the time; nil means the real one.
+	// Clock returns the time; nil means the real clock.
 	Clock clock.WithTicker
-	// Logger is where the manager and its controllers log.
+	// Logger is the logger of the manager and its controllers.
 	Logger logr.Logger
 
-	// Metrics says where and how metrics are served. An empty BindAddress means nowhere.
+	// Metrics configures how metrics are served. An empty BindAddress disables them.
 	Metrics metricsserver.Options
-	// HealthProbeBindAddress is where /healthz and /readyz are served; empty means nowhere.
+	// HealthProbeBindAddress is the address of /healthz and /readyz; empty disables them.
 	HealthProbeBindAddress string
 
-	// Presence is where the endpoint notes who uses the terminals of objects; nil means that nobody does.
+	// Presence records the use of terminals through the endpoint; nil means that there is no such use.
 	Presence *presence.Book
 
-	// LeaderElection lets several managers run of which one acts.
+	// LeaderElection allows several managers to run, of which only the leader acts.
 	LeaderElection bool
-	// LeaderElectionNamespace is where the lease is; empty means the namespace of the manager's Pod.
+	// LeaderElectionNamespace is the namespace of the lease; empty means the namespace of the manager's Pod.
 	LeaderElectionNamespace string
 
-	// Concurrency is how many objects of one kind are reconciled at once; 0 means process.DefaultConcurrency.
+	// Concurrency is how many objects of one kind are reconciled in parallel; 0 means process.DefaultConcurrency.
 	Concurrency int
-	// LeftoverInterval is how often processes without an object are looked for; 0 means every three minutes.
+	// LeftoverInterval is how often to check for processes without an object; 0 means every three minutes.
 	LeftoverInterval time.Duration
-	// LeftoverGrace is how long such a process has to end by itself before it is killed; 0 means ten seconds.
+	// LeftoverGrace is the grace period of such a process before it is killed; 0 means ten seconds.
 	LeftoverGrace time.Duration
-	// ShutdownTimeout is how long the manager waits for its parts to end; 0 means ten seconds.
+	// ShutdownTimeout bounds how long the manager waits for its components to stop; 0 means ten seconds.
 	ShutdownTimeout time.Duration
 }
 
-// Host is the machine and state directory of a manager, among those that serve one API server.
+// Host identifies the machine and state directory of a manager among those that serve one API server.
 type Host struct {
-	// Name is that of hosts.Name; empty for a manager that runs nothing on a machine.
+	// Name is the name of the host as returned by hosts.Name; empty for a manager that runs nothing on a machine.
 	Name string
-	// Lease is the name under which the manager reports; empty means Name. Both empty: the manager is alone.
+	// Lease is the name of the Lease that the manager renews; empty means Name. If both are empty, there is only this manager.
 	Lease string
-	// Namespace is where the Leases of all hosts are. It must exist.
+	// Namespace is the namespace of the Leases of all hosts. It must exist.
 	Namespace string
 	// Runtimes are the types that the manager serves.
 	Runtimes []v1alpha1.RuntimeType
@@ -107,18 +107,18 @@ type Host struct {
 // LanguageServers is a runtime for language servers, such as langserver.Runtime.
 type LanguageServers interface {
 	runtime.Runtime
-	// OnChange sets who is told the UIDs that something happened to.
+	// OnChange sets the function that is called with the UID of each object for which there was an event.
 	OnChange(wake func(types.UID))
 }
 
-// The defaults of Options.
+// Defaults of Options.
 const (
 	defaultLeftoverInterval = 3 * time.Minute
 	defaultLeftoverGrace    = 10 * time.Second
 	defaultShutdownTimeout  = 10 * time.Second
 )
 
-// setups register the controllers, one per kind.
+// setups register the controllers, one for each kind.
 var setups = []func(ctrl.Manager, process.Dependencies) error{
 	devserver.Setup,
 	strategyrun.Setup,
@@ -126,7 +126,7 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 	plan.Setup,
 }
 
-// setupInstances registers the controllers of Instances, and of what finds them.
+// setupInstances registers the controllers of Instances and InstanceDiscoveries.
 func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
 	waker := newWaker(deps.Dispatcher)
 	if err := mgr.Add(waker); err != nil {
@@ -142,7 +142,7 @@ func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
 	return nil
 }
 
-// Scheme holds the kinds of Kubernetes and of Berth.
+// Scheme returns a scheme with the kinds of Kubernetes and of Berth.
 func Scheme() *apiruntime.Scheme {
 	scheme := apiruntime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
@@ -154,7 +154,7 @@ func Scheme() *apiruntime.Scheme {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
 
-// New gives a manager that acts once its Start is called.
+// New returns a manager, which is inactive until Start is called. It returns an error if Options.Runtimes is not set.
 func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	if opts.Runtimes == nil {
 		return nil, errors.New("make a manager: Options.Runtimes is not set")
@@ -194,7 +194,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
-// newHosts returns nil for a manager that is alone.
+// newHosts returns nil if there is only this manager.
 func newHosts(mgr ctrl.Manager, opts Options) *hosts.Hosts {
 	if opts.Host.Name == "" && opts.Host.Lease == "" {
 		return nil
@@ -205,7 +205,7 @@ func newHosts(mgr ctrl.Manager, opts Options) *hosts.Hosts {
 	})
 }
 
-// newPermission returns nil for a manager that acts for all namespaces.
+// newPermission returns nil for a manager that serves all namespaces without a policy.
 func newPermission(mgr ctrl.Manager, opts Options) *process.Permission {
 	if opts.PolicyNamespace == "" {
 		return nil
@@ -213,8 +213,8 @@ func newPermission(mgr ctrl.Manager, opts Options) *process.Permission {
 	return &process.Permission{Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: opts.PolicyNamespace}
 }
 
-// unthrottled leaves it to the API server's own fairness how much a manager may ask, unless somebody has chosen a limit. Without that client-go
-// lets five requests a second through, and an object needs three until it is ready.
+// unthrottled disables the client-side rate limit, because the API server limits requests itself, unless the configuration sets a limit. The default of
+// client-go is five requests per second, and an object needs three requests until it is ready.
 func unthrottled(cfg *rest.Config) *rest.Config {
 	if cfg.QPS != 0 || cfg.RateLimiter != nil {
 		return cfg
@@ -255,7 +255,7 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		Logger:                 opts.Logger,
 		Metrics:                opts.Metrics,
 		HealthProbeBindAddress: opts.HealthProbeBindAddress,
-		// Nobody reads managed fields here, and they are a third of the memory.
+		// Managed fields are not used here, and take a third of the memory.
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: cachedNamespaces(opts.Namespaces),
@@ -264,13 +264,13 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		Client: client.Options{
 			FieldOwner:      FieldOwner,
 			FieldValidation: metav1.FieldValidationStrict,
-			// Secrets are read when they are needed and not kept.
+			// Secrets and ConfigMaps are read when they are needed and are not cached.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}},
 		},
 		LeaderElection:          opts.LeaderElection,
 		LeaderElectionID:        "berth.dev",
 		LeaderElectionNamespace: opts.LeaderElectionNamespace,
-		// Its controllers have ended by then, so the next one need not wait until the lease is over.
+		// The controllers have stopped by then, so the next manager need not wait until the lease expires.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       &opts.ShutdownTimeout,
 		// One program may run several managers, one after the other.
@@ -278,10 +278,10 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 	}
 }
 
-// cached limits what is kept of kinds that have more objects than a manager needs.
+// cached limits the cache for kinds with more objects than the manager needs.
 func cached(opts Options) map[client.Object]cache.ByObject {
 	limits := map[client.Object]cache.ByObject{
-		// Of Services only ours, which are watched where Pods run.
+		// Only Services that Berth manages, which are watched where Pods run.
 		&corev1.Service{}: {Label: labels.SelectorFromSet(labels.Set{pod.LabelManagedBy: pod.ManagedBy})},
 	}
 	if opts.PolicyNamespace != "" {
@@ -293,10 +293,10 @@ func cached(opts Options) map[client.Object]cache.ByObject {
 	return limits
 }
 
-// cacheSyncPatience is how long one question to /readyz may take.
+// cacheSyncPatience bounds one request to /readyz.
 const cacheSyncPatience = time.Second
 
-// addChecks serves /healthz, which says that the manager lives, and /readyz, which says that it has seen the objects.
+// addChecks adds /healthz, which reports that the manager is alive, and /readyz, which reports whether its caches have synced.
 func addChecks(mgr ctrl.Manager) error {
 	synced := func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), cacheSyncPatience)

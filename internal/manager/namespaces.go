@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// scoped is a manager of some namespaces. Its cache is limited by its options; scoped limits the reader past the cache in the same way.
+// scoped is a manager that is limited to some namespaces. Its options limit the cache; scoped limits the API reader in the same way.
 type scoped struct {
 	ctrl.Manager
 	reader client.Reader
 }
 
-// scope returns mgr, limited to namespaces unless there are none.
+// scope returns mgr limited to namespaces, or mgr itself if namespaces is empty.
 func scope(mgr ctrl.Manager, namespaces []string) ctrl.Manager {
 	if len(namespaces) == 0 {
 		return mgr
@@ -32,7 +32,7 @@ func scope(mgr ctrl.Manager, namespaces []string) ctrl.Manager {
 // GetAPIReader implements ctrl.Manager.
 func (s *scoped) GetAPIReader() client.Reader { return s.reader }
 
-// namespacedReader lists the objects of all its namespaces where its caller names none: a manager without ClusterRoles may not list all namespaces at once.
+// namespacedReader lists the objects of all its namespaces if the caller names none, because a manager without ClusterRoles may not list across all namespaces.
 type namespacedReader struct {
 	client.Reader
 	namespaces []string
@@ -58,7 +58,7 @@ func (r *namespacedReader) List(ctx context.Context, list client.ObjectList, opt
 	return meta.SetList(list, all)
 }
 
-// cachedNamespaces limits the cache; nil means all namespaces.
+// cachedNamespaces returns the namespaces of the cache; nil means all.
 func cachedNamespaces(namespaces []string) map[string]cache.Config {
 	if len(namespaces) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func cachedNamespaces(namespaces []string) map[string]cache.Config {
 	return limited
 }
 
-// serves reports whether the manager can see the object of a process, by its name such as devservers/default/web.
+// serves reports whether the manager can read the object of a process with a name such as devservers/default/web.
 func serves(namespaces []string, process string) bool {
 	if len(namespaces) == 0 {
 		return true

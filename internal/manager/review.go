@@ -24,8 +24,8 @@ const reviewTimeout = 10 * time.Second
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// ReviewMetrics is a metricsserver.Options.FilterProvider: it lets through whoever the API server knows and lets read the path.
-// That is what the filter of controller-runtime does too, which would bring k8s.io/apiserver with it: docs/decisions/0021.
+// ReviewMetrics is a metricsserver.Options.FilterProvider. It serves callers that the API server authenticates and authorizes for the path. The filter of
+// controller-runtime does the same, but depends on k8s.io/apiserver: see docs/decisions/0021.
 func ReviewMetrics(config *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
 	api, err := client.New(unthrottled(config), client.Options{HTTPClient: httpClient, Scheme: Scheme()})
 	if err != nil {
@@ -46,13 +46,13 @@ func ReviewMetrics(config *rest.Config, httpClient *http.Client) (metricsserver.
 	}, nil
 }
 
-// reviewer asks the API server. Answers are not kept: a scrape is rare, and a token that was taken back is refused at once.
+// reviewer authorizes requests through the API server. Results are not cached: scrapes are rare, and a revoked token is rejected immediately.
 type reviewer struct {
 	api client.Client
 	log logr.Logger
 }
 
-// review gives 200, or the status and the text to refuse the request with.
+// review returns 200, or the status and the text of the rejection.
 func (v *reviewer) review(r *http.Request) (status int, text string) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)

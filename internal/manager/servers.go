@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// setupLanguageServers registers the controller of the kind that has runtimes of its own.
+// setupLanguageServers registers the controller of LanguageServers, which have their own runtimes.
 func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Options) error {
 	base, pods := deps.Runtimes.For(""), runtime.Backend{
 		Type: v1alpha1.RuntimePod, Missing: "This manager was started without language servers in the runtime Pod.",

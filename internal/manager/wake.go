@@ -12,7 +12,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// waker hands UIDs that something happened to on to a dispatcher, so that whoever tells of them never waits for the cache.
+// waker forwards UIDs with events to a dispatcher, so that the source of an event never waits for the cache.
 type waker struct {
 	dispatcher *process.Dispatcher
 	poke       chan struct{}
@@ -25,10 +25,11 @@ func newWaker(dispatcher *process.Dispatcher) *waker {
 	return &waker{dispatcher: dispatcher, poke: make(chan struct{}, 1), pending: map[types.UID]bool{}}
 }
 
-// NeedLeaderElection starts it together with the controllers, which begin by looking at all objects: nothing that was told before is needed.
+// NeedLeaderElection returns true, so that the waker starts together with the controllers. They begin by reconciling all objects, so earlier events are not
+// needed.
 func (w *waker) NeedLeaderElection() bool { return true }
 
-// tell never blocks.
+// tell queues a UID. It never blocks.
 func (w *waker) tell(uid types.UID) {
 	w.mu.Lock()
 	w.pending[uid] = true
@@ -39,7 +40,7 @@ func (w *waker) tell(uid types.UID) {
 	}
 }
 
-// Start hands on until the context ends.
+// Start forwards UIDs until the context is done.
 func (w *waker) Start(ctx context.Context) error {
 	for {
 		select {

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mergepatch makes the patches that controllers write a status with. controller-runtime makes the same ones out of two whole objects,
-// decoded into maps, which takes a good part of a millisecond; nothing is started before the write, so that everybody waits for it.
+// Package mergepatch creates the patches with which controllers write a status. controller-runtime creates the same patches from two whole objects
+// decoded into maps, which takes a good part of a millisecond. Every start waits for that time, because nothing is started before the status is written.
 package mergepatch
 
 import (
@@ -18,8 +18,8 @@ import (
 // null in a merge patch removes a field.
 var null = json.RawMessage("null")
 
-// Status gives the JSON merge patch that makes the status of the stored object that of after, and fails with a conflict if what is stored is not
-// the version of before any more. It is nil when nothing has to be written. What else is different of the two is not looked at.
+// Status returns the JSON merge patch that changes the status of the stored object to that of after. Applying it fails with a conflict if the stored
+// object no longer has the version of before. Status returns nil if the status is unchanged. It ignores all other differences.
 func Status(before, after client.Object) (client.Patch, error) {
 	version := before.GetResourceVersion()
 	if version == "" {
@@ -44,7 +44,7 @@ func Status(before, after client.Object) (client.Patch, error) {
 	return client.RawPatch(types.MergePatchType, data), nil
 }
 
-// statusOf gives the fields of the status as they are sent.
+// statusOf returns the fields of the status as JSON.
 func statusOf(object client.Object) (map[string]json.RawMessage, error) {
 	status := reflect.Indirect(reflect.ValueOf(object)).FieldByName("Status")
 	if !status.IsValid() {
@@ -61,8 +61,8 @@ func statusOf(object client.Object) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// difference gives what changes: objects are compared field by field, everything else is sent as a whole. Equal values have equal texts, as one
-// encoder has written both.
+// difference returns the changed fields. Objects are compared field by field; any other value is sent as a whole. Equal values have equal texts, because
+// the same encoder wrote both.
 func difference(before, after map[string]json.RawMessage) (map[string]any, error) {
 	changes := map[string]any{}
 	for name, value := range after {

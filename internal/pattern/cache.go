@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// maxCached bounds what a Cache keeps, in bytes.
+// maxCached bounds the memory of a Cache, in bytes.
 const maxCached = 8 << 20
 
-// Cache keeps compiled patterns, so that nothing is compiled when an object is looked at again. Objects with the same patterns share one Set. Its size
-// is bounded: a full cache drops any of its entries for a new one. The zero value is ready for use.
+// Cache caches compiled patterns, so that reconciling an object again compiles nothing. Objects with the same patterns share one Set. Its size is bounded: a
+// full cache evicts arbitrary entries. The zero value is ready for use. A Cache is safe for concurrent use.
 type Cache struct {
 	mu    sync.Mutex
 	sets  map[string]*Set
 	bytes int
 }
 
-// Compile returns what the function Compile returns for the texts.
+// Compile is like the function Compile, and caches its result.
 func (c *Cache) Compile(texts []string) *Set {
 	key := fmt.Sprintf("%q", texts)
 	c.mu.Lock()
@@ -28,7 +28,7 @@ func (c *Cache) Compile(texts []string) *Set {
 	if set != nil {
 		return set
 	}
-	set = Compile(texts) // without the lock: other objects do not wait for it
+	set = Compile(texts) // without the lock, so that other objects do not wait
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keep(key, set)

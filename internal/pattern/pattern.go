@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pattern compiles regular expressions from specs under limits, so that no spec can exhaust the memory or the processor of the manager.
+// Package pattern compiles regular expressions from specs under limits, so that no spec can exhaust the memory or the CPU time of the manager.
 //
-// Go matches a regular expression in time linear in the size of its program times the length of the text. A Set bounds the first when it is compiled
-// and the product when it is matched. Both bounds hold for all patterns of one object together.
+// Go matches a regular expression in time linear in the size of its program times the length of the text. A Set limits the size when it is compiled, and the
+// product when it is matched. Both limits apply to all patterns of one object together.
 package pattern
 
 import (
@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// MaxLength is the largest length of one pattern, in characters, as in the API.
+	// MaxLength is the maximum length of one pattern, in characters, as in the API.
 	MaxLength = 256
-	// MaxSize is the largest size of all patterns of one object together, in instructions of the compiled programs. A literal character is one
-	// instruction, a counted repetition such as x{1,100} repeats those of x 100 times, and a class of many ranges such as \pL counts as largeClass.
+	// MaxSize is the maximum size of all patterns of one object together, in instructions of the compiled programs. A literal character is one instruction, a
+	// counted repetition such as x{1,100} repeats those of x 100 times, and a class of many ranges such as \pL counts as largeClass.
 	MaxSize = 2048
-	// MaxRunes is how many bounds of ranges the character classes of one object may have together. \pL has about 1,300.
+	// MaxRunes is the maximum number of range bounds in all character classes of one object together. \pL has about 1,300.
 	MaxRunes = 16 << 10
-	// MaxSteps is the largest product of the size of patterns and the length of the text that they are matched with, in characters. A step takes
-	// between 5 and 15 ns, so that matching takes at most about 50 ms.
+	// MaxSteps is the maximum product of the size of the patterns and the length of the matched text in characters. A step takes between 5 and 15 ns, so that
+	// matching takes at most about 50 ms.
 	MaxSteps = 4 << 20
 
-	// A class of more than smallClass runes is searched, which takes as long as about largeClass instructions.
+	// A class of more than smallClass runes is searched, which takes about as long as largeClass instructions.
 	smallClass, largeClass = 8, 3
 )
 
@@ -39,7 +39,7 @@ type Pattern struct {
 	size     int
 }
 
-// Match reports whether the pattern matches somewhere in the text, or the whole text if the Set was made by CompileWhole. The caller makes sure that the
+// Match reports whether the pattern matches anywhere in the text, or the whole text if the Set was created by CompileWhole. The caller must ensure that the
 // text has at most MaxText characters.
 func (p *Pattern) Match(text string) bool {
 	if !p.whole {
@@ -49,22 +49,22 @@ func (p *Pattern) Match(text string) bool {
 	return found != nil && found[0] == 0 && found[1] == len(text)
 }
 
-// Set is the patterns of one object.
+// Set contains the patterns of one object.
 type Set struct {
-	// Patterns has one entry for each text that was compiled: nil if the text is empty or cannot be used. Errors then has the reason.
+	// Patterns has one entry for each compiled text. The entry is nil if the text is empty or invalid; in the latter case Errors contains the reason.
 	Patterns []*Pattern
 	Errors   []error
 
 	size, runes int
 }
 
-// Compile compiles patterns that match anywhere in a text. It takes them in order: a pattern that exceeds the limits is not used, nor is any after it.
-// A pattern with a syntax error is not used; the others are.
+// Compile compiles patterns that match anywhere in a text, in order. A pattern that exceeds the limits is not used, and neither is any pattern after it. A
+// pattern with a syntax error is not used; the others are.
 func Compile(texts []string) *Set { return compile(texts, false) }
 
-// CompileWhole compiles patterns that have to match the whole text.
+// CompileWhole compiles patterns that must match the whole text.
 //
-// It adds no anchors to the pattern: a pattern such as `)|.*(?:` would put itself outside of them.
+// It adds no anchors to a pattern, because a pattern such as `)|.*(?:` could escape them.
 func CompileWhole(texts []string) *Set { return compile(texts, true) }
 
 func compile(texts []string, whole bool) *Set {
@@ -85,7 +85,7 @@ func compile(texts []string, whole bool) *Set {
 
 var errTooLarge = errors.New("too large")
 
-// add measures the pattern before anything is allocated in proportion to its size.
+// add measures a pattern before it allocates memory in proportion to the size of the pattern.
 func (s *Set) add(text string, whole bool) (*Pattern, error) {
 	if utf8.RuneCountInString(text) > MaxLength {
 		return nil, fmt.Errorf("%s is %w: it has more than %d characters", short(text), errTooLarge, MaxLength)
@@ -116,7 +116,7 @@ func (s *Set) add(text string, whole bool) (*Pattern, error) {
 	return &Pattern{compiled: compiled, whole: whole, size: size}, nil
 }
 
-// Err returns the errors of all patterns, each with its index after the name of the list; nil if there is none.
+// Err returns the errors of all patterns as one error, each with its index after the name of the list. It returns nil if there is none.
 func (s *Set) Err(list string) error {
 	var wrong []string
 	for i, err := range s.Errors {
@@ -130,11 +130,11 @@ func (s *Set) Err(list string) error {
 	return errors.New(strings.Join(wrong, "; "))
 }
 
-// MaxText returns how many characters a text may have that is matched with each of the patterns; at least MaxSteps/MaxSize - 1, which is 2,047. It follows
-// from MaxSteps, so that a set of few small patterns may be matched with a longer text.
+// MaxText returns the maximum length, in characters, of a text that is matched with each of the patterns; it is at least MaxSteps/MaxSize - 1, which is 2,047.
+// It follows from MaxSteps, so that a set of few small patterns may be matched with a longer text.
 func (s *Set) MaxText() int { return MaxSteps/max(s.size, 1) - 1 }
 
-// MatchEnd returns the index of the first pattern that matches the end of the text, or -1. It looks at MaxText characters.
+// MatchEnd returns the index of the first pattern that matches the end of the text, or -1. It considers the last MaxText characters.
 func (s *Set) MatchEnd(text string) int {
 	text = end(text, s.MaxText())
 	for i, p := range s.Patterns {
@@ -145,8 +145,8 @@ func (s *Set) MatchEnd(text string) int {
 	return -1
 }
 
-// end returns the last lines of a text that have at most n characters together, or the last n characters if the last line is longer: ^ matches at the
-// beginning of a line even where the text is cut.
+// end returns the last lines of a text that have at most n characters together, or the last n characters if the last line is longer. ^ therefore matches at the
+// beginning of a line although the text is cut.
 func end(text string, n int) string {
 	at := len(text)
 	for ; n > 0 && at > 0; n-- {
@@ -162,8 +162,8 @@ func end(text string, n int) string {
 	return text[at:]
 }
 
-// measure returns an upper bound for the number of instructions that a parsed pattern compiles to, and the number of runes in its character classes.
-// The parser has already bounded the product of nested counts and the depth of the tree.
+// measure returns an upper bound for the number of instructions that a parsed pattern compiles to, and the number of runes in its character classes. The parser
+// has already limited the product of nested counts and the depth of the tree.
 func measure(re *syntax.Regexp) (size, runes int) {
 	for _, sub := range re.Sub {
 		n, r := measure(sub)
@@ -201,7 +201,7 @@ func syntaxError(text string, err error) error {
 	return fmt.Errorf("%s is not a regular expression (RE2): %w", short(text), err)
 }
 
-// short quotes the beginning of a pattern.
+// short quotes a pattern and truncates it to 40 characters.
 func short(text string) string {
 	const most = 40
 	if utf8.RuneCountInString(text) <= most {

@@ -16,13 +16,13 @@ import (
 	"github.com/berth-dev/berth/internal/pattern"
 )
 
-// The defaults of the API, for actions that were stored before a default was there.
+// Defaults of the API, for actions that were stored before these defaults existed.
 const (
 	defaultParallel   = 4
 	defaultReversions = 3
 )
 
-// Strategies are the names of all strategies that an action runs, each once.
+// Strategies returns the names of all strategies that an action runs, sorted and without duplicates.
 func Strategies(action *v1alpha1.Action) []string {
 	var names []string
 	for _, phase := range specs(action) {
@@ -34,12 +34,12 @@ func Strategies(action *v1alpha1.Action) []string {
 	return slices.Compact(names)
 }
 
-// specs are the phases of an action, in their order; nil where it has none.
+// specs returns the phases of an action in order; an entry is nil if the action does not have the phase.
 func specs(action *v1alpha1.Action) []*v1alpha1.PhaseSpec {
 	return []*v1alpha1.PhaseSpec{action.Spec.Strategize, action.Spec.Execute, action.Spec.Apply}
 }
 
-// Pin gives what a plan takes over from its action, or why it cannot begin. strategies are those that exist, by name.
+// Pin returns the parts of an action that are copied into a plan, or the reason why the plan cannot start. strategies are the existing strategies by name.
 func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, given []v1alpha1.RunArgument) (*v1alpha1.PinnedAction, *Blocked) {
 	if action.Spec.State == v1alpha1.ActionArchived {
 		return nil, &Blocked{Reason: v1alpha1.ReasonActionArchived, Waiting: "for action " + action.Name + " to be active",
@@ -79,7 +79,7 @@ func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, give
 	return pinned, nil
 }
 
-// needed is how many runs of a phase have to succeed.
+// needed returns how many runs of a phase must succeed.
 func needed(phase *v1alpha1.PhaseSpec) int32 {
 	switch phase.Success.Policy {
 	case v1alpha1.SuccessAny:
@@ -91,7 +91,7 @@ func needed(phase *v1alpha1.PhaseSpec) int32 {
 	}
 }
 
-// patternsOf compiles the patterns of all arguments, in their order.
+// patternsOf compiles the patterns of all arguments, in order. It returns the first invalid pattern as Blocked.
 func patternsOf(action *v1alpha1.Action) (*pattern.Set, *Blocked) {
 	texts := make([]string, len(action.Spec.Arguments))
 	for i := range action.Spec.Arguments {
@@ -107,7 +107,7 @@ func patternsOf(action *v1alpha1.Action) (*pattern.Set, *Blocked) {
 	return patterns, nil
 }
 
-// arguments gives what is taken for the arguments that are not given, or says which one is wrong.
+// arguments returns the default values of the arguments that are not given. problem describes the first invalid argument, if any.
 func arguments(declared []v1alpha1.ActionArgument, patterns *pattern.Set, given []v1alpha1.RunArgument) (defaults []v1alpha1.RunArgument, problem string) {
 	for _, argument := range given {
 		if !slices.ContainsFunc(declared, func(d v1alpha1.ActionArgument) bool { return d.Name == argument.Name }) {
@@ -151,7 +151,7 @@ func names(declared []v1alpha1.ActionArgument) string {
 	return strings.Join(names, ", ")
 }
 
-// check says what is wrong with a value, or nothing.
+// check returns what is wrong with a value, or an empty string.
 func check(d *v1alpha1.ActionArgument, value string) string {
 	switch d.Type {
 	case v1alpha1.ArgumentInteger:

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// waiting says in a few words what the plan waits for.
+// waiting returns a short description of what the plan waits for.
 func (p *planner) waiting() string {
 	s := p.status
 	switch {
@@ -61,7 +61,7 @@ func (p *planner) waitingForRuns() string {
 	return text
 }
 
-// last is the newest entry of the history: why the plan is as it is.
+// last returns the latest entry of the history, which explains the state of the plan.
 func (p *planner) last() v1alpha1.PlanHistoryEntry {
 	if n := len(p.status.History); n > 0 {
 		return p.status.History[n-1]
@@ -71,7 +71,7 @@ func (p *planner) last() v1alpha1.PlanHistoryEntry {
 
 func (p *planner) lastReason() string { return p.last().Reason }
 
-// conditions says what is true of the plan: exactly one of Ready, Reconciling and Stalled is True.
+// conditions sets the conditions of the plan. Exactly one of Ready, Reconciling and Stalled is True.
 func (p *planner) conditions() {
 	s, last := p.status, p.last()
 	switch {
@@ -141,7 +141,7 @@ func (p *planner) beInConflict() {
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonDuplicate, p.desired.Blocked.Message)
 	case conflict == nil || conflict.Reason != v1alpha1.ReasonNameTaken || p.status.Attempt != p.record.Attempt:
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict, "")
-	default: // until the next attempt
+	default: // the conflict lasts until the next attempt
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, conflict.Reason, conflict.Message)
 	}
 }
@@ -150,7 +150,7 @@ func (p *planner) duplicateMessage() string {
 	return fmt.Sprintf("Plan %s has the same idempotencyKey and was there before: this plan never begins. Delete it, or give it another key.", p.status.DuplicateOf.Name)
 }
 
-// be makes one of the three True and the others False.
+// be sets one of the three conditions to True and the others to False.
 func (p *planner) be(which, reason, message string) {
 	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		status := metav1.ConditionFalse

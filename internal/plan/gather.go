@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// gathering is how long outcomes that change nothing else gather, so that runs which end one after the other are not as many writes.
+// gathering is how long outcomes that change nothing else are collected, so that runs that end in quick succession share one write.
 const gathering = 600 * time.Millisecond
 
-// gather puts off a write that would say only that some of the runs have ended, while others go on. Nothing is let go before it is on record.
+// gather postpones a write that would only record the end of some runs while others continue. No run is released before its outcome is recorded.
 func (p *planner) gather() {
 	left := p.mayGather()
 	if left <= 0 {
@@ -29,7 +29,7 @@ func (p *planner) gather() {
 	}
 }
 
-// mayGather says for how long, which is nothing when there is anything else to write or to do.
+// mayGather returns how long the write may be postponed. It returns 0 if there is anything else to write or to do.
 func (p *planner) mayGather() time.Duration {
 	if len(p.step.Create)+len(p.step.Cancel)+len(p.step.Events) > 0 || len(p.record.Runs) != len(p.status.Runs) {
 		return 0

@@ -1,11 +1,11 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan decides how a Plan goes on: which phase it is in, which runs it wants, and which it does not want any more. It is pure: it does
-// no I/O and asks no clock.
+// Package plan decides how a Plan proceeds: its current phase, the runs that it needs, and the runs that it no longer needs. It is pure: it performs no I/O and
+// does not read the clock.
 //
-// A run is on the list in the status before it is created, and keeps a finalizer until its outcome is there, too. So a listed run that does not
-// exist was never created, and creating it is safe however often the manager dies in between; its name says which attempt and phase it is for.
+// A run is listed in the status before it is created, and keeps a finalizer until its outcome is in the status. A listed run that does not exist was therefore
+// never created, and creating it is safe however often the manager crashes in between. The name of a run identifies its attempt and phase.
 package plan
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Desired is what the spec of a Plan asks for.
+// Desired is the state that the spec of a Plan requests.
 type Desired struct {
 	Name       string
 	UID        types.UID
@@ -29,85 +29,85 @@ type Desired struct {
 
 	Cancelled bool
 	Target    v1alpha1.PlanPhase
-	// RetryToken and RevertToken ask for something when they are new.
+	// RetryToken and RevertToken are requests if they differ from the observed tokens.
 	RetryToken, RevertToken, RevertReason string
-	// TTL is how long the plan is kept after it has finished; nil means forever.
+	// TTL is how long the plan is kept after it has finished; nil keeps it forever.
 	TTL *time.Duration
 
-	// Pinned is what a plan that has not begun takes over when it does; Blocked says why it may not begin.
+	// Pinned is what a plan copies from its action when it starts. Blocked is why it may not start.
 	Pinned  *v1alpha1.PinnedAction
 	Blocked *Blocked
 }
 
-// Blocked says why a plan may not begin.
+// Blocked is the reason why a plan may not start.
 type Blocked struct {
 	Reason, Message string
-	// Waiting says it in a few words.
+	// Waiting is a short form of Message.
 	Waiting string
-	// Duplicate is the plan that has begun in its place.
+	// Duplicate is the plan with the same key that has started instead.
 	Duplicate *v1alpha1.PlanReference
 }
 
-// Run is a StrategyRun that is of the plan, as it is.
+// Run is the current state of a StrategyRun of the plan.
 type Run struct {
 	Name string
 	UID  types.UID
-	// Outcome is empty while the run has not ended; Message says how it ended.
+	// Outcome is empty while the run has not ended. Message explains the outcome.
 	Outcome v1alpha1.RunOutcome
 	Message string
-	// Result is what it has left to others; nil when that is nothing.
+	// Result is what the run reported, or nil.
 	Result *v1alpha1.RunResult
-	// SeenAt is when the outcome was seen first, if that was a moment ago.
+	// SeenAt is when the outcome was first observed, if that was recently.
 	SeenAt time.Time
-	// Cancelling says that its spec asks for its end already.
+	// Cancelling reports whether the spec of the run already requests its cancellation.
 	Cancelling bool
-	// Stuck says in one word why it does not start.
+	// Stuck is one word for why the run does not start.
 	Stuck string
-	// Kept says that the finalizer of the plan is there.
+	// Kept reports whether the run has the finalizer of the plan.
 	Kept bool
-	// Taken says that this is an object of somebody else with the name of a run.
+	// Taken reports whether the object has the name of a run but does not belong to the plan.
 	Taken bool
 }
 
-// RunRequest asks for a run.
+// RunRequest requests the creation of a run.
 type RunRequest struct {
 	Name, Strategy string
 	Phase          v1alpha1.PlanPhase
 	Attempt        int32
-	// Program is the fingerprint of what the plan is pinned to.
+	// Program is the fingerprint of the program that the plan is pinned to.
 	Program string
-	// Inputs are what the earlier phases came to.
+	// Inputs are the results of the earlier phases.
 	Inputs []v1alpha1.PlanResult
 }
 
-// Event is something to tell about.
+// Event is an event to emit.
 type Event struct {
 	Warning         bool
 	Reason, Message string
 }
 
-// Step is what to do: write Status if it differs, and only when that is acknowledged create, cancel and release runs, all by name.
+// Step is the next action: write Status if it differs, and only after that write has succeeded create, cancel and release runs, all by name.
 type Step struct {
 	Status  v1alpha1.PlanStatus
 	Create  []RunRequest
 	Cancel  []string
 	Release []string
 	Events  []Event
-	// Requeue asks to look again after so long, if it is not 0.
+	// Requeue is the time until Next must be called again; 0 means that it need not be.
 	Requeue time.Duration
-	// Expires is when the plan is to be deleted, if it is not zero.
+	// Expires is when the plan must be deleted; zero means never.
 	Expires time.Time
 }
 
 const (
-	// longestHistory bounds the history in status.
+	// longestHistory is the maximum number of history entries in the status.
 	longestHistory = 20
-	// mostMoves bounds what happens in one step: through all phases, with a request before each.
+	// mostMoves bounds the transitions in one step: through all phases, with a request before each.
 	mostMoves = 12
 )
 
-// Next decides on what there is. runs are all runs of the plan that exist and either are on its list or have its finalizer; of a listed run that
-// is not among them a live look has said that it does not exist.
+// Next decides on the next step. runs are all existing runs of the plan that are listed in its status or have its finalizer. A listed run must only be missing
+// from runs if a read from the API server has confirmed that it does not exist.
 func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time) Step {
 	p := &planner{desired: desired, record: record, now: now, runs: map[string]Run{}}
 	p.step.Status = *record.DeepCopy()
@@ -119,7 +119,7 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 		p.status.State = v1alpha1.PlanQueued
 	}
 	if blocked := desired.Blocked; p.status.State == queued && p.status.DuplicateOf == nil && blocked != nil {
-		// It stays so, even if the other is deleted one day: what was asked for has been done.
+		// This remains so even if the other plan is deleted later, because the request was carried out.
 		p.status.DuplicateOf = blocked.Duplicate
 	}
 	p.observe()
@@ -140,18 +140,18 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 type planner struct {
 	desired Desired
 	record  v1alpha1.PlanStatus
-	// status is that of the step.
+	// status is the status of step.
 	status *v1alpha1.PlanStatus
 	step   Step
 	runs   map[string]Run
 	now    time.Time
-	// ending is the row of the table that waits for runs to end.
+	// ending is the transition that waits for runs to end.
 	ending *row
-	// taken names an object of somebody else that has the name of a run.
+	// taken is the name of an object that has the name of a run but does not belong to the plan.
 	taken string
 }
 
-// pinned is the phase that the plan is in, or nothing when its action has none.
+// pinned returns the current phase of the plan, or nil if its action does not have it.
 func (p *planner) pinned() *v1alpha1.PinnedPhase {
 	return pinnedPhase(p.status, p.status.CurrentPhase)
 }
@@ -168,14 +168,14 @@ func pinnedPhase(status *v1alpha1.PlanStatus, phase v1alpha1.PlanPhase) *v1alpha
 	return nil
 }
 
-// order is the order of the phases.
+// order lists the phases in the order of execution.
 var order = []v1alpha1.PlanPhase{v1alpha1.PhaseStrategize, v1alpha1.PhaseExecute, v1alpha1.PhaseApply}
 
 func rank(phase v1alpha1.PlanPhase) int {
 	return max(slices.Index(order, phase), 0)
 }
 
-// after is the phase that follows, or nothing.
+// after returns the next phase, or an empty string.
 func after(phase v1alpha1.PlanPhase) v1alpha1.PlanPhase {
 	if phase == v1alpha1.PhaseApply {
 		return ""
@@ -183,12 +183,12 @@ func after(phase v1alpha1.PlanPhase) v1alpha1.PlanPhase {
 	return order[rank(phase)+1]
 }
 
-// RunName is the name of a run: the same whoever creates it, and another for every attempt.
+// RunName returns the name of a run. It is deterministic, and differs for every attempt.
 func RunName(plan string, uid types.UID, attempt int32, phase v1alpha1.PlanPhase, index int) string {
 	return fmt.Sprintf("%s-%.8s-%d-%s-%d", plan, uid, attempt, strings.ToLower(string(phase)), index)
 }
 
-// conclude says when to look again, what is true and what the plan waits for.
+// conclude sets the time of the next call, the conditions, and what the plan waits for.
 func (p *planner) conclude() {
 	s := p.status
 	s.ObservedGeneration = p.desired.Generation
@@ -210,7 +210,7 @@ func (p *planner) conclude() {
 	p.conditions()
 }
 
-// keepQuiet saves a write that would say nothing but the UIDs of runs: they are written with the next thing that happens.
+// keepQuiet avoids a write that would only record the UIDs of runs. They are recorded with the next change.
 func (p *planner) keepQuiet() {
 	if len(p.record.Runs) != len(p.status.Runs) {
 		return
@@ -224,7 +224,7 @@ func (p *planner) keepQuiet() {
 	}
 }
 
-// note puts a change of phase or state on record, and tells it.
+// note records a change of phase or state in the history and emits an event.
 func (p *planner) note(reason, message string) {
 	s := p.status
 	s.History = append(s.History, v1alpha1.PlanHistoryEntry{
@@ -240,11 +240,11 @@ func (p *planner) tell(warning bool, reason, message string) {
 	p.step.Events = append(p.step.Events, Event{Warning: warning, Reason: reason, Message: message})
 }
 
-// The longest texts that the API takes, in bytes, which are never fewer than characters.
+// Maximum lengths of texts, in bytes. The API limits characters, of which there are never more than bytes.
 const (
 	longestNote    = 512
 	longestMessage = 256
-	// longestSummary is less than the API takes: a plan holds the results of many runs.
+	// longestSummary is lower than the limit of the API, because a plan contains the results of many runs.
 	longestSummary = 256
 )
 

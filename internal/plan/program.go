@@ -11,13 +11,13 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// fingerprintBytes is enough that no two programs of one namespace have the same by chance.
+// fingerprintBytes is long enough to avoid collisions between the programs of one namespace.
 const fingerprintBytes = 16
 
-// Program is the fingerprint of what runs of a strategy execute, and where. How long they may take, when the breaker opens and what is kept are
-// not in it: these may change under a plan, and have to when a breaker is reset.
+// Program returns the fingerprint of what the runs of a strategy execute, and where. It excludes the timeout, the breaker and the retention, because these may
+// change during a plan, and do when a breaker is reset.
 func Program(strategy *v1alpha1.Strategy) string {
-	// Texts and numbers alone: that cannot fail.
+	// The value contains only texts and numbers, so Marshal cannot fail.
 	text, _ := json.Marshal(struct {
 		Command []string
 		Dir     string

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// observe puts on record what the listed runs came to.
+// observe records the outcomes of the listed runs.
 func (p *planner) observe() {
 	for i := range p.status.Runs {
 		listed := &p.status.Runs[i]
@@ -34,13 +34,13 @@ func (p *planner) observe() {
 				listed.Result = shorten(run.Result)
 			}
 		case listed.UID != "":
-			// Its finalizer was taken off by force.
+			// Its finalizer was removed by force.
 			listed.Outcome, listed.Message = v1alpha1.RunWasCancelled, "The run was deleted."
 		}
 	}
 }
 
-// strays are runs of this plan that are not on its list: of an older attempt, created by a manager that did not know of the newer.
+// strays returns the runs of this plan that are not listed. They belong to an earlier attempt and were created by a manager that did not know of the newer one.
 func (p *planner) strays() []Run {
 	var strays []Run
 	for _, name := range slices.Sorted(maps.Keys(p.runs)) {
@@ -61,7 +61,7 @@ func (p *planner) listed(name string) *v1alpha1.PlanRun {
 	return nil
 }
 
-// verdict is what the outcomes so far mean for the phase, whatever the others come to.
+// verdict returns the result of the phase as soon as the outcomes so far determine it.
 func (p *planner) verdict() signal {
 	phase := p.pinned()
 	if phase == nil {
@@ -79,10 +79,10 @@ func (p *planner) verdict() signal {
 	case count[v1alpha1.RunSucceeded] >= needed:
 		return succeed
 	case skipped > 0 && total-failed-cancelled-skipped < needed && total-failed >= needed:
-		// Those that were cancelled may have been so for the sake of those that were skipped.
+		// Runs may have been cancelled because others were skipped.
 		return skip
 	case total-failed-cancelled-skipped < needed && limited && !p.now.Before(deadline) && failed+skipped == 0:
-		return expire // what was cancelled was so because of the time
+		return expire // runs were cancelled because of the timeout
 	case total-failed-cancelled-skipped < needed:
 		return fail
 	case limited && !p.now.Before(deadline):
@@ -92,7 +92,7 @@ func (p *planner) verdict() signal {
 	}
 }
 
-// deadline is when the phase has to be over, if it has to.
+// deadline returns when the phase must be over. It returns false if there is no deadline.
 func (p *planner) deadline() (time.Time, bool) {
 	phase, started := p.pinned(), p.status.PhaseStartedAt
 	if phase == nil || phase.TimeoutSeconds == 0 || started == nil {
@@ -101,7 +101,7 @@ func (p *planner) deadline() (time.Time, bool) {
 	return started.Add(time.Duration(phase.TimeoutSeconds) * time.Second), true
 }
 
-// drained asks what lives to end, and says whether nothing lives.
+// drained requests the cancellation of all active runs, and reports whether none is active.
 func (p *planner) drained() bool {
 	living := 0
 	for _, listed := range p.status.Runs {
@@ -122,7 +122,7 @@ func (p *planner) drained() bool {
 	return living == 0
 }
 
-// settle takes what was never created off the list, and keeps what the others came to.
+// settle removes runs that were never created from the list, and keeps the outcomes of the others as results.
 func (p *planner) settle() {
 	s := p.status
 	s.Runs = slices.DeleteFunc(s.Runs, func(run v1alpha1.PlanRun) bool { return run.Outcome == "" })
@@ -139,7 +139,7 @@ func (p *planner) settle() {
 	}
 }
 
-// fill lists as many runs of the phase as may live, and asks for those that do not exist.
+// fill lists as many runs of the phase as may be active, and requests the creation of those that do not exist.
 func (p *planner) fill() {
 	phase := p.pinned()
 	if p.status.State != v1alpha1.PlanProcessing || p.ending != nil || phase == nil {
@@ -162,7 +162,7 @@ func (p *planner) fill() {
 	}
 }
 
-// programOf is the fingerprint that the phase has of the program of a strategy.
+// programOf returns the pinned fingerprint of the program of a strategy.
 func programOf(phase *v1alpha1.PinnedPhase, strategy string) string {
 	for i := range phase.Strategies {
 		if phase.Strategies[i].Name == strategy {
@@ -172,7 +172,7 @@ func programOf(phase *v1alpha1.PinnedPhase, strategy string) string {
 	return ""
 }
 
-// inputs are the results of the phases before the current one.
+// inputs returns the results of the phases before the current one.
 func (p *planner) inputs() []v1alpha1.PlanResult {
 	var inputs []v1alpha1.PlanResult
 	for i := range p.status.Results {
@@ -183,7 +183,7 @@ func (p *planner) inputs() []v1alpha1.PlanResult {
 	return inputs
 }
 
-// shorten gives a result with a summary that is short enough for the status of a plan.
+// shorten returns a copy of a result whose summary fits into the status of a plan.
 func shorten(result *v1alpha1.RunResult) *v1alpha1.RunResult {
 	if result == nil {
 		return nil
@@ -193,7 +193,7 @@ func shorten(result *v1alpha1.RunResult) *v1alpha1.RunResult {
 	return short
 }
 
-// living counts what lives or is about to.
+// living returns the number of runs that are active or about to start.
 func (p *planner) living() int {
 	living := 0
 	for _, listed := range p.status.Runs {
@@ -209,7 +209,7 @@ func (p *planner) living() int {
 	return living
 }
 
-// endStrays ends what nobody waits for.
+// endStrays cancels the runs that are not listed.
 func (p *planner) endStrays() {
 	for _, run := range p.strays() {
 		if run.Outcome == "" && !run.Cancelling {
@@ -218,7 +218,7 @@ func (p *planner) endStrays() {
 	}
 }
 
-// release lets go whose outcome is on record, or interests nobody.
+// release releases runs whose outcome is recorded, and finished runs that are not listed.
 func (p *planner) release() {
 	for _, listed := range p.status.Runs {
 		if run := p.runs[listed.Name]; listed.Outcome != "" && run.Kept && !run.Taken {
@@ -238,7 +238,7 @@ func (p *planner) release() {
 	}
 }
 
-// ignoreResults says which results of the attempt that is given up are thrown away.
+// ignoreResults emits an event that names the discarded results of the abandoned attempt.
 func (p *planner) ignoreResults() {
 	if p.status.State != v1alpha1.PlanProcessing {
 		return
@@ -254,7 +254,7 @@ func (p *planner) ignoreResults() {
 	}
 }
 
-// strategiesWith are the strategies of the listed runs with that outcome.
+// strategiesWith returns the strategies of the listed runs with that outcome.
 func (p *planner) strategiesWith(outcome v1alpha1.RunOutcome) []string {
 	var names []string
 	for _, run := range p.status.Runs {
@@ -266,7 +266,7 @@ func (p *planner) strategiesWith(outcome v1alpha1.RunOutcome) []string {
 	return slices.Compact(names)
 }
 
-// failures says which strategies did not succeed, and how.
+// failures describes which strategies did not succeed, and with which outcomes.
 func (p *planner) failures() string {
 	var parts []string
 	for _, outcome := range []v1alpha1.RunOutcome{v1alpha1.RunFailed, v1alpha1.RunTimedOut, v1alpha1.RunSkipped, v1alpha1.RunWasCancelled} {

@@ -13,40 +13,40 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// signal is what is asked of a plan, or has happened to it.
+// signal is a request to a plan, or an event that affects it.
 type signal string
 
 const (
 	none signal = ""
-	// begin: what the plan needs is there.
+	// begin: the requirements of the plan are met.
 	begin signal = "begin"
-	// approve: the target phase lets the next phase begin.
+	// approve: the target phase allows the next phase to start.
 	approve signal = "approve"
-	// succeed, fail, expire and skip: what the runs of the phase came to, the time it had, and that breakers keep it from succeeding.
+	// succeed, fail, expire and skip: the phase has succeeded, failed, exceeded its timeout, or cannot succeed because breakers are open.
 	succeed signal = "succeed"
 	fail    signal = "fail"
 	expire  signal = "expire"
 	skip    signal = "skip"
-	// retry, resume, revert and refuse: somebody asks for it; refuse is a revert that is one too many, resume a retry of what has succeeded.
+	// retry, resume, revert and refuse: a user requests it. refuse is a revert beyond the limit; resume is a retry of a phase that has succeeded.
 	retry  signal = "retry"
 	resume signal = "resume"
 	revert signal = "revert"
 	refuse signal = "refuse"
-	// cancel: somebody asks for the end.
+	// cancel: a user requests the cancellation.
 	cancel signal = "cancel"
 )
 
-// row is one transition. It is taken when the plan is in one of the states and phases and the signal is there.
+// row is one transition. It applies if the plan is in one of the states and phases and receives the signal.
 type row struct {
 	states []v1alpha1.PlanState
-	// phases is empty for all.
+	// phases is empty if the row applies to all phases.
 	phases []v1alpha1.PlanPhase
 	on     signal
-	// drain ends what runs first; the plan stays as it is until all of it has ended.
+	// drain cancels active runs first; the plan stays in its state until all of them have ended.
 	drain bool
-	// do changes the status beside the state, and says why in words.
+	// do changes the rest of the status and returns a message.
 	do func(*planner) string
-	// to is the state after it; empty when the plan stays as it is.
+	// to is the next state; empty if the state does not change.
 	to     v1alpha1.PlanState
 	reason string
 }
@@ -70,10 +70,10 @@ type (
 	phases = []v1alpha1.PlanPhase
 )
 
-// table is all that can happen to a plan; what is not here does not happen.
+// table lists all transitions of a plan. There are no others.
 var table []row
 
-func init() { // the functions look at the table themselves
+func init() { // set in init, because the functions refer to the table
 	table = []row{
 		{states{queued}, nil, begin, false, (*planner).begin, processing, v1alpha1.ReasonBegun},
 
@@ -104,7 +104,7 @@ func init() { // the functions look at the table themselves
 	}
 }
 
-// find gives the row for where the plan is, or nothing.
+// find returns the row for the state, phase and signal, or nil.
 func find(state v1alpha1.PlanState, phase v1alpha1.PlanPhase, on signal) *row {
 	for i := range table {
 		r := &table[i]
@@ -115,7 +115,7 @@ func find(state v1alpha1.PlanState, phase v1alpha1.PlanPhase, on signal) *row {
 	return nil
 }
 
-// signal is the most urgent of what is asked and what has happened.
+// signal returns the most urgent request or event.
 func (p *planner) signal() signal {
 	s, d := p.status, p.desired
 	switch {
@@ -138,7 +138,7 @@ func (p *planner) signal() signal {
 	}
 }
 
-// toBegin is what a plan that has not begun does.
+// toBegin returns the signal for a plan that has not started.
 func (p *planner) toBegin() signal {
 	if p.desired.Pinned == nil || p.desired.Blocked != nil || p.status.DuplicateOf != nil {
 		return none
@@ -146,7 +146,7 @@ func (p *planner) toBegin() signal {
 	return begin
 }
 
-// toRevert is what a request to revert is.
+// toRevert returns the signal for a request to revert.
 func (p *planner) toRevert() signal {
 	if p.status.Reversions >= p.status.Pinned.MaxReversions {
 		return refuse
@@ -154,7 +154,7 @@ func (p *planner) toRevert() signal {
 	return revert
 }
 
-// toRetry is what a request to retry is.
+// toRetry returns the signal for a request to retry.
 func (p *planner) toRetry() signal {
 	if p.status.State == constrained && slices.Contains(p.status.Completed, p.status.CurrentPhase) {
 		return resume
@@ -162,7 +162,7 @@ func (p *planner) toRetry() signal {
 	return retry
 }
 
-// move takes one row of the table, if there is one and nothing has to end before.
+// move performs one transition. It returns false if there is none, or if runs have to end first.
 func (p *planner) move() bool {
 	on := p.signal()
 	if on == none {
@@ -193,12 +193,12 @@ func (p *planner) begin() string {
 	s := p.status
 	s.Pinned = p.desired.Pinned.DeepCopy()
 	s.Attempt = 1
-	// What was asked for before the beginning is no request.
+	// Tokens that were set before the start are not requests.
 	s.ObservedRetryToken, s.ObservedRevertToken = p.desired.RetryToken, p.desired.RevertToken
 	return p.enter(strategize)
 }
 
-// enter begins a phase. Its runs are listed once nothing more is to happen.
+// enter starts a phase. Its runs are listed once there are no more transitions.
 func (p *planner) enter(phase v1alpha1.PlanPhase) string {
 	s := p.status
 	started := metav1.NewMicroTime(p.now)
@@ -252,7 +252,7 @@ func (p *planner) revert() string {
 	p.ignoreResults()
 	s := p.status
 	from := s.CurrentPhase
-	// A retry that was asked for as well is carried out with it.
+	// A retry requested at the same time is included.
 	s.ObservedRevertToken, s.ObservedRetryToken = p.desired.RevertToken, p.desired.RetryToken
 	s.Attempt++
 	s.Reversions++

@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package presence knows who uses the terminals of objects through this manager, so that what nobody uses can sleep and wakes when somebody comes.
+// Package presence records who uses the terminals of objects through this manager, so that unused processes can be put to sleep and start again when they are
+// used.
 package presence
 
 import (
@@ -12,8 +13,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Book is where it is noted. It is kept in memory: a user whose manager has ended comes again. Safe for concurrent use; nil is a book in which
-// nobody ever is.
+// Book records the use of terminals. It is kept in memory only, because users reconnect after a restart of the manager. It is safe for concurrent use. A nil
+// Book never has any users.
 type Book struct {
 	clock clock.PassiveClock
 
@@ -24,11 +25,11 @@ type Book struct {
 
 type page struct {
 	users   int
-	last    time.Time // of the last sign of a user
+	last    time.Time // last sign of activity
 	resting bool
 }
 
-// New gives an empty book. A nil clock is the real one.
+// New returns an empty Book. A nil clock means the real clock.
 func New(now clock.PassiveClock) *Book {
 	if now == nil {
 		now = clock.RealClock{}
@@ -36,7 +37,7 @@ func New(now clock.PassiveClock) *Book {
 	return &Book{clock: now, pages: map[types.UID]*page{}}
 }
 
-// OnUse sets who is told the UIDs that somebody comes to. It must not block.
+// OnUse sets the function that is called with the UID of an object when it is used. The function must not block.
 func (b *Book) OnUse(wake func(types.UID)) {
 	if b == nil {
 		return
@@ -46,7 +47,7 @@ func (b *Book) OnUse(wake func(types.UID)) {
 	b.wake = wake
 }
 
-// Use notes that somebody wants what runs for a UID, until leave is called.
+// Use registers a user of the object uid until leave is called.
 func (b *Book) Use(uid types.UID) (leave func()) {
 	if b == nil {
 		return func() {}
@@ -69,7 +70,7 @@ func (b *Book) Use(uid types.UID) (leave func()) {
 	}
 }
 
-// Touch notes that something was typed.
+// Touch records that a user typed something.
 func (b *Book) Touch(uid types.UID) {
 	if b == nil {
 		return
@@ -84,7 +85,7 @@ func (b *Book) Touch(uid types.UID) {
 	}
 }
 
-// tellEvery is how often it is told at most that somebody types: nobody needs to know each key.
+// tellEvery is the minimum interval between two notifications while a user is typing.
 const tellEvery = time.Second
 
 func (b *Book) tell(uid types.UID) {
@@ -96,7 +97,7 @@ func (b *Book) tell(uid types.UID) {
 	}
 }
 
-// Last gives the last sign of a user, and whether somebody is there now; the zero time when nobody was.
+// Last returns the time of the last activity, or the zero time if there was none, and whether the object has a user now.
 func (b *Book) Last(uid types.UID) (last time.Time, here bool) {
 	if b == nil {
 		return time.Time{}, false
@@ -109,7 +110,8 @@ func (b *Book) Last(uid types.UID) (last time.Time, here bool) {
 	return time.Time{}, false
 }
 
-// Rest notes that what runs is about to be put to sleep, unless somebody is there: then it says false, and it must not be.
+// Rest records that the process of an object is about to be put to sleep, and returns true. If the object has a user, it returns false, and the process must
+// not be put to sleep.
 func (b *Book) Rest(uid types.UID) bool {
 	if b == nil {
 		return true
@@ -121,7 +123,7 @@ func (b *Book) Rest(uid types.UID) bool {
 	return p.resting
 }
 
-// Rise notes that it is not to sleep.
+// Rise clears the record that Rest made.
 func (b *Book) Rise(uid types.UID) {
 	if b == nil {
 		return
@@ -133,7 +135,7 @@ func (b *Book) Rise(uid types.UID) {
 	}
 }
 
-// Resting says whether it sleeps, or is about to. Whoever wants it comes first (Use), and then waits until it does not.
+// Resting reports whether an object is asleep or about to be. A user must first call Use and then wait until Resting returns false.
 func (b *Book) Resting(uid types.UID) bool {
 	if b == nil {
 		return false
@@ -144,7 +146,7 @@ func (b *Book) Resting(uid types.UID) bool {
 	return p != nil && p.resting
 }
 
-// Forget drops what is noted of a UID whose object is gone.
+// Forget drops the record of a deleted object.
 func (b *Book) Forget(uid types.UID) {
 	if b == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// run has the backend execute the command beside the process.
+// run executes the command beside the process.
 func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	switch {
 	case len(e.Process.Command) == 0:
@@ -42,7 +42,7 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	return outcome{ok: true}
 }
 
-// startError returns the cause without paths and fields of the spec: those that a backend names are not the probe's.
+// startError returns the cause without paths and fields of the spec, because the fields that a backend names are not those of the probe.
 func startError(err *facts.StartError) string {
 	switch err.Reason {
 	case v1alpha1.ReasonCommandNotFound:

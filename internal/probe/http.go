@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// bodyLimit and bodyTime bound how much of an answer is read, so that the server need not see its connection torn down.
+	// bodyLimit and bodyTime bound how much of a response body is read. Reading the body avoids resetting the connection of the server.
 	bodyLimit = 256 << 10
 	bodyTime  = 250 * time.Millisecond
-	// headerLimit bounds the headers of an answer, in bytes.
+	// headerLimit bounds the headers of a response, in bytes.
 	headerLimit = 64 << 10
 )
 
-// run asks once. A new connection each time: an old one would say nothing about whether the server takes new ones.
+// run sends one request over a new connection. A reused connection would not show whether the server accepts new ones.
 func (h *HTTP) run(ctx context.Context, timeout time.Duration) outcome {
 	transport := &http.Transport{
 		Proxy:                  nil, // the server is on this machine
@@ -73,13 +73,13 @@ func (h *HTTP) judge(status int) outcome {
 	return failed(fmt.Sprintf("GET %s answers %d", h.URL, status))
 }
 
-// classify makes an outcome of a request without an answer.
+// classify returns the outcome of a request without a response.
 func (h *HTTP) classify(err error, connected bool, timeout time.Duration) outcome {
 	answer := failed(fmt.Sprintf("GET %s: %s", h.URL, describe(err, timeout)))
 	if !h.Serving || !connected {
 		return answer
 	}
-	// Somebody took the connection. One who answers something else, or waits for the other side to begin, speaks another protocol.
+	// The server accepted the connection. If it responds with something else or waits for the client, it uses another protocol.
 	if isTimeout(err) || !isClosed(err) {
 		return outcome{ok: true}
 	}
@@ -87,7 +87,7 @@ func (h *HTTP) classify(err error, connected bool, timeout time.Duration) outcom
 	return answer
 }
 
-// drain reads what comes at once and drops it.
+// drain reads and discards the part of the body that arrives within the limits.
 func drain(body io.ReadCloser, cancel context.CancelFunc) {
 	stop := time.AfterFunc(bodyTime, cancel)
 	defer stop.Stop()
@@ -95,7 +95,7 @@ func drain(body io.ReadCloser, cancel context.CancelFunc) {
 	_ = body.Close()
 }
 
-// run makes a connection and closes it.
+// run opens and closes a connection.
 func (t *TCP) run(ctx context.Context, timeout time.Duration) outcome {
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "tcp", t.Address)
@@ -106,7 +106,7 @@ func (t *TCP) run(ctx context.Context, timeout time.Duration) outcome {
 	return outcome{ok: true}
 }
 
-// describe says what went wrong in words that are the same each time: the text of a network error holds the local port.
+// describe returns a description of an error that is the same each time. The text of a network error is not, because it contains the local port.
 func describe(err error, timeout time.Duration) string {
 	switch {
 	case isTimeout(err):

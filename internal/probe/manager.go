@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Manager runs the workers. It is a Runnable: when its context ends, so do they. All methods are safe for concurrent use.
+// Manager runs the workers. It is a Runnable: its workers stop when its context is done. All methods are safe for concurrent use.
 type Manager struct {
 	clock  clock.Clock
 	notify func(types.UID)
@@ -26,16 +26,16 @@ type Manager struct {
 	workers map[Key]*worker
 }
 
-// NewManager gives a manager that tells notify when the answer about a UID has changed; notify must not block.
+// NewManager returns a manager that calls notify when the result for a UID has changed. notify must not block.
 func NewManager(clock clock.Clock, notify func(types.UID)) *Manager {
 	root, cancel := context.WithCancel(context.Background())
 	return &Manager{clock: clock, notify: notify, root: root, cancel: cancel, workers: map[Key]*worker{}}
 }
 
-// NeedLeaderElection makes the manager of controllers start this one together with them.
+// NeedLeaderElection returns true, so that the probes start together with the controllers.
 func (m *Manager) NeedLeaderElection() bool { return true }
 
-// Start waits for the context to end, ends all workers and waits for them. After that nothing can be started.
+// Start waits until the context is done, then stops all workers and waits for them. After that no worker can be started.
 func (m *Manager) Start(ctx context.Context) error {
 	<-ctx.Done()
 	m.mu.Lock()
@@ -46,8 +46,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	return nil
 }
 
-// Ensure makes the worker of that key ask what config says. The same question leaves it as it is; another one replaces it, and the answer
-// to the earlier question counts no longer, only that the server was ready.
+// Ensure runs a worker for the key with this configuration. An equivalent configuration leaves the worker unchanged. A different one replaces the worker and
+// drops its result; only the fact that the server was ready is kept, as Proven.
 func (m *Manager) Ensure(key Key, config Config) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,8 +61,7 @@ func (m *Manager) Ensure(key Key, config Config) {
 	m.begin(key, config, func(ctx context.Context, w *worker) { w.probe(ctx) })
 }
 
-// Go runs something else about an incarnation beside the probes, once per key, until it returns or the key is dropped. It calls changed
-// when there is something to see.
+// Go runs another task for an incarnation, once for each key, until it returns or the key is dropped. The task calls changed when its result has changed.
 func (m *Manager) Go(key Key, run func(ctx context.Context, changed func())) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +77,7 @@ func (m *Manager) Go(key Key, run func(ctx context.Context, changed func())) {
 	})
 }
 
-// begin starts a worker; the lock is held.
+// begin starts a worker. The caller holds the lock.
 func (m *Manager) begin(key Key, config Config, run func(context.Context, *worker)) {
 	if m.closed {
 		return
@@ -93,7 +92,7 @@ func (m *Manager) begin(key Key, config Config, run func(context.Context, *worke
 	})
 }
 
-// Result gives the newest answer; the zero Result while there is none.
+// Result returns the latest result; the zero Result if there is none.
 func (m *Manager) Result(key Key) Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,17 +102,17 @@ func (m *Manager) Result(key Key) Result {
 	return Result{}
 }
 
-// Stop ends one worker and drops its answer.
+// Stop stops one worker and drops its result.
 func (m *Manager) Stop(key Key) {
 	m.drop(func(other Key) bool { return other == key })
 }
 
-// Keep ends the workers of all other incarnations of the UID.
+// Keep stops the workers of all other incarnations of the UID.
 func (m *Manager) Keep(uid types.UID, incarnation int64) {
 	m.drop(func(key Key) bool { return key.UID == uid && key.Incarnation != incarnation })
 }
 
-// Forget ends all workers of the UID.
+// Forget stops all workers of the UID.
 func (m *Manager) Forget(uid types.UID) {
 	m.drop(func(key Key) bool { return key.UID == uid })
 }
@@ -129,7 +128,7 @@ func (m *Manager) drop(which func(Key) bool) {
 	}
 }
 
-// worker asks one question until it is stopped.
+// worker runs one check repeatedly until it is stopped.
 type worker struct {
 	clock   clock.Clock
 	config  Config

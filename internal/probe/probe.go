@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe asks servers how they are, outside of reconciles.
+// Package probe checks servers outside of reconciles.
 //
-// A Manager has one worker per object, incarnation and kind of probe. A reconcile says with Ensure what is to be asked, and reads with
-// Result what the newest answer is; it never waits for one.
+// A Manager has one worker for each object, incarnation and kind of probe. A reconcile configures a worker with Ensure and reads the latest result with Result;
+// it never waits for a result.
 package probe
 
 import (
@@ -16,45 +16,45 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Kind is what a worker is for.
+// Kind is the purpose of a worker.
 type Kind string
 
 const (
-	// Readiness asks whether a server can be used.
+	// Readiness checks whether a server can be used.
 	Readiness Kind = "Readiness"
-	// Liveness asks whether a server has to be restarted.
+	// Liveness checks whether a server must be restarted.
 	Liveness Kind = "Liveness"
 )
 
-// Key names a worker: answers of one incarnation are never those of another.
+// Key identifies a worker. It includes the incarnation, so that results of different incarnations are never mixed.
 type Key struct {
 	UID         types.UID
 	Incarnation int64
 	Kind        Kind
 }
 
-// Config is what a worker asks, and how often.
+// Config configures a worker.
 type Config struct {
 	Check Check
-	// Period is the time between two probes, once the answer is settled. While a server is not ready it is asked more often.
+	// Period is the time between two probes once the result is known. While a server is not ready, it is probed more often.
 	Period time.Duration
-	// Timeout is the time until a probe that got no answer has failed.
+	// Timeout is the time after which a probe without a response fails.
 	Timeout time.Duration
-	// Threshold is how many failures in a row make a failure; at least 1.
+	// Threshold is the number of consecutive failures that make the result a failure; at least 1.
 	Threshold int
-	// Proven says that the server was ready before this worker began, so that a first failure is one of Threshold.
+	// Proven means that the server was ready before this worker started: a first failure is only one of Threshold, and does not shorten the period.
 	Proven bool
-	// Once ends the worker with its first success, which then stands.
+	// Once ends the worker at its first success. The result then remains.
 	Once bool
 }
 
-// sameQuestion says whether a worker with the one config may go on for the other.
+// sameQuestion reports whether a worker with configuration c can continue with the other one.
 func (c Config) sameQuestion(other Config) bool {
 	return c.Check.equal(other.Check) && c.Period == other.Period && c.Timeout == other.Timeout &&
 		c.Threshold == other.Threshold && c.Once == other.Once
 }
 
-// Check is one way to ask; exactly one field is set.
+// Check is one kind of check; exactly one field is set.
 type Check struct {
 	HTTP *HTTP
 	TCP  *TCP
@@ -73,24 +73,24 @@ func (c Check) equal(other Check) bool {
 	return c == Check{} && other == Check{}
 }
 
-// HTTP is a GET request. Redirects are not followed, certificates not verified, and the answer's body is dropped.
+// HTTP is a GET request. It does not follow redirects or verify certificates, and drops the response body.
 type HTTP struct {
 	URL string
-	// Serving asks only whether the server serves: any status below 500 will do, and so does a server that doesn't speak HTTP.
-	// Without it the status has to be from 200 to 399.
+	// Serving only checks whether the server responds: any status below 500 succeeds, and so does a server that does not use HTTP. Without it the status must
+	// be from 200 to 399.
 	Serving bool
 }
 
-// TCP is a connection that is made and closed.
+// TCP is a connection that is opened and closed.
 type TCP struct {
 	Address string // host:port
 }
 
-// Exec is a command that has to exit with code 0. It runs beside the process that it probes, and nothing of it is left after the probe.
+// Exec is a command that must exit with code 0. It runs beside the probed process, and none of its processes remain after the probe.
 type Exec struct {
-	// Inspection runs the command; nil if the backend cannot.
+	// Inspection runs the command; nil if the backend does not support exec probes.
 	Inspection runtime.Inspection
-	// Process is the incarnation to probe with the command, directory and environment of the probe. The environment is never put into a message.
+	// Process is the incarnation to probe, with the command, directory and environment of the probe. The environment must not appear in messages.
 	Process runtime.Process
 }
 
@@ -99,20 +99,20 @@ func (e Exec) equal(other Exec) bool {
 	return a.UID == b.UID && a.Incarnation == b.Incarnation && a.Dir == b.Dir && slices.Equal(a.Command, b.Command) && slices.Equal(a.Env, b.Env)
 }
 
-// Result is the newest answer of a worker.
+// Result is the latest result of a worker.
 type Result struct {
-	// Known is false until the first success, or Threshold failures in a row.
+	// Known is false until the first success or until Threshold consecutive failures.
 	Known bool
 	OK    bool
-	// Message says why the last probe failed; empty after a success.
+	// Message is the reason why the last probe failed; empty after a success.
 	Message string
 }
 
-// outcome is how one probe ended.
+// outcome is the result of one probe.
 type outcome struct {
 	ok      bool
 	message string
-	// mute: a connection was made and closed without an answer. Several in a row are a server that doesn't speak HTTP.
+	// mute means that the server accepted the connection and closed it without a response. Several in a row mean that the server does not use HTTP.
 	mute bool
 }
 

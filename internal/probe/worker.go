@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// fastest and slowest are the time between two probes of a server that is not ready yet: fastest at first, then ever longer.
+	// fastest and slowest bound the time between two probes of a server that is not ready yet. It starts at fastest and grows by half each time.
 	fastest = 100 * time.Millisecond
 	slowest = 500 * time.Millisecond
-	// muteLimit is how many connections closed without an answer make a server that doesn't speak HTTP.
+	// muteLimit is how many consecutive connections closed without a response mean that the server does not use HTTP.
 	muteLimit = 3
 )
 
-// probe asks until the context ends.
+// probe runs the check until the context is done.
 func (w *worker) probe(ctx context.Context) {
 	state := tally{config: w.config, delay: fastest}
 	for {
 		answer := w.ask(ctx)
 		if ctx.Err() != nil {
-			return // what was asked is of no interest any more, and an interrupted answer is none
+			return // an interrupted probe has no valid outcome
 		}
 		w.publish(state.add(answer))
 		if w.config.Once && answer.ok {
@@ -60,7 +60,7 @@ func (w *worker) publish(result Result) {
 	w.changed()
 }
 
-// tally makes an answer of the outcomes of single probes.
+// tally combines the outcomes of single probes into a result.
 type tally struct {
 	config Config
 	result Result
@@ -88,7 +88,7 @@ func (t *tally) add(answer outcome) Result {
 	return t.result
 }
 
-// wait is the time until the next probe.
+// wait returns the time until the next probe.
 func (t *tally) wait() time.Duration {
 	if t.result.OK || (t.config.Proven && !t.result.Known) {
 		return t.config.Period

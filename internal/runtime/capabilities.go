@@ -15,8 +15,8 @@ import (
 	"github.com/berth-dev/berth/internal/screen"
 )
 
-// Capabilities is what a backend can do beyond Runtime. A nil field is something that it cannot do at all. A method of a field that the backend does not have
-// returns an error that wraps errors.ErrUnsupported; the types No... implement such methods.
+// Capabilities is what a backend can do beyond Runtime. A nil field is a group of functions that the backend lacks entirely. A method that the backend
+// lacks in another group returns an error that wraps errors.ErrUnsupported; the types No... implement such methods.
 type Capabilities struct {
 	Logs       Logs
 	Terminals  Terminals
@@ -29,26 +29,27 @@ type Capabilities struct {
 	// KeepsBefore reports that Before is set whenever the previous incarnation had exited when the next one was started. If that start had no effect, Observe
 	// continues to return the previous incarnation.
 	KeepsBefore bool
-	// Disabled is why the backend starts nothing in this manager, and what a person can do about it. Empty: it starts processes.
+	// Disabled is why the backend starts nothing in this manager, and what a user can do about it. Empty means that it starts processes.
 	Disabled string
 }
 
-// Logs is the output of processes.
+// Logs is access to the output of processes.
 type Logs interface {
-	// OpenLog opens the output of a UID, over all of its incarnations. ErrNotFound when there is none.
+	// OpenLog opens the output of a UID, across all of its incarnations. It returns ErrNotFound if there is none.
 	OpenLog(ctx context.Context, uid types.UID) (Log, error)
-	// LastActivity returns when a UID last wrote output, over all of its incarnations, or was typed to where that is known; at least to the second. It costs
-	// no more than reading the metadata of a file. ErrNotFound when nothing is known.
+	// LastActivity returns when a UID last wrote output, across all of its incarnations, or last received input where that is known, to at least one second.
+	// It costs no more than reading the metadata of a file. It returns ErrNotFound if nothing is known.
 	LastActivity(ctx context.Context, uid types.UID) (time.Time, error)
 	// Watch sends the UID on Events once, when LastActivity next changes. An error means that nothing will be sent.
 	Watch(ctx context.Context, uid types.UID) error
 }
 
-// Log is output that only grows; its old part may be gone. Offsets are bytes since the first output of the UID and stay valid for ever.
+// Log is append-only output whose oldest part may have been removed. Offsets are bytes since the first output of the UID and stay valid forever.
 type Log interface {
-	// Bounds gives the offset of the first byte still there and of the end.
+	// Bounds returns the offset of the first available byte and that of the end.
 	Bounds() (first, end int64, err error)
-	// ReadAt reads like io.ReaderAt. Bytes that are gone read as an error that wraps io.ErrUnexpectedEOF: ask Bounds and resume.
+	// ReadAt reads like io.ReaderAt. For removed bytes it returns an error that wraps io.ErrUnexpectedEOF; the caller then resumes at the first offset of
+	// Bounds.
 	io.ReaderAt
 	// Wait returns when there is output beyond the offset, when the log is closed (ErrNotFound), or when the context ends.
 	Wait(ctx context.Context, offset int64) error
@@ -57,63 +58,64 @@ type Log interface {
 
 // Terminals is access to the terminals of processes.
 type Terminals interface {
-	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in returns an error.
-	// ErrNoTerminal when it was started without one; ErrNotFound when nothing runs.
+	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in returns an error. It returns ErrNoTerminal if
+	// the process was started without a terminal, and ErrNotFound if no incarnation is running.
 	Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan Terminal) error
-	// Type writes bytes into the terminal of the running incarnation, like a keyboard; 0x03 is Ctrl-C. Errors as for Attach.
+	// Type writes bytes to the terminal of the running incarnation, like a keyboard; 0x03 is Ctrl-C. It returns the same errors as Attach.
 	Type(ctx context.Context, uid types.UID, input []byte) error
-	// Capture returns what the terminal of a UID shows now, and where its cursor is. ErrNotFound if there is no terminal.
+	// Capture returns the current content of the terminal of a UID and the position of its cursor. It returns ErrNotFound if there is no terminal.
 	Capture(ctx context.Context, uid types.UID) (screen.View, error)
-	// Input returns how the processes in the foreground of the terminal of a UID read it. The zero value and every error mean that this is not known.
-	// Input takes up to a few milliseconds, so callers use it once for a decision, not in a loop.
+	// Input returns how the foreground processes of the terminal of a UID read it. The zero value and every error mean that this is unknown. Input takes up
+	// to a few milliseconds, so callers use it once for a decision, not in a loop.
 	Input(ctx context.Context, uid types.UID) (facts.Input, error)
 	// AttachCommand returns a shell command that attaches to the terminal of a UID without Berth; empty if there is none.
 	AttachCommand(uid types.UID) string
-	// Tidy removes what the backend keeps of a UID for people to look at after its process has ended, such as a tmux session.
+	// Tidy removes what the backend keeps for users after the process of a UID has ended, such as a tmux session.
 	Tidy(ctx context.Context, uid types.UID) error
-	// Keep tells the backend whether the object wants its session kept between two incarnations.
+	// Keep sets whether the backend keeps the session of a UID between two incarnations, as its object requests.
 	Keep(uid types.UID, keep bool)
 }
 
-// Adoption is for backends that can manage what was started without Berth.
+// Adoption is for backends that can manage sessions or containers that were started without Berth.
 type Adoption interface {
 	// Find returns the sessions of the tmux server on a socket, or the running containers (which have no socket). It changes nothing.
 	Find(ctx context.Context, socket string) ([]Found, error)
-	// Release stops managing what was adopted for the UID and leaves it running. ErrNotFound when nothing was adopted.
+	// Release stops managing the adopted session or container of the UID and leaves it running. It returns ErrNotFound if nothing was adopted.
 	Release(ctx context.Context, uid types.UID) error
 }
 
-// Found is a session or container that is there, whoever has made it.
+// Found is an existing session or container, regardless of its creator.
 type Found struct {
-	// ID is the backend's own name of it, which is not used again: such as $3, or a container's id. Name is that of people.
+	// ID is the identifier that the backend assigned and does not reuse, such as $3 or a container ID. Name is the name for users.
 	ID, Name string
-	// Created is when it was made, to the second.
+	// Created is the creation time, to the second.
 	Created time.Time
 	// Command is the program in its foreground, or the command that it was started with; it may be shortened.
 	Command string
 	// Image and Labels are those of a container.
 	Image  string
 	Labels map[string]string
-	// Owned says that a Berth has started or adopted it; Owner is for which object, and empty when that is another Berth.
+	// Owned reports that a Berth installation started or adopted it. Owner is the object that it belongs to; empty if it belongs to another Berth.
 	Owned bool
 	Owner types.UID
-	// Unfit says why it cannot be adopted, for people; empty when it can.
+	// Unfit describes for users why it cannot be adopted; empty if it can.
 	Unfit string
 }
 
-// Inspection is what a backend can find out about processes, and about starts to come.
+// Inspection is what a backend can find out about processes and about future starts.
 type Inspection interface {
 	// Listeners returns the TCP sockets that processes of the newest incarnation of the UID listen on.
 	Listeners(ctx context.Context, uid types.UID) ([]Listener, error)
 	// PortOwner returns the process that listens on a TCP port of this machine, or nil.
 	PortOwner(ctx context.Context, port int32) (*PortOwner, error)
-	// Members returns the living processes of the newest incarnation of a UID, the program itself first; none if there is nothing.
+	// Members returns the living processes of the newest incarnation of a UID, the program itself first; empty if there are none.
 	Members(ctx context.Context, uid types.UID) ([]Member, error)
-	// Exec runs p.Command in p.Dir with p.Env beside the incarnation p.Incarnation of p.UID, waits for it, until the context ends at most, and returns
-	// its exit. The output is dropped. The command and everything that it started has been killed when Exec returns without ErrNotEnded.
-	// Errors: ErrNotFound when that incarnation does not run, a *StartError, the context's error, or ErrNotEnded.
+	// Exec runs p.Command in p.Dir with p.Env beside the incarnation p.Incarnation of p.UID, waits until it exits or the context ends, and returns its exit.
+	// The output is dropped. Unless Exec returns ErrNotEnded, the command and everything that it started are dead when Exec returns. Errors: ErrNotFound if
+	// that incarnation is not running, a *StartError, the context's error, or ErrNotEnded.
 	Exec(ctx context.Context, p Process) (facts.Exit, error)
-	// Check returns the *StartError that Start would, nil when it would start, or another error when this cannot be found out. It changes nothing.
+	// Check returns the *StartError that Start would return, nil if a start would succeed, or another error if this cannot be determined. It changes
+	// nothing.
 	Check(ctx context.Context, p Process) error
 	// CheckProgram returns the failure that a start would have now because of its program or working directory, or nil. known is false if the backend cannot
 	// check this program. CheckProgram changes nothing and costs a few system calls.
@@ -127,14 +129,14 @@ type Listener struct {
 	PID     int64
 }
 
-// PortOwner is a process that listens on a port. PID is 0 and Command empty when the process cannot be seen (another user's).
+// PortOwner is a process that listens on a port. PID is 0 and Command empty if the process cannot be inspected because it belongs to another user.
 type PortOwner struct {
 	PID     int64
 	Command string
-	UID     types.UID // the object that the process belongs to, when it is one of ours
+	UID     types.UID // the object that the process belongs to, if Berth started the process
 }
 
-// Member is a process of a tree. Name is that of its program, without arguments: those may hold secrets.
+// Member is a process of a tree. Name is the name of its program, without arguments, because those may contain secrets.
 type Member struct {
 	PID  int64
 	Name string
@@ -178,10 +180,10 @@ func (NoTerminals) Input(context.Context, types.UID) (facts.Input, error) {
 // AttachCommand implements Terminals.
 func (NoTerminals) AttachCommand(types.UID) string { return "" }
 
-// Tidy implements Terminals: nothing is kept.
+// Tidy implements Terminals. The backend keeps nothing.
 func (NoTerminals) Tidy(context.Context, types.UID) error { return nil }
 
-// Keep implements Terminals: nothing is kept.
+// Keep implements Terminals. The backend keeps nothing.
 func (NoTerminals) Keep(types.UID, bool) {}
 
 // NoInspection is embedded by backends that implement only some methods of Inspection.

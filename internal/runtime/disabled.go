@@ -12,7 +12,8 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Disable returns a runtime that starts nothing, for the given reason, but still stops what the other one runs. The reason is shown to the users of objects.
+// Disable returns a runtime that starts nothing, for the given reason, but still stops the processes of the given runtime. The reason is shown to the
+// users of objects.
 func Disable(runtime Runtime, reason string) Runtime { return disabled{runtime, reason} }
 
 type disabled struct {
@@ -26,7 +27,7 @@ func (d disabled) Capabilities() Capabilities { return Capabilities{Disabled: d.
 // Start implements Runtime. It always fails.
 func (d disabled) Start(context.Context, Process) error { return errors.New(d.reason) }
 
-// Nothing is the runtime of a manager that must not run programs itself, such as one in a cluster. Nothing runs in it.
+// Nothing is the runtime of a manager that must not run programs itself, such as one in a cluster. It never has an incarnation.
 type Nothing struct {
 	Local
 	// Reason is shown to the users of objects.

@@ -100,7 +100,7 @@ func (r *Registry) Find(ctx context.Context, uid types.UID) (Runtime, error) {
 	return nil, ErrNotFound
 }
 
-// Forget removes every trace of a UID. If no backend has an incarnation of it, all of them are told, because one may have prepared a start.
+// Forget removes every trace of a UID. If no backend has an incarnation of it, Forget calls all of them, because one may have prepared a start.
 func (r *Registry) Forget(ctx context.Context, uid types.UID) error {
 	backend, err := r.Find(ctx, uid)
 	if errors.Is(err, ErrNotFound) {
@@ -142,7 +142,7 @@ func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return list, nil
 }
 
-// OnChange sets the function that receives UIDs of which a backend learns by other means than Events. It must not block.
+// OnChange sets the function that receives UIDs whose change a backend detects by other means than Events. It must not block.
 func (r *Registry) OnChange(wake func(types.UID)) {
 	for _, backend := range r.All() {
 		if teller, tells := backend.(interface{ OnChange(func(types.UID)) }); tells {

@@ -6,42 +6,43 @@ package runtime
 import "k8s.io/apimachinery/pkg/types"
 
 const (
-	// MostResultBytes is how large a result file may be to be taken, in bytes; a backend may take less. What is larger belongs into the folder of
-	// artifacts.
+	// MostResultBytes is the maximum size of a result file that is read, in bytes; a backend may have a lower limit. Larger results belong in the artifacts
+	// folder.
 	MostResultBytes = 1 << 20
-	// ResultHeadBytes is how much of the beginning of a result file is given, in bytes.
+	// ResultHeadBytes is how much of the beginning of a result file is returned, in bytes.
 	ResultHeadBytes = 4 << 10
 )
 
-// Keeper is implemented by backends that keep what a program leaves to others, until Forget.
+// Keeper is implemented by backends that keep the results of a program until Forget.
 type Keeper interface {
-	// Place says where the program of a UID that is started with Process.Results leaves its results, and finds what it was given. It is the same
-	// for ever, and asks nobody.
+	// Place returns where a program of the UID that is started with Process.Results leaves its results and finds its inputs. The result never changes, and
+	// Place does no I/O.
 	Place(uid types.UID) Place
-	// Results says what is there, once Observe has told of the end. It never waits, whatever the program has put there, and what cannot be taken is
-	// explained in Problem.
+	// Results returns the results of a UID after Observe has reported the exit. It never blocks, regardless of what the program left there. If something
+	// cannot be read, Problem explains why.
 	Results(uid types.UID) Results
 }
 
 // Place is where the results of a program are. Paths are absolute.
 type Place struct {
-	// File is the result file, which the program makes; Artifacts is a folder that is there.
+	// File is the result file, which the program creates. Artifacts is an existing folder.
 	File, Artifacts string
 	// Inputs is the folder with the files of Process.Inputs.
 	Inputs string
-	// Private says that the paths mean something to the program alone: nobody else finds there what it has left.
+	// Private reports that the paths are valid only inside the program: no other process finds its results there.
 	Private bool
 }
 
 // Results is what a program has left.
 type Results struct {
-	// File says that there is something under the name of the result file; Size is its size in bytes, 0 when that is not known.
+	// File reports that something exists under the name of the result file. Size is its size in bytes; 0 if unknown.
 	File bool
 	Size int64
-	// SHA256 is that of the whole file in hexadecimal, and Head its beginning. Both are empty when it was not taken; Problem says then why.
+	// SHA256 is the hash of the whole file in hexadecimal, and Head its first ResultHeadBytes. If the file was not read, both are empty and Problem says
+	// why.
 	SHA256  string
 	Head    []byte
 	Problem string
-	// Artifacts says that something is in the folder of artifacts.
+	// Artifacts reports that the artifacts folder is not empty.
 	Artifacts bool
 }

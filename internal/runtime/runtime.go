@@ -1,11 +1,11 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtime is the contract between controllers and what runs processes. Each backend (host, tmux, Docker, Pods, language servers) implements Runtime
-// and lists in Capabilities what else it can do. A Registry holds the backends of a manager.
+// Package runtime is the contract between controllers and the backends that run processes. Each backend (host, tmux, Docker, Pods, language servers)
+// implements Runtime and lists in Capabilities what else it can do. A Registry holds the backends of a manager.
 //
-// All processes carry the UID of their object and the number of their incarnation. No call waits for a process to start or end: a backend sends the UID on
-// Events when something has changed, and the controller calls Observe.
+// All processes carry the UID of their object and the number of their incarnation. No call waits for a process to start or end: a backend sends the UID
+// on Events when something has changed, and the controller calls Observe.
 package runtime
 
 import (
@@ -18,48 +18,48 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Errors that a backend wraps, to be told apart with errors.Is.
+// Errors that backends wrap. Callers check for them with errors.Is.
 var (
-	// ErrStale refuses to start an incarnation with a number lower than one that was started before.
+	// ErrStale is returned for a start of an incarnation whose number is lower than one that was already started.
 	ErrStale = errors.New("a newer incarnation was started already")
-	// ErrOldAlive refuses to start an incarnation while an older one lives.
+	// ErrOldAlive is returned for a start of an incarnation while an older one is alive.
 	ErrOldAlive = errors.New("an older incarnation is still alive")
-	// ErrNotFound: nothing is known of the UID, or of that incarnation.
+	// ErrNotFound means that the backend has no record of the UID, or of that incarnation.
 	ErrNotFound = errors.New("no such incarnation")
-	// ErrNotEnded: a command was killed and has not ended yet. The backend goes on ending it.
+	// ErrNotEnded means that a command was killed and has not exited yet. The backend continues to end it.
 	ErrNotEnded = errors.New("the command does not end after SIGKILL")
-	// ErrNoTerminal: the process was not started in a terminal.
+	// ErrNoTerminal means that the process was not started in a terminal.
 	ErrNoTerminal = errors.New("the process has no terminal")
 )
 
-// Process is all that a backend needs to know to start an incarnation.
+// Process describes an incarnation to start.
 type Process struct {
 	UID         types.UID
 	Incarnation int64
-	// Name is what people know the object by, such as devservers/default/web. For messages only: nothing is found by it.
+	// Name is the display name of the object, such as devservers/default/web. It is only for messages; nothing is looked up by it.
 	Name string
-	// Command is argv, already expanded. Never empty.
+	// Command is argv, already expanded. It is never empty.
 	Command []string
-	// Dir is absolute; empty means the home directory.
+	// Dir is the absolute working directory; empty means the home directory.
 	Dir string
-	// Env is added to the environment of the manager, as NAME=value; later entries win. It may hold secrets.
+	// Env is added to the environment of the manager, as NAME=value; later entries override earlier ones. It may contain secrets.
 	Env []string
-	// AsManager asks for the user of the manager, whatever user programs run as: the process is a part of Berth.
+	// AsManager runs the program as the user of the manager, regardless of the user that programs run as, because the process is part of Berth.
 	AsManager bool
-	// Open are the names of variables in Env that many may read, as nobody's secret can be in them. A backend need not hide these.
+	// Open lists the names of variables in Env that never contain secrets. A backend need not hide their values from other users.
 	Open []string
-	// Terminal asks for a PTY; nil means that the output goes straight to the log and stdin stays open and silent.
+	// Terminal requests a PTY; nil means that output goes directly to the log, and that stdin stays open without input.
 	Terminal *Terminal
 	// StopSignal is the signal that Stop sends to every process of the tree, such as SIGTERM.
 	StopSignal string
-	// Grace is how long after a Stop the Kill follows. A backend that ends a process in steps of its own cuts them to fit; others ignore it.
+	// Grace is the time between Stop and the Kill that follows. A backend that ends a process in several steps shortens them to fit; others ignore Grace.
 	Grace time.Duration
-	// Config is what a backend that holds more than a process needs beyond it, as JSON: an lsp.Config for a language server, a docker.Config
-	// for a container. Others ignore it.
+	// Config is the configuration of backends that need more than a process, as JSON: an lsp.Config for a language server, a docker.Config for a container.
+	// Others ignore it.
 	Config []byte
-	// Origin is kept and given back, for whoever finds the incarnation.
+	// Origin is stored and reported with the incarnation, for a manager that has no record of the start.
 	Origin facts.Origin
-	// Results asks for a place for results, and Inputs are files that the program finds there, by name; both need a Keeper. No secrets belong there.
+	// Results requests a place for results. Inputs are files, by name, that the program finds there. Both need a Keeper. Inputs must not contain secrets.
 	Results bool
 	Inputs  map[string][]byte
 }
@@ -69,42 +69,42 @@ type Terminal struct {
 	Columns, Rows int32
 }
 
-// Runtime starts, ends and observes incarnations. All methods are safe for concurrent use and none waits for a process.
+// Runtime starts, ends and observes incarnations. All methods are safe for concurrent use, and none waits for a process.
 type Runtime interface {
-	// Start makes incarnation p.Incarnation of p.UID run. Called again for the same incarnation it does nothing and succeeds, whatever became
-	// of it. It returns before the program is known to run; a program that cannot be executed is observed as Failed.
-	// Errors: ErrStale, ErrOldAlive, or one of the environment (disk full, no more processes), to be tried again.
+	// Start starts incarnation p.Incarnation of p.UID. A repeated call for the same incarnation does nothing and returns nil, regardless of its state. Start
+	// returns before the program is known to run; Observe reports a program that cannot be executed as Failed. Errors: ErrStale, ErrOldAlive, or an error of
+	// the environment (disk full, no more processes), which the caller retries.
 	Start(ctx context.Context, p Process) error
 
-	// Stop asks every process of that incarnation to end, with the stop signal that it was started with. It is sent once per call, to that
-	// incarnation alone; nothing there to stop is success. Kill always has to follow after a grace period: Stop does not escalate by itself.
+	// Stop sends the stop signal that the incarnation was started with to each of its processes, once per call, and to no other incarnation. It returns nil
+	// if none is running. Stop does not escalate by itself: the caller must call Kill after a grace period.
 	Stop(ctx context.Context, uid types.UID, incarnation int64) error
 
-	// Kill ends the whole tree of that incarnation with SIGKILL. Nothing there is success.
+	// Kill kills all processes of that incarnation with SIGKILL. It returns nil if none is running.
 	Kill(ctx context.Context, uid types.UID, incarnation int64) error
 
-	// Observe says what is there of a UID: none, or the newest incarnation, and older ones only while they live.
-	// The exit of the newest incarnation stays known until Forget.
+	// Observe returns the incarnations of a UID: none, or the newest one, and older ones only while they are alive. The exit of the newest incarnation stays
+	// available until Forget.
 	Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error)
 
-	// List says what is there of all UIDs, for adoption and leftovers. What is Adopted in it is nobody's to end without its object.
+	// List returns the incarnations of all UIDs, for adoption and for the collection of orphans. An Adopted incarnation without an object must not be ended.
 	List(ctx context.Context) ([]facts.Incarnation, error)
 
-	// Forget removes every trace of a UID: records, log, sockets. It fails while anything of it lives.
+	// Forget removes every trace of a UID: records, log, sockets. It returns an error while any of its processes is alive.
 	Forget(ctx context.Context, uid types.UID) error
 
-	// Events carries the UIDs that something happened to. Events may be merged or repeated, never lost.
+	// Events delivers the UIDs whose incarnations have changed. Events may be merged or repeated, but are never lost.
 	Events() <-chan types.UID
 
-	// Belongs tells the backend the namespace of the object with the UID, before any other call for this UID. Until Forget, the backend ignores objects of
+	// Belongs sets the namespace of the object with the UID. It is called before any other call for this UID. Until Forget, the backend ignores objects of
 	// other namespaces that look like its incarnations.
 	Belongs(uid types.UID, namespace string)
 
-	// Settle tells the backend that the end of that incarnation, and of all before it, is recorded in the status. The backend may then remove what it kept
-	// of them. Settle changes nothing that lives.
+	// Settle reports to the backend that the status records the exit of that incarnation and of all earlier ones. The backend may then remove what it kept
+	// of them. Settle does not affect living processes.
 	Settle(ctx context.Context, uid types.UID, incarnation int64) error
 
-	// Capabilities returns what else the backend can do. It is always the same.
+	// Capabilities returns what else the backend can do. The result never changes.
 	Capabilities() Capabilities
 }
 

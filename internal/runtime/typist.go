@@ -26,7 +26,7 @@ const (
 	enterKey     = '\r'
 )
 
-// The sequences of bracketed paste (xterm): a program asks for it, and pasted text is put between the last two.
+// The sequences of bracketed paste (xterm): a program requests it with the first and ends it with the second; pasted text is sent between the last two.
 var (
 	pasteOn    = []byte("\x1b[?2004h")
 	pasteOff   = []byte("\x1b[?2004l")
@@ -34,23 +34,23 @@ var (
 	pasteEnd   = []byte("\x1b[201~")
 )
 
-// Typist types as a person does: Ctrl-C, the text and Enter one after the other, each after the program has reacted to the previous one. It is an
-// io.Writer to which the caller writes the output of the terminal meanwhile. A Typist that gets no output waits for the minimum times.
+// Typist types with pauses, as a user does: Ctrl-C, the text and Enter one after the other, each after the program has reacted to the previous one. It
+// is an io.Writer to which the caller writes the output of the terminal during that time. A Typist that receives no output waits for the minimum times.
 //
-// A busy program may take longer than the minimum to read its input, and silence does not show that it has read it. Gemini CLI drops an Enter that it reads
-// together with the text before it. Therefore a Typist that gets output waits for output after each write.
+// A busy program may take longer than the minimum to read its input, and silence does not show that it has read it. Gemini CLI drops an Enter that it
+// reads together with the text before it. Therefore a Typist that receives output waits for output after each write.
 type Typist struct {
-	moved chan struct{} // holds a value when there was output since the last look
+	moved chan struct{} // holds a value if there was output since the last check
 
 	mu     sync.Mutex
 	tail   []byte // the last bytes of the output: a sequence may arrive in two parts
-	pastes bool   // the program has asked for bracketed paste
+	pastes bool   // the program has requested bracketed paste
 }
 
 // NewTypist returns a Typist for one terminal.
 func NewTypist() *Typist { return &Typist{moved: make(chan struct{}, 1)} }
 
-// Write takes output of the terminal. It never fails.
+// Write receives output of the terminal. It never fails.
 func (t *Typist) Write(output []byte) (int, error) {
 	t.mu.Lock()
 	seen := append(t.tail, output...)
@@ -66,9 +66,9 @@ func (t *Typist) Write(output []byte) (int, error) {
 	return len(output), nil
 }
 
-// Type writes the input to a terminal: at most 6 s longer than the writes take, where the program is never silent. Text of several words or lines is
-// pasted if the program has asked for bracketed paste: its lines are not submitted one by one, and no character is taken for a key (Gemini CLI opens its
-// help at a question mark). A single word is typed, because it may be meant as keys, such as the number of an answer.
+// Type writes the input to a terminal. If the program is never silent, it takes at most 6 s longer than the writes. Text of several words or lines is
+// pasted if the program has requested bracketed paste: its lines are not submitted one by one, and no character is interpreted as a key (Gemini CLI
+// opens its help at a question mark). A single word is typed, because it may be meant as keys, such as the number of an answer.
 func (t *Typist) Type(ctx context.Context, terminal io.Writer, input []byte) error {
 	steps := steps(input)
 	for i, keys := range steps {
@@ -87,7 +87,7 @@ func (t *Typist) Type(ctx context.Context, terminal io.Writer, input []byte) err
 			keys = t.pasted(keys)
 		}
 		select {
-		case <-t.moved: // this output came before the write, so it is no reaction
+		case <-t.moved: // this output preceded the write, so it is not a reaction
 		default:
 		}
 		if _, err := terminal.Write(keys); err != nil {
@@ -97,7 +97,7 @@ func (t *Typist) Type(ctx context.Context, terminal io.Writer, input []byte) err
 	return nil
 }
 
-// steps splits input into Ctrl-C at its beginning, the text, and Enter at its end; what is empty is left out.
+// steps splits input into Ctrl-C at its beginning, the text, and Enter at its end. It omits empty parts.
 func steps(input []byte) [][]byte {
 	text := bytes.TrimLeft(input, string(interruptKey))
 	interrupts, enter := input[:len(input)-len(text)], []byte(nil)
@@ -107,8 +107,8 @@ func steps(input []byte) [][]byte {
 	return slices.DeleteFunc([][]byte{interrupts, text, enter}, func(keys []byte) bool { return len(keys) == 0 })
 }
 
-// settle waits until there has been no output for the duration quiet, for at most quietLimit. With reaction, it first waits for output, unless the Typist
-// has never got any.
+// settle waits until there has been no output for the duration quiet, for at most quietLimit. If reaction is true, it first waits for output, unless the
+// Typist has never received any.
 func (t *Typist) settle(ctx context.Context, quiet time.Duration, reaction bool) error {
 	if quiet == 0 {
 		return ctx.Err()
@@ -137,7 +137,7 @@ func (t *Typist) settle(ctx context.Context, quiet time.Duration, reaction bool)
 	}
 }
 
-// pasted returns text as a terminal sends it when it is pasted.
+// pasted returns text as a terminal sends it when it is pasted, if the program has requested bracketed paste; otherwise it returns text unchanged.
 func (t *Typist) pasted(text []byte) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,17 +11,17 @@ import (
 	"github.com/berth-dev/berth/internal/pattern"
 )
 
-// lastLines is how much of a screen is looked at for a question: what is further up was answered.
+// lastLines is the number of lines at the end of a screen that are searched for a question. Questions further up were already answered.
 const lastLines = 20
 
-// Questions are patterns that a screen matches which waits for an answer.
+// Questions are patterns that match a screen on which a program waits for an answer.
 type Questions struct {
-	names    []string // of the patterns, for messages; nil for those of a spec, which have an index
+	names    []string // names of the patterns, for messages; nil for the patterns of a spec, which are identified by index
 	patterns *pattern.Set
 }
 
-// defaults are tested with recorded screens, in testdata. A question of one line counts only where the cursor is, at the end: what follows it
-// would be its answer. One in a box is drawn over when it was answered.
+// defaults are tested with recorded screens in testdata. A question of one line matches only at the end of the text, where the cursor is, because text after it
+// would be its answer. A question in a box is overwritten once it is answered.
 var defaults = questions([]question{
 	{"Claude Code", `(?s)(Do you (want|trust)|Would you like|Is this a project you).+❯\s*\d\. \S`},
 	{"Codex", `(?s)(Would you like to|Do you want to|Do you trust|Allow command).+(›|▌|❯)\s*(\d\. )?(Yes|No)\b`},
@@ -40,7 +40,7 @@ var defaults = questions([]question{
 
 type question struct{ name, pattern string }
 
-// questions compiles patterns that are known to be valid.
+// questions compiles patterns that are known to be valid. It panics on an error.
 func questions(list []question) Questions {
 	var names, patterns []string
 	for _, q := range list {
@@ -53,7 +53,7 @@ func questions(list []question) Questions {
 	return Questions{names: names, patterns: set}
 }
 
-// Defaults are the questions of the common coding agents, of shells and of programs that ask for passwords.
+// Defaults returns the questions of common coding agents, of shells and of programs that ask for passwords.
 func Defaults() Questions { return defaults }
 
 // Of returns the questions that the patterns of a spec recognize.

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package screen tells from the output of a program what its terminal shows, and whether that is a question.
+// Package screen interprets the output of a program as the content of a terminal, and recognizes questions on it.
 package screen
 
 import (
@@ -9,41 +9,43 @@ import (
 	"unicode/utf8"
 )
 
-// Screen is what a terminal shows: text without colours. It understands what programs use to draw, and skips the rest. Not for concurrent use.
+// Screen is the content of a terminal: text without colors. It interprets the sequences that programs use to draw, and skips all others. It is not safe for
+// concurrent use.
 type Screen struct {
 	columns, rows int
-	lines, other  []*line // other is the screen beside the one that is shown: the main or the alternate one
+	lines, other  []*line // other is the hidden one of the main and the alternate screen
 	spare         []*line // room to scroll by many lines
 	alternate     bool
 	hidden        bool // the cursor is hidden
 	x, y          int
 	savedX        int
 	savedY        int
-	top, bottom   int    // the region that scrolls, both inside
-	wrap          bool   // the last column was written: the next character begins a line
-	rest          []byte // the beginning of what is not complete yet
-	last          rune   // the character that was written last
-	lastWidth     int    // how many cells it takes
+	top, bottom   int    // scroll region, both ends included
+	wrap          bool   // the last column was written: the next character goes to the next line
+	rest          []byte // the beginning of an incomplete sequence or character
+	last          rune   // the last written character
+	lastWidth     int    // its width in cells
 }
 
-// line is the cells of a line that something was written to; the others are blank. An operation on lines that were never written to costs nothing for
-// each cell, so that a short sequence does not cause much work on a large screen.
+// line contains the cells of a line up to the last written one; the cells after it are blank. Operations on lines that were never written cost nothing per
+// cell, so that a short sequence does not cause much work on a large screen.
 type line struct{ cells []rune }
 
-// blank marks a cell that nothing was written to; wide one that belongs to the character before it.
+// blank marks an empty cell. wide marks a cell that belongs to the character in the cell before it.
 const (
 	blank = ' '
 	wide  = 0
 )
 
-// The size of a terminal that nothing is known of, and the largest that is kept. mostCells bounds memory to 2 MiB, for both screens together.
+// The default size of a terminal, and the maximum size. mostCells bounds the memory to 2 MiB for both screens together.
 const (
 	usualColumns, usualRows = 120, 40
 	mostColumns, mostRows   = 1000, 1000
 	mostCells               = 256 << 10
 )
 
-// New returns an empty screen. A size that is not positive means the default, 120 columns and 40 rows. A screen of more than mostCells has fewer rows.
+// New returns an empty screen. A size that is not positive selects the default of 120 columns or 40 rows. Dimensions are limited to 1000 each, and the number
+// of rows is reduced so that the screen has at most mostCells cells.
 func New(columns, rows int) *Screen {
 	if columns <= 0 {
 		columns = usualColumns
@@ -73,14 +75,14 @@ func (s *Screen) reset() {
 	s.x, s.y, s.savedX, s.savedY, s.top, s.bottom = 0, 0, 0, 0, 0, s.rows-1
 }
 
-// empty makes lines blank and keeps their memory.
+// empty clears lines and keeps their memory.
 func empty(lines []*line) {
 	for _, l := range lines {
 		l.cells = l.cells[:0]
 	}
 }
 
-// clean makes the cells in [from, to) blank.
+// clean clears the cells in [from, to).
 func (l *line) clean(from, to int) {
 	if from >= len(l.cells) {
 		return
@@ -94,14 +96,14 @@ func (l *line) clean(from, to int) {
 	}
 }
 
-// reach makes a line have at least n cells.
+// reach extends a line to at least n cells.
 func (l *line) reach(n int) {
 	for len(l.cells) < n {
 		l.cells = append(l.cells, blank)
 	}
 }
 
-// Text gives what is shown: lines without spaces at their ends, and without empty lines at the end.
+// Text returns the text on the screen, without trailing spaces and without empty lines at the end.
 func (s *Screen) Text() string {
 	var text strings.Builder
 	for _, l := range s.lines {
@@ -124,7 +126,7 @@ func (s *Screen) View() View {
 	return NewView(s.Text(), x, s.y, s.hidden, s.alternate)
 }
 
-// Tidy takes spaces off the ends of lines, and empty lines off the end of a text.
+// Tidy removes trailing spaces from lines, and empty lines from the end of a text.
 func Tidy(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -133,7 +135,7 @@ func Tidy(text string) string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// Write implements io.Writer with the output of a program. It never fails.
+// Write implements io.Writer for the output of a program. It never returns an error.
 func (s *Screen) Write(p []byte) (int, error) {
 	data := p
 	if len(s.rest) > 0 {
@@ -147,19 +149,19 @@ func (s *Screen) Write(p []byte) (int, error) {
 				s.rest = append([]byte(nil), data...)
 				break
 			}
-			n = 1 // it is no sequence
+			n = 1 // it is not a valid sequence
 		}
 		data = data[n:]
 	}
 	return len(p), nil
 }
 
-// longestSequence is how much may belong to one escape sequence, in bytes; some hold a picture.
+// longestSequence is the maximum length of an escape sequence, in bytes; some contain an image.
 const longestSequence = 64 << 10
 
 const escape = 0x1b
 
-// take carries out what the data begins with and says how long it was; 0 when its end has not come yet.
+// take interprets the beginning of data and returns its length in bytes; 0 if it is incomplete.
 func (s *Screen) take(data []byte) int {
 	switch b := data[0]; {
 	case b == escape:
@@ -192,7 +194,7 @@ func (s *Screen) control(b byte) {
 	}
 }
 
-// feed goes one line down, and scrolls at the end of the region.
+// feed moves the cursor one line down, and scrolls at the end of the region.
 func (s *Screen) feed() {
 	s.wrap = false
 	switch {
@@ -203,7 +205,7 @@ func (s *Screen) feed() {
 	}
 }
 
-// scroll moves the lines from first to the end of the region up, or down for a negative number.
+// scroll moves the lines from first to the end of the region up by the given number of lines, or down if it is negative.
 func (s *Screen) scroll(first, by int) {
 	height := s.bottom - first + 1
 	if height <= 0 {
@@ -236,7 +238,7 @@ func (s *Screen) putWide(r rune, cells int) {
 	l.reach(min(s.x+cells, s.columns))
 	line := l.cells
 	if line[s.x] == wide && s.x > 0 {
-		line[s.x-1] = blank // half of a character is none
+		line[s.x-1] = blank // the other half of a wide character is overwritten
 	}
 	if next := s.x + cells; next < len(line) && line[next] == wide {
 		line[next] = blank

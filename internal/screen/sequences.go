@@ -12,7 +12,7 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// sequence carries out one that begins with ESC, and says how long it is; 0 when its end has not come yet.
+// sequence interprets a sequence that begins with ESC and returns its length in bytes; 0 if it is incomplete.
 func (s *Screen) sequence(data []byte) int {
 	if len(data) < 2 {
 		return 0
@@ -20,7 +20,7 @@ func (s *Screen) sequence(data []byte) int {
 	switch data[1] {
 	case '[':
 		return s.csi(data)
-	case ']', 'P', 'X', '^', '_': // a text for the terminal, not for people
+	case ']', 'P', 'X', '^', '_': // a string for the terminal, which is not displayed
 		return text(data)
 	case '(', ')', '*', '+', '#', '%', ' ': // a character set
 		if len(data) < 3 {
@@ -51,7 +51,7 @@ func (s *Screen) sequence(data []byte) int {
 func (s *Screen) save()    { s.savedX, s.savedY = s.x, s.y }
 func (s *Screen) restore() { s.x, s.y, s.wrap = s.savedX, s.savedY, false }
 
-// text gives the length of a sequence that ends with BEL or ESC \.
+// text returns the length of a string that ends with BEL or ESC \; 0 if it is incomplete.
 func text(data []byte) int {
 	end := bytes.IndexAny(data[2:], "\a\x1b")
 	switch {
@@ -64,10 +64,10 @@ func text(data []byte) int {
 	case data[2+end+1] == '\\':
 		return 2 + end + 2
 	}
-	return 2 + end // broken off by another sequence
+	return 2 + end // interrupted by another sequence
 }
 
-// csi carries out a sequence with numbers.
+// csi interprets a control sequence with numeric parameters.
 func (s *Screen) csi(data []byte) int {
 	at := 2
 	for at < len(data) && data[at] >= 0x20 && data[at] <= 0x3f {
@@ -78,7 +78,7 @@ func (s *Screen) csi(data []byte) int {
 	}
 	final, inner := data[at], string(data[2:at])
 	if final < 0x40 || final > 0x7e {
-		return at // a control character has broken it off
+		return at // interrupted by a control character
 	}
 	if mode, private := strings.CutPrefix(inner, "?"); private {
 		if final == 'h' || final == 'l' {
@@ -95,7 +95,7 @@ func (s *Screen) csi(data []byte) int {
 	return at + 1
 }
 
-// largest bounds a number in a sequence; no screen is larger.
+// largest limits a number in a sequence; no screen is larger.
 const largest = 1000
 
 func numbers(text string) []int {
@@ -128,7 +128,7 @@ func (s *Screen) mode(modes []int, on bool) {
 	}
 }
 
-// command carries out what programs draw with.
+// command executes a drawing command.
 func (s *Screen) command(final byte, args []int) {
 	n := min(max(args[0], 1), largest)
 	pending := s.wrap
@@ -185,7 +185,7 @@ func (s *Screen) region(args []int) {
 	s.x, s.y = 0, 0
 }
 
-// edit erases and moves what is shown.
+// edit erases or moves content.
 func (s *Screen) edit(final byte, arg, n int) {
 	switch l := s.lines[s.y]; final {
 	case 'J':
@@ -222,7 +222,7 @@ func (s *Screen) edit(final byte, arg, n int) {
 	}
 }
 
-// insert moves the cells from x on by n to the right, as far as there are columns.
+// insert moves the cells from x on by n to the right, within the columns.
 func (l *line) insert(x, n, columns int) {
 	if x >= len(l.cells) {
 		return
@@ -235,7 +235,7 @@ func (l *line) insert(x, n, columns int) {
 	}
 }
 
-// erase empties from the cursor on, up to it, or all.
+// erase clears the screen from the cursor on (0), up to the cursor (1), or completely (other values).
 func (s *Screen) erase(what int) {
 	from, to := s.y+1, s.rows
 	switch what {

@@ -5,20 +5,20 @@ package screen
 
 import "strings"
 
-// View is what a terminal shows and where its cursor is.
+// View is the content of a terminal with the position of its cursor.
 type View struct {
-	// Text is all lines, without spaces at their ends and without empty lines at the end.
+	// Text contains all lines, without trailing spaces and without empty lines at the end.
 	Text string
-	// Prompt is the text from the beginning of the cursor's line up to the cursor, if nothing is shown behind or below the cursor; otherwise empty.
-	// It has no spaces at its end.
+	// Prompt is the text from the beginning of the cursor's line to the cursor, without trailing spaces, if there is no text behind or below the cursor.
+	// Otherwise it is empty.
 	Prompt string
-	// Above is the last line with text above the cursor, if the cursor is at the beginning of an empty line and nothing is shown below; otherwise empty.
+	// Above is the last line with text above the cursor, if the cursor is at the beginning of an empty line and there is no text below. Otherwise it is empty.
 	Above string
-	// Hidden means that the program has hidden the cursor, and FullScreen that it uses the alternate screen.
+	// Hidden reports whether the program has hidden the cursor, and FullScreen whether it uses the alternate screen.
 	Hidden, FullScreen bool
 }
 
-// NewView returns the view of a text with the cursor at a column x and a line y, both from 0.
+// NewView returns the view of a text with the cursor at column x and line y, both counted from 0.
 func NewView(text string, x, y int, hidden, fullScreen bool) View {
 	text = Tidy(text)
 	view := View{Text: text, Hidden: hidden, FullScreen: fullScreen}

@@ -5,7 +5,7 @@ package shim
 
 import "golang.org/x/sys/unix"
 
-// Kinds of system calls that wait for a terminal, by the way in which they receive its descriptor.
+// Kinds of system calls that can block on a terminal, by how they receive the descriptor.
 const (
 	callOther = iota
 	callRead
@@ -15,7 +15,7 @@ const (
 	callRing
 )
 
-// calls maps the system calls of all architectures, and those of this one, to their kinds.
+// calls maps system call numbers to their kinds: those that all architectures have, and those of this architecture.
 var calls = func() map[int]int {
 	all := map[int]int{
 		unix.SYS_READ: callRead, unix.SYS_READV: callRead, unix.SYS_PPOLL: callPoll, unix.SYS_PSELECT6: callSelect,

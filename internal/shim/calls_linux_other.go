@@ -5,5 +5,5 @@
 
 package shim
 
-// olderCalls are the system calls that newer architectures no longer have.
+// olderCalls are the system calls that newer architectures do not have.
 var olderCalls map[int]int

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// absent says that the cgroup itself is gone: reading a file of one that was just removed gives ENODEV.
+// absent reports whether err means that the cgroup does not exist. Reading a file of a cgroup that was just removed returns ENODEV.
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
-// cgroupMembers gives the PIDs in a cgroup and in those below it.
+// cgroupMembers returns the PIDs in a cgroup and its descendants.
 func cgroupMembers(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if absent(err) {
 		return nil, nil
 	}
-	// A threaded cgroup cannot be read; its processes are listed by the one above it.
+	// A threaded cgroup cannot be read (EOPNOTSUPP); its parent lists its processes.
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func cgroupMembers(dir string) ([]int, error) {
 	return pids, err
 }
 
-// subdirectories gives the names of the cgroups right below one; none when it is gone.
+// subdirectories returns the names of the child cgroups of dir, or none if dir does not exist.
 func subdirectories(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if absent(err) {
@@ -59,7 +59,7 @@ func subdirectories(dir string) ([]string, error) {
 	return names, err
 }
 
-// Populated says whether a process lives in a cgroup or below it; false when there is no such cgroup.
+// Populated reports whether a cgroup or one of its descendants contains a process. It returns false if the cgroup does not exist.
 func Populated(dir string) (bool, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
 	if absent(err) {
@@ -68,7 +68,7 @@ func Populated(dir string) (bool, error) {
 	return !bytes.Contains(data, []byte("populated 0")), err
 }
 
-// KillCgroup ends all processes of a cgroup and of those below it at once.
+// KillCgroup kills all processes of a cgroup and its descendants in one operation. It returns nil if the cgroup does not exist.
 func KillCgroup(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "cgroup.kill"), os.O_WRONLY, 0)
 	if err == nil {
@@ -83,7 +83,7 @@ func KillCgroup(dir string) error {
 	return err
 }
 
-// RemoveCgroup removes an empty cgroup and those below it.
+// RemoveCgroup removes a cgroup without processes, and its descendants. It returns nil if the cgroup does not exist.
 func RemoveCgroup(dir string) error {
 	below, err := subdirectories(dir)
 	if err != nil {

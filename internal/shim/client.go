@@ -13,24 +13,24 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// ErrNoTerminal means: the program was not started in a terminal.
+// ErrNoTerminal is the error for a program that was started without a terminal.
 var ErrNoTerminal = errors.New("the process has no terminal")
 
-// ErrImpostor means: whoever answers is not the shim that was started.
+// ErrImpostor is the error for a peer that is not the shim that was started.
 var ErrImpostor = errors.New("the process that answers is not the shim that was started: its token differs")
 
-// Client is a connection to a shim. Its methods are not safe for concurrent use, but for Resize and Write beside reads of Conn.
+// Client is a connection to a shim. Its methods are not safe for concurrent use, except that Resize and Write may run while Conn is read.
 type Client struct {
 	Conn net.Conn
-	// Replay is how many bytes of what comes from Conn after Attach are earlier output.
+	// Replay is how many of the first bytes read from Conn after Attach are earlier output.
 	Replay int
 
 	version int
 	timeout time.Duration
 }
 
-// NewClient says Hello on a connection and makes sure that the shim at its other end is the one with this token; an empty token is any.
-// It closes the connection on error.
+// NewClient sends Hello on a connection and verifies that the shim at the other end has this token; an empty token accepts any shim. It closes the connection
+// on error. It returns ErrImpostor if the token differs.
 func NewClient(conn net.Conn, token string, timeout time.Duration) (*Client, error) {
 	c := &Client{Conn: conn, version: Version, timeout: timeout}
 	answer, err := c.call(Call{Verb: VerbHello})
@@ -73,17 +73,17 @@ func (c *Client) call(call Call) (*Answer, error) {
 	if answer.Error != "" {
 		return nil, errors.New(answer.Error)
 	}
-	_ = c.Conn.SetDeadline(time.Time{}) // should it fail, so will what is done with the connection next
+	_ = c.Conn.SetDeadline(time.Time{}) // an error here recurs on the next use of the connection
 	return &answer, nil
 }
 
-// Status asks the shim who it is and what it holds.
+// Status returns the identity of the shim and of its workload.
 func (c *Client) Status() (*Identity, error) {
 	identity, _, err := c.Records()
 	return identity, err
 }
 
-// Records returns what the shim has in memory of its files IdentityFile and RecordFile. An older shim has only the first.
+// Records returns the shim's in-memory copies of IdentityFile and RecordFile. The record is nil for an older shim.
 func (c *Client) Records() (*Identity, *Record, error) {
 	answer, err := c.call(Call{Verb: VerbStatus})
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Client) Records() (*Identity, *Record, error) {
 	return answer.Identity, answer.Record, nil
 }
 
-// Input returns how the foreground process group of the terminal reads it. It returns ErrNoTerminal if there is no terminal. An older shim refuses the call.
+// Input returns how the foreground process group of the terminal reads it. It returns ErrNoTerminal if there is no terminal. An older shim returns an error.
 func (c *Client) Input() (facts.Input, error) {
 	answer, err := c.call(Call{Verb: VerbInput})
 	if err != nil || answer.Input == nil {
@@ -107,13 +107,14 @@ func (c *Client) Signal(name string) error {
 	return err
 }
 
-// Shutdown ends the tree without grace, and with it the shim.
+// Shutdown kills the tree without a grace period; the shim exits after it.
 func (c *Client) Shutdown() error {
 	_, err := c.call(Call{Verb: VerbShutdown})
 	return err
 }
 
-// Attach turns the connection into a terminal: read the output from Conn, write with Write and Resize. ErrNoTerminal when there is none.
+// Attach turns the connection into a terminal stream: read output from Conn, send input with Write and Resize. It returns ErrNoTerminal if there is no
+// terminal.
 func (c *Client) Attach(columns, rows int32) error {
 	answer, err := c.call(Call{Verb: VerbAttach, Columns: columns, Rows: rows})
 	if err == nil {

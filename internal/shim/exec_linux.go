@@ -18,14 +18,14 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Exec is the argument with which the shim runs one short command, such as a probe, and kills everything that the command started before it exits.
-// CallerFD is then a socket to the caller in place of the lock: when the caller closes its end or dies, the command is killed.
+// Exec is the argument that makes the shim run one short command, such as a probe, and kill every process that the command started before the shim exits. In
+// this mode CallerFD is a socket to the caller in place of the lock: when the caller closes its end or dies, the shim kills the command.
 const (
 	Exec     = "--exec"
 	CallerFD = LockFD
 )
 
-// execOnce runs the command of the Launch and reports its end to the caller.
+// execOnce runs the command of the Launch and reports its exit to the caller.
 func execOnce() error {
 	unix.CloseOnExec(CallerFD)
 	unix.CloseOnExec(LaunchFD)
@@ -49,7 +49,7 @@ func execOnce() error {
 	return writeFrame(caller, End{Version: Version, Token: launch.Record.Token, Exit: ExitOf(status, time.Now())})
 }
 
-// executeSilently starts the command without input. Its output is dropped: it is unbounded and may hold secrets.
+// executeSilently starts the command with an empty stdin. It discards the output, which is unbounded and may contain secrets.
 func (l *Launch) executeSilently() (pid int, failed *facts.StartError) {
 	program, failed := l.Resolve()
 	if failed != nil {
@@ -66,7 +66,7 @@ func (l *Launch) executeSilently() (pid int, failed *facts.StartError) {
 	})
 }
 
-// endWithTree waits for the command, or for the caller to close its end, and kills what is left of the tree. It returns when this process has no child.
+// endWithTree waits until the command exits or the caller closes its end, then kills the rest of the tree. It returns when this process has no children.
 func endWithTree(pid int, tree Tree, caller io.Reader) unix.WaitStatus {
 	var status unix.WaitStatus
 	ended, none, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -87,7 +87,7 @@ func endWithTree(pid int, tree Tree, caller io.Reader) unix.WaitStatus {
 	case <-ended:
 	case <-left:
 	}
-	// SIGKILL is repeated: a process may fork while the tree is read, and one in uninterruptible sleep outlives the first one.
+	// SIGKILL is repeated because a process may fork while the tree is read, and a process in uninterruptible sleep may outlive the first one.
 	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		select {
 		case <-none:
@@ -103,7 +103,7 @@ func endWithTree(pid int, tree Tree, caller io.Reader) unix.WaitStatus {
 	}
 }
 
-// ReadEnd reads how a command ended from the socket to a shim that was started with Exec. io.EOF means that the shim was killed.
+// ReadEnd reads the End of a command from the socket to a shim that was started with Exec. It returns io.EOF if the shim was killed.
 func ReadEnd(conn net.Conn, token string) (End, error) {
 	var end End
 	if err := readFrame(conn, &end); err != nil {

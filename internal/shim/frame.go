@@ -12,13 +12,13 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Version is the protocol spoken over the socket; a shim and a manager also accept the one before, so that either may be updated first.
+// Version is the version of the socket protocol. A shim and a manager also accept PreviousVersion, so that either can be upgraded first.
 const (
 	Version         = 1
 	PreviousVersion = Version - 1
 )
 
-// Verbs of the protocol. Hello comes first on every connection; Attach turns the connection into a stream.
+// Verbs of the protocol. Hello is the first call on every connection; Attach turns the connection into a stream.
 const (
 	VerbHello    = "Hello"
 	VerbStatus   = "Status"
@@ -28,7 +28,7 @@ const (
 	VerbInput    = "Input"
 )
 
-// maxFrame bounds what a peer can make the other side hold, in bytes.
+// maxFrame is the largest message, in bytes. It bounds the memory that a peer can make the other side allocate.
 const maxFrame = 64 << 10
 
 // Call is one request.
@@ -40,7 +40,7 @@ type Call struct {
 	Rows    int32  `json:"rows,omitempty"`
 }
 
-// Answer is the answer to one Call. Token proves that the shim is the one that was started for the record.
+// Answer is the response to one Call. Token proves that the shim is the one that was started for the record.
 type Answer struct {
 	Version     int       `json:"version"`
 	Error       string    `json:"error,omitempty"`
@@ -48,10 +48,10 @@ type Answer struct {
 	Token       string    `json:"token,omitempty"`
 	Incarnation int64     `json:"incarnation,omitempty"`
 	Identity    *Identity `json:"identity,omitempty"`
-	Record      *Record   `json:"record,omitempty"` // with Identity; older shims do not send it
-	// Input answers VerbInput, which older shims refuse.
+	Record      *Record   `json:"record,omitempty"` // sent with Identity; older shims do not send it
+	// Input is the response to VerbInput, which older shims reject.
 	Input *facts.Input `json:"input,omitempty"`
-	// Replay is how many bytes of earlier output come first after Attach; a few more if the program is writing just now.
+	// Replay is how many bytes of earlier output follow first after Attach. Slightly more may follow if the program is writing at that moment.
 	Replay int `json:"replay,omitempty"`
 }
 
@@ -81,7 +81,7 @@ func readFrame(r io.Reader, value any) error {
 	return json.Unmarshal(data, value)
 }
 
-// Kinds of what a client sends after Attach: a byte for the kind, four for the length, then the payload. The other direction is the raw output.
+// Kinds of messages that a client sends after Attach: one byte for the kind, four bytes for the length, then the payload. The opposite direction is raw output.
 const (
 	inputData   = 0
 	inputResize = 1
@@ -94,7 +94,7 @@ func writeInput(w io.Writer, kind byte, payload []byte) error {
 	return err
 }
 
-// readInput reads one piece of input into buf, which it grows up to maxFrame.
+// readInput reads one input message into buf, which it grows up to maxFrame.
 func readInput(r io.Reader, buf []byte) (kind byte, payload []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

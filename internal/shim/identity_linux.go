@@ -20,16 +20,16 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// ErrGone means: the process is not there any more; its PID may be another process's by now.
+// ErrGone is the error for a process that no longer exists. Its PID may belong to another process.
 var ErrGone = errors.New("the process is gone")
 
-// BootID identifies this boot of the machine.
+// BootID returns the ID of the current boot of the machine, from /proc/sys/kernel/random/boot_id.
 func BootID() (string, error) {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data)), err
 }
 
-// stat is what is needed of /proc/PID/stat.
+// stat holds the fields of /proc/PID/stat that this package uses.
 type stat struct {
 	Process
 	state   byte
@@ -37,10 +37,10 @@ type stat struct {
 	group   int
 	session int
 	threads int
-	status  int // of a zombie, to those who may know it
+	status  int // wait status of a zombie; the kernel shows 0 without permission
 }
 
-// dead says that only the entry in the process table is left.
+// dead reports whether only the entry in the process table is left.
 func (s stat) dead() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
 func readStat(pid int) (stat, error) {
@@ -54,9 +54,9 @@ func readStat(pid int) (stat, error) {
 	return parseStat(pid, data)
 }
 
-// parseStat reads the text of /proc/PID/stat.
+// parseStat parses the contents of /proc/PID/stat.
 func parseStat(pid int, data []byte) (stat, error) {
-	// The second field is the name, in parentheses, and may itself hold parentheses and spaces.
+	// The second field is the name in parentheses, which may itself contain parentheses and spaces.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 20 {
 		return stat{}, fmt.Errorf("/proc/%d/stat is shorter than expected", pid)
@@ -72,14 +72,14 @@ func parseStat(pid int, data []byte) (stat, error) {
 	return s, nil
 }
 
-// Identify gives the identity of the process that has this PID now.
+// Identify returns the identity of the process that has this PID now. It returns ErrGone if there is none.
 func Identify(pid int) (Process, error) {
 	s, err := readStat(pid)
 	return s.Process, err
 }
 
-// Alive says whether this very process is still there. One of which only threads are left is: its sockets and locks are its own until the last of
-// them has ended. One that has ended and that its parent has not taken note of is not.
+// Alive reports whether exactly this process still exists. A process whose main thread has exited is alive until its last thread exits: until then it keeps its
+// sockets and locks. A zombie that its parent has not reaped is not alive.
 func Alive(p Process) (bool, error) {
 	s, err := readStat(p.PID)
 	if errors.Is(err, ErrGone) {
@@ -88,7 +88,8 @@ func Alive(p Process) (bool, error) {
 	return err == nil && s.Process == p && !s.dead(), err
 }
 
-// Open gives a pidfd that refers to exactly this process. ErrGone when it is not there or the PID is another's; any other error means that it cannot be told.
+// Open returns a pidfd for exactly this process. It returns ErrGone if the process does not exist or its PID belongs to another process; any other error means
+// that this is unknown.
 func Open(p Process) (int, error) {
 	if p.PID <= 0 || p.Ticks == 0 {
 		return -1, ErrGone
@@ -100,7 +101,7 @@ func Open(p Process) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open process %d: %w", p.PID, err)
 	}
-	// Only after it was opened it is compared, so that there is no gap between check and use.
+	// The identity is compared after the pidfd is open, so that there is no gap between check and use.
 	s, err := readStat(p.PID)
 	if err == nil && s.Ticks != p.Ticks {
 		err = ErrGone
@@ -112,7 +113,7 @@ func Open(p Process) (int, error) {
 	return fd, nil
 }
 
-// Ended says whether the process of a pidfd has ended, and whether its parent has taken note, after which ExitStatus can be asked.
+// Ended reports whether the process of a pidfd has exited, and whether its parent has reaped it. ExitStatus is available only after that.
 func Ended(pidfd int) (ended, reaped bool) {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
@@ -124,7 +125,7 @@ func Ended(pidfd int) (ended, reaped bool) {
 	return fds[0].Revents&(unix.POLLIN|unix.POLLHUP) != 0, fds[0].Revents&unix.POLLHUP != 0
 }
 
-// pidfdInfo is the first published form of struct pidfd_info, 64 bytes.
+// pidfdInfo is the first published version of struct pidfd_info, 64 bytes.
 type pidfdInfo struct {
 	mask     uint64
 	_        uint64 // cgroupid
@@ -137,7 +138,7 @@ const (
 	pidfdGetInfo  = 3<<30 | 64<<16 | 0xFF<<8 | 11 // _IOWR(0xFF, 11, 64 bytes)
 )
 
-// ExitStatus gives the status of a process that has ended, even if it was not our child: Linux 6.15 and later.
+// ExitStatus returns the wait status of a reaped process, even if it was not a child of the caller. It requires Linux 6.15 and returns false otherwise.
 func ExitStatus(pidfd int) (unix.WaitStatus, bool) {
 	info := pidfdInfo{mask: pidfdInfoExit}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pidfd), pidfdGetInfo, uintptr(unsafe.Pointer(&info)))
@@ -147,10 +148,10 @@ func ExitStatus(pidfd int) (unix.WaitStatus, bool) {
 	return unix.WaitStatus(info.exitCode), true
 }
 
-// ZombieStatus gives the status of a process that has ended and that its parent has not taken note of yet.
+// ZombieStatus returns the wait status of a process that has exited and that its parent has not reaped. It returns false if the status is not readable.
 func ZombieStatus(p Process) (unix.WaitStatus, bool) {
 	dir := "/proc/" + strconv.Itoa(p.PID)
-	// The kernel shows 0 as the status to those who may not know it. They may not read this file either, which says so.
+	// Without permission the kernel shows 0 as the status. The same permission is required to read this file, so the read detects that case.
 	if _, err := os.ReadFile(dir + "/io"); err != nil {
 		return 0, false
 	}
@@ -161,7 +162,7 @@ func ZombieStatus(p Process) (unix.WaitStatus, bool) {
 	return unix.WaitStatus(s.status), true
 }
 
-// ExitOf turns a wait status into an Exit.
+// ExitOf converts a wait status to an Exit.
 func ExitOf(status unix.WaitStatus, at time.Time) *facts.Exit {
 	exit := &facts.Exit{Known: true, FinishedAt: at.UTC().Round(0)}
 	if status.Signaled() {
@@ -172,7 +173,7 @@ func ExitOf(status unix.WaitStatus, at time.Time) *facts.Exit {
 	return exit
 }
 
-// SignalName gives the name of a signal, such as SIGTERM.
+// SignalName returns the name of a signal, such as SIGTERM.
 func SignalName(number int) string {
 	if name := unix.SignalName(syscall.Signal(number)); name != "" {
 		return name
@@ -180,7 +181,7 @@ func SignalName(number int) string {
 	return "SIG" + strconv.Itoa(number)
 }
 
-// SignalNumber gives the number of a signal such as SIGTERM or TERM; false when there is none of that name.
+// SignalNumber returns the number of a signal such as SIGTERM or TERM. It returns false for an unknown name.
 func SignalNumber(name string) (syscall.Signal, bool) {
 	if !strings.HasPrefix(name, "SIG") {
 		name = "SIG" + name

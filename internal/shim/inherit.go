@@ -5,14 +5,14 @@ package shim
 
 import "strings"
 
-// managerOnly are the variables of the manager that no workload inherits: KUBECONFIG names its credentials, and the others the terminal that it was
-// started in, which is not the terminal of the workload.
+// managerOnly are the variables of the manager that no workload inherits: KUBECONFIG names the manager's credentials; the others identify the terminal that the
+// manager was started in, which is not the terminal of the workload.
 var managerOnly = map[string]bool{"KUBECONFIG": true, "TMUX": true, "TMUX_PANE": true, "STY": true}
 
-// managerPrefixes are the prefixes of such variables: Berth's own settings, and the address at which a program finds the API server of its Pod.
+// managerPrefixes are the prefixes of such variables: Berth's own settings, and the address of the API server for programs in a Pod.
 var managerPrefixes = []string{"BERTH_", "KUBERNETES_"}
 
-// Inherited returns the entries of the manager's environment that a program on this machine inherits. A spec may set any of them for its
+// Inherited returns the entries of the manager's environment that a program on this machine inherits. A spec may set any of the removed variables for its
 // program. Every program that a manager starts for an object gets its environment from here: processes, exec probes and language servers.
 func Inherited(environ []string) []string {
 	kept := make([]string, 0, len(environ))

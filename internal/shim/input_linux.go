@@ -23,17 +23,17 @@ import (
 
 // Bounds of one inspection. If one is exceeded, the reader is unknown.
 const (
-	maxThreads     = 1024      // of all processes in the foreground
-	maxDescriptors = 1024      // of one call of poll or select
-	maxEpoll       = 256 << 10 // of the list of an epoll instance, in bytes
+	maxThreads     = 1024      // of all processes in the foreground group
+	maxDescriptors = 1024      // of one poll or select call
+	maxEpoll       = 256 << 10 // of the descriptor list of an epoll instance, in bytes
 )
 
-// ttyDevice is the device number of /dev/tty, which is the controlling terminal of the process that opened it.
+// ttyDevice is the device number of /dev/tty, which stands for the controlling terminal of the process that opened it.
 var ttyDevice = unix.Mkdev(5, 0)
 
-// InspectInput returns how the foreground process group of a terminal reads it, given the master of the terminal and the processes that may be in that
-// group. It reads /proc/PID/syscall, for which the kernel requires permission to ptrace: with Yama (ptrace_scope 1) only an ancestor has it, which is
-// why the shim inspects and not the manager. Without this permission the reader is unknown.
+// InspectInput returns how the foreground process group of a terminal reads it. It takes the master of the terminal and the processes that may be in that
+// group. It reads /proc/PID/syscall, which requires permission to ptrace: with Yama (ptrace_scope 1) only an ancestor has it, so the shim inspects and not the
+// manager. Without this permission the reader is unknown.
 func InspectInput(master *os.File, members []Process) (facts.Input, error) {
 	var input facts.Input
 	var i inspection
@@ -81,16 +81,16 @@ func slaveDevice(master int) (uint64, error) {
 type inspection struct {
 	device  uint64
 	session int // the session that the terminal controls
-	threads int // how many threads may still be inspected
+	threads int // how many more threads may be inspected
 
 	reader, program string
 }
 
-// rank orders the readers of several processes: the last one in this list wins.
+// rank orders the readers of several processes: the last one in this list takes precedence.
 var rank = []string{facts.ReaderNone, facts.ReaderUnknown, facts.ReaderPoll, facts.ReaderRead}
 
-// group inspects the foreground process group, and then the processes of other sessions, such as the session of su -c. Those may read the terminal at any
-// time, so they count only if they do.
+// group inspects the foreground process group, then the processes of other sessions, such as the session of su -c. Processes of other sessions may read the
+// terminal at any time, so they count only while they do.
 func (i *inspection) group(group int, members []Process) {
 	best := -1
 	inspect := func(s stat, least int) {
@@ -150,7 +150,7 @@ func (i *inspection) process(s stat) string {
 func (i *inspection) thread(s stat, call []byte) string {
 	fields := strings.Fields(string(call))
 	if len(fields) < 7 {
-		return facts.ReaderUnknown // the thread runs, or is not in a system call
+		return facts.ReaderUnknown // the thread is running, or is not in a system call
 	}
 	number, err := strconv.Atoi(fields[0])
 	if err != nil {
@@ -176,7 +176,7 @@ func (i *inspection) thread(s stat, call []byte) string {
 	case callEpoll:
 		descriptors, err = watchedBy(s.PID, int(int32(args[0])))
 	case callRing:
-		return facts.ReaderUnknown // the descriptors it waits for are in a queue of the kernel
+		return facts.ReaderUnknown // the descriptors that it waits for are in a kernel queue
 	}
 	if err != nil {
 		return facts.ReaderUnknown
@@ -194,7 +194,7 @@ func (i *inspection) terminal(s stat, fd int) bool {
 	return err == nil && file.Mode&unix.S_IFMT == unix.S_IFCHR && (file.Rdev == i.device || file.Rdev == ttyDevice && s.session == i.session)
 }
 
-// polled returns the descriptors that a call of poll waits to read from: an array of struct pollfd.
+// polled returns the descriptors that a poll call waits to read from. Its argument is an array of struct pollfd.
 func polled(pid int, address, count uint64) ([]int, error) {
 	const size = 8
 	if count > maxDescriptors {
@@ -213,7 +213,7 @@ func polled(pid int, address, count uint64) ([]int, error) {
 	return found, nil
 }
 
-// selected returns the descriptors that a call of select waits to read from: a set of bits in words of the machine.
+// selected returns the descriptors that a select call waits to read from. Its argument is a bit set of machine words.
 func selected(pid int, count, address uint64) ([]int, error) {
 	const size, width = 8, 64 // a 32-bit little-endian machine has the same layout
 	if count > maxDescriptors {
@@ -257,7 +257,7 @@ func watchedBy(pid, epoll int) ([]int, error) {
 	return found, nil
 }
 
-// readMemory reads an argument of a system call from the memory of the process that waits in that call.
+// readMemory reads an argument of a system call from the memory of the process that is blocked in that call.
 func readMemory(pid int, address uint64, into []byte) error {
 	if len(into) == 0 {
 		return nil

@@ -14,10 +14,11 @@ import (
 	"unicode"
 )
 
-// maxNames bounds how many names of processes names returns; more are counted only.
+// maxNames is the maximum number of process names in the result of names; the rest become "…".
 const maxNames = 5
 
-// names describes the processes that live now, such as "nginx (3), sh": their names for people, with how many have each. It is empty if none lives.
+// names describes the live processes of the tree, such as "nginx (3), sh": the name of each program and how many processes have it. It is empty if there are
+// none.
 func (t Tree) names() string {
 	members, err := t.Members()
 	if err != nil {
@@ -48,7 +49,7 @@ func (t Tree) names() string {
 	return strings.Join(words, ", ")
 }
 
-// plainName makes the name that a process has chosen fit for a message.
+// plainName removes invalid and non-printable characters from a process name, which the process itself can set.
 func plainName(comm []byte) string {
 	return strings.Map(func(char rune) rune {
 		if !unicode.IsPrint(char) {

@@ -21,15 +21,15 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// File descriptors that the manager hands to the shim.
+// File descriptors that the manager passes to the shim.
 const (
-	// LockFD is the open lock file, locked already: the lock lives as long as the shim.
+	// LockFD is the open lock file, already locked. The lock is held as long as the shim lives.
 	LockFD = 3
-	// LaunchFD is memory that holds the Launch.
+	// LaunchFD is an in-memory file that contains the Launch.
 	LaunchFD = 4
 )
 
-// leftoverGrace is how long what the program leaves behind has between SIGTERM and SIGKILL.
+// leftoverGrace is the time between SIGTERM and SIGKILL for processes that the program leaves behind.
 const leftoverGrace = 2 * time.Second
 
 type shim struct {
@@ -38,19 +38,19 @@ type shim struct {
 	tree     Tree
 	log      *os.File
 	terminal *terminal
-	stdin    *os.File // the end of the pipe that is only held open
+	stdin    *os.File // write end of the pipe, only held open
 	status   chan unix.WaitStatus
 	childs   chan struct{} // closed when no child is left
 	listener *net.UnixListener
 	notices  sync.WaitGroup
-	answers  sync.RWMutex // held for reading while a call is answered
+	answers  sync.RWMutex // read-locked while a call is answered
 	mu       sync.Mutex   // guards identity
 }
 
-// Probe is the argument with which the shim only ends well: to try out whether processes can be started in a cgroup.
+// Probe is the argument that makes the shim exit with 0 at once, to test whether processes can be started in a cgroup.
 const Probe = "--probe"
 
-// Main is berth-shim. It runs in the directory of the UID with the descriptors above, and gives the exit code.
+// Main runs berth-shim in the directory of the UID with the descriptors above, and returns its exit code.
 func Main(args []string) int {
 	if len(args) > 1 && args[1] == Probe {
 		return 0
@@ -58,7 +58,7 @@ func Main(args []string) int {
 	if len(args) > 2 && args[1] == Window {
 		return lookThrough(args[2], args[3:])
 	}
-	// The holder of a process should cost next to nothing.
+	// The shim must use as few resources as possible.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(40)
 	if len(args) > 1 && args[1] == Exec {
@@ -77,7 +77,7 @@ func Main(args []string) int {
 	return complain(s.run())
 }
 
-// complain gives the exit code that goes with an error, which it says.
+// complain prints err and returns the exit code for it.
 func complain(err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "berth-shim:", err)
@@ -104,9 +104,9 @@ func (s *shim) prepare() error {
 	return nil
 }
 
-// outliveSignals makes this process the parent of all orphans below it, and immune to the signals that a terminal or a tree-wide kill sends.
+// outliveSignals makes this process the subreaper of its descendants and immune to the signals that a terminal or a tree-wide kill sends.
 func outliveSignals() (Process, error) {
-	// Caught and dropped, not ignored: what is ignored would be ignored by the workload as well.
+	// The signals are caught and dropped, not ignored: the workload would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2,
 		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -115,10 +115,10 @@ func outliveSignals() (Process, error) {
 	return Identify(os.Getpid())
 }
 
-// run holds one incarnation from its start to its end. An error means that not even that could be written down.
+// run supervises one incarnation from start to end. It returns an error only if it cannot record the end.
 func (s *shim) run() error {
 	defer s.notices.Wait()
-	// Before the fork, so that whoever finds a record without an identity knows that nothing was ever started.
+	// The identity is written before the fork: a record without an identity therefore means that nothing was started.
 	if err := WriteFile(IdentityFile, &s.identity, false); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *shim) run() error {
 	}
 	defer func() { _ = s.listener.Close() }()
 	if err := s.record(nil); err != nil {
-		// Without a record nobody could find it again.
+		// Without an identity on disk, no manager could find the process again.
 		_ = s.tree.Kill()
 		fmt.Fprintln(os.Stderr, "berth-shim: record the process:", err)
 	}
@@ -150,13 +150,13 @@ func (s *shim) run() error {
 	if s.terminal != nil {
 		s.terminal.finish()
 	}
-	// What was written since the last check is bounded as well.
+	// This bounds what was written since the last check.
 	(&Puncher{File: s.log, Limit: s.launch.LogLimit}).Check(time.Now())
 	defer s.settle()
 	return s.end(End{Exit: exit})
 }
 
-// record writes who runs, and tells the manager.
+// record writes the identity of the workload and notifies the manager.
 func (s *shim) record(leaderExit *facts.Exit) error {
 	s.mu.Lock()
 	s.identity.LeaderExit = leaderExit
@@ -174,26 +174,26 @@ func (s *shim) snapshot() *Identity {
 	return &identity
 }
 
-// end writes the last word. The manager learns of it when the shim is gone.
+// end writes the End. The manager learns of it when the shim exits.
 func (s *shim) end(end End) error {
 	end.Version, end.Incarnation, end.Token = Version, s.identity.Incarnation, s.identity.Token
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
 	var err error
-	// A full disk may have room again in a moment; the exit code is worth waiting for. It is not worth waiting for a disk to sync: after a power
-	// failure everything is known to be gone anyway.
+	// The write is retried for up to 5 s, because a full disk may have space again and the exit code is worth the wait. It is not synced: after a power failure
+	// the process is known to be gone anyway.
 	for range 50 {
 		if err = WriteFile(EndFile, &end, false); err == nil {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	// The manager isn't told here: it watches for the end of this process, and a look before that would only see one that is about to end.
+	// The manager is not notified here. It watches for the exit of this process; an earlier notification would only make it observe a shim that is about to exit.
 	return err
 }
 
-// notify tells the manager that something has changed. Without a manager nobody needs to know: the next one looks at everything.
+// notify tells the manager that a file has changed. Without a manager there is nothing to do: the next one reads everything when it starts.
 func (s *shim) notify() {
 	for range 5 {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: EventsSocket, Net: "unixgram"})
@@ -209,7 +209,7 @@ func (s *shim) notify() {
 	}
 }
 
-// requested gives the request to end this incarnation, if there is one.
+// requested returns the request to stop this incarnation, or nil.
 func (s *shim) requested() *Request {
 	var request Request
 	if found, err := ReadFile(RequestFile, &request); !found || err != nil || request.Incarnation != s.identity.Incarnation {
@@ -218,7 +218,7 @@ func (s *shim) requested() *Request {
 	return &request
 }
 
-// obey carries out a request that came while the program was being started: the manager could not signal what was not recorded yet.
+// obey carries out a request made while the program was starting, when the manager could not yet signal it.
 func (s *shim) obey() {
 	switch request := s.requested(); {
 	case request == nil:
@@ -233,7 +233,7 @@ func (s *shim) obey() {
 	}
 }
 
-// reap collects every child, orphans of the tree included, and keeps the status of the program itself.
+// reap reaps every child, including orphans of the tree, and keeps the status of the program itself.
 func (s *shim) reap() {
 	defer close(s.childs)
 	reapAll(func(pid int, status unix.WaitStatus) {
@@ -258,7 +258,7 @@ func reapAll(reaped func(pid int, status unix.WaitStatus)) {
 	}
 }
 
-// empty says whether nothing of the tree is left.
+// empty reports whether no process of the tree is left.
 func (s *shim) empty() bool {
 	select {
 	case <-s.childs:
@@ -269,9 +269,9 @@ func (s *shim) empty() bool {
 	return s.tree.Cgroup == "" || (err == nil && !populated)
 }
 
-// clear ends what is left after the program itself.
+// clear terminates the processes that remain after the program itself exited.
 func (s *shim) clear(exit *facts.Exit) {
-	// Usually nothing is left: the reaper finds out at once.
+	// Usually there are none, and the reaper reports that immediately.
 	select {
 	case <-s.childs:
 	case <-time.After(5 * time.Millisecond):
@@ -294,18 +294,18 @@ func (s *shim) clear(exit *facts.Exit) {
 		}
 		select {
 		case <-s.childs:
-			// Nothing to wait for but processes that left the tree and stayed in the cgroup.
+			// The only remaining processes left the tree but stayed in the cgroup.
 			time.Sleep(min(pause, 20*time.Millisecond))
 		case <-time.After(pause):
 		}
 	}
 }
 
-// settle lets a call that is being answered get its answer, though not for long.
+// settle waits up to 1 s for the call in progress, if any, to get its answer.
 func (s *shim) settle() {
 	answered := make(chan struct{})
 	go func() {
-		s.answers.Lock() // and keeps it: nothing is answered any more
+		s.answers.Lock() // never unlocked: no further call is answered
 		close(answered)
 	}()
 	select {
@@ -321,7 +321,7 @@ func (s *shim) punch() {
 	}
 }
 
-// protect makes it unlikely that the kernel picks the shim when memory is short. The workload was started before and is not protected.
+// protect makes the OOM killer unlikely to choose the shim. The workload was started earlier and is not protected.
 func (s *shim) protect() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-500"), 0)
 }

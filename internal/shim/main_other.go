@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// Main says that there is no shim for this system yet.
+// Main reports that the shim does not support this operating system, and returns 1.
 func Main([]string) int {
 	fmt.Fprintln(os.Stderr, "berth-shim needs Linux: adoption and true exit codes rest on its pidfds and subreapers")
 	return 1

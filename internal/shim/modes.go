@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// modes are the private modes of a terminal (DECSET) that a program has set: which keys it wants, whether it wants pastes in brackets, the alternate
-// screen, a hidden cursor. A program sets them once, when it starts, so a client that attaches later needs them besides the last output.
+// modes are the private modes of a terminal (DECSET) that a program has set: key modes, bracketed paste, the alternate screen, a hidden cursor. A program sets
+// them once, when it starts, so a client that attaches later needs them in addition to the last output.
 type modes struct {
 	set    []string // in the order in which they were set
-	hidden bool     // the cursor, which is visible unless it is hidden
+	hidden bool     // whether the cursor is hidden; it is visible by default
 }
 
-// keptModes are the modes that a client gets: cursor keys, mouse reports, focus reports, the alternate screen, bracketed paste.
+// keptModes are the modes that are replayed to a client: cursor keys, mouse reports, focus reports, the alternate screen, bracketed paste.
 var keptModes = []string{"1", "1000", "1002", "1003", "1004", "1006", "47", "1047", "1049", "2004"}
 
-// pass takes output that clients will not get.
+// pass records the mode changes in output that is no longer replayed to clients.
 func (m *modes) pass(output []byte) {
 	const begin = "\x1b[?"
 	for {
@@ -53,7 +53,7 @@ func (m *modes) change(mode string, on bool) {
 	}
 }
 
-// sequences sets a new terminal to the modes.
+// sequences returns the escape sequences that set a new terminal to the modes.
 func (m *modes) sequences() []byte {
 	var all []byte
 	for _, mode := range m.set {

@@ -16,7 +16,7 @@ const (
 	fastCheck = 2 * time.Millisecond
 )
 
-// Puncher bounds the disk that a log takes, by punching out its old part: offsets stay valid, and no reader or writer is disturbed.
+// Puncher bounds the disk space of a log by punching a hole over its old part. Offsets stay valid, and readers and writers are not disturbed.
 type Puncher struct {
 	File  *os.File // open for writing
 	Limit int64    // bytes on disk
@@ -25,7 +25,7 @@ type Puncher struct {
 	checked       time.Time
 }
 
-// Check punches when there is too much, and says when to check again: soon when the log grows fast.
+// Check punches a hole if the log exceeds its limit, and returns when to check again: sooner if the log grows fast.
 func (p *Puncher) Check(now time.Time) time.Duration {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(p.File.Fd()), &st); err != nil || p.Limit <= 0 {
@@ -35,7 +35,7 @@ func (p *Puncher) Check(now time.Time) time.Duration {
 	if st.Blocks*512 <= p.Limit {
 		return next
 	}
-	// Punching down to a half makes it rare, and leaves room for what is written until the next check.
+	// Punching down to half of the limit makes it rare, and leaves space for writes until the next check.
 	end := (st.Size - p.Limit/2) &^ pageMask
 	if end <= p.punched {
 		return next
@@ -46,7 +46,7 @@ func (p *Puncher) Check(now time.Time) time.Duration {
 	return next
 }
 
-// pace is the time in which an eighth of the limit is written at the present rate.
+// pace returns the time in which an eighth of the limit is written at the current rate.
 func (p *Puncher) pace(size int64, now time.Time) time.Duration {
 	grown, elapsed := size-p.size, now.Sub(p.checked)
 	first := p.checked.IsZero()
@@ -55,7 +55,7 @@ func (p *Puncher) pace(size int64, now time.Time) time.Duration {
 		return 20 * time.Millisecond
 	}
 	if grown <= 0 {
-		// Slow down step by step, so that a burst after a short silence is met early.
+		// The interval grows step by step, so that a burst after a short silence is detected early.
 		return min(max(2*elapsed, fastCheck), slowCheck)
 	}
 	next := time.Duration(float64(elapsed) * float64(p.Limit/8) / float64(grown))

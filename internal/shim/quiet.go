@@ -10,31 +10,31 @@ import (
 	"sync"
 )
 
-// longestQuery bounds how much of an escape sequence is held back until it is complete, in bytes.
+// longestQuery is the maximum number of bytes of an incomplete escape sequence that are held back.
 const longestQuery = 256
 
-// sequences are compiled when somebody attaches: it takes a tenth of the start of a shim.
+// sequences are compiled on the first attach, because compiling them takes a tenth of the start time of a shim.
 var sequences = sync.OnceValue(func() *struct{ csi, str, query, begun *regexp.Regexp } {
 	return &struct{ csi, str, query, begun *regexp.Regexp }{
-		// Those that are complete: CSI, OSC and DCS.
+		// csi and str match complete sequences: CSI, OSC and DCS.
 		csi: regexp.MustCompile(`^\x1b\[[0-?]*[ -/]*[@-~]`),
 		str: regexp.MustCompile(`^\x1b[\]P][^\x07\x1b]*(\x07|\x1b\\)`),
-		// One that a terminal answers: who it is, where the cursor is, its modes, size, colours and settings.
+		// query matches sequences that a terminal answers: its identity, cursor position, modes, size, colors and settings.
 		query: regexp.MustCompile(`^\x1b(\[[0-?]*(c|n|x|\$p)|\[>[0-9]*q|\[\?u|\[(1[1345689]|2[01])t|\][0-9;]*;\?.*|P(\$|\+)q.*)`),
-		// One that may still become one of them.
+		// begun matches the beginning of such a sequence.
 		begun: regexp.MustCompile(`^\x1b(\[[0-?]*[ -/]*|[\]P][^\x07\x1b]*\x1b?)?$`),
 	}
 })
 
-// Quiet returns a writer that passes output on without the queries to the terminal in its first bytes, which are the replay of an attachment.
+// Quiet returns a writer that passes output on, but removes queries to the terminal from the first replay bytes, which are the replay of an attachment.
 func Quiet(out io.Writer, replay int) io.Writer { return &quiet{out: out, left: replay} }
 
-// quiet passes output on without the questions that it asks the terminal, for its first bytes: they were asked and answered long ago, and the
-// program would take another answer for something that was typed.
+// quiet passes output on, but removes the queries to the terminal from its first bytes: they were answered long ago, and the program would take a second answer
+// for typed input.
 type quiet struct {
 	out  io.Writer
-	left int    // bytes that are still looked through
-	held []byte // the beginning of a sequence
+	left int    // bytes that are still filtered
+	held []byte // beginning of an incomplete sequence
 }
 
 func (q *quiet) Write(p []byte) (int, error) {
@@ -71,7 +71,7 @@ func (q *quiet) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// measure gives the length of the sequence that a text begins with, 0 while it is not complete, and whether it is a question.
+// measure returns the length of the sequence at the beginning of text (0 while it is incomplete) and whether it is a query.
 func measure(text []byte) (length int, asks bool) {
 	if len(text) == 0 {
 		return 0, false

@@ -21,39 +21,39 @@ import (
 
 // Files in the directory of a UID.
 const (
-	// LockFile is locked (F_OFD_SETLK) by the shim for its whole life, so "is the shim alive" needs no PID.
+	// LockFile is locked (F_OFD_SETLK) by the shim for its whole life, so a check whether the shim is alive needs no PID.
 	LockFile = "lock"
-	// RecordFile is written by the manager before it starts the shim.
+	// RecordFile is written by the manager before it starts the shim. It contains the Record.
 	RecordFile = "spec.json"
-	// IdentityFile is written by the shim: first before it forks, then again when the program runs.
+	// IdentityFile is written by the shim: first before it forks, then again when the program runs. It contains the Identity.
 	IdentityFile = "id.json"
-	// EndFile is written by the shim when nothing is left, or by the manager when the shim was killed.
+	// EndFile is written by the shim when no process is left, or by the manager if the shim was killed. It contains the End.
 	EndFile = "exit.json"
 	// RequestFile is written by the manager before it signals, so that a request made before the program runs is not lost.
 	RequestFile = "stop.json"
-	// StoppedFile is written by the manager when the stop signal was sent, or is the shim's to send once the program runs.
+	// StoppedFile is written by the manager when it has sent the stop signal, or when the shim will send it once the program runs.
 	StoppedFile = "stopped.json"
-	// SocketFile is where the shim listens.
+	// SocketFile is the socket on which the shim listens.
 	SocketFile = "sock"
-	// LogFile is the output of all incarnations.
+	// LogFile contains the output of all incarnations.
 	LogFile = "out.log"
-	// DiagnosticsFile is the shim's own stderr: empty unless the shim itself failed.
+	// DiagnosticsFile is the stderr of the shim. It is empty unless the shim itself failed.
 	DiagnosticsFile = "shim.log"
 )
 
-// EventsSocket is the datagram socket of the manager, as seen from the directory of a UID: the shim sends the UID there when a file has changed.
+// EventsSocket is the datagram socket of the manager, relative to the directory of a UID. The shim sends its UID there when a file has changed.
 const EventsSocket = "../../events"
 
-// MarkVariable is set in the environment of every workload: with the shim gone and no cgroup, processes of the tree are found by it.
+// MarkVariable is set in the environment of every workload. It identifies the processes of a tree if the shim is gone and there is no cgroup.
 const MarkVariable = "BERTH_MARK"
 
-// Containment tiers.
+// Containment tiers: how the processes of a tree are tracked.
 const (
 	Cgroup    = "Cgroup"
 	Subreaper = "Subreaper"
 )
 
-// Record is the intent to start one incarnation. It holds no environment, so no secret is ever on disk.
+// Record is the intent to start one incarnation. It does not contain the environment, so no secret is written to disk.
 type Record struct {
 	Version     int       `json:"version"`
 	UID         string    `json:"uid"`
@@ -62,48 +62,48 @@ type Record struct {
 	Token       string    `json:"token"`
 	BootID      string    `json:"bootID"`
 	Containment string    `json:"containment"`
-	Cgroup      string    `json:"cgroup,omitempty"` // the cgroup of the workload
+	Cgroup      string    `json:"cgroup,omitempty"` // directory of the workload's cgroup
 	StopSignal  string    `json:"stopSignal,omitempty"`
 	Terminal    bool      `json:"terminal,omitempty"`
 	CreatedAt   time.Time `json:"createdAt"`
-	// Origin is what of the spec of its object it was started with.
+	// Origin identifies the spec from which this incarnation was started.
 	Origin Origin `json:"origin,omitzero"`
-	// Before is how the incarnation before it ended, for whoever has not heard of that yet.
+	// Before is the exit of the previous incarnation, for a manager that has not recorded it yet.
 	Before *Before `json:"before,omitempty"`
 }
 
-// Origin is what a manager wants to be told again of a start.
+// Origin is the information that a manager stores with a start and reads back later.
 type Origin struct {
 	SpecHash     string `json:"specHash,omitempty"`
 	RestartToken string `json:"restartToken,omitempty"`
 }
 
-// Before is the end of an incarnation that was followed by another.
+// Before is the exit of an incarnation that was followed by another.
 type Before struct {
 	Incarnation int64      `json:"incarnation"`
 	Exit        facts.Exit `json:"exit"`
 }
 
-// Launch is what the shim is given in memory, never on disk.
+// Launch is what the manager passes to the shim in memory, never on disk.
 type Launch struct {
 	Record    Record   `json:"record"`
 	Command   []string `json:"command"`
 	Dir       string   `json:"dir,omitempty"`
 	Inherited []string `json:"inherited,omitempty"` // the environment of the manager
-	RunAs     *User    `json:"runAs,omitempty"`     // nil: the user of the shim
-	Env       []string `json:"env,omitempty"`       // what the object asks for; wins
+	RunAs     *User    `json:"runAs,omitempty"`     // nil means the user of the shim
+	Env       []string `json:"env,omitempty"`       // the environment from the spec; takes precedence
 	Columns   int32    `json:"columns,omitempty"`
 	Rows      int32    `json:"rows,omitempty"`
 	LogLimit  int64    `json:"logLimit"` // bytes on disk
 }
 
-// Process identifies a process on this boot: a PID alone never does.
+// Process identifies a process within the current boot. A PID alone is not unique, because PIDs are reused.
 type Process struct {
 	PID   int    `json:"pid"`
 	Ticks uint64 `json:"ticks"` // start time in clock ticks since boot
 }
 
-// Identity says who holds and who is the workload. Child is zero until the program was executed.
+// Identity identifies the shim and its workload. Child is zero until the program was executed.
 type Identity struct {
 	Version     int       `json:"version"`
 	Incarnation int64     `json:"incarnation"`
@@ -111,11 +111,11 @@ type Identity struct {
 	Shim        Process   `json:"shim"`
 	Child       Process   `json:"child,omitzero"`
 	StartedAt   time.Time `json:"startedAt,omitzero"`
-	// LeaderExit is set while others of the tree are being ended after the program itself.
+	// LeaderExit is set after the program itself exited, while the rest of the tree is being terminated.
 	LeaderExit *facts.Exit `json:"leaderExit,omitempty"`
 }
 
-// End is the last word on an incarnation: exactly one of Exit and Failure is set.
+// End is the final result of an incarnation. Exactly one of Exit and Failure is set.
 type End struct {
 	Version     int               `json:"version"`
 	Incarnation int64             `json:"incarnation"`
@@ -124,26 +124,26 @@ type End struct {
 	Failure     *facts.StartError `json:"failure,omitempty"`
 }
 
-// Request asks an incarnation to end; Kill asks without grace.
+// Request requests the end of an incarnation; Kill omits the grace period.
 type Request struct {
 	Incarnation int64 `json:"incarnation"`
 	Kill        bool  `json:"kill,omitempty"`
 }
 
-// NewToken gives a random token for one start.
+// NewToken returns a random token for one start.
 func NewToken() string {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
-// Mark is the value of MarkVariable for a token. The token itself stays between manager and shim.
+// Mark returns the value of MarkVariable for a token. The token itself is known only to the manager and the shim.
 func Mark(token string) string {
 	sum := sha256.Sum256([]byte("mark " + token))
 	return hex.EncodeToString(sum[:8])
 }
 
-// ValidUID says whether a UID can be the name of a directory and of a cgroup.
+// ValidUID reports whether a UID can be used as the name of a directory and of a cgroup.
 func ValidUID(uid string) bool {
 	if uid == "" || len(uid) > 128 || uid[0] == '.' {
 		return false
@@ -158,7 +158,8 @@ func ValidUID(uid string) bool {
 	return true
 }
 
-// WriteFile writes a value as JSON so that a reader sees the old or the new file, never a part. With sync it also survives a power failure.
+// WriteFile replaces a file with the JSON of value atomically: a reader sees the old or the new contents. With sync the new contents also survive a power
+// failure.
 func WriteFile(path string, value any, sync bool) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -182,13 +183,13 @@ func WriteFile(path string, value any, sync bool) error {
 	return err
 }
 
-// ErrDamaged means: a file is not what WriteFile wrote.
+// ErrDamaged is the error for a file whose contents WriteFile did not write.
 var ErrDamaged = errors.New("the file is damaged")
 
-// maxFile bounds what is read of a file of ours, in bytes; the largest of them take a few KiB.
+// maxFile is the maximum number of bytes read from such a file; the largest takes a few KiB.
 const maxFile = 1 << 20
 
-// ReadFile reads what WriteFile wrote; false when there is no such file. The error wraps ErrDamaged when the file is there and holds something else.
+// ReadFile reads a file written by WriteFile. It returns false if the file does not exist. The error wraps ErrDamaged if the contents are invalid.
 func ReadFile(path string, value any) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace puts a new file in the place of an old one. To rename over a file has ext4 write the new one to the disk, which takes longest of all; to
-// exchange the two does not. What has to survive a power failure is renamed.
+// replace puts a new file in the place of an old one. Renaming over a file makes ext4 flush the new one to disk, which is the slowest step; exchanging the two
+// does not. With sync the file is renamed, because it has to survive a power failure.
 func replace(from, to string, sync bool) error {
 	if !sync && unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE) == nil {
-		_ = os.Remove(from) // the old one, which nobody looks for
+		_ = os.Remove(from) // the old file, which is no longer used
 		return nil
 	}
-	return os.Rename(from, to) // there was none, or the file system cannot do that
+	return os.Rename(from, to) // no old file, or the file system does not support the exchange
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Reasons of a Failure; the same words as the condition reasons of the API, which the shim doesn't import.
+// Reasons of a Failure. They equal the condition reasons of the API, which the shim does not import.
 const (
 	ReasonCommandNotFound   = "CommandNotFound"
 	ReasonPermissionDenied  = "PermissionDenied"
@@ -21,20 +21,20 @@ const (
 	ReasonStartFailed       = "StartFailed"
 )
 
-// refused change how every program is loaded. The API refuses them as well.
+// refused are variables that change how every program is loaded. The API rejects them as well.
 var refused = map[string]bool{
 	"LD_PRELOAD": true, "LD_AUDIT": true, "LD_LIBRARY_PATH": true,
 	"DYLD_INSERT_LIBRARIES": true, "DYLD_LIBRARY_PATH": true, "DYLD_FRAMEWORK_PATH": true,
 }
 
-// Refused says whether a variable changes how every program is loaded, so that nobody may set it.
+// Refused reports whether a variable changes how every program is loaded and must therefore not be set.
 func Refused(variable string) bool { return refused[variable] }
 
 func failure(reason, format string, args ...any) *facts.StartError {
 	return &facts.StartError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// environment merges the inherited environment with the requested one: later entries win. Only the requested one may name credentials of a cluster.
+// environment merges the inherited and the requested environment; later entries win. Only the requested environment may contain cluster credentials.
 func (l *Launch) environment() ([]string, *facts.StartError) {
 	values := map[string]string{}
 	var order []string
@@ -71,9 +71,9 @@ func (l *Launch) environment() ([]string, *facts.StartError) {
 	return env, nil
 }
 
-// Program is what Resolve found.
+// Program is the result of Resolve.
 type Program struct {
-	// File is what is executed, Dir where, Env the whole environment.
+	// File is the executable, Dir the working directory, Env the whole environment.
 	File, Dir string
 	Env       []string
 }
@@ -111,11 +111,11 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-// directory gives the working directory, which exists and may be entered.
+// directory returns the working directory, or a failure if it does not exist or the user may not enter it.
 func (l *Launch) directory() (string, *facts.StartError) {
 	dir := l.Dir
 	if dir == "" {
-		dir = lookup(l.RunAs.Inherited(l.Inherited), "HOME") // not of the spec, whose HOME no policy on directories sees
+		dir = lookup(l.RunAs.Inherited(l.Inherited), "HOME") // not HOME of the spec, to which no policy on directories applies
 	}
 	if dir == "" {
 		dir = "/"
@@ -135,7 +135,7 @@ func (l *Launch) directory() (string, *facts.StartError) {
 	return dir, nil
 }
 
-// program finds the file to execute, as execvp would do it in the working directory with the environment of the child.
+// program finds the file to execute, as execvp would in the working directory with the environment of the child.
 func (l *Launch) program(command string, env []string, dir string) (string, *facts.StartError) {
 	if command == "" {
 		return "", failure(ReasonCommandNotFound, "the first word of the command is empty; name a program in spec.process.command")
@@ -150,7 +150,7 @@ func (l *Launch) program(command string, env []string, dir string) (string, *fac
 			continue
 		}
 		candidate := filepath.Join(absolute(entry, dir), command)
-		// A directory of another user's is not where it is looked for, as little as one that is not there.
+		// A directory that is missing or that the user may not access is skipped.
 		if info, err := os.Stat(candidate); err != nil || info.IsDir() {
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// connections bounds how many can be open at once, so that nobody can make the shim grow.
+	// connections is the maximum number of open connections. It bounds the memory of the shim.
 	connections = 64
 	callTimeout = 30 * time.Second
 	// answerTimeout is how long a client may take to read an answer.
@@ -54,7 +54,7 @@ func (s *shim) serve() {
 	}
 }
 
-// Allowed says whether the peer of a connection is our own user or root.
+// Allowed reports whether the peer of a connection runs as the same user as this process, or as root.
 func Allowed(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -66,7 +66,7 @@ func Allowed(conn *net.UnixConn) bool {
 	return err == nil && failed == nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid())
 }
 
-// converse answers the calls of one connection. The first has to be Hello.
+// converse answers the calls of one connection. The first call must be Hello.
 func (s *shim) converse(conn net.Conn) {
 	version := -1
 	for {
@@ -95,7 +95,7 @@ func (s *shim) converse(conn net.Conn) {
 	}
 }
 
-// reply carries out a call and writes the answer, before which the shim does not end.
+// reply carries out a call and writes the answer. The shim does not exit before the answer is written.
 func (s *shim) reply(conn net.Conn, call Call, version int) (Answer, error) {
 	s.answers.RLock()
 	defer s.answers.RUnlock()
@@ -105,7 +105,7 @@ func (s *shim) reply(conn net.Conn, call Call, version int) (Answer, error) {
 	return answer, writeFrame(conn, answer)
 }
 
-// hello agrees on the older of both versions, and refuses what is older than the previous one.
+// hello selects the older of the two versions, and rejects versions older than PreviousVersion.
 func (s *shim) hello(call Call) Answer {
 	version := min(call.Version, Version)
 	if call.Verb != VerbHello {
@@ -163,7 +163,7 @@ func (s *shim) input() Answer {
 	return Answer{Input: &input}
 }
 
-// shutdown leaves the request behind as well, so that what appears after this kill is ended without grace.
+// shutdown also writes the request, so that processes that appear after this kill are killed without a grace period.
 func (s *shim) shutdown() error {
 	if err := WriteFile(RequestFile, Request{Incarnation: s.identity.Incarnation, Kill: true}, false); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (s *shim) shutdown() error {
 	return s.tree.Kill()
 }
 
-// attached copies between a client and the terminal until either ends.
+// attached copies between a client and the terminal until either closes.
 func (s *shim) attached(conn net.Conn) {
 	view := s.terminal.join(conn)
 	defer s.terminal.leave(view)

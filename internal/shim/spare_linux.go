@@ -12,28 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A spare is a shim that was started before it is needed, and waits for what to hold: a start then costs a message instead of a program. It is called
-// SpareName until then, has a socket in place of LockFD, and ends when its manager is gone.
+// A warm shim (spare) is started before it is needed and waits for a workload, so that a start costs a message instead of an exec. Until then its process name
+// is SpareName and it has a socket in place of LockFD. It exits when its manager is gone.
 
-// SpareName is what a spare is called; as a shim it gets the name and the argument of any other.
+// SpareName is the process name of a warm shim. When it receives a workload, it takes the name and argument of a regular shim.
 const SpareName = "berth-spare"
 
-// spareRoom is how many bytes its name and argument may have as a shim.
+// spareRoom is the number of bytes available for the later name and argument.
 const spareRoom = 300
 
-// SpareArgs are the arguments with which a spare is started.
+// SpareArgs returns the arguments with which a warm shim is started.
 func SpareArgs() []string { return []string{SpareName + strings.Repeat(" ", spareRoom-len(SpareName))} }
 
-// Handover is what a spare is given, all of it open: the directory of the UID, the file of its diagnostics, and what LockFD and LaunchFD are.
+// Handover holds the open descriptors passed to a warm shim: the directory of the UID, the diagnostics file, and the files that become LockFD and LaunchFD.
 type Handover struct{ Dir, Diagnostics, Lock, Launch int }
 
-// Hand makes a shim of the spare at the other end of a socket: as one that holds what is called name.
+// Hand passes the descriptors to the warm shim at the other end of a socket, which becomes a shim with the argument name.
 func (h *Handover) Hand(socket int, name string) error {
-	// No signal when nobody is there any more, and no wait: there is room for one message.
+	// The flags avoid a signal if the peer has exited, and avoid blocking: the socket buffer has space for one message.
 	return unix.Sendmsg(socket, []byte("berth-shim\x00"+name), unix.UnixRights(h.Dir, h.Diagnostics, h.Lock, h.Launch), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// await is the life of a spare: it returns when there is something to hold, with all that a shim finds at its start; false when there will not be.
+// await blocks until the warm shim receives a workload. It then has set up everything that a shim expects at its start. It returns false if no workload will
+// come.
 func await(title string) (bool, error) {
 	text, control := make([]byte, spareRoom), make([]byte, unix.CmsgSpace(4*4))
 	var n, controlled int
@@ -64,7 +65,7 @@ func await(title string) (bool, error) {
 	return true, nil
 }
 
-// settle puts everything where a shim has it. Each number is free by the time that it is taken.
+// settle moves each descriptor to the number that a shim expects. Each number is free by the time it is used.
 func (h *Handover) settle() error {
 	err := errors.Join(unix.Fchdir(h.Dir), unix.Close(h.Dir), unix.Dup3(h.Diagnostics, unix.Stderr, 0), unix.Close(h.Diagnostics),
 		unix.Dup3(h.Lock, LockFD, unix.O_CLOEXEC), unix.Close(h.Lock))
@@ -74,7 +75,7 @@ func (h *Handover) settle() error {
 	return err
 }
 
-// rename changes what ps shows, which is where the arguments are in memory: the system has them from there, and Go does not copy them.
+// rename changes what ps shows, by overwriting the arguments in memory: the kernel reads them from there, and Go does not copy them.
 func rename(title string, to []byte) {
 	memory := unsafe.Slice(unsafe.StringData(title), len(title))
 	clear(memory[copy(memory, to):])

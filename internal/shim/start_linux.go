@@ -41,7 +41,7 @@ func (s *shim) start() *facts.StartError {
 	return s.execute(program.File, attributes)
 }
 
-// streams gives stdin, stdout and stderr of the program: a terminal, or a pipe that stays open and the log.
+// streams returns stdin, stdout and stderr of the program: a terminal, or a pipe that stays open and the log.
 func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 	if s.launch.Record.Terminal {
 		master, slave, err := pty.Open()
@@ -51,7 +51,7 @@ func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 		if err := s.launch.RunAs.Own(slave); err != nil {
 			return nil, fmt.Errorf("give the terminal to user %s: %w", s.launch.RunAs.Name, errors.Join(err, master.Close(), slave.Close()))
 		}
-		attributes.Sys.Setctty = true // of descriptor 0
+		attributes.Sys.Setctty = true // descriptor 0 becomes the controlling terminal
 		s.terminal = newTerminal(master, s.log)
 		if s.launch.Columns > 0 && s.launch.Rows > 0 {
 			s.terminal.resize(s.launch.Columns, s.launch.Rows)
@@ -62,16 +62,16 @@ func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Tools that watch their stdin end when it is closed, so somebody has to hold it.
+	// Tools that watch their stdin exit when it is closed, so the shim holds it open.
 	s.stdin = write
 	return []*os.File{read, s.log, s.log}, nil
 }
 
 func closeAll(streams []*os.File) {
-	_ = streams[0].Close() // the others are the same one, or the log, which stays open
+	_ = streams[0].Close() // the others are the same file, or the log, which stays open
 }
 
-// execute forks and executes, in the cgroup from the first instruction on.
+// execute forks and executes the program, which is in its cgroup from the first instruction.
 func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartError {
 	if cgroup := s.launch.Record.Cgroup; cgroup != "" {
 		fd, err := unix.Open(cgroup, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -85,7 +85,7 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartEr
 	if failed != nil {
 		return failed
 	}
-	// Not reaped yet, so the PID is its own even if it has ended.
+	// The child is not reaped yet, so the PID is still its own even if it has exited.
 	child, err := Identify(pid)
 	if err != nil {
 		child = Process{PID: pid}
@@ -99,13 +99,13 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartEr
 	return nil
 }
 
-// Execute forks and executes a program, and explains a failure. It may try again for half a second, which holds up nobody: a shim has nothing
-// else to do before its program runs, and in a multiplexer only the next command waits, no client.
+// Execute forks and executes a program, and explains a failure. It may retry for half a second. That delays nothing else: a shim has nothing else to do before
+// its program runs, and in a multiplexer only the next command waits, not a client.
 func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int, failed *facts.StartError) {
 	var err error
 	for try := range 10 {
 		pid, err = syscall.ForkExec(file, argv, attributes)
-		// No process or memory just now, or a program that is still being written.
+		// EAGAIN and ENOMEM: no process or memory available at the moment. ETXTBSY: the program is still being written.
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ETXTBSY) {
 			break
 		}
@@ -117,7 +117,7 @@ func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int,
 	return pid, nil
 }
 
-// explain turns the error of execve into words.
+// explain converts an error of execve to a StartError.
 func explain(file string, as *syscall.Credential, err error) *facts.StartError {
 	user := os.Geteuid()
 	if as != nil {

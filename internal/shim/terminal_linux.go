@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// ringSize is how much of the last output a client gets when it attaches, in bytes.
+	// ringSize is how much of the last output a client receives when it attaches, in bytes.
 	ringSize = 64 << 10
-	// backlog is how much output may wait for a slow client before it is dropped, in bytes.
+	// backlog is how much output may be queued for a slow client before it is disconnected, in bytes.
 	backlog = 256 << 10
-	// farewell is how long the last output may take to reach the log and the clients.
+	// farewell is how long the last output may take to reach the log, and then the clients.
 	farewell = time.Second
 )
 
-// terminal copies the output of a PTY to the log and to whoever is attached.
+// terminal copies the output of a PTY to the log and to the attached clients.
 type terminal struct {
 	master *os.File
 	log    *os.File
@@ -31,7 +31,7 @@ type terminal struct {
 
 	mu    sync.Mutex
 	ring  []byte
-	modes modes // where ring begins
+	modes modes // at the beginning of ring
 	views map[*view]bool
 	ended bool
 	gone  sync.WaitGroup // writers to clients
@@ -40,7 +40,7 @@ type terminal struct {
 // view is one client.
 type view struct {
 	conn  net.Conn
-	ready chan struct{} // something waits, or the view is closed
+	ready chan struct{} // signaled when output is pending or the view is closed
 
 	pending []byte
 	closed  bool
@@ -56,14 +56,14 @@ func (t *terminal) resize(columns, rows int32) {
 	}
 }
 
-// copy runs until no process has the terminal open any more.
+// copy runs until no process has the terminal open.
 func (t *terminal) copy() {
 	defer close(t.done)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := t.master.Read(buf)
 		if n > 0 {
-			// A full disk must not stop the program: what does not fit is lost.
+			// A full disk must not stop the program: output that cannot be written to the log is lost.
 			_, _ = t.log.Write(buf[:n])
 			t.publish(buf[:n])
 		}
@@ -100,7 +100,7 @@ func (v *view) wake() {
 	}
 }
 
-// drop ends a view; its writer still sends what waits. The caller holds mu.
+// drop closes a view; its writer still sends the pending output. The caller holds mu.
 func (t *terminal) drop(v *view) {
 	if !v.closed {
 		v.closed = true
@@ -109,7 +109,7 @@ func (t *terminal) drop(v *view) {
 	}
 }
 
-// join adds a client, which first gets the last output.
+// join adds a client, which first receives the last output.
 func (t *terminal) join(conn net.Conn) *view {
 	v := &view{conn: conn, ready: make(chan struct{}, 1)}
 	t.mu.Lock()
@@ -126,14 +126,14 @@ func (t *terminal) join(conn net.Conn) *view {
 	return v
 }
 
-// replay is how much output a client gets first that joins now, in bytes.
+// replay returns how many bytes of earlier output a client that joins now receives first.
 func (t *terminal) replay() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.last())
 }
 
-// last is what a client gets first: the modes of the terminal and the output since. The caller holds mu.
+// last returns what a new client receives first: the modes of the terminal and the output since. The caller holds mu.
 func (t *terminal) last() []byte {
 	old := t.old()
 	modes := modes{set: slices.Clone(t.modes.set), hidden: t.modes.hidden}
@@ -141,7 +141,7 @@ func (t *terminal) last() []byte {
 	return append(modes.sequences(), t.ring[old:]...)
 }
 
-// old is how much of ring a client does not get. What it gets begins with a line or an escape sequence, not within one.
+// old returns how much of ring a client does not receive. The rest begins with a line or an escape sequence, not within one.
 func (t *terminal) old() int {
 	old := max(0, len(t.ring)-ringSize)
 	if old > 0 {
@@ -156,7 +156,7 @@ func (t *terminal) leave(v *view) {
 	t.mu.Unlock()
 }
 
-// write sends to one client what waits for it, and closes the connection at the end.
+// write sends pending output to one client, and closes the connection at the end.
 func (t *terminal) write(v *view) {
 	defer func() { _ = v.conn.Close() }()
 	for range v.ready {
@@ -177,7 +177,7 @@ func (t *terminal) write(v *view) {
 	}
 }
 
-// finish is called when nothing of the tree is left: it waits for the last output, within bounds.
+// finish is called when no process of the tree is left. It waits for the last output, at most farewell for the log and farewell for the clients.
 func (t *terminal) finish() {
 	select {
 	case <-t.done:

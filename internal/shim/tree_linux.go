@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is how the processes of one incarnation are found. With a cgroup membership is certain; without, they are the descendants of the
-// subreaper, and when that is gone, the leader, its session, whoever carries the mark, and the descendants of these.
+// Tree identifies the processes of one incarnation. With a cgroup, membership is certain. Without one, the members are the descendants of the subreaper; if
+// that is gone, they are the leader, its session, the processes that carry the mark, and the descendants of all these.
 type Tree struct {
 	Cgroup   string  // directory of the workload's cgroup
-	Ancestor int     // PID of the living shim, which itself is not of the tree; its identity is the caller's to check
+	Ancestor int     // PID of the live shim, which is not a member; the caller verifies its identity
 	Leader   Process // the program
 	Mark     string  // value of MarkVariable
-	// Carried are pieces of an environment, in which every entry begins and ends with a NUL: whoever has all of them in its own is of the tree.
+	// Carried are parts of an environment in which every entry begins and ends with a NUL. A process whose environment contains all of them is a member.
 	Carried []string
 }
 
-// Members returns the processes that live now.
+// Members returns the live processes.
 func (t Tree) Members() ([]Process, error) {
 	stats, err := t.stats()
 	members := make([]Process, len(stats))
@@ -54,8 +54,8 @@ func (t Tree) stats() ([]stat, error) {
 	return append(members, found...), nil
 }
 
-// identified gives the members of a cgroup with their identity. Whoever is still listed after it was identified had that PID all the time, or
-// has a newer start time and is refused by Open: nobody outside can be taken for a member.
+// identified returns the members of a cgroup with their identities. A process that is still listed after it was identified either had that PID all the time, or
+// has a newer start time and Open rejects it. No process outside the cgroup can therefore be mistaken for a member.
 func identified(cgroup string) ([]stat, error) {
 	pids, err := cgroupMembers(cgroup)
 	if err != nil || len(pids) == 0 {
@@ -79,7 +79,7 @@ func identified(cgroup string) ([]stat, error) {
 	return members, nil
 }
 
-// Empty says whether nothing of the tree lives.
+// Empty reports whether no process of the tree is alive.
 func (t Tree) Empty() (bool, error) {
 	if t.Cgroup != "" && t.Ancestor == 0 {
 		populated, err := Populated(t.Cgroup)
@@ -89,8 +89,8 @@ func (t Tree) Empty() (bool, error) {
 	return len(members) == 0, err
 }
 
-// walk follows the lists of children from the subreaper down, which costs as much as the tree is large; false where this kernel has no such lists.
-// What appears or moves meanwhile may be missed once: whoever needs all looks until there is nothing new.
+// walk follows the lists of children down from the subreaper; its cost is proportional to the size of the tree. It returns false if this kernel has no such
+// lists. One walk may miss a process that appears or moves meanwhile: callers that need all repeat it until nothing new appears.
 func (t Tree) walk() (members []stat, ok bool) {
 	if t.Ancestor == 0 {
 		return nil, false
@@ -116,7 +116,7 @@ func (t Tree) walk() (members []stat, ok bool) {
 	return members, true
 }
 
-// children gives the children of all threads of a process; none when it is gone.
+// children returns the children of all threads of a process, or none if it does not exist. It returns false if the kernel has no lists of children.
 func children(pid int) (pids []int, ok bool) {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
 	entries, err := os.ReadDir(tasks)
@@ -127,7 +127,7 @@ func children(pid int) (pids []int, ok bool) {
 		data, err := os.ReadFile(tasks + entry.Name() + "/children")
 		if errors.Is(err, os.ErrNotExist) {
 			if _, err := os.Stat(tasks + entry.Name()); err == nil {
-				return nil, false // the thread is there, the list is not
+				return nil, false // the thread exists, but the kernel has no list
 			}
 		}
 		for field := range bytes.FieldsSeq(data) {
@@ -139,7 +139,7 @@ func children(pid int) (pids []int, ok bool) {
 	return pids, true
 }
 
-// scan looks through the process table.
+// scan searches the process table.
 func (t Tree) scan() ([]stat, error) {
 	all, err := processes()
 	if err != nil {
@@ -151,7 +151,7 @@ func (t Tree) scan() ([]stat, error) {
 	} else {
 		t.seed(all, member)
 	}
-	// Parents may come after their children in the table: repeat until nothing is added.
+	// Parents may come after their children in the table, so the loop repeats until nothing is added.
 	for grown := true; grown; {
 		grown = false
 		for _, s := range all {
@@ -169,7 +169,7 @@ func (t Tree) scan() ([]stat, error) {
 	return members, nil
 }
 
-// seed marks what is known to be of the tree when its shim is gone.
+// seed marks the processes that are known to be members if the shim is gone.
 func (t Tree) seed(all []stat, member map[int]bool) {
 	leader := false
 	for _, s := range all {
@@ -179,7 +179,7 @@ func (t Tree) seed(all []stat, member map[int]bool) {
 	}
 	want := []byte(MarkVariable + "=" + t.Mark)
 	for _, s := range all {
-		// While the leader is there nobody else can have a session of its number.
+		// While the leader exists, no other process can have a session with its number.
 		if leader && s.session == t.Leader.PID {
 			member[s.PID] = true
 			continue
@@ -189,7 +189,7 @@ func (t Tree) seed(all []stat, member map[int]bool) {
 		}
 		environ, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID) + "/environ")
 		if err != nil {
-			continue // another user's, or gone
+			continue // belongs to another user, or exited
 		}
 		if t.Mark != "" && hasEntry(environ, want) || carries(environ, t.Carried) {
 			member[s.PID] = true
@@ -216,10 +216,10 @@ func carries(environ []byte, pieces []string) bool {
 	return len(pieces) > 0
 }
 
-// Ancestors gives the parents of a process, the nearest first.
+// Ancestors returns the PIDs of the ancestors of a process, the nearest first.
 func Ancestors(pid int) []int {
 	var all []int
-	for range 1000 { // a chain that changes while it is read must not be followed for ever
+	for range 1000 { // bounded, because the chain may change while it is read
 		s, err := readStat(pid)
 		if err != nil || s.parent == 0 {
 			break
@@ -264,7 +264,7 @@ const (
 	settledRounds = 2
 )
 
-// Signal sends a signal to every member once, also to those that appear meanwhile, and continues those that are stopped, so that they can act on it.
+// Signal sends a signal to every member once, including members that appear meanwhile, and resumes stopped members so that they can act on it.
 func (t Tree) Signal(signal unix.Signal) error {
 	done := map[Process]bool{}
 	var failed error
@@ -342,7 +342,7 @@ func (t Tree) stop() {
 	}
 }
 
-// Kill ends every member with SIGKILL. It does not wait for their end.
+// Kill sends SIGKILL to every member. It does not wait for their exit.
 func (t Tree) Kill() error {
 	if t.Cgroup != "" {
 		err := KillCgroup(t.Cgroup)

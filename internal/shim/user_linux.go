@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credential returns the credential to execute a program with; nil without a user, which means that of the caller.
+// Credential returns the credential to execute a program with. It is nil for a nil user, which means the credential of the caller.
 func (u *User) Credential() *syscall.Credential {
 	if u == nil {
 		return nil
@@ -29,8 +29,8 @@ func (u *User) Own(file *os.File) error {
 	return file.Chown(int(u.UID), -1)
 }
 
-// access calls f on a thread that accesses files with the rights of this user, so that a program that the user may not execute is found before the fork.
-// No other thread of this process is affected.
+// access calls f on a thread that accesses files with the rights of this user, so that a program that the user may not execute is detected before the fork. No
+// other thread of this process is affected.
 func (u *User) access(f func()) error {
 	if u == nil {
 		f()
@@ -38,7 +38,7 @@ func (u *User) access(f func()) error {
 	}
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked, so that the thread ends with this goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread exits with this goroutine
 		err := u.assume()
 		if err == nil {
 			f()
@@ -48,19 +48,19 @@ func (u *User) access(f func()) error {
 	return <-result
 }
 
-// assume changes the groups and the file system IDs of the calling thread. The kernel then takes the capabilities of root over files away from the thread.
+// assume changes the groups and the file system IDs of the calling thread. The kernel then drops root's file capabilities from the thread.
 func (u *User) assume() error {
 	var groups unsafe.Pointer
 	if len(u.Groups) > 0 {
 		groups = unsafe.Pointer(&u.Groups[0])
 	}
-	// Not unix.Setgroups, which changes all threads.
+	// unix.Setgroups would change all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(u.Groups)), uintptr(groups), 0); errno != 0 {
 		return fmt.Errorf("set the groups of user %s: %w", u.Name, errno)
 	}
 	_ = unix.Setfsgid(int(u.GID))
 	_ = unix.Setfsuid(int(u.UID))
-	// Neither reports a failure; a call that changes nothing returns the current value.
+	// Neither call reports a failure. A call that changes nothing returns the current value.
 	if uid, _ := unix.SetfsuidRetUid(-1); uid != int(u.UID) {
 		return fmt.Errorf("access files as user %s: the system does not permit it", u.Name)
 	}

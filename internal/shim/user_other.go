@@ -5,7 +5,7 @@
 
 package shim
 
-// access calls f. Only on Linux are programs executed.
+// access calls f. Programs are executed only on Linux.
 func (*User) access(f func()) error {
 	f()
 	return nil

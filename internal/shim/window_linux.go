@@ -21,33 +21,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Window is the argument with which the shim is no shim, but a window on the terminal of one: its own terminal shows what the other shows, and what
-// is typed into it is typed there. The directory of the UID follows, and a name for people. It waits for the next incarnation when one has ended.
+// Window is the argument that makes the shim a viewer of another shim's terminal: its own terminal shows the same output, and what is typed into it is sent
+// there. The arguments that follow are the directory of the UID and a display name. The viewer waits for the next incarnation when one has ended.
 const Window = "--window"
 
 const (
-	// A shim to look at is looked for at first often, then rarely; a file to stat is cheaper than an inotify instance, of which a user has few.
+	// The interval for polling for a shim starts short and grows. Polling costs less than an inotify instance, of which a user has few.
 	seekFirst = 10 * time.Millisecond
 	seekLast  = 500 * time.Millisecond
-	// seekWithout is how long the directory may be missing before the window closes: its object is gone.
+	// seekWithout is how long the directory may be missing before the window closes because its object is gone.
 	seekWithout = time.Minute
 	dialTimeout = 2 * time.Second
 )
 
-// Sequences that leave a terminal as a program expects to find it.
+// Sequences that restore a terminal to the state that a program expects.
 const (
-	// setBack: no alternate screen, colours, mouse reports, paste brackets, key modes or scroll region, and a visible cursor.
+	// setBack leaves the alternate screen, resets colors, mouse reports, bracketed paste, key modes and the scroll region, and shows the cursor.
 	setBack     = "\x1b[?1049l\x1b[0m\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b7\x1b[r\x1b8"
 	clearScreen = "\x1b[H\x1b[2J"
 )
 
-// window is what the program with the argument Window holds.
+// window is the state of a process started with the argument Window.
 type window struct {
 	dir    string
 	client atomic.Pointer[Client]
 	before string // token of the incarnation that ran when the window was opened
-	token  string // of the incarnation that is or was shown
-	told   string // token of the incarnation that something was said about
+	token  string // token of the incarnation that is or was shown
+	told   string // token of the incarnation that the last message was about
 }
 
 func lookThrough(dir string, name []string) int {
@@ -71,7 +71,7 @@ func lookThrough(dir string, name []string) int {
 	return w.run()
 }
 
-// run shows one incarnation after another, until nothing is known of the UID any more.
+// run shows one incarnation after another, until the record of the UID has been missing for seekWithout.
 func (w *window) run() int {
 	pause, missing := seekFirst, time.Now()
 	for {
@@ -95,7 +95,7 @@ func (w *window) record() (record Record, found bool) {
 	return record, found || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// show shows an incarnation until it ends; false when there was nothing to see.
+// show displays an incarnation until it ends. It returns false if there was nothing to display.
 func (w *window) show(record Record) bool {
 	var end End
 	ended, _ := ReadFile(filepath.Join(w.dir, EndFile), &end)
@@ -116,11 +116,11 @@ func (w *window) show(record Record) bool {
 		out.left = client.Replay
 	}
 	if record.Token == w.token {
-		_, _ = io.WriteString(os.Stdout, clearScreen) // what was shown comes again
+		_, _ = io.WriteString(os.Stdout, clearScreen) // the replay repeats what was shown
 	}
 	w.token = record.Token
 	w.client.Store(client)
-	w.size() // it may have changed since it was asked
+	w.size() // the size may have changed since connect
 	_, _ = io.Copy(out, client.Conn)
 	w.client.Store(nil)
 	_ = client.Conn.Close()
@@ -130,7 +130,7 @@ func (w *window) show(record Record) bool {
 
 // connect attaches to the shim with a token.
 func (w *window) connect(token string) (*Client, error) {
-	// The path of a socket may have 107 bytes, that of a directory more.
+	// The path of a socket is limited to 107 bytes; a directory path may be longer.
 	fd, err := unix.Open(w.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -152,10 +152,10 @@ func (w *window) connect(token string) (*Client, error) {
 	return client, nil
 }
 
-// tell says something about an incarnation, once.
+// tell prints a message about an incarnation, once.
 func (w *window) tell(record Record, text string) {
 	if w.told == record.Token || w.token != record.Token && w.before == record.Token {
-		return // nobody has seen it here
+		return // this window did not show that incarnation
 	}
 	w.told = record.Token
 	_, _ = fmt.Fprintf(os.Stdout, "\r\n[berth] incarnation %d %s\r\n", record.Incarnation, text)
@@ -173,7 +173,7 @@ func describe(end End) string {
 	return fmt.Sprintf("has ended with exit code %d", end.Exit.Code)
 }
 
-// pass passes on what is typed; while nothing runs it is dropped. It ends the program when there is no terminal any more.
+// pass forwards typed input, and drops it while no incarnation runs. It exits the process when the terminal is gone.
 func (w *window) pass() {
 	buf := make([]byte, 4<<10)
 	for {
@@ -207,7 +207,7 @@ func size() (columns, rows int32) {
 	return int32(winsize.Col), int32(winsize.Row)
 }
 
-// makeRaw has a terminal pass everything on as it is.
+// makeRaw puts a terminal into raw mode.
 func makeRaw(fd int) error {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statedir creates and checks the directory that holds everything Berth keeps on a machine: keys, data, and records of processes.
+// Package statedir creates and checks the directory that contains everything Berth stores on a machine: keys, data, and records of processes.
 package statedir
 
 import (
@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Make creates a state directory with mode 0700 and returns its absolute path. A user who can write to the directory can run programs as its owner, so Make
-// refuses one that belongs to another user, and one with content that other users were able to write. It takes away any rights of other users.
+// Make creates a state directory with mode 0700 and returns its absolute path. It returns an error if the directory belongs to another user, or if it has
+// content and other users can write to it, because a user who can write to the directory can run programs as its owner. It removes all permissions of other
+// users.
 func Make(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("no state directory given")
@@ -48,8 +49,8 @@ func Make(dir string) (string, error) {
 	return dir, nil
 }
 
-// Write replaces a file atomically: readers see the old content or the new one. Only the owner can read the file. Write creates missing directories with mode
-// 0700.
+// Write replaces a file atomically: readers see either the old or the new content. Only the owner can read the file. Write creates missing directories with
+// mode 0700.
 func Write(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

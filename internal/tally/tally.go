@@ -1,13 +1,12 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tally counts the finished runs of a Strategy, each exactly once, and decides where its breaker stands. It is pure: it does no I/O
-// and asks no clock.
+// Package tally counts each finished run of a Strategy exactly once, and decides the state of its breaker. It is pure: it performs no I/O and does not read the
+// clock.
 //
-// A finished run keeps a finalizer until it is counted. Counting takes two writes: the first adds the run to the totals and to the list of
-// counted runs, in one patch; the second takes the finalizer off the run. Between them the list says that the run is not to be counted again;
-// a run without the finalizer was counted, and leaves the list with the next write. So a crash between both writes is mended by doing the
-// second one again.
+// A finished run keeps a finalizer until it is counted. Counting takes two writes. The first adds the run to the totals and to the list of counted runs, in one
+// patch. The second removes the finalizer from the run. Between the writes, the list prevents the run from being counted again. A run without the finalizer was
+// counted, and the next write removes it from the list. After a crash between both writes, the second one is repeated.
 package tally
 
 import (
@@ -21,43 +20,43 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// batch bounds how many runs wait for their finalizer to be taken off at one time, and so the status.
+// batch bounds how many runs wait for the removal of their finalizer at one time, which bounds the size of the status.
 const batch = 256
 
-// Desired is what the spec of a Strategy asks for.
+// Desired is the part of the spec of a Strategy that affects its breaker.
 type Desired struct {
 	ResetToken string
 	Breaker    lifecycle.Breaker
 }
 
-// Run is one run of the strategy, as it is now and not as some cache remembers it.
+// Run is the current state of one run of the strategy. It must not come from a stale cache.
 type Run struct {
 	UID   types.UID
 	Epoch int64
 	// Outcome is empty while the run has not finished.
 	Outcome    v1alpha1.RunOutcome
 	FinishedAt time.Time
-	// Kept says that the finalizer is still there.
+	// Kept reports whether the run still has the finalizer.
 	Kept bool
-	// Foreign says that the run started from another Strategy of the same name: it is let go, and not counted.
+	// Foreign reports whether the run started from another Strategy of the same name. Its finalizer is removed, and it is not counted.
 	Foreign bool
-	// Waits says that the run has not started; CreatedAt orders those that wait.
+	// Waits reports whether the run has not started. CreatedAt orders the waiting runs.
 	Waits     bool
 	CreatedAt time.Time
 }
 
-// Step is what to do: write Status if it differs, and only when that is acknowledged take the finalizer off Release.
+// Step is the next action: write Status if it differs, and remove the finalizer from the runs in Release only after that write has succeeded.
 type Step struct {
 	Status  v1alpha1.StrategyStatus
 	Release []types.UID
-	// Again asks to look again after so long, if it is not 0.
+	// Again is the time until Next must be called again; 0 means that it need not be.
 	Again time.Duration
-	// More says that there are finished runs that this step left for the next.
+	// More reports whether there are finished runs that this step did not count.
 	More bool
 }
 
-// Next counts what has finished. runs are all runs that still have the finalizer; gone says of a run that is not among them, and is on the list,
-// that it has none any more.
+// Next counts finished runs. runs are all runs that still have the finalizer. A run that is on the list of counted runs and not among them no longer has the
+// finalizer.
 func Next(desired Desired, record v1alpha1.StrategyStatus, runs []Run, now time.Time) Step {
 	t := &tallier{desired: desired, step: Step{Status: *record.DeepCopy()}, now: now}
 	if t.step.Status.Breaker == nil {
@@ -76,7 +75,7 @@ type tallier struct {
 	now     time.Time
 }
 
-// reset begins a new epoch.
+// reset starts a new epoch if the reset token has changed.
 func (t *tallier) reset() {
 	status := &t.step.Status
 	if t.desired.ResetToken == status.ObservedResetToken {
@@ -87,7 +86,7 @@ func (t *tallier) reset() {
 	status.Breaker = &v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
 }
 
-// settle drops from the list who has lost the finalizer, and asks again to take it off the others.
+// settle removes runs without the finalizer from the list, and requests the removal of the finalizer from the others.
 func (t *tallier) settle(runs []Run) {
 	kept := map[types.UID]bool{}
 	for _, run := range runs {
@@ -103,7 +102,7 @@ func (t *tallier) settle(runs []Run) {
 	t.step.Release = slices.Clone(status.Counted)
 }
 
-// count adds what has finished to the totals and to the breaker, in the order in which it finished.
+// count adds finished runs to the totals and to the breaker, in the order in which they finished.
 func (t *tallier) count(runs []Run) {
 	status := &t.step.Status
 	finished := slices.DeleteFunc(slices.Clone(runs), func(run Run) bool {
@@ -145,13 +144,13 @@ func add(totals *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) {
 	}
 }
 
-// judge is what one outcome does to the breaker. Only the one run that is tried after a cool-down decides about an open one.
+// judge applies the outcome of one run to the breaker. While the breaker is not closed, only the trial run after a cool-down can change its state.
 func (t *tallier) judge(run Run) {
 	breaker := t.step.Status.Breaker
 	trial := breaker.Trial != "" && breaker.Trial == run.UID
 	if breaker.State != v1alpha1.BreakerClosed && !trial {
 		if run.Outcome == v1alpha1.RunFailed || run.Outcome == v1alpha1.RunTimedOut {
-			breaker.Failures++ // it began before the breaker opened
+			breaker.Failures++ // the run started before the breaker opened
 		}
 		return
 	}
@@ -163,15 +162,15 @@ func (t *tallier) judge(run Run) {
 		circuit := lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}
 		circuit = t.desired.Breaker.Fail(circuit, int(breaker.Failures), t.now)
 		breaker.State, breaker.OpenedAt, breaker.Trial = circuit.State, circuit.OpenedAt, ""
-	default: // it says nothing; another one is tried
+	default: // the outcome is not conclusive; another run is tried
 		breaker.Trial = ""
 	}
 }
 
-// try lets one run through when the cool-down of an open breaker is over: the one that has waited longest.
+// try lets one trial run start when the cool-down of an open breaker is over: the run that has waited longest.
 func (t *tallier) try(runs []Run) {
 	breaker := t.step.Status.Breaker
-	if breaker.State == v1alpha1.BreakerClosed { // the spec may ask for less than it did
+	if breaker.State == v1alpha1.BreakerClosed { // the spec may have lowered the threshold
 		circuit := t.desired.Breaker.Fail(lifecycle.Circuit{State: breaker.State}, int(breaker.Failures), t.now)
 		breaker.State, breaker.OpenedAt = circuit.State, circuit.OpenedAt
 	}
@@ -191,7 +190,7 @@ func (t *tallier) try(runs []Run) {
 	}
 }
 
-// choose names the run that is tried, unless the one that was named still can be.
+// choose selects the trial run, unless the current trial run has not finished.
 func (t *tallier) choose(runs []Run) {
 	breaker := t.step.Status.Breaker
 	var oldest *Run

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// MaxLine is how much of one line is looked at, in bytes; the rest of it is passed over.
+	// MaxLine is how many bytes of a line are searched; the rest of the line is ignored.
 	MaxLine = 16 << 10
-	// maxPorts is for how many ports an address is kept.
+	// maxPorts is the maximum number of ports for which an address is kept.
 	maxPorts = 64
 )
 
-// Scanner finds the addresses in output as it comes, with memory for one line and a few addresses. The zero value is ready.
+// Scanner finds the addresses in a stream of output. It buffers one line and a limited number of addresses. The zero value is ready for use.
 type Scanner struct {
-	// Last prefers the last address of a port to the first: for output that begins with that of earlier runs.
+	// Last prefers the last address of a port over the first, for output that begins with the output of earlier runs.
 	Last bool
 
 	line []byte
-	long bool // the rest of the line is passed over
+	long bool // the rest of the line is ignored
 	best map[int32]URL
 }
 
-// Write takes output; it never fails.
+// Write implements io.Writer for output. It never returns an error.
 func (s *Scanner) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
@@ -62,7 +62,7 @@ func (s *Scanner) endLine() {
 	s.line, s.long = s.line[:0], false
 }
 
-// URLs gives the best address of each port, by port. The last line counts although its end may still come.
+// URLs returns the best address of each port, sorted by port. It includes the last line even if it is incomplete.
 func (s *Scanner) URLs() []URL {
 	best := make(map[int32]URL, len(s.best)+1)
 	for port, u := range s.best {

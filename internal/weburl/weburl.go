@@ -3,8 +3,8 @@
 
 // Package weburl finds the addresses that servers print.
 //
-// Text is a hint, never the truth: whoever uses a URL found here checks first that the server really listens on its port.
-// Query and fragment are left out, because servers print their access tokens there.
+// An address in a text is only a hint: the caller must check that the server really listens on its port. Query and fragment are dropped, because servers print
+// their access tokens there.
 package weburl
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// maxPath is the longest path that is taken over, in bytes.
+// maxPath is the maximum length of a path, in bytes. A longer path is dropped.
 const maxPath = 1024
 
-// URL is an address that was found in a text.
+// URL is an address found in a text.
 type URL struct {
 	Scheme string // http or https
 	Host   string // without brackets
 	Port   int32
 	Path   string // begins with a slash, or is empty
-	// Rank is how near the address is: 0 for this machine alone, 1 for all of its addresses, 2 for a name or address on the network.
+	// Rank is the scope of the address: 0 for loopback, 1 for all addresses of this machine, 2 for a name or an address on the network.
 	Rank int
 }
 
-// String gives the address as a browser takes it.
+// String returns the address as a URL for a browser.
 func (u URL) String() string {
 	host := u.Host
 	if strings.Contains(host, ":") {
@@ -44,11 +44,11 @@ func (u URL) String() string {
 
 var (
 	address = regexp.MustCompile(`(?i)\b(https?)://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?(/[^\s"'<>\x60{}|\\^?#]*)?`)
-	// sentence is how Python's http.server says it, before version 3.5 without an address beside it.
+	// sentence matches the output of Python's http.server, which has no URL beside it before Python 3.5.
 	sentence = regexp.MustCompile(`(?i)\b(https?) on (\[?[0-9a-z:._-]+\]?) port ([0-9]{1,5})\b`)
 )
 
-// Find gives the addresses of servers in one line, in the order of the text. Colour codes are taken out first: they can stand inside a port.
+// Find returns the addresses of servers in one line, in the order of the text. It first removes color codes, which may occur within a port.
 func Find(line string) []URL {
 	if !strings.Contains(line, "//") && !strings.Contains(line, "port") {
 		return nil
@@ -71,8 +71,7 @@ func Find(line string) []URL {
 	return found
 }
 
-// parse makes a URL of the parts of a match. A host of the network counts only with a port of at least two digits: links to
-// documentation have none.
+// parse returns the URL of a match. A host on the network counts only with a port of at least two digits, because links to documentation have no port.
 func parse(scheme, host, port, path string) (URL, bool) {
 	u := URL{Scheme: strings.ToLower(scheme), Host: strings.ToLower(strings.Trim(host, "[]"))}
 	u.Rank = rank(u.Host)
@@ -119,7 +118,8 @@ func rank(host string) int {
 // IsLoopback reports whether a host, given without brackets, is localhost, a name below localhost, or a loopback address.
 func IsLoopback(host string) bool { return rank(host) == rankLoopback }
 
-// cleanPath takes the punctuation of the sentence off the end of a path, and drops a path that is too long.
+// cleanPath removes the punctuation of a surrounding sentence from the end of a path, and drops a path that is too long or contains characters other than
+// visible ASCII.
 func cleanPath(path string) string {
 	path = strings.TrimRight(path, ".,;:!*")
 	for strings.HasSuffix(path, ")") && strings.Count(path, ")") > strings.Count(path, "(") {

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause is the first process of every Pod of hack/cluster: it holds the namespaces, and reaps what loses its parent.
+// Command pause is the first process of every Pod of hack/cluster. It keeps the namespaces alive and reaps orphaned processes.
 package main
 
 import (

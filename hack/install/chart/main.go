@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart brings charts/berth up to date: files/ with copies of the manifests below config/, README.md from values.yaml.
-// With -check it changes nothing and fails when something is stale.
+// Command chart updates charts/berth: files/ with copies of the manifests below config/, and README.md from values.yaml. With -check it changes nothing and
+// fails if a file is stale.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// copied says which folder of files/ is made from which of config/.
+// copied maps folders of config/ to the folders of files/ that are copied from them.
 var copied = []struct{ from, to, pattern string }{
 	{"config/crd/bases", "crds", "*.yaml"},
 	{"config/rbac", "rbac", "*.yaml"},
@@ -27,7 +27,7 @@ var copied = []struct{ from, to, pattern string }{
 	{"config/prometheus", "prometheus", "*.json"},
 }
 
-// left are files that the chart has as templates, or does not need.
+// left are files that the chart does not copy, because it has them as templates or does not need them.
 var left = []string{"kustomization.yaml", "parameters.yaml"}
 
 func main() {
@@ -55,7 +55,7 @@ func run(root string, check bool) error {
 	return write(root, stale, wanted)
 }
 
-// generate gives the files that the chart should have, by their paths in the project.
+// generate returns the expected generated files of the chart, by path in the project.
 func generate(root string) (map[string][]byte, error) {
 	wanted := map[string][]byte{}
 	for _, c := range copied {
@@ -83,7 +83,7 @@ func generate(root string) (map[string][]byte, error) {
 	return wanted, err
 }
 
-// compare gives the files that differ, are missing or are there for nothing.
+// compare returns the files that differ, are missing, or should not exist.
 func compare(root string, wanted map[string][]byte) ([]string, error) {
 	var stale []string
 	for _, file := range slices.Sorted(maps.Keys(wanted)) {
@@ -111,7 +111,7 @@ func compare(root string, wanted map[string][]byte) ([]string, error) {
 	return stale, nil
 }
 
-// write makes stale files as they should be, and removes those that should not be there.
+// write updates stale files and removes files that should not exist.
 func write(root string, stale []string, wanted map[string][]byte) error {
 	for _, file := range stale {
 		path := filepath.Join(root, file)

@@ -27,7 +27,8 @@ How to upgrade, what stays when it is uninstalled, and what is secured in which 
 |---|---|---|
 `
 
-// readme makes the page from the values and the comments above them. A value without a comment, its own or that of the list around it, is an error.
+// readme returns the page generated from the values and the comments above them. It returns an error for a value without a comment, unless the mapping that
+// contains it has one.
 func readme(values []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(values, &document); err != nil {
@@ -40,7 +41,7 @@ func readme(values []byte) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-// rows writes a row for each value that has a comment; one without is a folder of values.
+// rows writes a row for each value with a comment. A mapping without a comment is written value by value.
 func rows(page *bytes.Buffer, prefix string, node *yaml.Node) error {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
@@ -64,7 +65,7 @@ func rows(page *bytes.Buffer, prefix string, node *yaml.Node) error {
 	return nil
 }
 
-// inline is a value on one line.
+// inline returns a value on one line.
 func inline(value *yaml.Node) (string, error) {
 	flat := *value
 	if flat.Kind == yaml.MappingNode || flat.Kind == yaml.SequenceNode {

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sbom writes which modules are in the programs given, as CycloneDX 1.6: what go version -m tells, in the words that scanners read.
+// Command sbom writes the modules that the given programs contain as CycloneDX 1.6: the information of go version -m in the format that scanners read.
 package main
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bridge joins an editor, on its standard input and output, to a language server's multiplexer. The connection may be lost at any
-// time (the multiplexer was killed, its object was stopped for a while): the bridge connects again and attaches as the editor would have,
-// so that the editor notices nothing but the requests that were under way, which fail with an error that says that they may be tried again.
+// Package bridge connects an editor, on its standard input and output, to the multiplexer of a language server. The connection may be lost at any time, for
+// example because the multiplexer was killed or its object was stopped. The bridge then reconnects and repeats what the editor sent to attach. The editor
+// notices only that its requests in flight fail, with an error that says whether they may be retried.
 package bridge
 
 import (
@@ -21,34 +21,34 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// Options say what is joined to what. Zero times and bounds mean the defaults.
+// Options configure a bridge. Zero durations and limits select the defaults in parentheses.
 type Options struct {
-	// In and Out are the editor's.
+	// In and Out are the streams of the editor.
 	In  io.Reader
 	Out io.Writer
-	// Dial connects to the multiplexer. It may wait, until the context ends. An error that wraps ErrGone ends the bridge; after any other it
-	// is called again, ever more rarely.
+	// Dial connects to the multiplexer. It may block until the context is done. An error that wraps ErrGone ends the bridge; after any other error Run calls
+	// Dial again with back-off.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Say tells people what goes on.
+	// Say prints a message for the user.
 	Say func(format string, args ...any)
 
-	// Wait is how long a request waits for a connection (60 s), WaitBytes how many bytes may wait (32 MiB).
+	// Wait is how long a request waits for a connection (60 s). WaitBytes is how many bytes may wait (32 MiB).
 	Wait      time.Duration
 	WaitBytes int
-	// Slowest is the longest time between two tries to connect (2 s).
+	// Slowest is the maximum pause between two attempts to connect (2 s).
 	Slowest time.Duration
 }
 
-// ErrGone is wrapped by errors of Dial that no waiting mends: the object does not exist.
+// ErrGone is wrapped by errors of Dial that a retry cannot fix, because the object does not exist.
 var ErrGone = errors.New("there is nothing to connect to")
 
 const (
 	fastest = 50 * time.Millisecond
-	// steady is how long a connection has to have lasted to be counted as a good one.
+	// steady is how long a connection must last to reset the back-off.
 	steady = 5 * time.Second
-	// flushTime is for what the editor has said last, when it is done.
+	// flushTime bounds how long Run waits to send the last messages of the editor after its input has ended.
 	flushTime = 5 * time.Second
-	// sweep is how often requests that wait are looked at.
+	// sweep is the interval between two checks for requests that have waited too long.
 	sweep = 250 * time.Millisecond
 
 	session   = document.Session(1)
@@ -56,55 +56,57 @@ const (
 	textBytes = 1 << 30
 )
 
-// bridge is one run.
+// bridge is one call of Run.
 type bridge struct {
 	Options
 
-	// writing is for Out, which is written to by more than one.
+	// writing guards Out, which several goroutines write to.
 	writing sync.Mutex
 
 	mu      sync.Mutex
 	changed *sync.Cond
 	docs    *document.Set
-	// initialize is the editor's request, and initialized its notification, once they came; answered says that it has the answer to the first.
+	// initialize is the initialize request of the editor and initialized its notification, once they were received. answered reports whether the editor has
+	// received the response to initialize.
 	initialize, initialized []byte
 	initializeID            string
 	answered                bool
 
-	// queue is what waits to be sent, oldest first.
+	// queue holds the messages that wait to be sent, oldest first.
 	queue      []message
 	queueBytes int
-	// link is the present connection; nil while there is none.
+	// link is the current connection, or nil.
 	link *link
-	// sent are the requests of the editor that were sent and have no answer.
-	sent map[string]string // their methods, by id
-	// asked are requests of the server: the id that the editor was given, and the one that it had on the present connection.
+	// sent holds the requests of the editor that were sent and have no response yet.
+	sent map[string]string // methods by request ID
+	// asked maps the ID that the editor received for a request of the server to the ID of that request on the current connection.
 	asked map[string][]byte
 	ids   int64
-	// exited says that the editor has said exit: it wants no more answers.
+	// exited reports whether the editor has sent exit. It then expects no more responses.
 	exited bool
 }
 
-// message is one that waits to be sent.
+// message is a message that waits to be sent.
 type message struct {
 	body     []byte
-	id       string // of a request; empty otherwise
+	id       string // of a request; empty for other messages
 	method   string // of a request
-	document bool   // its content is in the set of documents too
-	here     bool   // it is about something of the present connection, and nothing to another one
+	document bool   // its content is also in docs
+	here     bool   // it concerns only the current connection
 	since    time.Time
 }
 
-// link is one connection.
+// link is one connection to the multiplexer.
 type link struct {
 	conn     net.Conn
-	attached bool // what the editor says may be sent: the multiplexer knows what it said before
+	attached bool // messages of the editor may be sent, because the multiplexer has received the earlier ones
 	reattach string
 	lost     bool
 	busy     bool // a message is being written
 }
 
-// Run joins the two until the editor is done (nil), there is nothing to connect to any more, or the context ends.
+// Run connects the editor and the multiplexer. It returns nil when the editor is done. It returns an error if reading from the editor fails, if Dial returns an
+// error that wraps ErrGone, or if the context is done.
 func Run(ctx context.Context, opts Options) error {
 	if opts.Wait == 0 {
 		opts.Wait = time.Minute
@@ -124,7 +126,7 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	read := make(chan error, 1)
-	// Reading the editor can't be broken off; this ends with the program, or when the editor closes its end.
+	// A read from the editor cannot be interrupted. This goroutine ends with the program, or when the editor closes its end.
 	go func() { read <- b.readEditor() }()
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -143,7 +145,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 }
 
-// connect keeps a connection, until the context ends or there is nothing to connect to.
+// connect maintains a connection until the context is done or Dial returns an error that wraps ErrGone.
 func (b *bridge) connect(ctx context.Context) error {
 	wait, said := fastest, ""
 	for {
@@ -171,7 +173,7 @@ func (b *bridge) connect(ctx context.Context) error {
 		if time.Since(began) > steady {
 			wait = fastest
 		}
-		// Many editors that lost the same multiplexer should not come back at the same moment.
+		// The random jitter keeps many editors that lost the same multiplexer from reconnecting at the same moment.
 		timer := time.NewTimer(wait/2 + rand.N(wait))
 		wait = min(2*wait, b.Slowest)
 		select {
@@ -183,7 +185,7 @@ func (b *bridge) connect(ctx context.Context) error {
 	}
 }
 
-// serve uses one connection until it is lost, and says why.
+// serve uses one connection until it is lost, and returns the cause.
 func (b *bridge) serve(ctx context.Context, conn net.Conn) error {
 	l := &link{conn: conn}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -206,7 +208,7 @@ func (b *bridge) serve(ctx context.Context, conn net.Conn) error {
 	return err
 }
 
-// lose fails what was under way and keeps what was not sent.
+// lose fails the requests in flight on a lost connection and keeps the messages that were not sent.
 func (b *bridge) lose(l *link) {
 	b.mu.Lock()
 	l.lost, b.link = true, nil
@@ -214,7 +216,7 @@ func (b *bridge) lose(l *link) {
 	var kept []message
 	b.queueBytes = 0
 	if _, asked := b.sent[b.initializeID]; asked && !b.answered {
-		// The editor knows nothing of the server yet: it is asked anew.
+		// The editor has no response to initialize yet, so initialize is sent again.
 		delete(b.sent, b.initializeID)
 		kept = append(kept, message{body: b.initialize, id: b.initializeID, method: "initialize", since: time.Now()})
 	}
@@ -236,7 +238,7 @@ func (b *bridge) lose(l *link) {
 	}
 }
 
-// sweep fails requests that have waited for too long.
+// sweep fails requests that have waited longer than Wait.
 func (b *bridge) sweep(ctx context.Context) {
 	tick := time.NewTicker(min(sweep, b.Wait))
 	defer tick.Stop()
@@ -270,7 +272,8 @@ func (b *bridge) expire(now time.Time) {
 	}
 }
 
-// flush waits until what the editor said last was sent, and answered unless it said exit, if there is somebody to send it to.
+// flush waits until the last messages of the editor were sent and, unless the editor sent exit, its requests were answered. It returns when there is no
+// connection, and after flushTime at the latest.
 func (b *bridge) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
@@ -288,7 +291,7 @@ func (b *bridge) flush(ctx context.Context) {
 	}
 }
 
-// fail answers a request of the editor with an error that says that it may be made again.
+// fail answers a request of the editor with an error that marks the request as retriable.
 func (b *bridge) fail(id, why string) {
 	b.answer(errorBody(id, why))
 }
@@ -301,7 +304,7 @@ func (b *bridge) answer(body []byte) {
 func (b *bridge) send(frame []byte) {
 	b.writing.Lock()
 	defer b.writing.Unlock()
-	// An editor that is gone is noticed by reading.
+	// A missing editor is detected when reading from it.
 	_, _ = b.Out.Write(frame)
 }
 

@@ -16,24 +16,24 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// codeRequestFailed and codeRequestCancelled are error codes of the protocol.
+// codeRequestFailed and codeRequestCancelled are error codes of the Language Server Protocol.
 const (
 	codeRequestFailed    = -32803
 	codeRequestCancelled = -32800
 )
 
-// retryAfter is the hint for requests that fail because there is no connection.
+// retryAfter is the retry hint in errors for requests that fail because there is no connection.
 const retryAfter = time.Second
 
 func errorBody(id, why string) []byte {
 	return failure(id, codeRequestFailed, why, map[string]any{"reason": "Reconnecting", "retriable": true, "retryAfterMs": retryAfter.Milliseconds()})
 }
 
-// lostBody answers a request that was sent on a connection that is lost. One that may have changed something must not be made again blindly.
+// lostBody returns the response to a request whose connection was lost after it was sent. A request that may have changed something is marked as not retriable.
 func lostBody(id, method string) []byte {
 	switch {
 	case method == "shutdown":
-		// The multiplexer keeps its server, and the editor only waits for this to go.
+		// The multiplexer keeps its server, and the editor only waits for this response to exit.
 		return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil})
 	case readsOnly(method):
 		return errorBody(id, "the connection to the language server was lost while it worked on this; try again")
@@ -43,7 +43,7 @@ func lostBody(id, method string) []byte {
 	}
 }
 
-// readsOnly says that a request changes nothing, as far as its name tells.
+// readsOnly reports whether a request changes nothing, judging by its method.
 func readsOnly(method string) bool {
 	switch kind, name, _ := strings.Cut(method, "/"); kind {
 	case "textDocument":
@@ -65,7 +65,7 @@ func failure(id string, code int, why string, data map[string]any) []byte {
 	return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "error": content})
 }
 
-// encode is for values that can be encoded.
+// encode marshals a value that is known to be encodable. It panics on an error.
 func encode(value any) []byte {
 	body, err := json.Marshal(value)
 	if err != nil {
@@ -74,7 +74,7 @@ func encode(value any) []byte {
 	return body
 }
 
-// readEditor takes what the editor says until it is done.
+// readEditor handles the messages of the editor until its input ends or it sends exit.
 func (b *bridge) readEditor() error {
 	reader := wire.NewReader(b.In, wire.Limits{BodyBase: -1}, nil)
 	var e wire.Envelope
@@ -95,7 +95,7 @@ func (b *bridge) readEditor() error {
 	}
 }
 
-// take does one message of the editor; done says that it was its last.
+// take handles one message of the editor. It reports whether that message was the last.
 func (b *bridge) take(body []byte, e *wire.Envelope) (done bool) {
 	switch e.Kind {
 	case wire.Request:
@@ -114,7 +114,7 @@ func (b *bridge) takeRequest(body []byte, id, method string) {
 	case method == "initialize" && b.initialize == nil:
 		b.initialize, b.initializeID = clone(body), id
 	case method == "shutdown" && b.link == nil:
-		// There is nobody to tell, and the multiplexer keeps its server anyway.
+		// There is no connection, and the multiplexer keeps its server anyway.
 		b.mu.Unlock()
 		b.answer(encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil}))
 		return
@@ -145,14 +145,14 @@ func (b *bridge) takeNotification(body []byte, e *wire.Envelope) (done bool) {
 		m.document = true
 		b.keep(string(e.Method), body[e.ParamsSpan.Start:e.ParamsSpan.End])
 		if b.answered && (b.link == nil || !b.link.attached) {
-			return false // it is told with the next attachment
+			return false // the next attachment includes it
 		}
 	}
 	b.put(m)
 	return false
 }
 
-// takeResponse passes an answer to the server on, if the one who asked is still there.
+// takeResponse forwards a response of the editor to the server, if the request is from the current connection.
 func (b *bridge) takeResponse(body []byte, e *wire.Envelope) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,7 +164,7 @@ func (b *bridge) takeResponse(body []byte, e *wire.Envelope) {
 	b.put(message{body: replaced(body, e.IDSpan, id), here: true})
 }
 
-// put adds to what is to be sent. While there is a connection the editor is kept from going on when too much waits; without one it is refused.
+// put queues a message. While there is a connection, it blocks if too much waits; without a connection, it returns false instead.
 func (b *bridge) put(m message) bool {
 	full := func() bool { return len(b.queue) > 0 && b.queueBytes+len(m.body) > b.WaitBytes }
 	for full() && b.link != nil && b.link.attached && !b.link.lost {
@@ -180,7 +180,7 @@ func (b *bridge) put(m message) bool {
 	return true
 }
 
-// cancel withdraws a request that was not sent; one that was is for the server to cancel.
+// cancel withdraws a request that was not sent yet. If the request was already sent, cancel forwards the cancellation to the server.
 func (b *bridge) cancel(id string, m message) {
 	b.mu.Lock()
 	at := slices.IndexFunc(b.queue, func(m message) bool { return m.id == id && id != "" })
@@ -197,7 +197,7 @@ func (b *bridge) cancel(id string, m message) {
 	b.answer(failure(id, codeRequestCancelled, "cancelled", nil))
 }
 
-// keep follows what the editor has open. What makes no sense is passed on all the same: the multiplexer says what is wrong with it.
+// keep tracks the documents that the editor has open. It ignores invalid content, which is forwarded nevertheless: the multiplexer reports the error.
 func (b *bridge) keep(method string, params []byte) {
 	var p struct {
 		TextDocument struct {
@@ -222,7 +222,7 @@ func (b *bridge) keep(method string, params []byte) {
 	}
 }
 
-// ownID gives an id that no other request to the editor has had.
+// ownID returns an ID that no earlier request to the editor had.
 func (b *bridge) ownID() string {
 	b.ids++
 	return strconv.Quote("berth-" + strconv.FormatInt(b.ids, 10))

@@ -12,10 +12,10 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// errEnded is a connection that the other end closed in good order.
+// errEnded means that the other end closed the connection in an orderly way.
 var errEnded = errors.New("it was closed")
 
-// write attaches, and then sends what waits until the connection is lost.
+// write attaches, and then sends queued messages until the connection is lost.
 func (b *bridge) write(l *link) error {
 	if err := b.attach(l); err != nil {
 		return err
@@ -31,11 +31,11 @@ func (b *bridge) write(l *link) error {
 	}
 }
 
-// attach tells a multiplexer that has not met the editor what the editor has said so far. The answer to initialize is not for the editor.
+// attach repeats to a new multiplexer what the editor has sent so far. The response to this initialize is not forwarded to the editor.
 func (b *bridge) attach(l *link) error {
 	b.mu.Lock()
 	if !b.answered {
-		l.attached = true // the editor introduces itself
+		l.attached = true // the editor attaches itself
 		b.changed.Broadcast()
 		b.mu.Unlock()
 		return nil
@@ -58,7 +58,7 @@ func (b *bridge) attach(l *link) error {
 	}
 	if l.lost {
 		b.mu.Unlock()
-		return nil // why is known by whom reads
+		return nil // readServer returns the cause
 	}
 	before := b.soFar()
 	l.attached = true
@@ -73,7 +73,7 @@ func (b *bridge) attach(l *link) error {
 	return nil
 }
 
-// soFar is what the editor has said after initialize that still counts: the documents that it has open, in their present versions.
+// soFar returns the messages that the editor sent after initialize and that still apply: initialized, and the open documents in their current versions.
 func (b *bridge) soFar() [][]byte {
 	var said [][]byte
 	if b.initialized != nil {
@@ -86,7 +86,7 @@ func (b *bridge) soFar() [][]byte {
 	return said
 }
 
-// asTheEditorCounts puts the editor's version in the place of the set's own: diagnostics name it.
+// asTheEditorCounts replaces the internal version of a document with the version of the editor, because diagnostics refer to that version.
 func (b *bridge) asTheEditorCounts(params json.RawMessage) any {
 	var p struct {
 		TextDocument map[string]any `json:"textDocument"`
@@ -101,8 +101,8 @@ func (b *bridge) asTheEditorCounts(params json.RawMessage) any {
 	return p
 }
 
-// next gives the oldest message that waits, once there is one; false when the connection is lost. A request counts as sent from here on:
-// whether it arrives can't be told.
+// next returns the oldest queued message and waits for one if necessary. It returns false when the connection is lost. From here on a request counts as sent,
+// because the bridge cannot determine whether it arrives.
 func (b *bridge) next(l *link) (message, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,7 +125,7 @@ func (b *bridge) next(l *link) (message, bool) {
 	return m, true
 }
 
-// readServer passes on what the multiplexer says until the connection is lost.
+// readServer forwards the messages of the multiplexer to the editor until the connection is lost.
 func (b *bridge) readServer(l *link) error {
 	reader := wire.NewReader(l.conn, wire.Limits{MessageBytes: 256 << 20, BodyBase: -1}, nil)
 	var e wire.Envelope
@@ -146,7 +146,7 @@ func (b *bridge) readServer(l *link) error {
 	}
 }
 
-// pass gives one message of the multiplexer to the editor.
+// pass forwards one message of the multiplexer to the editor.
 func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 	switch e.Kind {
 	case wire.Request:
@@ -179,14 +179,14 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 		}
 		b.mu.Unlock()
 		if !known {
-			return nil // it was answered already
+			return nil // it was already answered
 		}
 	}
 	b.answer(body)
 	return nil
 }
 
-// replaced is the body with one span of it replaced.
+// replaced returns a copy of body in which span is replaced by with.
 func replaced(body []byte, span wire.Span, with []byte) []byte {
 	out := make([]byte, 0, len(body)+len(with))
 	out = append(out, body[:span.Start]...)

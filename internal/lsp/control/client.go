@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// ErrClosed means: the connection to the multiplexer has ended.
+// ErrClosed is the error if the connection to the multiplexer has ended.
 var ErrClosed = errors.New("the connection to the language-server multiplexer has ended")
 
 // Client is the manager's end of a control socket. Its methods are safe for concurrent use.
@@ -22,7 +22,7 @@ type Client struct {
 	conn     net.Conn
 	onReport func(lsp.Report)
 	onClose  func(error)
-	ended    chan struct{} // closed when nothing is read any more
+	ended    chan struct{} // closed when reading has ended
 
 	writing sync.Mutex
 	mu      sync.Mutex
@@ -30,7 +30,7 @@ type Client struct {
 	waiting map[int64]chan lsp.Answer
 }
 
-// Dial connects to the multiplexer at a path and converses with it.
+// Dial connects to the multiplexer at a path. See Converse.
 func Dial(ctx context.Context, path string, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
 	conn, err := Connect(ctx, path)
 	if err != nil {
@@ -39,9 +39,9 @@ func Dial(ctx context.Context, path string, onReport func(lsp.Report), onClose f
 	return Converse(ctx, conn, onReport, onClose)
 }
 
-// Converse begins to talk to the multiplexer at the other end of a connection, which is its own from now on, and gives the first report to onReport
-// before it returns. onReport is called with one report after another, those that follow from a goroutine of its own, and before the Do that caused
-// it returns. onClose is called once, after the last report.
+// Converse starts a client on a connection to a multiplexer, and takes ownership of the connection. It passes the first report to onReport before it returns.
+// Later calls of onReport come from one goroutine, one at a time, and before the Do that caused the report returns. onClose is called once, after the last
+// report.
 func Converse(ctx context.Context, conn net.Conn, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	reader := bufio.NewReaderSize(conn, 64<<10)
@@ -94,7 +94,7 @@ func (c *Client) answered(answer lsp.Answer) {
 	}
 }
 
-// Do sends a command and waits for its answer. What became of a command without an answer is not known.
+// Do sends a command and waits for its answer. If there is no answer, it is unknown whether the command was carried out.
 func (c *Client) Do(ctx context.Context, command lsp.Command) (lsp.Answer, error) {
 	answer := make(chan lsp.Answer, 1)
 	c.mu.Lock()
@@ -111,7 +111,7 @@ func (c *Client) Do(ctx context.Context, command lsp.Command) (lsp.Answer, error
 	err := writeLine(c.conn, command)
 	c.writing.Unlock()
 	if err != nil {
-		_ = c.conn.Close() // half a line may have been written
+		_ = c.conn.Close() // a partial line may have been written
 		return lsp.Answer{}, fmt.Errorf("ask the language-server multiplexer: %w", err)
 	}
 	select {
@@ -122,15 +122,15 @@ func (c *Client) Do(ctx context.Context, command lsp.Command) (lsp.Answer, error
 	case <-c.ended:
 	}
 	select {
-	case a := <-answer: // the last that was read
+	case a := <-answer: // read just before the connection ended
 		return a, nil
 	default:
 		return lsp.Answer{}, ErrClosed
 	}
 }
 
-// Close ends the connection; onClose is called.
+// Close closes the connection; onClose is then called.
 func (c *Client) Close() { _ = c.conn.Close() }
 
-// Ended is closed when the connection has.
+// Ended returns a channel that is closed when the connection has ended.
 func (c *Client) Ended() <-chan struct{} { return c.ended }

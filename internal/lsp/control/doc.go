@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control is the socket between a manager and the multiplexer of a language server: one JSON value a line, both ways.
+// Package control implements the socket between a manager and the multiplexer of a language server: one JSON value per line, in both directions.
 //
-// The manager sends lsp.Command, the multiplexer lsp.Message. The first line of a connection is a report, and the report that shows what a
-// command has done comes before its answer. One manager is connected at a time: a new connection takes the place of the old one.
+// The manager sends lsp.Command, the multiplexer lsp.Message. The first line of a connection is a report. The report that shows the effect of a command
+// precedes its answer. One manager is connected at a time: a new connection replaces the old one.
 package control
 
 import (
@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// maxLine bounds what one line may hold; a Launch can have a large environment and large settings.
+	// maxLine is the maximum length of a line; a Launch may have a large environment and large settings.
 	maxLine = 64 << 20
-	// writeTimeout is how long the other side may take to read a line.
+	// writeTimeout is how long the peer may take to read a line.
 	writeTimeout = 5 * time.Second
-	// pace is how long it takes at least from one report to the next, unless it is urgent.
+	// pace is the minimum interval between two reports, unless one is urgent.
 	pace = 100 * time.Millisecond
 )
 
 var errLong = fmt.Errorf("a line on the control socket is longer than %d MiB", maxLine>>20)
 
-// readLine reads one JSON value, in memory that grows as it arrives.
+// readLine reads one JSON value. Its memory grows with the data that arrives.
 func readLine(r *bufio.Reader, value any) error {
 	var line []byte
 	for {

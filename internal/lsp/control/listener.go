@@ -5,7 +5,7 @@ package control
 
 import "net"
 
-// ownUser is a listener of a local socket that lets nobody in but our own user and root.
+// ownUser is a listener on a local socket that accepts only the user of this process and root.
 type ownUser struct{ net.Listener }
 
 // Accept implements net.Listener.

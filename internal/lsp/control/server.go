@@ -17,16 +17,16 @@ import (
 
 // Handler is the multiplexer.
 type Handler interface {
-	// Do carries out a command. Commands are carried out one after another.
+	// Do carries out a command. Calls are serialized.
 	Do(lsp.Command) lsp.Answer
-	// Report is all that is known now.
+	// Report returns the current state.
 	Report() lsp.Report
-	// Changes has a value when the report differs from the one before; Urgent when that must be told at once. Both are channels of one value.
+	// Changes receives a value when the report has changed; Urgent when the change must be sent at once. Both have a buffer of one value.
 	Changes() <-chan struct{}
 	Urgent() <-chan struct{}
 }
 
-// Serve answers managers until the context ends or the listener fails. All connections are closed when it returns.
+// Serve serves managers until the context ends or the listener fails. It closes all connections before it returns.
 func Serve(ctx context.Context, l net.Listener, h Handler) error {
 	s := &server{handler: h}
 	var all sync.WaitGroup
@@ -56,7 +56,7 @@ func Serve(ctx context.Context, l net.Listener, h Handler) error {
 	}
 }
 
-// accepting says that an error is one that passes, such as no descriptors being left, after it has had time for that.
+// accepting reports whether an error is temporary, such as a lack of file descriptors. It waits for pace before it returns true.
 func (s *server) accepting(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return false
@@ -74,12 +74,12 @@ func (s *server) accepting(ctx context.Context, err error) bool {
 type server struct {
 	handler Handler
 
-	doing sync.Mutex // one command at a time, also over connections
-	mu    sync.Mutex // guards conn and what is written to it
+	doing sync.Mutex // serializes commands, also across connections
+	mu    sync.Mutex // guards conn and writes to it
 	conn  net.Conn
 }
 
-// use makes a connection the one, begins it with a report, and closes the one before. nil ends it all.
+// use makes conn the current connection, sends it a report, and closes the previous one. nil only closes the previous one.
 func (s *server) use(conn net.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *server) report() lsp.Message {
 	return lsp.Message{Report: &report}
 }
 
-// converse carries out what one manager asks for.
+// converse carries out the commands of one manager.
 func (s *server) converse(conn net.Conn) {
 	defer s.drop(conn)
 	reader := bufio.NewReaderSize(conn, 64<<10)
@@ -121,7 +121,7 @@ func (s *server) converse(conn net.Conn) {
 	}
 }
 
-// drop forgets a connection that has ended, and closes it.
+// drop closes a connection that has ended.
 func (s *server) drop(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *server) drop(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// tell sends an answer and, before it, the report that shows what came of the command.
+// tell sends an answer, preceded by the report that shows the effect of the command.
 func (s *server) tell(conn net.Conn, answer lsp.Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *server) tell(conn net.Conn, answer lsp.Message) bool {
 	return writeLine(conn, s.report()) == nil && writeLine(conn, answer) == nil
 }
 
-// push sends reports as things change.
+// push sends reports when the state changes.
 func (s *server) push(ctx context.Context) {
 	pause := time.NewTimer(pace)
 	defer pause.Stop()
@@ -170,7 +170,7 @@ func (s *server) pushOne() {
 	if s.conn == nil {
 		return
 	}
-	// Who doesn't read has to connect again, and begins with a report then.
+	// A manager that does not read has to reconnect, and then receives a report first.
 	if err := writeLine(s.conn, s.report()); err != nil && !errors.Is(err, net.ErrClosed) {
 		_ = s.conn.Close()
 	}

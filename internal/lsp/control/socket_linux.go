@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Listen makes a socket that only our user can reach, in the place of a stale one.
+// Listen creates a socket that only the user of this process (or root) can connect to. It replaces a stale one.
 func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -30,7 +30,7 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
-	// Its name holds a descriptor that is closed by now. Who follows removes what is stale.
+	// The name refers to a descriptor that is closed by now. The next multiplexer removes a stale socket.
 	listener.SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -38,7 +38,7 @@ func Listen(path string) (net.Listener, error) {
 	return ownUser{listener}, nil
 }
 
-// Connect reaches a socket, however long its path.
+// Connect connects to a socket, whatever the length of its path.
 func Connect(ctx context.Context, path string) (conn net.Conn, err error) {
 	err = short(path, func(name string) error {
 		var dialer net.Dialer
@@ -48,7 +48,7 @@ func Connect(ctx context.Context, path string) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// short calls do with another name of a path: that of a socket may have 107 bytes only.
+// short calls do with a short name for a path: a socket path is limited to 107 bytes.
 func short(path string, do func(string) error) error {
 	dir, name := filepath.Split(path)
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -59,7 +59,7 @@ func short(path string, do func(string) error) error {
 	return do("/proc/self/fd/" + strconv.Itoa(fd) + "/" + name)
 }
 
-// allowed says whether the peer of a connection is our own user or root.
+// allowed reports whether the peer of a connection runs as the same user as this process, or as root.
 func allowed(conn net.Conn) bool {
 	local, ok := conn.(*net.UnixConn)
 	return ok && shim.Allowed(local)

@@ -13,7 +13,7 @@ import (
 	"os"
 )
 
-// Listen makes a socket that only our user can reach, in the place of a stale one. The path may have about a hundred bytes on this system.
+// Listen creates a socket that only the user of this process can connect to. It replaces a stale one. On this system the path is limited to about 100 bytes.
 func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -28,13 +28,13 @@ func Listen(path string) (net.Listener, error) {
 	return ownUser{listener}, nil
 }
 
-// Connect reaches a socket.
+// Connect connects to a socket.
 func Connect(ctx context.Context, path string) (net.Conn, error) {
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, "unix", path)
 }
 
-// allowed leaves it to the permissions of the socket and its directory who may connect: on this system the peer is not asked.
+// allowed accepts every local connection. On this system only the permissions of the socket and its directory restrict access.
 func allowed(conn net.Conn) bool {
 	_, local := conn.(*net.UnixConn)
 	return local

@@ -1,11 +1,11 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package document is what the clients of one language server have open, and what the server has to be told about it.
+// Package document tracks the documents that the clients of one language server have open, and the notifications that the server needs.
 //
-// The protocol knows one owner per document: the server may be told of an open document once, and sees one text of it. Here many clients
-// hold the same document, each with its own text, its view. The server has one of the views, and is switched to another before it answers
-// somebody who has that one. So nobody gets an answer that was computed on the unsaved text of somebody else.
+// The protocol assumes one owner per document: a document is opened once at the server, which has one text of it. Here many clients may have the same document
+// open, each with its own text, its view. The server has one of the views, and is switched to another before it answers a client with that view. No client
+// therefore receives an answer that was computed from another client's unsaved text.
 //
-// Nothing here waits, reads a clock or starts a goroutine; a Set has one owner, who sends what it returns to the server in that order.
+// This package does not block, read a clock or start goroutines. A Set has one owner, which sends the returned notifications to the server in order.
 package document

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Notification is one for the server.
+// Notification is a notification for the server.
 type Notification struct {
 	Method string
 	Params json.RawMessage
@@ -33,18 +33,18 @@ func notification(method string, p params) Notification {
 	var raw bytes.Buffer
 	encoder := json.NewEncoder(&raw)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(p) // strings and numbers: it cannot fail, and a buffer takes all
+	_ = encoder.Encode(p) // cannot fail for strings and numbers, and a buffer
 	return Notification{Method: method, Params: bytes.TrimSuffix(raw.Bytes(), []byte{'\n'})}
 }
 
-// didOpen gives the server a text of a document that it does not have.
+// didOpen opens a document at the server.
 func (s *Set) didOpen(d *document, text string) Notification {
 	s.version++
 	d.open, d.server, d.version = true, text, s.version
 	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, d.version, &text}})
 }
 
-// didChange gives the server another text of a document that it has.
+// didChange changes the text of a document that the server has open.
 func (s *Set) didChange(d *document, text string, events []event) Notification {
 	s.version++
 	d.server, d.version = text, s.version
@@ -63,8 +63,7 @@ func didClose(d *document) Notification {
 	return notification("textDocument/didClose", params{TextDocument: textDocument{URI: d.uri}})
 }
 
-// keyOf makes one key of all ways to write the URI of a file: editors differ in what they escape, and a server would see one document opened
-// twice.
+// keyOf maps all spellings of a file URI to one key: editors differ in what they escape, and a server would see one document opened twice.
 func keyOf(uri string) string {
 	if !strings.HasPrefix(uri, "file:") || !strings.Contains(uri, "%") {
 		return uri

@@ -12,37 +12,37 @@ import (
 	"slices"
 )
 
-// What can be wrong with what a client says about its documents.
+// Errors of a client's operations on documents.
 var (
-	// ErrNotOpen is about a document that this client has not opened.
+	// ErrNotOpen is the error for a document that this client has not opened.
 	ErrNotOpen = errors.New("document is not open")
-	// ErrChange is a change that makes no sense.
+	// ErrChange is the error for an invalid change.
 	ErrChange = errors.New("bad change of a document")
-	// ErrLimit is a document that would break a bound.
+	// ErrLimit is the error for a document that would exceed a limit.
 	ErrLimit = errors.New("limit of open documents")
 )
 
-// Session is one client.
+// Session identifies one client.
 type Session int64
 
-// Limits bound what is held. Zero means the default.
+// Limits bound the documents that are held. Zero means the default.
 type Limits struct {
-	// Documents (default 1000) and Bytes of their text (default 64 MiB) are for each session.
+	// Documents (default 1000) and Bytes of their text (default 64 MiB) are per session.
 	Documents, Bytes int
-	// Total is for the texts of all sessions together, equal ones counted once (default 8 × Bytes).
+	// Total is the maximum size of the texts of all sessions, equal ones counted once (default 8 × Bytes).
 	Total int
 }
 
-// Set is all that the clients of one server have open.
+// Set is the set of documents that the clients of one server have open.
 type Set struct {
 	limits    Limits
 	documents map[string]*document // by the key of their URI
 	sessions  map[Session]*holder
-	// unsettled are those of which the server may have to be told before it answers somebody.
+	// unsettled are the documents for which the server may need a notification before it answers a client.
 	unsettled map[string]*document
 	seed      maphash.Seed
 	detached  bool
-	version   int64 // that the server was told last, of any document: so a document that is opened again has a higher one than before
+	version   int64 // the last version sent for any document, so that a reopened document has a higher one than before
 	bytes     int64
 	switches  int64
 }
@@ -52,38 +52,38 @@ type holder struct {
 	bytes int
 }
 
-// document is one that at least one session holds.
+// document is open in at least one session.
 type document struct {
-	uri, language string // as the first holder wrote them
+	uri, language string // as the first session sent them
 	views         map[Session]*view
 
-	open    bool    // the server has it
-	server  string  // the text that it has
-	version int64   // and its version
-	last    Session // whose text that was at the end of the incarnation before
+	open    bool    // the server has it open
+	server  string  // the server's text
+	version int64   // the server's version
+	last    Session // the session whose text the previous incarnation had at its end
 
-	switched   bool // the server got another view since all were equal
-	quarantine bool // this incarnation is not told of it
+	switched   bool // the server was switched to another view since all were equal
+	quarantine bool // withheld from this incarnation
 	savedBytes int
 	savedHash  uint64
 	bytes      int64 // of the texts that are held for it
 }
 
-// view is the document as one session has it.
+// view is the document in one session.
 type view struct {
 	text    string
 	version int64 // as the session counts
-	served  int64 // the last version of the server that was this text; 0: none
+	served  int64 // the last version of the server with this text; 0: none
 }
 
-// NewSet returns an empty one.
+// NewSet returns an empty Set.
 func NewSet(limits Limits) *Set {
 	s := &Set{documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, seed: maphash.MakeSeed()}
 	s.Limit(limits)
 	return s
 }
 
-// Limit sets other bounds. What is held already stays, even if it is more.
+// Limit changes the limits. Documents that are already held remain, even above the limits.
 func (s *Set) Limit(limits Limits) {
 	if limits.Documents <= 0 {
 		limits.Documents = 1000
@@ -97,8 +97,8 @@ func (s *Set) Limit(limits Limits) {
 	s.limits = limits
 }
 
-// Open says that a session has opened a document. Its text is taken for what is on disk; see OnDisk. One that the session has open already
-// gets the new text.
+// Open records that a session has opened a document. Its text is assumed to be the one on disk; see OnDisk. If the session already has it open, the text is
+// replaced.
 func (s *Set) Open(session Session, uri, languageID string, version int64, text string) ([]Notification, error) {
 	key := keyOf(uri)
 	d := s.documents[key]
@@ -126,7 +126,7 @@ func (s *Set) Open(session Session, uri, languageID string, version int64, text 
 	return told, nil
 }
 
-// mayHold says whether a session may hold so much more.
+// mayHold returns an error if the additional documents and bytes exceed the limits of the session.
 func (s *Set) mayHold(session Session, bytes, documents int) error {
 	var held holder
 	if h := s.sessions[session]; h != nil {
@@ -143,8 +143,8 @@ func (s *Set) mayHold(session Session, bytes, documents int) error {
 	return nil
 }
 
-// Change says that a session has changed a document that it has open. What it returns has to be sent also when there is an error: then the
-// text that the client has now is not known, and the document is closed for this session.
+// Change records that a session has changed a document that it has open. The returned notifications must be sent even if there is an error: the client's text
+// is then unknown, and the document is closed for this session.
 func (s *Set) Change(session Session, uri string, version int64, changes []json.RawMessage) ([]Notification, error) {
 	key := keyOf(uri)
 	d := s.documents[key]
@@ -158,7 +158,7 @@ func (s *Set) Change(session Session, uri string, version int64, changes []json.
 	return s.set(d, key, session, version, text, events)
 }
 
-// set gives a view another text. Events are the changes that lead to it; none: they cannot be passed on as they are.
+// set replaces the text of a view. events are the changes that lead to it; if empty, the whole text is sent.
 func (s *Set) set(d *document, key string, session Session, version int64, text string, events []event) ([]Notification, error) {
 	v, h := d.views[session], s.sessions[session]
 	if err := s.mayHold(session, len(text)-len(v.text), 0); err != nil {
@@ -184,14 +184,14 @@ func (s *Set) set(d *document, key string, session Session, version int64, text 
 	return told, nil
 }
 
-// Save says that a session has written a document to disk.
+// Save records that a session has saved a document to disk.
 func (s *Set) Save(session Session, uri string, text *string) []Notification {
 	key := keyOf(uri)
 	d := s.documents[key]
 	if d == nil || d.views[session] == nil {
 		return nil
 	}
-	// A server takes what it has for what is on disk now.
+	// A server assumes that its text is on disk now.
 	told := s.show(d, session)
 	s.saved(d, d.views[session].text)
 	if s.live(d) {
@@ -201,7 +201,7 @@ func (s *Set) Save(session Session, uri string, text *string) []Notification {
 	return told
 }
 
-// OnDisk says what is on disk, for who knows better than what was opened and saved. Nothing happens if nobody has the document open.
+// OnDisk sets the text on disk, for callers that know it better than from open and save. It does nothing if no session has the document open.
 func (s *Set) OnDisk(uri, text string) {
 	key := keyOf(uri)
 	if d := s.documents[key]; d != nil {
@@ -210,7 +210,7 @@ func (s *Set) OnDisk(uri, text string) {
 	}
 }
 
-// Close says that a session has closed a document.
+// Close records that a session has closed a document.
 func (s *Set) Close(session Session, uri string) []Notification {
 	key := keyOf(uri)
 	d := s.documents[key]
@@ -237,7 +237,7 @@ func (s *Set) Close(session Session, uri string) []Notification {
 	return []Notification{didClose(d)}
 }
 
-// leave gives the server the view of somebody who still holds the document, if the one it has is gone with its session.
+// leave switches the server to the view of a remaining session, if its current view belonged to the session that closed the document.
 func (s *Set) leave(d *document) []Notification {
 	if !d.open || d.holds(d.server) {
 		return nil
@@ -245,7 +245,7 @@ func (s *Set) leave(d *document) []Notification {
 	return s.show(d, d.first())
 }
 
-// Drop says that a session is gone.
+// Drop removes a session.
 func (s *Set) Drop(session Session) []Notification {
 	h := s.sessions[session]
 	if h == nil {

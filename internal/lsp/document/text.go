@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxWork bounds the bytes that one notification may make us move: every one of its changes may move the whole text.
+// maxWork is the maximum number of bytes that one notification may move: each of its changes may move the whole text.
 const maxWork = 16 << 30
 
-// position counts as the protocol does: lines, and UTF-16 code units within a line, both from 0.
+// position is a position as the protocol defines it: line, and UTF-16 code units within the line, both from 0.
 type position struct {
 	Line      int `json:"line"`
 	Character int `json:"character"`
@@ -30,8 +30,8 @@ type event struct {
 	Text  string `json:"text"`
 }
 
-// apply makes changes one after the other. The events are what the server may be told to get the same text from its own: none if a change
-// says something that servers understand differently, such as a place that does not exist.
+// apply applies changes in order. The returned events produce the same text at the server; they are nil if a change has a part that servers interpret
+// differently, such as a position that does not exist.
 func apply(text string, changes []json.RawMessage) (string, []event, error) {
 	if len(changes) > 1 && len(changes) > maxWork/(len(text)+1) {
 		return "", nil, fmt.Errorf("%w: %d changes at once of a text of %d bytes; send the whole text", ErrLimit, len(changes), len(text))
@@ -79,7 +79,7 @@ func splice(data []byte, start, end int, text string) []byte {
 	return data[:start+len(text)+tail]
 }
 
-// in finds the span; exact says that both its places exist, in this order.
+// in returns the offsets of the span. exact reports whether both positions exist, in this order.
 func (s *span) in(data []byte) (start, end int, exact bool, err error) {
 	for _, p := range [...]position{s.Start, s.End} {
 		if p.Line < 0 || p.Character < 0 {
@@ -94,12 +94,13 @@ func (s *span) in(data []byte) (start, end int, exact bool, err error) {
 	return start, end, exact && sure && !loneReturn(data), nil
 }
 
-// loneReturn says that a line ends with \r alone, which is no end of a line for some servers.
+// loneReturn reports whether a line ends with \r alone, which some servers do not treat as a line end.
 func loneReturn(data []byte) bool {
 	return bytes.IndexByte(data, '\r') >= 0 && bytes.Count(data, []byte("\r")) != bytes.Count(data, []byte("\r\n"))
 }
 
-// in finds the place; one that does not exist is moved before: to the end of the text, the end of the line, the begin of the character.
+// in returns the offset of the position. A position that does not exist is moved back: to the end of the text, the end of the line, or the beginning of the
+// character.
 func (p position) in(data []byte) (at int, exact bool) {
 	at, ok := lineStart(data, p.Line)
 	if !ok {
@@ -124,7 +125,7 @@ func (p position) in(data []byte) (at int, exact bool) {
 	return at, true
 }
 
-// lineStart finds where a line begins. Lines end with \n, \r\n or \r.
+// lineStart returns the offset of the beginning of a line. Lines end with \n, \r\n or \r.
 func lineStart(data []byte, line int) (at int, ok bool) {
 	ends := "\n"
 	if bytes.IndexByte(data, '\r') >= 0 {

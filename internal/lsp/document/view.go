@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// View has to be called before a request of a session is sent: it brings the server to the texts that this session has. That is not only the
-// document that the request is about, as an answer is computed on others too. A document that the session does not hold is closed for the
-// server while it has text that is not on disk.
+// View must be called before a request of a session is sent: it switches the server to the texts of this session. That includes all documents, not only the one
+// that the request is about, because the answer may depend on others. A document that the session does not have open is closed at the server while the server
+// has text that is not on disk.
 func (s *Set) View(session Session, uri string) []Notification {
 	if len(s.unsettled) == 0 || s.detached {
 		return nil
@@ -38,10 +38,10 @@ func (s *Set) View(session Session, uri string) []Notification {
 	return told
 }
 
-// live says that the server is told of the document.
+// live reports whether the server receives the document.
 func (s *Set) live(d *document) bool { return !s.detached && !d.quarantine }
 
-// differs says that the server has not what the session has to see.
+// differs reports whether the server's text differs from what the session has to see.
 func (s *Set) differs(d *document, session Session) bool {
 	if !s.live(d) {
 		return false
@@ -52,8 +52,8 @@ func (s *Set) differs(d *document, session Session) bool {
 	return d.open && !s.isSaved(d, d.server)
 }
 
-// show brings the server to what a session has to see of a document. The server follows who opened or changed it last, so that diagnostics
-// come without a request too.
+// show switches the server to what a session has to see of a document. The server follows the session that opened or changed it last, so that diagnostics
+// arrive without a request too.
 func (s *Set) show(d *document, session Session) []Notification {
 	if !s.differs(d, session) {
 		return nil
@@ -72,7 +72,7 @@ func (s *Set) show(d *document, session Session) []Notification {
 	return []Notification{s.didOpen(d, v.text)}
 }
 
-// settle notes what follows from a document that was touched.
+// settle updates the derived state of a document that was changed.
 func (s *Set) settle(d *document, key string) {
 	settled := d.open && s.isSaved(d, d.server)
 	if d.open {
@@ -97,7 +97,7 @@ func (s *Set) settle(d *document, key string) {
 	d.bytes = bytes
 }
 
-// size counts the texts that are held, equal ones once.
+// size returns the bytes of the texts that are held, equal ones counted once.
 func (d *document) size() int64 {
 	total := 0
 	var counted []string
@@ -114,7 +114,7 @@ func (d *document) size() int64 {
 	return int64(total)
 }
 
-// share returns the same text in the memory of one that is held already, if there is one: then comparing them costs nothing either.
+// share returns an equal text that is already held, if there is one, so that they share memory and compare quickly.
 func (d *document) share(text string) string {
 	if d.open && d.server == text {
 		return d.server
@@ -127,7 +127,7 @@ func (d *document) share(text string) string {
 	return text
 }
 
-// first is the session that came first of those that hold the document.
+// first returns the oldest session that has the document open.
 func (d *document) first() Session {
 	return slices.Min(slices.Collect(maps.Keys(d.views)))
 }
@@ -141,7 +141,7 @@ func (d *document) holds(text string) bool {
 	return false
 }
 
-// equal says that all sessions have the same text.
+// equal reports whether all sessions have the same text.
 func (d *document) equal() bool {
 	var first *view
 	for _, v := range d.views {
@@ -155,7 +155,7 @@ func (d *document) equal() bool {
 	return true
 }
 
-// saved notes the text that is on disk: a hash of it, so that it is not held twice.
+// saved stores a hash of the text that is on disk, so that the text is not held twice.
 func (s *Set) saved(d *document, text string) {
 	d.savedBytes, d.savedHash = len(text), maphash.String(s.seed, text)
 }
@@ -164,8 +164,8 @@ func (s *Set) isSaved(d *document, text string) bool {
 	return len(text) == d.savedBytes && maphash.String(s.seed, text) == d.savedHash
 }
 
-// Published says who may see diagnostics that the server computed on a version of a document, or nil for one that it did not tell: everybody,
-// or the sessions whose text that was. The version that a session knows its text by is ClientVersion.
+// Published returns which sessions may see diagnostics that the server computed for a version of a document, or nil if it sent no version. all means every
+// session; otherwise sessions are those whose text it was. ClientVersion returns the version by which a session knows its text.
 func (s *Set) Published(uri string, version *int64) (sessions []Session, all bool) {
 	d := s.documents[keyOf(uri)]
 	if d == nil {
@@ -190,7 +190,7 @@ func (s *Set) Published(uri string, version *int64) (sessions []Session, all boo
 	return sessions, false
 }
 
-// ClientVersion is the version that a session knows its text of a document by.
+// ClientVersion returns the version by which a session knows its text of a document.
 func (s *Set) ClientVersion(session Session, uri string) (version int64, ok bool) {
 	if d := s.documents[keyOf(uri)]; d != nil && d.views[session] != nil {
 		return d.views[session].version, true
@@ -198,7 +198,7 @@ func (s *Set) ClientVersion(session Session, uri string) (version int64, ok bool
 	return 0, false
 }
 
-// Detach says that the server is gone: until Replay views change, and nothing is to be told.
+// Detach marks the server as lost: until Replay, views change but no notifications are returned.
 func (s *Set) Detach() {
 	s.detached = true
 	for key, d := range s.documents {
@@ -213,7 +213,8 @@ func (s *Set) Detach() {
 	}
 }
 
-// Replay opens what is held at a new server, with versions from 1. What skip says is kept from this one; skip may be nil.
+// Replay returns the notifications that open all documents at a new server, with versions from 1. Documents for which skip returns true are withheld from this
+// server; skip may be nil.
 func (s *Set) Replay(skip func(uri string) bool) []Notification {
 	s.Detach()
 	s.detached, s.version = false, 0
@@ -234,12 +235,12 @@ func (s *Set) Replay(skip func(uri string) bool) []Notification {
 	return told
 }
 
-// Stats says how many documents are held, the bytes of their texts, and how often the server was given another view of one.
+// Stats returns how many documents are held, the bytes of their texts, and how often the server was switched to another view.
 func (s *Set) Stats() (documents int, bytes int64, switches int64) {
 	return len(s.documents), s.bytes, s.switches
 }
 
-// URIs are those of the documents that are held.
+// URIs returns the URIs of the documents that are held, sorted.
 func (s *Set) URIs() []string {
 	uris := make([]string, 0, len(s.documents))
 	for _, d := range s.documents {
@@ -249,7 +250,7 @@ func (s *Set) URIs() []string {
 	return uris
 }
 
-// Holds says whether a session has a document open.
+// Holds reports whether a session has a document open.
 func (s *Set) Holds(session Session, uri string) bool {
 	d := s.documents[keyOf(uri)]
 	return d != nil && d.views[session] != nil

@@ -19,13 +19,13 @@ import (
 	"time"
 )
 
-// ErrRefused means: there is a multiplexer, and it does not let in who comes with this token.
+// ErrRefused is the error if the multiplexer rejects the token.
 var ErrRefused = errors.New("the multiplexer refuses the token")
 
-// mostSaid is how much of the answer of somebody else is told, in bytes.
+// mostSaid is how much of an unexpected response is included in the error, in bytes.
 const mostSaid = 512
 
-// Dial reaches the multiplexer at an address, which must have the certificate of its Secret, as a manager.
+// Dial connects to the multiplexer at an address as a manager. The multiplexer must present the certificate of its Secret.
 func Dial(ctx context.Context, address string, keys map[string][]byte) (net.Conn, error) {
 	dialer := tls.Dialer{Config: Trust(keys[Certificate]), NetDialer: &net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -45,7 +45,7 @@ func Dial(ctx context.Context, address string, keys map[string][]byte) (net.Conn
 	return passed, nil
 }
 
-// Trust trusts one certificate, in PEM, whoever has signed it and whatever name it has.
+// Trust returns a configuration that accepts exactly one certificate, in PEM, regardless of its issuer and name.
 func Trust(certificate []byte) *tls.Config {
 	block, _ := pem.Decode(certificate)
 	return &tls.Config{
@@ -63,7 +63,7 @@ func Trust(certificate []byte) *tls.Config {
 	}
 }
 
-// knock asks to be let in.
+// knock sends the upgrade request.
 func knock(ctx context.Context, conn net.Conn, host, path, token string) (net.Conn, error) {
 	request, err := request(ctx, "https://"+host+path, token)
 	if err != nil {
@@ -94,7 +94,7 @@ func request(ctx context.Context, address, token string) (*http.Request, error) 
 	return request, nil
 }
 
-// refusal says why a request was not let in, and nil when it was.
+// refusal returns why a request was rejected, or nil if it was accepted.
 func refusal(response *http.Response) error {
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		return nil
@@ -108,8 +108,8 @@ func refusal(response *http.Response) error {
 	return fmt.Errorf("the answer is %s: %s", response.Status, text)
 }
 
-// Through reaches a multiplexer as a client, through whatever passes requests on, such as an API server; the transport must speak HTTP/1.1. Deadlines of
-// the connection have no effect.
+// Through connects to a multiplexer as a client through a proxy, such as an API server. The transport must use HTTP/1.1. Deadlines of the connection have no
+// effect.
 func Through(ctx context.Context, transport http.RoundTripper, address *url.URL, token string) (net.Conn, error) {
 	request, err := request(ctx, address.String(), token)
 	if err != nil {
@@ -129,7 +129,7 @@ func Through(ctx context.Context, transport http.RoundTripper, address *url.URL,
 	return passage{both, address.Host}, nil
 }
 
-// passage is a stream through others.
+// passage is a stream through a proxy.
 type passage struct {
 	io.ReadWriteCloser
 	host string

@@ -1,29 +1,30 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate is how a multiplexer is reached over a network: TLS with one certificate that is known beforehand, a request of HTTP/1.1 with a token,
-// and from its answer on the stream of a client or of the manager. An API server passes such requests on, so clients need no way into the cluster.
+// Package gate implements connections to a multiplexer over a network: TLS with one certificate that is known in advance, and an HTTP/1.1 upgrade request with
+// a token. After the response the connection is the stream of a client or the manager. An API server can proxy such requests, so clients need no network access
+// to the cluster.
 package gate
 
-// What a Secret of a multiplexer holds, and the files are called that the multiplexer finds it in.
+// Keys of a multiplexer's Secret, and names of the files in which the multiplexer reads them.
 const (
-	// Certificate and Key are PEM. Nobody has signed it: who dials compares it with the one in the Secret.
+	// Certificate and Key are PEM. The certificate is self-signed; clients compare it with the one in the Secret.
 	Certificate = "tls.crt"
 	Key         = "tls.key"
-	// ClientToken opens ClientPath, ManagerToken opens ManagerPath.
+	// ClientToken is required for ClientPath, ManagerToken for ManagerPath.
 	ClientToken  = "token"
 	ManagerToken = "manager-token"
 )
 
-// Where a multiplexer is reached, and how.
+// Port, paths and header of the connection.
 const (
-	// Port is where a multiplexer listens in its Pod.
+	// Port is the port on which a multiplexer listens in its Pod.
 	Port = 7077
-	// ClientPath leads to the language server, ManagerPath to the control of the multiplexer.
+	// ClientPath is the path of the language server, ManagerPath of the multiplexer's control connection.
 	ClientPath  = "/lsp"
 	ManagerPath = "/manager"
-	// TokenHeader has the token. It is not Authorization, which an API server keeps to itself.
+	// TokenHeader contains the token. It is not Authorization, because an API server does not forward that header.
 	TokenHeader = "Berth-Token"
-	// Protocol is what a request asks to be upgraded to.
+	// Protocol is the value of the Upgrade header.
 	Protocol = "berth-lsp"
 )

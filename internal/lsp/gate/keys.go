@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// NewKeys makes what the Secret of a multiplexer holds. The certificate has no end: it counts for as long as it is in the Secret.
+// NewKeys returns new contents for the Secret of a multiplexer. The certificate does not expire: it is valid as long as it is in the Secret.
 func NewKeys() (map[string][]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

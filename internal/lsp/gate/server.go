@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	// knockTime is how long whoever connects may take to say what for.
+	// knockTime is how long a client may take to send its request.
 	knockTime = 10 * time.Second
-	// knockBytes is how long that may be.
+	// knockBytes is the maximum size of the request header.
 	knockBytes = 16 << 10
 )
 
-// Open lets clients and managers in that come to a listener with what stands in the files of dir. These are read at each request: a Secret that was
-// made anew counts as soon as the node has it. The listeners give the streams of those who were let in; when that of the managers is closed, so is l.
+// Open accepts clients and managers on l and authenticates them with the files in dir. It reads the files at each request, so a recreated Secret takes effect
+// as soon as the kubelet has updated the volume. The returned listeners accept the authenticated streams. Closing the managers listener closes l.
 func Open(l net.Listener, dir string) (clients, managers net.Listener) {
 	g := &gate{dir: dir}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, GetCertificate: g.certificate}
 	server := &http.Server{
 		Handler: g, ReadHeaderTimeout: knockTime, IdleTimeout: knockTime, MaxHeaderBytes: knockBytes,
-		ErrorLog: log.New(io.Discard, "", 0), // whoever finds the port could fill it
+		ErrorLog: log.New(io.Discard, "", 0), // anyone who can reach the port could flood the log
 	}
 	g.clients = newDoor(l.Addr(), func() error { return nil })
 	g.managers = newDoor(l.Addr(), server.Close)
@@ -56,7 +56,7 @@ func (g *gate) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// ServeHTTP makes a stream of a request that may come in, and says to others what is missing.
+// ServeHTTP upgrades an authenticated request to a stream, and returns an error response to others.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, token := g.clients, ClientToken
 	switch r.URL.Path {
@@ -88,14 +88,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admits says whether a token is that of a file.
+// admits reports whether the token equals the contents of the file.
 func (g *gate) admits(token, file string) bool {
 	known, err := os.ReadFile(filepath.Join(g.dir, file))
 	known = bytes.TrimSpace(known)
 	return err == nil && len(known) > 0 && subtle.ConstantTimeCompare(known, []byte(token)) == 1
 }
 
-// stream is a connection of which a part was read already.
+// stream is a connection whose first bytes may be buffered already.
 type stream struct {
 	net.Conn
 	read *bufio.Reader
@@ -103,7 +103,7 @@ type stream struct {
 
 func (s *stream) Read(p []byte) (int, error) { return s.read.Read(p) }
 
-// door is a listener for those who were let in.
+// door is a listener for authenticated connections.
 type door struct {
 	addr    net.Addr
 	onClose func() error
@@ -117,7 +117,7 @@ func newDoor(addr net.Addr, onClose func() error) *door {
 	return &door{addr: addr, onClose: onClose, passed: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// pass says whether somebody takes the connection.
+// pass hands the connection to Accept. It returns false if the listener is closed.
 func (d *door) pass(conn net.Conn) bool {
 	select {
 	case d.passed <- conn:

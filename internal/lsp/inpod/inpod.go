@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inpod is berth-lsp-pod: the multiplexer of a language server as the main process of a Pod, which is reached over the network. It is a program
-// of its own so that those on hosts, one for each server, need no memory for TLS and HTTP.
+// Package inpod implements berth-lsp-pod, the multiplexer of a language server as the main process of a Pod, with connections over the network. It is a
+// separate program so that multiplexers on hosts, one for each server, need no memory for TLS and HTTP.
 package inpod
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/program"
 )
 
-// Name is what the program is called where it was installed, and Source where an image of Berth has it.
+// Name is the name of the program where it was installed, Source its name in an image of Berth.
 const (
 	Name   = "berth-lsp"
 	Source = "berth-lsp-pod"
 )
 
-// Main runs berth-lsp-pod and gives its exit code.
+// Main runs berth-lsp-pod and returns its exit code.
 func Main(args []string) int {
 	var p Place
 	flags := flag.NewFlagSet(Source, flag.ContinueOnError)
@@ -49,18 +49,18 @@ func Main(args []string) int {
 	return 2
 }
 
-// mostState is how much a node keeps of what a container has to say at its end, in bytes.
+// mostState is the maximum size of the termination message that a kubelet keeps, in bytes.
 const mostState = 4096
 
-// Place is where the multiplexer is.
+// Place contains the address and the files of the multiplexer.
 type Place struct {
-	// Address is where it listens, Keys the directory of its Secret.
+	// Address is the listen address, Keys the directory of its Secret.
 	Address, Keys string
-	// State is the file whose content the node tells when the container has ended, however it did.
+	// State is the termination message file, which the kubelet reports when the container has exited for any reason.
 	State string
 }
 
-// Run serves managers and clients from the network until a manager says Quit or the context ends, in which case the server is ended first.
+// Run serves managers and clients from the network until a manager sends Quit or the context ends, in which case it stops the server first.
 func Run(ctx context.Context, p Place, stderr *os.File) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", p.Address)
@@ -71,7 +71,7 @@ func Run(ctx context.Context, p Place, stderr *os.File) error {
 	return program.Serve(ctx, clients, managers, func(report lsp.Report) error { return lastWords(p.State, report) }, stderr)
 }
 
-// lastWords writes a report over the one in a file, which is not ours to replace. It is shortened to what a node keeps.
+// lastWords overwrites the file, which it must not replace, with a report. The report is shortened to mostState.
 func lastWords(path string, report lsp.Report) error {
 	text, err := json.Marshal(report)
 	if err == nil && len(text) > mostState {
@@ -87,7 +87,7 @@ func lastWords(path string, report lsp.Report) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// Install copies the program that runs into a directory that another container has too.
+// Install copies the running program into a directory that another container shares.
 func Install(dir string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -98,7 +98,7 @@ func Install(dir string) error {
 		return fmt.Errorf("read this program: %w", err)
 	}
 	defer func() { _ = from.Close() }()
-	// Executed by whatever user the other container has.
+	// The other container may run as any user, which must be able to execute the file.
 	to, err := os.OpenFile(filepath.Join(dir, Name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755) //nolint:gosec // see above
 	if err != nil {
 		return fmt.Errorf("install this program: %w", err)

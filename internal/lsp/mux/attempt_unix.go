@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempt returns a function that writes as much as a stream takes without waiting, for one caller at a time; nil for a stream that can't.
-// What goes wrong shows at the next ordinary write.
+// attempt returns a function that writes as much as a stream accepts without blocking; it must not be called concurrently. It returns nil for a stream that
+// does not support this. Errors show at the next ordinary write.
 func attempt(w io.Writer) func([]byte) int {
 	stream, ok := w.(syscall.Conn)
 	if !ok {

@@ -17,10 +17,10 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// skipBytes of other output a server may begin with.
+// skipBytes is how much other output may precede the first message of a server, in bytes.
 const skipBytes = 64 << 10
 
-// backend is one incarnation of the server. What it holds ends with it: nothing of it can be mistaken for the next one's.
+// backend is one incarnation of the server. Its state is discarded with it, so that it cannot be confused with that of the next one.
 type backend struct {
 	incarnation int64
 	stdin       io.WriteCloser
@@ -29,33 +29,33 @@ type backend struct {
 	reader      *wire.Reader
 	envelope    wire.Envelope
 	lastHeard   atomic.Int64
-	read        chan struct{} // closed when nothing is read from it any more
-	written     chan struct{} // the same of writing
+	read        chan struct{} // closed when reading has ended
+	written     chan struct{} // closed when writing has ended
 	gone        chan struct{} // closed when it is detached
 	shut        chan struct{} // closed when it has answered shutdown
-	drained     chan struct{} // closed, if not nil, when it owes nothing to a client
+	drained     chan struct{} // if not nil, closed when it owes no client an answer
 
 	attachedAt time.Time
-	ready      bool // it was told all that it has to know
+	ready      bool // initialized and up to date
 	readyAt    time.Time
 	next       int64
 	pending    map[int64]*request
-	owed       int // of pending, those of clients that are there
+	owed       int // number of pending requests whose clients are connected
 	executing  int
-	tokens     map[int64]*request // of progress that clients asked for
+	tokens     map[int64]*request // of progress that clients requested
 
-	work          map[string]*work // of progress that the server began by itself
-	workAt        time.Time        // when the last of it was heard of
-	worked        bool             // there was some
-	busyStatus    bool             // it says that it is not quiescent
+	work          map[string]*work // of progress that the server started itself
+	workAt        time.Time        // when the last of it was received
+	worked        bool             // there was any
+	busyStatus    bool             // it reports that it is not quiescent
 	responsive    bool             // it has answered the ping after initialized
 	indexed       bool
 	indexedBy     string
-	overflow      bool   // it does not read what it is sent, and something was lost
-	fault         string // why it has to be restarted; then nothing more is sent to it
+	overflow      bool   // it does not read its input, and a message was lost
+	fault         string // why it has to be restarted; nothing more is sent to it then
 	faultMessage  string
 	endedAt       time.Time // when its output ended, if it did
-	pinged        bool      // an answer to a ping is owed
+	pinged        bool      // a ping is not answered yet
 	silence       silence
 	canaryAt      time.Time
 	canaryOwed    bool
@@ -64,7 +64,7 @@ type backend struct {
 	shutdownSent  bool
 }
 
-// Attach gives the mux a new server, which is initialized, told of everything and then serves. It returns at once.
+// Attach connects a new server, initializes it and replays the open documents. It returns immediately.
 func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) {
 	m.lock()
 	defer m.unlock()
@@ -94,13 +94,13 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	go m.readServer(b)
 	go func() {
 		defer close(b.written)
-		_ = b.out.write(stdin) // that it takes no more shows at its output, or by its silence
+		_ = b.out.write(stdin) // a write error shows in the output or as silence
 	}()
 	m.request(b, ownInitialize, "initialize", m.initializeParams())
 	m.nudge()
 }
 
-// listener notes when something was heard from a server.
+// listener records when output of a server was last received.
 type listener struct {
 	io.Reader
 	mux     *Mux
@@ -115,7 +115,7 @@ func (l *listener) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline lets the reader bound the time of a message, where the stream can.
+// SetReadDeadline sets the deadline of the stream, if it supports one.
 func (l *listener) SetReadDeadline(t time.Time) error {
 	if r, ok := l.Reader.(interface{ SetReadDeadline(time.Time) error }); ok {
 		return r.SetReadDeadline(t)
@@ -125,7 +125,7 @@ func (l *listener) SetReadDeadline(t time.Time) error {
 
 func (b *backend) heard() time.Time { return time.Unix(0, b.lastHeard.Load()) }
 
-// number is a new one for a request or token, in the range that the protocol allows.
+// number returns an unused number for a request or token, within the range that the protocol allows.
 func (b *backend) number() int64 {
 	for {
 		if b.next++; b.next > math.MaxInt32 {
@@ -142,7 +142,7 @@ func (b *backend) put(body []byte) {
 	b.add(func(buffer []byte) []byte { return wire.AppendFrame(buffer, body) })
 }
 
-// add queues what frame appends to a buffer. When the queue is full the message is lost, and the server has to be restarted.
+// add queues what frame appends to a buffer. If the queue is full, the message is lost and the server has to be restarted.
 func (b *backend) add(frame func(buffer []byte) []byte) {
 	buffer, ok := b.out.begin(needed, "")
 	if !ok {
@@ -152,7 +152,7 @@ func (b *backend) add(frame func(buffer []byte) []byte) {
 	b.out.end(frame(buffer), needed, "")
 }
 
-// request asks the server something for the multiplexer itself.
+// request sends the server a request of the multiplexer itself.
 func (m *Mux) request(b *backend, what own, method string, params []byte) {
 	r := m.blank()
 	r.own, r.method, r.arrived = what, method, m.now()
@@ -160,7 +160,7 @@ func (m *Mux) request(b *backend, what own, method string, params []byte) {
 	b.put(requestBody(fmt.Appendf(nil, "%d", r.number), method, params))
 }
 
-// readServer reads what the server says until it ends.
+// readServer reads the messages of the server until its output ends.
 func (m *Mux) readServer(b *backend) {
 	defer close(b.read)
 	for {
@@ -180,14 +180,14 @@ func (m *Mux) readServer(b *backend) {
 			m.counters.Rejected++
 			m.blame(b, lsp.ReasonProtocolError, "the language server broke the protocol: "+err.Error())
 			m.unlock()
-			_, _ = io.Copy(io.Discard, b.stdout) // it must not wait for us while it is being ended
+			_, _ = io.Copy(io.Discard, b.stdout) // the server must not block on its output while it is being stopped
 			return
 		}
 		m.fromServer(b, body, &b.envelope)
 	}
 }
 
-// blame says that the server has to be restarted. From here on it is given nothing more.
+// blame marks the server for a restart. Nothing more is sent to it.
 func (m *Mux) blame(b *backend, reason, message string) {
 	if m.server != b || b.fault != "" || m.holding {
 		return
@@ -198,7 +198,7 @@ func (m *Mux) blame(b *backend, reason, message string) {
 	m.log(message)
 }
 
-// Hold admits nothing more to the present server, which is about to be ended.
+// Hold admits no more requests to the current server, which is about to be stopped.
 func (m *Mux) Hold(reason string) {
 	m.lock()
 	defer m.unlock()
@@ -209,11 +209,11 @@ func (m *Mux) Hold(reason string) {
 	m.documents.Detach()
 }
 
-// drainPatience is how long a server that is to be ended may take for what it owes.
+// drainPatience is how long a server that is being stopped may take for its pending requests.
 const drainPatience = 2 * time.Second
 
-// Shutdown asks the present server to end in the protocol's own way. What it owes is cancelled first: what changes nothing, to be asked of
-// its successor; what has an effect may still come to its end.
+// Shutdown sends shutdown and exit to the current server. It first cancels pending requests without an effect, which are sent to the next server; requests with
+// an effect may complete.
 func (m *Mux) Shutdown(ctx context.Context) error {
 	m.Hold("it is being stopped")
 	m.lock()
@@ -241,7 +241,7 @@ func (m *Mux) Shutdown(ctx context.Context) error {
 	}
 	drain, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_ = b.await(drain, drained) // whoever is late is decided about in Detach
+	_ = b.await(drain, drained) // pending requests are settled in Detach
 	err := m.askToEnd(ctx, b)
 	m.lock()
 	b.put(notificationBody("exit", nil))
@@ -262,7 +262,7 @@ func (m *Mux) askToEnd(ctx context.Context, b *backend) error {
 	return b.await(ctx, b.shut)
 }
 
-// await waits until it happened, or the server is gone.
+// await waits until happened is closed or the server is gone. It returns an error if the context ends first.
 func (b *backend) await(ctx context.Context, happened <-chan struct{}) error {
 	select {
 	case <-happened:

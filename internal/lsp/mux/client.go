@@ -9,7 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// fromClient takes one message of a client; false when it was the last one.
+// fromClient handles one message of a client. It returns false if it was the last one.
 func (m *Mux) fromClient(s *session, body []byte, e *wire.Envelope) bool {
 	m.lock()
 	defer m.unlock()
@@ -37,7 +37,7 @@ func (m *Mux) fromClient(s *session, body []byte, e *wire.Envelope) bool {
 	return !s.closing
 }
 
-// asked takes a request of a client.
+// asked handles a request of a client.
 func (m *Mux) asked(s *session, body []byte, e *wire.Envelope) {
 	m.counters.Requests++
 	switch {
@@ -59,13 +59,13 @@ func (m *Mux) asked(s *session, body []byte, e *wire.Envelope) {
 	}
 }
 
-// refuse answers a request that was not taken.
+// refuse answers a request that was not accepted.
 func (m *Mux) refuse(s *session, id []byte, code int, message string) {
 	m.counters.Failed++
 	m.send(s, errorBody(id, code, message, nil))
 }
 
-// initializeClient answers with what the server said, once it has.
+// initializeClient answers with the server's initialize result, as soon as it is known.
 func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 	if s.stage != fresh {
 		m.refuse(s, e.ID, codeInvalidRequest, "initialize can be asked once")
@@ -75,7 +75,7 @@ func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
 	if span := e.ParamsSpan; span.End > 0 {
-		_ = json.Unmarshal(body[span.Start:span.End], &params) // it is JSON; without capabilities a client has none
+		_ = json.Unmarshal(body[span.Start:span.End], &params) // the body is valid JSON; a client without capabilities has none
 	}
 	s.capabilities = params.Capabilities
 	s.progress = capable(s.capabilities, "window", "workDoneProgress")
@@ -87,7 +87,7 @@ func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 	m.nudge()
 }
 
-// welcome answers the initialize of a client.
+// welcome answers the initialize request of a client.
 func (m *Mux) welcome(s *session) {
 	s.stage = initialized
 	buffer, ok := s.out.begin(needed, "")
@@ -98,7 +98,7 @@ func (m *Mux) welcome(s *session) {
 	s.out.end(m.answer.envelope.AppendWithID(buffer, m.answer.body, s.initID), needed, "")
 }
 
-// told takes a notification of a client.
+// told handles a notification of a client.
 func (m *Mux) told(s *session, body []byte, e *wire.Envelope) {
 	switch string(e.Method) {
 	case "initialized":
@@ -112,7 +112,7 @@ func (m *Mux) told(s *session, body []byte, e *wire.Envelope) {
 		return
 	}
 	if s.stage != initialized && s.stage != ready {
-		return // the protocol says that it is dropped
+		return // the protocol requires to drop it
 	}
 	params := json.RawMessage(null)
 	if span := e.ParamsSpan; span.End > 0 {
@@ -130,17 +130,17 @@ func (m *Mux) told(s *session, body []byte, e *wire.Envelope) {
 	case "window/workDoneProgress/cancel":
 		m.cancelProgress(s, body, e)
 	case "$/setTrace", "workspace/didChangeConfiguration", "workspace/didChangeWorkspaceFolders":
-		// Settings and folders are those of the spec, for all.
+		// Settings and folders are those of the spec, for all clients.
 	case "workspace/didChangeWatchedFiles":
 		if m.serves() {
-			m.server.put(body) // a server that starts reads the files anyhow
+			m.server.put(body) // a server that starts reads the files anyway
 		}
 	default:
 		m.forward(s, body, e)
 	}
 }
 
-// forward sends on a notification that means nothing here; like a request it waits for a server, as long as there is room.
+// forward sends a notification to the server that has no meaning to the multiplexer. Like a request it waits for a server while there is room.
 func (m *Mux) forward(s *session, body []byte, e *wire.Envelope) {
 	switch {
 	case m.serves() && s.waiting == 0:
@@ -152,11 +152,11 @@ func (m *Mux) forward(s *session, body []byte, e *wire.Envelope) {
 	}
 }
 
-// cancel is a client's $/cancelRequest.
+// cancel handles $/cancelRequest of a client.
 func (m *Mux) cancel(s *session, id []byte) {
 	r := s.find(id)
 	if r == nil || len(id) == 0 {
-		return // it was answered already
+		return // already answered
 	}
 	r.cancelled = true
 	if r.place == inFlight {

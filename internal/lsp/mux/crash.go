@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// streamPatience is how long the last words of a server that has ended may take to be read.
+	// streamPatience is how long reading the last output of a server that has exited may take.
 	streamPatience = 2 * time.Second
-	// quarantineTime is how long something is kept from servers that were there when they crashed.
+	// quarantineTime is how long documents and requests that were present at repeated crashes are withheld from servers.
 	quarantineTime = 10 * time.Minute
-	// soon after a start a crash is put down to the documents.
+	// soon: a crash within this time after the start is attributed to the open documents.
 	soon = 30 * time.Second
-	// poisonCrashes in a row make a document suspect, requestCrashes a request.
+	// poisonCrashes is the number of consecutive crashes after which a document is quarantined, requestCrashes the same for a request.
 	poisonCrashes, requestCrashes = 3, 2
 )
 
-// Detach says that the server has ended, or nothing connects it any more; asked: it was no crash. What it still owes is sent to its
-// successor, or answered.
+// Detach is called when the server has exited or its connection was lost. asked means that it was stopped and did not crash. Requests that it owes are sent to
+// its successor, or answered.
 func (m *Mux) Detach(incarnation int64, asked bool) {
 	m.lock()
 	b := m.server
@@ -76,7 +76,7 @@ func (m *Mux) detach(b *backend, asked bool) {
 	m.urgent = true
 }
 
-// settleOwed decides about all that a server owes which is gone, in order of arrival.
+// settleOwed settles the requests that a lost server owes, in order of arrival.
 func (m *Mux) settleOwed(b *backend, asked bool) {
 	owed := slices.SortedFunc(maps.Values(b.pending), func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 	fatal := map[string]bool{}
@@ -96,7 +96,7 @@ func (m *Mux) settleOwed(b *backend, asked bool) {
 	}
 }
 
-// release ends the goroutines of a server that has gone.
+// release ends the goroutines of a lost server.
 func (b *backend) release() {
 	close(b.gone)
 	b.out.abort()
@@ -106,7 +106,7 @@ func (b *backend) release() {
 	}
 }
 
-// interrupted decides about a request, in no place now, whose server ended or gave it back before it was answered.
+// interrupted settles a request whose server exited or canceled it before it was answered. The request must be in no list.
 func (m *Mux) interrupted(r *request, asked bool) {
 	r.withdrawn = false
 	switch {
@@ -151,7 +151,7 @@ func (m *Mux) interruptedRead(r *request, asked bool) {
 	slices.SortStableFunc(m.waiting, func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 }
 
-// outcome is unknown of a request with effects that was sent to a server.
+// outcome returns "unknown" for a request with an effect that was sent to a server.
 func outcome(r *request) string {
 	if !r.sent.IsZero() && (r.class == effect || r.class == unknown) {
 		return "unknown"
@@ -159,7 +159,7 @@ func outcome(r *request) string {
 	return ""
 }
 
-// suspect counts the crashes that documents were open at.
+// suspect counts the crashes at which documents were open.
 func (m *Mux) suspect(b *backend, asked bool) {
 	switch {
 	case asked:
@@ -191,7 +191,7 @@ func (m *Mux) isPoisoned(uri string) bool {
 	return poisoned
 }
 
-// refusePoison fails a request that, or whose document, is kept from the server.
+// refusePoison fails a request that is quarantined, or whose document is.
 func (m *Mux) refusePoison(r *request) bool {
 	if len(m.quarantine) == 0 && len(m.poison) == 0 {
 		return false

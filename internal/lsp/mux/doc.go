@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mux joins many clients to one language server, which may be replaced while they stay.
+// Package mux connects many clients to one language server, which may be replaced while they stay connected.
 //
-// All state is behind one mutex, and nothing is waited for while it is held: every client and the server have a queue in memory with a
-// goroutine that writes it, and a reader of their own. A request belongs to exactly one of three lists at any time: it waits, it is in
-// flight, or it is answered and forgotten; so it is answered exactly once. Time is looked at in Tick only.
+// One mutex guards all state, and no call blocks while it is held: every client and the server have a queue in memory with a goroutine that writes it, and a
+// reader goroutine. A request is in exactly one state at any time: waiting, in flight, or answered and removed; it is therefore answered exactly once. Timeouts
+// are evaluated only in Tick.
 package mux

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/document"
 )
 
-// emit sends the server what the documents say that it has to know.
+// emit sends notifications about documents to the server.
 func (m *Mux) emit(list []document.Notification) {
 	if m.server == nil {
 		return
@@ -62,12 +62,12 @@ func (m *Mux) didChange(s *session, params json.RawMessage) {
 	}
 	list, err := m.documents.Change(s.key, p.TextDocument.URI, p.TextDocument.Version, p.ContentChanges)
 	m.emit(list)
-	if err != nil { // what it has now is not known: it counts as closed
+	if err != nil { // the client's text is now unknown, so the document counts as closed
 		m.decline(s, err)
 		m.closed()
 		return
 	}
-	if len(list) == 0 { // the server has that text already, and what it says of it was not for this client
+	if len(list) == 0 { // the server already has this text, and its diagnostics were not sent to this client
 		m.showKnown(s, p.TextDocument.URI)
 	}
 }
@@ -91,7 +91,7 @@ func (m *Mux) didClose(s *session, uri []byte) {
 	m.closed()
 }
 
-// closed forgets what was known of documents that nobody holds any more.
+// closed removes the state of documents that no client has open.
 func (m *Mux) closed() {
 	held := make(map[string]bool, len(m.open))
 	for _, uri := range m.documents.URIs() {
@@ -109,7 +109,7 @@ func (m *Mux) closed() {
 	}
 }
 
-// normal is a URI without escapes: clients and servers differ in what they escape.
+// normal returns a URI without escapes: clients and servers differ in what they escape.
 func normal(uri string) string {
 	if plain, err := url.PathUnescape(uri); err == nil {
 		return plain
@@ -117,26 +117,26 @@ func normal(uri string) string {
 	return uri
 }
 
-// decline tells a client that something about its documents could not be done.
+// decline reports to a client that an operation on its documents failed.
 func (m *Mux) decline(s *session, err error) {
 	m.counters.Rejected++
 	m.log("a document was refused: " + err.Error())
 	m.sendAs(s, notificationBody("window/logMessage", encode(map[string]any{"type": 1, "message": err.Error()})), logging, "")
 }
 
-// publication is the newest diagnostics of a document, as clients get them.
+// publication is the newest diagnostics of a document, as sent to clients.
 type publication struct {
 	uri     string
 	version *int64
 	body    []byte
-	// stale: they are of an incarnation that has ended.
+	// stale: published by an incarnation that has exited.
 	stale bool
 }
 
-// maxPublications bounds the documents whose diagnostics are kept for those who come later.
+// maxPublications is the maximum number of documents whose diagnostics are kept for clients that connect later.
 const maxPublications = 20000
 
-// publish takes diagnostics of the server. The version is left out for clients: it counts the server's texts, not theirs.
+// publish handles diagnostics of the server. Clients receive them without the version, which counts the server's texts, not theirs.
 func (m *Mux) publish(params json.RawMessage) {
 	var p struct {
 		URI         string          `json:"uri"`
@@ -163,7 +163,7 @@ func (m *Mux) publish(params json.RawMessage) {
 	m.show(made)
 }
 
-// holds says whether a client has a document open: then that nothing is wrong with it is worth keeping too, for those who may not see it yet.
+// holds reports whether a client has a document open. Empty diagnostics are then kept too, for clients that may not see them yet.
 func (m *Mux) holds(key string) bool {
 	for uri := range m.open {
 		if normal(uri) == key {
@@ -173,7 +173,7 @@ func (m *Mux) holds(key string) bool {
 	return false
 }
 
-// show sends diagnostics to all who may see them.
+// show sends diagnostics to all clients that may see them.
 func (m *Mux) show(p *publication) {
 	sessions, all := m.documents.Published(p.uri, p.version)
 	if all {
@@ -191,7 +191,7 @@ func (m *Mux) show(p *publication) {
 	}
 }
 
-// showKnown tells a session what the server has said of a document last, if that is about the text that the session has.
+// showKnown sends a session the latest diagnostics of a document, if they are for the session's text.
 func (m *Mux) showKnown(s *session, uri string) {
 	if p := m.published[normal(uri)]; p != nil && s.stage == ready {
 		m.showTo(p, s)
@@ -209,7 +209,7 @@ func (m *Mux) showTo(p *publication, s *session) {
 	}
 }
 
-// clearStale takes back diagnostics that the new server has not published again.
+// clearStale clears diagnostics that the new server has not published again.
 func (m *Mux) clearStale() {
 	for key, p := range m.published {
 		if p.stale {

@@ -18,12 +18,12 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// clientCapabilities are the same for every server and whatever clients there are: what shapes answers is what every client understands.
+// clientCapabilities are the same for every server and every set of clients: those that shape results are limited to what every client supports.
 //
 //go:embed capabilities.json
 var clientCapabilities []byte
 
-// initializeAnswer is what the server said to initialize, for clients.
+// initializeAnswer is the server's initialize result, for clients.
 type initializeAnswer struct {
 	body     []byte
 	envelope wire.Envelope
@@ -38,7 +38,7 @@ type initializeResult struct {
 	} `json:"serverInfo"`
 }
 
-// version is what the server says of its version, without what else some put there: gopls lists all that it was built of.
+// version returns the server's version, without extra data that some servers include: gopls lists its whole build information.
 func (r *initializeResult) version() string {
 	said := r.ServerInfo.Version
 	var build struct{ Main struct{ Version string } }
@@ -86,7 +86,7 @@ func (m *Mux) initializeParams() json.RawMessage {
 	return encode(params)
 }
 
-// answeredOwn takes the answer to a request that the multiplexer made.
+// answeredOwn handles the answer to a request of the multiplexer.
 func (m *Mux) answeredOwn(b *backend, what own, body []byte, e *wire.Envelope) {
 	switch what {
 	case ownInitialize:
@@ -101,7 +101,7 @@ func (m *Mux) answeredOwn(b *backend, what own, body []byte, e *wire.Envelope) {
 	}
 }
 
-// introduced takes the server's answer to initialize: it is told all that it has to know, and serves.
+// introduced handles the server's answer to initialize: the server receives the settings and documents, and then serves.
 func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	made := &initializeAnswer{body: append([]byte(nil), body...)}
 	span := e.ResultSpan
@@ -120,10 +120,10 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		b.put(notificationBody("workspace/didChangeConfiguration", encode(map[string]any{"settings": settings})))
 	}
 	if m.holding {
-		return // it is being ended already
+		return // it is already being stopped
 	}
 	maps.DeleteFunc(m.poison, func(_ string, until time.Time) bool { return !m.now().Before(until) })
-	// The open documents are bounded by the limits of the clients, however much that is together.
+	// The limits of the clients bound the open documents, whatever their total size.
 	b.out.setLimit(0)
 	m.emit(m.documents.Replay(m.isPoisoned))
 	b.out.setLimit(b.out.backlog() + unreadBytes)
@@ -132,7 +132,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	b.silence = silence{}
 	m.counters.StartupNanos = int64(b.readyAt.Sub(b.attachedAt))
 	m.reason, m.changed = "", true
-	// It answers when it has digested that it was initialized.
+	// The server answers this after it has processed initialized.
 	m.request(b, ownPing, methodPing, nil)
 	for _, s := range m.sessions {
 		if s.stage == initializing {
@@ -149,7 +149,7 @@ func abridged(text []byte) string {
 	return string(text)
 }
 
-// compare notes which features clients were told of that this server doesn't have.
+// compare records which features that were announced to clients this server lacks.
 func (m *Mux) compare(offered map[string]json.RawMessage) {
 	known := slices.ContainsFunc(slices.Collect(maps.Values(m.sessions)), func(s *session) bool { return s.stage >= initialized })
 	if m.promised == nil || !known {
@@ -165,20 +165,20 @@ func (m *Mux) compare(offered map[string]json.RawMessage) {
 	slices.Sort(m.lost)
 }
 
-// on says whether a capability is there.
+// on reports whether a capability is set.
 func on(value json.RawMessage) bool {
 	text := string(value)
 	return text != "" && text != "false" && text != "null"
 }
 
-// A server may ask for the same settings in as many items as it likes.
+// Limits of one request, because a server may request the same settings in any number of items.
 const (
 	configurationItems = 1000
 	configurationBytes = 4 << 20
 )
 
-// configuration answers workspace/configuration from the settings of the spec: null for a section that they lack. It returns an error when more
-// items or bytes are requested than Berth answers at once.
+// configuration returns the result of workspace/configuration from the settings of the spec: null for a section that they lack. It returns an error if the
+// request exceeds the limits of items or bytes.
 func (m *Mux) configuration(params json.RawMessage) (json.RawMessage, error) {
 	var p struct {
 		Items []struct {
@@ -208,7 +208,7 @@ func (m *Mux) configuration(params json.RawMessage) (json.RawMessage, error) {
 	return encode(sections), nil
 }
 
-// section finds a.b.c in settings, where keys may hold dots themselves.
+// section returns the value of a.b.c in the settings, whose keys may contain dots themselves.
 func section(settings json.RawMessage, path string) json.RawMessage {
 	if len(settings) == 0 {
 		return null
@@ -236,7 +236,7 @@ func section(settings json.RawMessage, path string) json.RawMessage {
 	return null
 }
 
-// catchUp tells a client that has just come what the others know.
+// catchUp sends a new client the registrations and diagnostics that the others have.
 func (m *Mux) catchUp(s *session) {
 	m.announceTo(s, "client/registerCapability", m.registrations)
 	for _, p := range m.published {

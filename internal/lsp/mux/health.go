@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// methodPing is known to no server. All answer: the protocol says that a request like this gets an error.
+	// methodPing is a method that no server knows. All servers answer it, because the protocol requires an error response to an unknown request.
 	methodPing = "$/berth/ping"
 
-	settleTime       = time.Second      // without work in progress, and the server has read its workspace
-	progressGrace    = 10 * time.Second // for a server that shows no progress and answers nothing
-	cancelPatience   = 5 * time.Second  // for a request that was cancelled as it was too old
-	outputPatience   = 3 * time.Second  // for the end of a server whose output has ended
-	staleDiagnostics = 60 * time.Second // after a restart diagnostics that were not published again are taken back
+	settleTime       = time.Second      // without work in progress, after which the workspace counts as read
+	progressGrace    = 10 * time.Second // for a server that reports no progress and answers nothing
+	cancelPatience   = 5 * time.Second  // for a request that was canceled because it timed out
+	outputPatience   = 3 * time.Second  // for the exit of a server whose output has ended
+	staleDiagnostics = 60 * time.Second // after a restart, diagnostics that were not published again are cleared
 
-	cpuPeriod    = 2 * time.Second // between two looks at what a silent server computes
+	cpuPeriod    = 2 * time.Second // between two measurements of a silent server's CPU time
 	lateInARow   = 3
 	canaryInARow = 3
-	busyFactor   = 5 // as long as a server that computes may be silent
-	startFactor  = 6 // as long as a start with progress may take
-	// unreadBytes bounds the bytes queued for a server that does not read, beside the documents that it receives at its start.
+	busyFactor   = 5 // factor by which a server that uses CPU may be silent for longer
+	startFactor  = 6 // factor by which a start with progress may take longer
+	// unreadBytes is the maximum number of bytes queued for a server that does not read, in addition to the documents that it receives at its start.
 	unreadBytes = 64 << 20
 	doesNotRead = "the language server does not read what it is sent"
 )
 
-// silence is what a silent server had computed when it fell silent, and when that was looked at last.
+// silence holds the CPU time of a server when it fell silent, and at the last measurement.
 type silence struct {
 	since, measured, last time.Time
 	cpu, newest           time.Duration
 }
 
-// Tick does what time asks for. New calls it regularly.
+// Tick performs the time-dependent work. New calls it periodically.
 func (m *Mux) Tick(now time.Time) {
 	if b := m.wantsCPU(now); b != nil {
-		m.noteCPU(b, now, m.options.CPU()) // which reads many files: not while others wait
+		m.noteCPU(b, now, m.options.CPU()) // reads many files, so it runs without the lock
 	}
 	m.lock()
 	defer m.unlock()
@@ -50,7 +50,7 @@ func (m *Mux) Tick(now time.Time) {
 	m.giveUpLate(now)
 	m.lift(now)
 	if b := m.server; b != nil {
-		m.examineAge(b, now) // even of one that is to be ended: nobody waits for ever
+		m.examineAge(b, now) // even for a server that is being stopped, so that no client waits forever
 		if b.fault == "" && !m.holding {
 			m.examine(b, now)
 		}
@@ -60,7 +60,7 @@ func (m *Mux) Tick(now time.Time) {
 	m.dirty = false
 }
 
-// wantsCPU returns the server if it has to be known what it has computed: when it has just fallen silent, and when that is too long ago.
+// wantsCPU returns the server if its CPU time has to be measured: when it has just fallen silent, and when the last measurement is too old.
 func (m *Mux) wantsCPU(now time.Time) *backend {
 	m.lock()
 	defer m.unlock()
@@ -84,13 +84,13 @@ func (m *Mux) noteCPU(b *backend, now time.Time, cpu time.Duration) {
 	b.silence.last, b.silence.newest = now, cpu
 }
 
-// computes says that a silent server is at work: it takes at least a hundredth of the time.
+// computes reports whether a silent server is working: it has used at least 1% of one CPU.
 func (s silence) computes() bool {
 	computed := s.newest - s.cpu
 	return computed > 0 && computed >= s.last.Sub(s.measured)/100
 }
 
-// examine looks whether a server that should serve does.
+// examine checks the health of a server.
 func (m *Mux) examine(b *backend, now time.Time) {
 	switch {
 	case !b.endedAt.IsZero() && now.Sub(b.endedAt) >= outputPatience:
@@ -121,7 +121,7 @@ func (m *Mux) examineStart(b *backend, now time.Time) {
 	}
 }
 
-// examineWork looks whether the server has read its workspace.
+// examineWork determines whether the server has read its workspace.
 func (m *Mux) examineWork(b *backend, now time.Time) {
 	if b.indexed {
 		return
@@ -145,7 +145,7 @@ func (m *Mux) examineWork(b *backend, now time.Time) {
 	}
 }
 
-// examineAge gives up requests that the server has had for too long.
+// examineAge cancels requests that the server has not answered in time, and later fails them.
 func (m *Mux) examineAge(b *backend, now time.Time) {
 	for _, r := range b.pending {
 		switch {
@@ -165,7 +165,7 @@ func (m *Mux) examineAge(b *backend, now time.Time) {
 	}
 }
 
-// timeOut answers a request, in no place now, that was too old.
+// timeOut fails a request that has timed out. The request must be in no list.
 func (m *Mux) timeOut(r *request) {
 	m.timedOut[poisonKey(r)] = true
 	if r.cancelled {
@@ -177,7 +177,7 @@ func (m *Mux) timeOut(r *request) {
 	})
 }
 
-// examineSilence asks a server that is silent, and gives it up when it owes an answer for too long. Any byte of it is life.
+// examineSilence pings a silent server, and blames it if it owes an answer for too long. Any output resets the silence.
 func (m *Mux) examineSilence(b *backend, now time.Time) {
 	heard, health := b.heard(), m.config.Health
 	silent := now.Sub(heard)
@@ -203,7 +203,7 @@ func (m *Mux) examineSilence(b *backend, now time.Time) {
 	}
 }
 
-// examineUse asks the canary, which shows whether answers are of use.
+// examineUse sends the canary, which shows whether the answers are useful.
 func (m *Mux) examineUse(b *backend, now time.Time) {
 	canary := m.config.Health.Canary
 	if canary.Method == "" || now.Before(b.canaryAt) {
@@ -244,7 +244,7 @@ func (m *Mux) canaryFailed(b *backend, got string) {
 	}
 }
 
-// isEmpty says whether a result holds nothing: null, or a list or object without anything, or a list of completions without items.
+// isEmpty reports whether a result contains nothing: null, false, an empty string, list or object, or a completion list without items.
 func isEmpty(result []byte) bool {
 	switch string(bytes.Join(bytes.Fields(result), nil)) {
 	case "", "null", "[]", "{}", `""`, "false":
@@ -256,7 +256,7 @@ func isEmpty(result []byte) bool {
 	return json.Unmarshal(result, &list) == nil && list.Items != nil && len(*list.Items) == 0
 }
 
-// lift ends the quarantine of requests whose time is over. Documents wait for the next incarnation, which can be told of them.
+// lift ends the quarantine of requests whose time has elapsed. Quarantined documents wait for the next incarnation, to which they can be replayed.
 func (m *Mux) lift(now time.Time) {
 	for key, until := range m.quarantine {
 		if !now.Before(until) {

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// backlogBytes wait for the server at most before requests do.
+	// backlogBytes is how much may be queued for the server before requests wait.
 	backlogBytes = 16 << 20
-	// retryAfter is the hint in errors that say to ask again.
+	// retryAfter is the hint in errors that suggest a retry.
 	retryAfter = 2 * time.Second
 )
 
-// serves says whether the server takes requests.
+// serves reports whether the server accepts requests.
 func (m *Mux) serves() bool {
 	b := m.server
 	return b != nil && b.ready && !m.holding && b.fault == "" && (b.indexed || m.config.WhileIndexing != lsp.IndexingHold)
 }
 
-// admits says whether a request may be sent now. Commands are sent one after another, so that an edit that the server wants applied is known
-// to be of the one client that asked for a command.
+// admits reports whether a request may be sent now. Commands are sent one at a time, so that an edit that the server requests can be attributed to the one
+// client that sent a command.
 func (m *Mux) admits(r *request) bool {
 	if !m.serves() || m.server.out.backlog() > backlogBytes {
 		return false
@@ -41,7 +41,7 @@ func (m *Mux) admits(r *request) bool {
 	return r.method != methodExecute || m.server.executing == 0
 }
 
-// submit sends a new request, or lets it wait, within the bounds.
+// submit sends a new request, or makes it wait within the limits.
 func (m *Mux) submit(r *request) {
 	s, bounds := r.session, m.config.Hold
 	if m.refusePoison(r) {
@@ -62,7 +62,7 @@ func (m *Mux) submit(r *request) {
 	}
 }
 
-// wait puts a request among those that wait.
+// wait adds a request to the waiting list.
 func (m *Mux) wait(r *request, held bool) {
 	r.place, r.since, r.held = waits, m.now(), held
 	m.waiting = append(m.waiting, r)
@@ -75,7 +75,7 @@ func (m *Mux) wait(r *request, held bool) {
 	m.nudge()
 }
 
-// take removes a request from where it is.
+// take removes a request from its list.
 func (m *Mux) take(r *request) {
 	switch r.place {
 	case waits:
@@ -97,7 +97,7 @@ func (m *Mux) stopsWaiting(r *request) {
 	}
 }
 
-// landed removes a request from those that the server owes.
+// landed removes a request from the server's pending requests.
 func (m *Mux) landed(r *request) {
 	b := m.server
 	delete(b.pending, r.number)
@@ -112,7 +112,7 @@ func (m *Mux) landed(r *request) {
 	}
 }
 
-// paid says that the server owes a client that is there one answer less.
+// paid decrements the number of answers that the server owes to connected clients.
 func (b *backend) paid() {
 	if b.owed--; b.owed == 0 && b.drained != nil {
 		close(b.drained)
@@ -120,7 +120,8 @@ func (b *backend) paid() {
 	}
 }
 
-// pump sends what waits and may be sent, in order of arrival; what has to wait on is overtaken by other clients' only.
+// pump sends the waiting requests that are admitted, in order of arrival. A request that has to keep waiting also blocks later ones of the same client, but not
+// those of other clients.
 func (m *Mux) pump() {
 	if len(m.waiting) == 0 || !m.serves() {
 		return
@@ -147,7 +148,7 @@ func (m *Mux) pump() {
 	}
 }
 
-// dispatch sends a request to the server, under a number of this incarnation, with the server showing the text that its client sees.
+// dispatch sends a request to the server, with a number of this incarnation, after switching the server to its client's text.
 func (m *Mux) dispatch(r *request) {
 	b := m.server
 	m.emit(m.documents.View(r.session.key, m.open[string(r.uri)]))
@@ -170,7 +171,7 @@ func (m *Mux) dispatch(r *request) {
 	replacements[0] = replace(r.spans.id, strconv.AppendInt(m.scratch[0][:0], r.number, 10))
 	if len(r.workRaw) > 0 {
 		r.workToken = b.number()
-		if !r.begun { // a second time progress would begin twice for the client
+		if !r.begun { // otherwise the client would receive the beginning of the progress twice
 			b.tokens[r.workToken] = r
 		}
 		replacements = append(replacements, replace(r.spans.work, appendToken(m.scratch[1][:0], r.workToken)))
@@ -184,7 +185,7 @@ func (m *Mux) dispatch(r *request) {
 	m.nudge()
 }
 
-// track gives a request a number and remembers it until it is answered.
+// track assigns a number to a request and adds it to the pending ones.
 func (m *Mux) track(b *backend, r *request) {
 	r.number, r.place, r.sent = b.number(), inFlight, m.now()
 	b.pending[r.number] = r
@@ -194,12 +195,12 @@ func replace(span wire.Span, with []byte) wire.Replacement {
 	return wire.Replacement{Start: span.Start, End: span.End, With: with}
 }
 
-// cancelAtServer tells the server that nobody waits for the answer any more; it answers nevertheless.
+// cancelAtServer cancels a request at the server, which still answers it.
 func (m *Mux) cancelAtServer(r *request) {
 	m.server.put(notificationBody("$/cancelRequest", encode(map[string]int64{"id": r.number})))
 }
 
-// fail answers a request, which is in no place any more, with an error of the multiplexer.
+// fail answers a request with an error of the multiplexer. The request must be in no list.
 func (m *Mux) fail(r *request, code int, message string, data *detail) {
 	if r.session != nil && !r.notification {
 		m.counters.Failed++
@@ -209,7 +210,7 @@ func (m *Mux) fail(r *request, code int, message string, data *detail) {
 	m.forget(r)
 }
 
-// failWaiting says that a request can't wait any longer, or at all, and why it would have to.
+// failWaiting fails a request that cannot wait, or cannot wait longer, with the reason for the wait.
 func (m *Mux) failWaiting(r *request, held bool) {
 	data := &detail{Reason: "Busy", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds()}
 	message := "the language server has too much to do; ask again later"
@@ -224,7 +225,7 @@ func (m *Mux) failWaiting(r *request, held bool) {
 	m.fail(r, codeRequestFailed, message, data)
 }
 
-// expire fails what has waited for too long.
+// expire fails requests that have waited for too long.
 func (m *Mux) expire(now time.Time) {
 	held := !m.serves()
 	for i := 0; i < len(m.waiting); {
@@ -255,5 +256,5 @@ func (m *Mux) expire(now time.Time) {
 	}
 }
 
-// initializePatience is how long a client's initialize waits for a server that says nothing.
+// initializePatience is how long the initialize request of a client waits for a silent server.
 const initializePatience = 60 * time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// Codes of errors, of JSON-RPC and the protocol.
+// Error codes of JSON-RPC and the protocol.
 const (
 	codeParse            = -32700
 	codeInvalidRequest   = -32600
@@ -23,19 +23,19 @@ const (
 	codeRequestFailed    = -32803
 )
 
-// detail is the data of an error that the multiplexer makes itself.
+// detail is the data of an error that the multiplexer creates.
 type detail struct {
 	Reason       string `json:"reason"`
 	Incarnation  int64  `json:"incarnation"`
 	Retriable    bool   `json:"retriable"`
 	RetryAfterMs int64  `json:"retryAfterMs,omitempty"`
-	// Outcome is unknown for a request that may have had its effect.
+	// Outcome is "unknown" for a request that may have taken effect.
 	Outcome string `json:"outcome,omitempty"`
 }
 
 var null = json.RawMessage("null")
 
-// encode is json.Marshal without escapes for HTML; what is given to it can be encoded.
+// encode is json.Marshal without HTML escapes. All values passed to it can be encoded.
 func encode(value any) json.RawMessage {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -87,7 +87,7 @@ func errorBody(id []byte, code int, message string, data *detail) []byte {
 
 func frame(body []byte) []byte { return wire.AppendFrame(nil, body) }
 
-// The tokens of progress that clients ask for are replaced by ones of this form, as two clients may use the same.
+// Progress tokens of clients are replaced by tokens of this form, because two clients may use the same one.
 const tokenPrefix = `"berth/`
 
 func appendToken(dst []byte, number int64) []byte {
@@ -96,7 +96,7 @@ func appendToken(dst []byte, number int64) []byte {
 	return append(dst, '"')
 }
 
-// tokenNumber is the number in a token made by appendToken.
+// tokenNumber returns the number in a token made by appendToken.
 func tokenNumber(token []byte) (int64, bool) {
 	rest, ok := bytes.CutPrefix(token, []byte(tokenPrefix))
 	if !ok {
@@ -105,7 +105,7 @@ func tokenNumber(token []byte) (int64, bool) {
 	return decimal(bytes.TrimSuffix(rest, []byte{'"'}))
 }
 
-// decimal reads an id that the multiplexer made, without allocation.
+// decimal parses an ID of the multiplexer without allocation.
 func decimal(text []byte) (int64, bool) {
 	if len(text) == 0 || len(text) > 18 {
 		return 0, false

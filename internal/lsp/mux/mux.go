@@ -14,26 +14,26 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// readingBytes bounds the messages that all clients together have sent partly.
+// readingBytes is the maximum total size of incomplete messages from all clients.
 const readingBytes = 256 << 20
 
-// Options are what a Mux is made of.
+// Options configure a Mux.
 type Options struct {
 	Config lsp.Config
-	// ProcessID is told to the server, which may end when that process does; 0: nothing is told.
+	// ProcessID is sent to the server, which may exit when that process does; 0: none is sent.
 	ProcessID int
-	// Changed is called when Fill would say something else, Urgent when that can't wait: the server is gone, or has to be restarted. They are
-	// called without a lock held, and must not block. Each may be nil.
+	// Changed is called when the result of Fill has changed, Urgent when the change must be reported at once: the server is gone or has to be restarted. They are
+	// called without a lock held and must not block. Each may be nil.
 	Changed, Urgent func()
-	// Log gets lines for the operator; nil: nobody does.
+	// Log receives lines for the operator; nil discards them.
 	Log func(format string, args ...any)
 	// Now is the clock (default time.Now).
 	Now func() time.Time
-	// CPU is the time that the server's tree has computed; nil: not known.
+	// CPU returns the CPU time of the server's tree; nil: unknown.
 	CPU func() time.Duration
 }
 
-// Mux joins clients to a server. Its methods may be called at the same time.
+// Mux connects clients to a server. Its methods are safe for concurrent use.
 type Mux struct {
 	options Options
 	budget  *wire.Budget
@@ -43,13 +43,13 @@ type Mux struct {
 	awake   sync.WaitGroup
 
 	mu             sync.Mutex
-	dirty          bool     // Fill says something else, to be told at the next Tick
-	changed        bool     // to be told when mu is released
+	dirty          bool     // the result of Fill has changed; reported at the next Tick
+	changed        bool     // to be reported when mu is released
 	urgent         bool     // the same
 	messages       []string // to be logged when mu is released
-	unflushed      []*queue // to be flushed then
+	unflushed      []*queue // to be flushed when mu is released
 	config         lsp.Config
-	configured     int // times that it was set
+	configured     int // number of calls of Configure
 	quitting       bool
 	sessions       map[document.Session]*session
 	newestSession  document.Session
@@ -57,32 +57,32 @@ type Mux struct {
 	documents      *document.Set
 	open           map[string]string // URIs of open documents, to look them up without allocation
 	server         *backend
-	incarnation    int64  // the newest that was attached
-	holding        bool   // nothing more is admitted to the present server
-	reason         string // why there is none to serve, for people
+	incarnation    int64  // the newest one attached
+	holding        bool   // no more requests are admitted to the current server
+	reason         string // why no server is available, for messages
 	answer         *initializeAnswer
-	promised       map[string]json.RawMessage // capabilities that clients were told of
-	lost           []string                   // of them, those that the present server lacks
+	promised       map[string]json.RawMessage // capabilities announced to clients
+	lost           []string                   // those of them that the current server lacks
 	waiting        []*request                 // in order of arrival
 	sequence       int64
 	free           []*request
 	names          map[string]string
 	replacements   [3]wire.Replacement
 	scratch        [3][32]byte
-	pumps          int64         // calls of pump
-	resting        time.Duration // until the next Tick
+	pumps          int64         // number of calls of pump
+	resting        time.Duration // time until the next Tick
 	registrations  []*registration
 	published      map[string]*publication
 	quarantine     map[string]time.Time // requests, by method and URI
 	poison         map[string]time.Time // documents
-	crashesWith    map[string]int       // documents that were open at so many crashes in a row
-	fatalLast      map[string]bool      // requests, not to be replayed, that were in flight at the last crash
+	crashesWith    map[string]int       // consecutive crashes at which a document was open
+	fatalLast      map[string]bool      // requests that must not be replayed and were in flight at the last crash
 	counters       lsp.Counters
-	timedOut       map[string]bool // requests that got too old since one succeeded
+	timedOut       map[string]bool // requests that timed out since the last success
 	askedOfClients int64
 }
 
-// New returns a Mux without a server. Quit ends it.
+// New returns a Mux without a server. Quit stops it.
 func New(options Options) *Mux {
 	m := newMux(options)
 	m.awake.Add(1)
@@ -90,7 +90,7 @@ func New(options Options) *Mux {
 	return m
 }
 
-// newMux is New for tests that call Tick themselves.
+// newMux does not start the goroutine that calls Tick, for tests that call it themselves.
 func newMux(options Options) *Mux {
 	if options.Now == nil {
 		options.Now = time.Now
@@ -113,7 +113,7 @@ func newMux(options Options) *Mux {
 
 func (m *Mux) now() time.Time { return m.options.Now() }
 
-// Configure sets what the next incarnation is told, and the bounds that hold from now on: clients may have come before any was known.
+// Configure sets the configuration of the next incarnation, and the limits from now on. Clients may have connected before.
 func (m *Mux) Configure(config lsp.Config) {
 	m.lock()
 	defer m.unlock()
@@ -129,14 +129,14 @@ func documentLimits(limits lsp.Limits) document.Limits {
 	return document.Limits{Documents: limits.OpenDocuments, Bytes: limits.DocumentBytes}
 }
 
-// clientLimits bound what is read from a client.
+// clientLimits returns the limits for reading from a client.
 func clientLimits(limits lsp.Limits) wire.Limits {
 	return wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.ClientMessageBytes}
 }
 
 func (m *Mux) lock() { m.mu.Lock() }
 
-// unlock releases the state and tells what has to be told of it.
+// unlock releases the state and reports the changes.
 func (m *Mux) unlock() {
 	changed, urgent, messages := m.changed, m.urgent, m.messages
 	m.changed, m.urgent, m.messages = false, false, nil
@@ -158,7 +158,8 @@ func (m *Mux) unlock() {
 	}
 }
 
-// fetchUnflushed returns the queue that was added to, to be flushed. Of more than one each is left to its writer: they write side by side.
+// fetchUnflushed returns the only queue that was added to, to be flushed by the caller. If there are several, their writers are woken so that they write
+// concurrently.
 func (m *Mux) fetchUnflushed() (only *queue) {
 	if len(m.unflushed) == 1 {
 		only = m.unflushed[0]
@@ -178,7 +179,7 @@ func (m *Mux) log(message string) {
 	}
 }
 
-// Serve serves one client until it ends, and closes the connection.
+// Serve serves one client until its connection ends, and closes it.
 func (m *Mux) Serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s, refusal := m.join(conn)
@@ -199,7 +200,7 @@ func (m *Mux) Serve(conn net.Conn) {
 	<-written
 }
 
-// Quit tells the clients why, closes their connections and returns when all are closed. The server has ended before, or is given up.
+// Quit sends the reason to the clients, closes their connections and returns when all are closed. The server has exited before, or is abandoned.
 func (m *Mux) Quit(reason string) {
 	m.lock()
 	if !m.quitting {

@@ -10,17 +10,17 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// work is progress that the server began by itself.
+// work is progress that the server started itself.
 type work struct {
 	token []byte // raw
 	begun bool
 	to    map[*session]bool
 }
 
-// maxWork bounds the progress of a server that never ends any.
+// maxWork is the maximum number of active progress tokens of a server, which may never end any.
 const maxWork = 1000
 
-// createWork is for window/workDoneProgress/create: clients that show progress are told of the token.
+// createWork handles window/workDoneProgress/create: it forwards the token to clients that show progress.
 func (m *Mux) createWork(b *backend, token []byte, params json.RawMessage) {
 	if len(token) == 0 || len(b.work) >= maxWork {
 		return
@@ -36,7 +36,7 @@ func (m *Mux) createWork(b *backend, token []byte, params json.RawMessage) {
 	}
 }
 
-// progress takes a $/progress of the server: of a request, to its client, else to those who know the token.
+// progress handles $/progress of the server: progress of a request goes to its client, other progress to the clients that know the token.
 func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.RawMessage) {
 	if number, ok := tokenNumber(e.Token); ok {
 		m.requestProgress(b, number, body, e, params)
@@ -44,7 +44,7 @@ func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.Ra
 	}
 	w := b.work[string(e.Token)]
 	if w == nil {
-		return // the token of our own initialize, or one that was not created
+		return // the token of the multiplexer's initialize, or one that was not created
 	}
 	b.workAt = m.now()
 	kind := progressKind(params)
@@ -61,7 +61,7 @@ func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.Ra
 	}
 }
 
-// requestProgress passes on progress or a part of the answer, under the token that the client chose.
+// requestProgress forwards progress or a partial result, with the token of the client.
 func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Envelope, params json.RawMessage) {
 	r := b.tokens[number]
 	if r == nil || r.session == nil {
@@ -89,11 +89,11 @@ func progressKind(params json.RawMessage) string {
 			Kind string `json:"kind"`
 		} `json:"value"`
 	}
-	_ = json.Unmarshal(params, &p) // a part of an answer is no object, and has no kind
+	_ = json.Unmarshal(params, &p) // a partial result may not be an object, and has no kind
 	return p.Value.Kind
 }
 
-// cancelProgress takes a window/workDoneProgress/cancel of a client.
+// cancelProgress handles window/workDoneProgress/cancel of a client.
 func (m *Mux) cancelProgress(s *session, body []byte, e *wire.Envelope) {
 	if !m.serves() || len(e.Token) == 0 {
 		return
@@ -109,7 +109,7 @@ func (m *Mux) cancelProgress(s *session, body []byte, e *wire.Envelope) {
 	}
 }
 
-// dropTokens forgets the tokens of a request that is not in flight any more.
+// dropTokens removes the tokens of a request that is no longer in flight.
 func (m *Mux) dropTokens(r *request) {
 	if r.workToken != 0 {
 		delete(m.server.tokens, r.workToken)
@@ -120,7 +120,7 @@ func (m *Mux) dropTokens(r *request) {
 	r.workToken, r.partToken = 0, 0
 }
 
-// endProgress says that all work of a server has ended, with it.
+// endProgress ends all progress of a lost server.
 func (m *Mux) endProgress(b *backend) {
 	for _, w := range b.work {
 		for s := range w.to {

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// questionPatience is how long a client may take to answer what the server asks.
+	// questionPatience is how long a client may take to answer a request of the server.
 	questionPatience = 30 * time.Second
 	methodApplyEdit  = "workspace/applyEdit"
 	methodShowMsg    = "window/showMessageRequest"
 	methodShowDoc    = "window/showDocument"
 )
 
-// question is something that a client was asked.
+// question is a request that was sent to a client.
 type question struct {
 	server   *backend
-	id       []byte // of the server that waits for the answer; nil: the answer is dropped
+	id       []byte // of the server's request; nil: the answer is dropped
 	method   string
 	deadline time.Time
 }
 
-// serverAsks answers a request of the server, or has the client answer that caused it. None stays without an answer.
+// serverAsks answers a request of the server, or forwards it to the client that caused it. Every request is answered.
 func (m *Mux) serverAsks(b *backend, body []byte, e *wire.Envelope) {
 	var params json.RawMessage
 	if span := e.ParamsSpan; span.End > 0 {
@@ -67,7 +67,7 @@ func (m *Mux) serverAsks(b *backend, body []byte, e *wire.Envelope) {
 	}
 }
 
-// refreshed is the feature of a request such as workspace/codeLens/refresh.
+// refreshed returns the feature of a request such as workspace/codeLens/refresh.
 func refreshed(method string) (string, bool) {
 	kind, ok := strings.CutPrefix(method, "workspace/")
 	if !ok {
@@ -84,7 +84,7 @@ func (m *Mux) refresh(b *backend, method, kind string) {
 	}
 }
 
-// passOn asks the client that caused the server to ask, if it is known which one that is.
+// passOn forwards a request of the server to the client that caused it, if that client is known.
 func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.RawMessage) {
 	s := m.causer(b, method)
 	if s == nil || s.stage != ready {
@@ -97,7 +97,7 @@ func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.Ra
 	m.ask(s, b, bytes.Clone(e.ID), method, bytes.Clone(params))
 }
 
-// noAnswer is what the server gets when no client answers.
+// noAnswer returns the result for the server if no client answers.
 func noAnswer(method, why string) json.RawMessage {
 	switch method {
 	case methodApplyEdit:
@@ -108,7 +108,8 @@ func noAnswer(method, why string) json.RawMessage {
 	return null
 }
 
-// causer is the one client whose request makes the server ask; nil when it could be several, as an edit must not reach another.
+// causer returns the one client whose request made the server send its request. It returns nil if there may be several, because an edit must not reach the
+// wrong client.
 func (m *Mux) causer(b *backend, method string) *session {
 	var commands, others []*session
 	add := func(list *[]*session, s *session) {
@@ -119,7 +120,7 @@ func (m *Mux) causer(b *backend, method string) *session {
 	for _, r := range b.pending {
 		switch {
 		case r.own == ofNobody && r.method == methodExecute:
-			return nil // the command of a client that has gone
+			return nil // the command of a client that is gone
 		case r.own != ofClient:
 		case r.method == methodExecute:
 			add(&commands, r.session)
@@ -136,7 +137,7 @@ func (m *Mux) causer(b *backend, method string) *session {
 	return nil
 }
 
-// ask sends a client a request; id is that of the server's request if the answer is for the server.
+// ask sends a client a request. id is the ID of the server's request if the answer is for the server.
 func (m *Mux) ask(s *session, b *backend, id []byte, method string, params json.RawMessage) {
 	m.askedOfClients++
 	number := m.askedOfClients
@@ -145,7 +146,7 @@ func (m *Mux) ask(s *session, b *backend, id []byte, method string, params json.
 	m.nudge()
 }
 
-// clientAnswered takes the answer of a client to what it was asked.
+// clientAnswered handles the answer of a client.
 func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 	number, ok := tokenNumber(e.ID)
 	q := s.asked[number]
@@ -159,7 +160,7 @@ func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 	m.server.add(func(buffer []byte) []byte { return e.AppendWithID(buffer, body, q.id) })
 }
 
-// giveUp answers the server in place of a client that doesn't.
+// giveUp answers the server in place of a client that did not.
 func (m *Mux) giveUp(s *session, number int64, q *question) {
 	delete(s.asked, number)
 	if q.id != nil && q.server == m.server && m.server != nil {

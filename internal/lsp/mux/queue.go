@@ -9,36 +9,36 @@ import (
 	"sync"
 )
 
-// importance says what may be dropped when a reader is slow, in the order of the constants.
+// importance determines what may be dropped for a slow reader, in the order of the constants.
 type importance uint8
 
 const (
 	needed importance = iota
-	// diagnostics are dropped when newer ones of the same document wait behind them.
+	// diagnostics are dropped if newer ones of the same document are queued behind them.
 	diagnostics
 	progressReport
 	logging
 )
 
-// keepBytes is the largest buffer that is kept for what comes next.
+// keepBytes is the largest buffer that is kept for reuse.
 const keepBytes = 256 << 10
 
-// piece is a run of bytes in a queue that is dropped as a whole or not at all.
+// piece is a range of bytes in a queue that is dropped as a whole or not at all.
 type piece struct {
 	size int
 	kind importance
 	key  string
 }
 
-// queue holds what one peer has still to be sent. Frames are appended to it in place, and its writer takes all at once; what the peer takes
-// without waiting is written by flush, as waking the writer costs more than that.
+// queue holds the bytes to be sent to one peer. Frames are appended to it in place, and its writer takes all of them at once. What the peer accepts without
+// blocking is written by flush, because waking the writer costs more than that.
 type queue struct {
 	limit int
-	// attempt writes what the peer takes without waiting. If it is set, so is unflushed, which end adds the queue to: whoever empties it calls
-	// flush or signal. Without, end wakes the writer.
+	// attempt writes what the peer accepts without blocking. If it is set, unflushed is set too, and end adds the queue to it; the goroutine that takes it from
+	// there calls flush or signal. Otherwise end wakes the writer.
 	attempt   func([]byte) int
 	unflushed *[]*queue
-	// drained is called, without any lock, when all is written that a backlog was made of.
+	// drained is called without any lock after callWhenDrained, when everything is written.
 	drained func()
 
 	mu      sync.Mutex
@@ -63,8 +63,8 @@ func (q *queue) setLimit(limit int) {
 	q.limit = limit
 }
 
-// begin locks the queue and returns the buffer to append one frame to; end has to follow. It is false, without lock, when there is no room
-// although all was dropped that may be: the peer doesn't read.
+// begin locks the queue and returns the buffer to append one frame to; the caller must then call end. It returns false, unlocked, if there is no room even
+// after everything that may be dropped was dropped: the peer does not read.
 func (q *queue) begin(kind importance, key string) ([]byte, bool) {
 	q.mu.Lock()
 	if q.closed || q.failed {
@@ -82,7 +82,7 @@ func (q *queue) begin(kind importance, key string) ([]byte, bool) {
 	return q.pending, true
 }
 
-// end takes the buffer that begin returned, with one frame more.
+// end takes the buffer that begin returned, with one more frame.
 func (q *queue) end(buffer []byte, kind importance, key string) {
 	defer q.mu.Unlock()
 	if q.closed || q.failed {
@@ -103,7 +103,7 @@ func (q *queue) end(buffer []byte, kind importance, key string) {
 	}
 }
 
-// flush writes what is queued, as far as the peer takes it without waiting, and leaves the rest to the writer. While that writes, all is its.
+// flush writes what the peer accepts without blocking, and leaves the rest to the writer. While the writer is writing, flush does nothing.
 func (q *queue) flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,7 +113,7 @@ func (q *queue) flush() {
 	written := q.attempt(q.pending)
 	if written < len(q.pending) {
 		q.pending = q.pending[:copy(q.pending, q.pending[written:])]
-		if written > 0 { // the first frame may be begun: nothing of it can be dropped any more
+		if written > 0 { // the first frame may be partly written, so nothing of the rest can be dropped
 			q.pieces = append(q.pieces[:0], piece{size: len(q.pending), kind: needed})
 		}
 		q.wake.Signal()
@@ -125,14 +125,14 @@ func (q *queue) flush() {
 	}
 }
 
-// signal leaves what is queued to the writer.
+// signal wakes the writer.
 func (q *queue) signal() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wake.Signal()
 }
 
-// reused is the memory of a buffer for what comes next, unless it is too much to be kept.
+// reused returns the memory of a buffer for reuse, or nil if it is too large.
 func reused(buffer []byte) []byte {
 	if cap(buffer) > keepBytes {
 		return nil
@@ -140,7 +140,7 @@ func reused(buffer []byte) []byte {
 	return buffer[:0]
 }
 
-// drop removes pieces of the kind; of diagnostics only those that newer ones supersede, of which coming ones may be the newest.
+// drop removes pieces of the kind; for diagnostics only those that newer ones supersede, including the frame that is about to be added.
 func (q *queue) drop(kind, coming importance, key string) {
 	newest := map[string]int{}
 	if kind == diagnostics {
@@ -166,21 +166,21 @@ func (q *queue) drop(kind, coming importance, key string) {
 	q.pieces, q.pending = kept, q.pending[:to]
 }
 
-// backlog is how many bytes are not written yet.
+// backlog returns how many bytes are not written yet.
 func (q *queue) backlog() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.writing + len(q.pending)
 }
 
-// callWhenDrained has drained called once, when there is no backlog any more.
+// callWhenDrained makes the writer call drained once, when there is no backlog.
 func (q *queue) callWhenDrained() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.full = true
 }
 
-// close lets the writer end when all is written; abort drops what is not.
+// close makes the writer return when everything is written; abort discards what is not.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -195,7 +195,7 @@ func (q *queue) abort() {
 	q.wake.Signal()
 }
 
-// write writes until the queue is closed or the peer takes no more.
+// write writes until the queue is closed or the peer fails.
 func (q *queue) write(w io.Writer) error {
 	var buffer []byte
 	for {
@@ -219,7 +219,7 @@ func (q *queue) write(w io.Writer) error {
 	}
 }
 
-// take waits for something to write and returns it, and nil when that is all. What is returned was asked for by callWhenDrained if full.
+// take waits for data and returns it, or nil if the queue is closed and empty. full reports that the queue is empty and callWhenDrained was called.
 func (q *queue) take(used []byte) (buffer []byte, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

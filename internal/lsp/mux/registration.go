@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// registration is a feature that the server turned on later.
+// registration is a feature that the server has registered dynamically.
 type registration struct {
 	ID      string          `json:"id"`
 	Method  string          `json:"method"`
 	Options json.RawMessage `json:"registerOptions,omitempty"`
-	// stale: an incarnation that has ended made it.
+	// stale: it was made by an incarnation that has exited.
 	stale bool
 }
 
@@ -53,7 +53,7 @@ const maxRegistrations = 10000
 
 func (m *Mux) unregister(params json.RawMessage) {
 	var p struct {
-		List []registration `json:"unregisterations"` // the protocol misspells it
+		List []registration `json:"unregisterations"` // spelled this way in the protocol
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
 		m.log("an unregistration of the language server can't be read: " + err.Error())
@@ -70,7 +70,7 @@ func (m *Mux) unregister(params json.RawMessage) {
 	}
 }
 
-// unregisterStale takes back what only servers before the present one registered.
+// unregisterStale removes registrations that only earlier servers made.
 func (m *Mux) unregisterStale() {
 	m.registrations = slices.DeleteFunc(m.registrations, func(old *registration) bool {
 		if old.stale {
@@ -88,7 +88,7 @@ func (m *Mux) announce(method string, list ...*registration) {
 	}
 }
 
-// announceTo tells a client of registrations, of features that it can turn on and off.
+// announceTo sends registrations to a client, limited to features that it can register dynamically.
 func (m *Mux) announceTo(s *session, method string, list []*registration) {
 	key := "registrations"
 	if method == "client/unregisterCapability" {
@@ -110,7 +110,7 @@ func (m *Mux) announceTo(s *session, method string, list []*registration) {
 	}
 }
 
-// featurePath is where a client says that it knows a feature.
+// featurePath returns the path of a feature in the client capabilities.
 func featurePath(method string) []string {
 	parts := strings.Split(method, "/")
 	if len(parts) < 2 {
@@ -131,7 +131,7 @@ func featurePath(method string) []string {
 	return parts[:2]
 }
 
-// capable looks up a flag in the capabilities of a client.
+// capable reports whether a flag is set in the capabilities of a client.
 func capable(capabilities json.RawMessage, path ...string) bool {
 	at := capabilities
 	for _, key := range path {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// Fill sets everything in a report that the mux knows.
+// Fill sets all fields of a report that the mux knows.
 func (m *Mux) Fill(r *lsp.Report) {
 	m.lock()
 	defer m.unlock()
@@ -47,7 +47,7 @@ func (m *Mux) Fill(r *lsp.Report) {
 	r.Unhealthy, r.Message, r.Restart = m.condition(b)
 }
 
-// condition is what is wrong, the worst first.
+// condition returns the most severe problem.
 func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 	switch {
 	case b != nil && b.fault != "":
@@ -73,13 +73,13 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 	return "", "", false
 }
 
-// How long the goroutine that calls Tick rests: while something is underway, and while nothing is. Without clients and server it sleeps.
+// Intervals between calls of Tick: while requests or indexing are in progress, and otherwise. Without clients and server there are no calls.
 const (
 	busyRest = 200 * time.Millisecond
 	idleRest = time.Second
 )
 
-// rest is how long until the next Tick; 0: until it is nudged.
+// rest returns the time until the next Tick; 0 means until the next nudge.
 func (m *Mux) rest() time.Duration {
 	m.lock()
 	defer m.unlock()
@@ -96,7 +96,7 @@ func (m *Mux) rest() time.Duration {
 	return m.resting
 }
 
-// nudge has Tick called soon, if it would be late for what has begun.
+// nudge makes the next Tick run soon, if the current interval is too long for what has begun.
 func (m *Mux) nudge() {
 	if m.resting == busyRest {
 		return

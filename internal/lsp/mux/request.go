@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// class says what becomes of a request whose server has gone.
+// class determines what happens to a request whose server is lost.
 type class uint8
 
 const (
@@ -19,9 +19,9 @@ const (
 	unknown class = iota
 	// read: it changes nothing and may be sent again.
 	read
-	// bound: it holds something that only the server which has gone could understand.
+	// bound: it contains something that only the lost server could understand.
 	bound
-	// effect: it changes something, and who asked may be asked to apply an edit.
+	// effect: it changes something, and its client may be asked to apply an edit.
 	effect
 )
 
@@ -52,7 +52,7 @@ var classes = map[string]class{
 	"textDocument/willSaveWaitUntil": effect,
 }
 
-// own says that a request is the multiplexer's, and what for.
+// own identifies a request of the multiplexer itself, and its purpose.
 type own uint8
 
 const (
@@ -61,11 +61,11 @@ const (
 	ownPing
 	ownCanary
 	ownShutdown
-	// ofNobody is one whose client has gone.
+	// ofNobody: the client is gone.
 	ofNobody
 )
 
-// place says where a request is.
+// place is the list that a request is in.
 type place uint8
 
 const (
@@ -74,18 +74,18 @@ const (
 	inFlight
 )
 
-// request is one request that is not answered yet, or a notification that waits.
+// request is one unanswered request, or a waiting notification.
 type request struct {
 	own     own
 	place   place
 	class   class
 	session *session
-	// notification: it has no id, and only ever waits.
+	// notification: it has no ID, and is never in flight.
 	notification bool
 	// sequence is the order of arrival over all clients.
 	sequence int64
 	id       []byte // raw, as the client sent it
-	number   int64  // with the present server
+	number   int64  // at the current server
 	method   string
 	uri      []byte
 	body     []byte
@@ -94,13 +94,13 @@ type request struct {
 	arrived, since, sent time.Time
 	// held: it waits, or waited, for a server.
 	held bool
-	// cancelled: the client doesn't want it any more. withdrawn: the multiplexer cancelled it to end the server.
+	// cancelled: the client canceled it. withdrawn: the multiplexer canceled it to stop the server.
 	cancelled, withdrawn bool
-	// late is when the multiplexer cancelled it as it was too old.
+	// late is when the multiplexer canceled it because it timed out.
 	late time.Time
-	// crashes is at how many ends of a server it was in flight.
+	// crashes is the number of server crashes at which it was in flight.
 	crashes int
-	// streamed: parts of the answer were given already; begun: progress was.
+	// streamed: parts of the answer were already sent; begun: progress was.
 	streamed, begun      bool
 	workToken, partToken int64
 	workRaw, partRaw     []byte
@@ -108,7 +108,7 @@ type request struct {
 
 type spans struct{ id, work, part wire.Span }
 
-// newRequest copies what is needed of a message, into memory that earlier ones used.
+// newRequest copies the required parts of a message, into memory of earlier requests.
 func (m *Mux) newRequest(s *session, body []byte, e *wire.Envelope) *request {
 	r := m.blank()
 	m.sequence++
@@ -122,7 +122,7 @@ func (m *Mux) newRequest(s *session, body []byte, e *wire.Envelope) *request {
 	return r
 }
 
-// blank is a request without anything, whose slices are empty but may have room.
+// blank returns an empty request, whose slices may have capacity.
 func (m *Mux) blank() *request {
 	n := len(m.free)
 	if n == 0 {
@@ -133,7 +133,7 @@ func (m *Mux) blank() *request {
 	return r
 }
 
-// forget ends a request that was answered or is not to be: it must be in no list of a place any more.
+// forget removes a request that was answered or will not be. It must be in no list.
 func (m *Mux) forget(r *request) {
 	if s := r.session; s != nil && !r.notification {
 		if i := slices.Index(s.open, r); i >= 0 {
@@ -151,7 +151,7 @@ func (m *Mux) forget(r *request) {
 	m.free = append(m.free, r)
 }
 
-// maxMethods bounds the names that are kept: clients make them up.
+// maxMethods is the maximum number of cached method names, because clients can use any names.
 const maxMethods = 512
 
 func (m *Mux) intern(name []byte) string {

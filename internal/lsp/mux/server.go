@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// fromServer takes one message of a server.
+// fromServer handles one message of a server.
 func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 	m.lock()
 	defer m.unlock()
@@ -34,7 +34,7 @@ func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 	}
 }
 
-// answered takes an answer of the server. One that nobody waits for is dropped: it was given up before.
+// answered handles an answer of the server. An answer to an unknown request is dropped: the request was abandoned before.
 func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 	number, ok := decimal(e.ID)
 	if !ok {
@@ -53,11 +53,11 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 		return
 	}
 	if e.IsError && r.withdrawn && !r.cancelled {
-		m.interrupted(r, true) // it was not the client who cancelled it
+		m.interrupted(r, true) // the client did not cancel it
 		return
 	}
 	if e.IsError && !r.late.IsZero() && !r.cancelled {
-		m.timeOut(r) // the same
+		m.timeOut(r) // the client did not cancel it
 		m.pump()
 		return
 	}
@@ -69,7 +69,7 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 	m.pump()
 }
 
-// relay gives a client the answer of the server.
+// relay sends a client the answer of the server.
 func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 	s := r.session
 	if s.closing {
@@ -89,14 +89,14 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 	s.out.end(e.AppendWithID(buffer, body, r.id), needed, "")
 }
 
-// replaced is a body with spans of it replaced.
+// replaced returns a body with spans of it replaced.
 func replaced(body []byte, spans []wire.Replacement) []byte {
 	whole := wire.AppendReplaced(nil, body, spans)
 	_, made, _ := bytes.Cut(whole, []byte("\r\n\r\n"))
 	return made
 }
 
-// withoutVersions makes the versions of documents in workspace edits null, which says that any is meant: the server counts its own texts.
+// withoutVersions sets the versions of documents in workspace edits to null, which matches any version: the server counts its own texts.
 func withoutVersions(value json.RawMessage) json.RawMessage {
 	decoder := json.NewDecoder(bytes.NewReader(value))
 	decoder.UseNumber()
@@ -130,7 +130,7 @@ func dropVersions(tree any) {
 	}
 }
 
-// serverTells takes a notification of the server.
+// serverTells handles a notification of the server.
 func (m *Mux) serverTells(b *backend, body []byte, e *wire.Envelope) {
 	var params json.RawMessage
 	if span := e.ParamsSpan; span.End > 0 {
@@ -152,13 +152,13 @@ func (m *Mux) serverTells(b *backend, body []byte, e *wire.Envelope) {
 		}
 		m.broadcast(body, needed)
 	case "$/cancelRequest":
-		// It asks less of a client; whatever that answers is dropped.
+		// It cancels a request to a client; the answer of the client is dropped.
 	default:
 		m.broadcast(body, needed)
 	}
 }
 
-// broadcast sends a message to all clients that take what they didn't ask for.
+// broadcast sends a message to all clients that are ready.
 func (m *Mux) broadcast(body []byte, kind importance) {
 	for _, s := range m.sessions {
 		if s.stage == ready {

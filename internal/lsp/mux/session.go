@@ -14,18 +14,18 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// stage is how far a client is.
+// stage is the state of a client's initialization.
 type stage uint8
 
 const (
-	fresh        stage = iota // it has not asked to initialize
+	fresh        stage = iota // it has not sent initialize
 	initializing              // it waits for the answer
 	initialized               // it has the answer
-	ready                     // it has said so: it takes what it didn't ask for
+	ready                     // it has sent initialized, and accepts notifications and requests
 	finished                  // it has sent shutdown
 )
 
-// lastWords is how long a client that is to be disconnected may take to read what was sent to it before.
+// lastWords is how long a client that is being disconnected may take to read what was queued.
 const lastWords = 2 * time.Second
 
 // session is one client.
@@ -35,26 +35,26 @@ type session struct {
 	out      *queue
 	reader   *wire.Reader
 	envelope wire.Envelope
-	// configured is that of the mux when the reader was given its bounds.
+	// configured is the value of Mux.configured when the reader's limits were set.
 	configured int
 	stage      stage
-	// closing: nothing more is taken from it or sent to it.
+	// closing: nothing more is read from it or sent to it.
 	closing bool
 
-	initID       []byte // of the initialize that waits
+	initID       []byte // of the initialize request that waits
 	initSince    time.Time
 	capabilities json.RawMessage
-	progress     bool // it shows progress of the server
+	progress     bool // it can show progress of the server
 
-	open         []*request // that it has not been answered
+	open         []*request // its unanswered requests
 	inFlight     int
-	waiting      int // with waitingBytes, of notifications too
+	waiting      int // number of its waiting requests and notifications; waitingBytes is their size
 	waitingBytes int
-	blocked      int64 // the pump at which it had to wait on
+	blocked      int64 // the pump at which it had to keep waiting
 	asked        map[int64]*question
 }
 
-// join makes a session of a connection, or says why there can't be one more.
+// join creates a session for a connection, or returns why it cannot.
 func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 	m.lock()
 	defer m.unlock()
@@ -80,7 +80,7 @@ func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 	return s, ""
 }
 
-// readClient reads what the client sends until it ends or breaks the protocol.
+// readClient reads messages of the client until the connection ends or the client breaks the protocol.
 func (m *Mux) readClient(s *session) {
 	for {
 		body, err := s.reader.Read()
@@ -101,7 +101,7 @@ func (m *Mux) readClient(s *session) {
 	}
 }
 
-// violation closes the connection of a client that broke the protocol; others don't notice.
+// violation closes the connection of a client that broke the protocol. Other clients are not affected.
 func (m *Mux) violation(s *session, code int, message string) {
 	if s.closing {
 		return
@@ -112,14 +112,14 @@ func (m *Mux) violation(s *session, code int, message string) {
 	m.hangUp(s)
 }
 
-// hangUp closes the connection when what was queued is written, or after a while.
+// hangUp closes the connection when the queue is written, or after lastWords.
 func (m *Mux) hangUp(s *session) {
 	s.closing = true
 	_ = s.conn.SetWriteDeadline(time.Now().Add(lastWords))
 	s.out.close()
 }
 
-// dismiss ends a session from this side: whatever it waits for is answered with the reason.
+// dismiss closes a session: all its requests are failed with the reason.
 func (m *Mux) dismiss(s *session, reason string) {
 	if s.closing {
 		return
@@ -135,7 +135,7 @@ func (m *Mux) dismiss(s *session, reason string) {
 	m.hangUp(s)
 }
 
-// leave forgets a session whose connection has ended.
+// leave removes a session whose connection has ended.
 func (m *Mux) leave(s *session) {
 	m.lock()
 	defer m.unlock()
@@ -177,10 +177,10 @@ func (m *Mux) leave(s *session) {
 	m.pump()
 }
 
-// abandon is for a request whose client has gone: the server is told, and its answer goes to nobody.
+// abandon cancels a request whose client is gone, and discards its answer.
 func (m *Mux) abandon(r *request) {
 	if r.place != inFlight {
-		return // forgotten with the others that wait
+		return // forgotten with the other waiting requests
 	}
 	m.cancelAtServer(r)
 	m.dropTokens(r)
@@ -203,7 +203,7 @@ func (m *Mux) sendAs(s *session, body []byte, kind importance, key string) {
 	s.out.end(wire.AppendFrame(buffer, body), kind, key)
 }
 
-// tooSlow disconnects a client that doesn't read.
+// tooSlow disconnects a client that does not read.
 func (m *Mux) tooSlow(s *session) {
 	m.counters.SlowClients++
 	m.changed = true
@@ -213,7 +213,7 @@ func (m *Mux) tooSlow(s *session) {
 	_ = s.conn.Close()
 }
 
-// find returns the request of a session that is not answered and has this raw id.
+// find returns the unanswered request of a session with this raw ID, or nil.
 func (s *session) find(id []byte) *request {
 	for _, r := range s.open {
 		if bytes.Equal(r.id, id) {

@@ -5,5 +5,5 @@
 
 package program
 
-// bootID is not known on this system, where no server can be started.
+// bootID returns the empty string on this system, where no server can be started.
 func bootID() (string, error) { return "", nil }

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/server"
 )
 
-// defaultGrace is for a launch that names none.
+// defaultGrace is the grace period of a launch without one.
 const defaultGrace = 10 * time.Second
 
 // program is the multiplexer and its server. It is the handler of the control socket.
@@ -29,20 +29,20 @@ type program struct {
 	quitting sync.Once
 	quit     chan struct{}
 
-	// storing keeps the state on disk in order.
+	// storing serializes writes of the state file.
 	storing sync.Mutex
 
 	mu     sync.Mutex
 	reason string // why the multiplexer quits
-	// report holds what is known of the server's process; the rest is the mux's.
+	// report holds the state of the server process; the mux fills in the rest.
 	report   lsp.Report
-	process  *server.Process // nil when nothing lives
+	process  *server.Process // nil if no process is alive
 	launch   lsp.Launch      // without its environment
 	killed   bool
-	leaving  bool // Quit was asked for
+	leaving  bool // Quit was requested
 	executed int64
 	number   int64 // of reports
-	// tight says since when the server holds more than it may, in the words of a report.
+	// tight is the message for a server that exceeds its memory limit, or empty.
 	tight string
 }
 
@@ -82,7 +82,7 @@ func or(text, otherwise string) string {
 	return text
 }
 
-// current is the process of that incarnation, if it lives.
+// current returns the process of an incarnation, or nil if it is not alive.
 func (p *program) current(incarnation int64) *server.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *program) current(incarnation int64) *server.Process {
 	return p.process
 }
 
-// start begins an incarnation. Commands come one after another, so nothing starts beside it.
+// start starts an incarnation. Commands are serialized, so no other start runs concurrently.
 func (p *program) start(launch *lsp.Launch) (code string, err error) {
 	if launch == nil || launch.Incarnation <= 0 {
 		return lsp.CodeInvalid, fmt.Errorf("a start needs what to start, and a number above 0")
@@ -123,12 +123,12 @@ func (p *program) start(launch *lsp.Launch) (code string, err error) {
 	return "", nil
 }
 
-// own is an environment without what Berth has set for itself.
+// own returns an environment without the variables that Berth has set for the multiplexer.
 func own(env []string) []string {
 	return slices.DeleteFunc(env, func(variable string) bool { return strings.HasPrefix(variable, "BERTH_") })
 }
 
-// begun takes over what came of a start.
+// begun records the result of a start.
 func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *facts.StartError) {
 	if failed != nil {
 		report.Phase, report.StartError = facts.Failed, failed
@@ -155,7 +155,7 @@ func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.P
 	p.told()
 }
 
-// stop begins the ladder.
+// stop starts the graceful stop.
 func (p *program) stop(command lsp.Command) {
 	process := p.current(command.Incarnation)
 	if process == nil {
@@ -184,7 +184,7 @@ func (p *program) kill(incarnation int64) error {
 	return process.Kill()
 }
 
-// leave ends the multiplexer, once its server has ended.
+// leave makes the multiplexer exit if no server is alive, and returns an error otherwise.
 func (p *program) leave(reason string) (code string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +203,7 @@ func (p *program) farewell() string {
 	return or(p.reason, "the language server is stopped")
 }
 
-// terminate ends the server because the multiplexer was asked to end, by a signal: first the ladder, then the kill.
+// terminate stops the server because the multiplexer received a signal: first gracefully, then with a kill.
 func (p *program) terminate() {
 	p.mu.Lock()
 	p.leaving = true

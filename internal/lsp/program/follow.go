@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// drainPatience is how long the last words of a server that has ended may take to be read.
+	// drainPatience is how long reading the last output of a server that has exited may take.
 	drainPatience = time.Second
-	// samplePeriod is how often the server is measured, and busyOldest how old a request may be for a restart not to cut it off.
+	// samplePeriod is the interval at which the server is measured. busyOldest is the age up to which a pending request may be interrupted by a restart for
+	// memory.
 	samplePeriod = 3 * time.Second
 	busyOldest   = time.Second
 )
 
-// follow waits for the end of an incarnation and says so.
+// follow waits for the exit of an incarnation and reports it.
 func (p *program) follow(incarnation int64, process *server.Process) {
 	<-process.LeaderDone()
 	p.drain(process)
@@ -46,7 +47,7 @@ func (p *program) follow(incarnation int64, process *server.Process) {
 	p.told()
 }
 
-// drain lets the mux read what the server has written before it ended, unless others of its tree hold the stream open.
+// drain waits until the mux has read what the server wrote before it exited, or until drainPatience if other processes of its tree hold the stream open.
 func (p *program) drain(process *server.Process) {
 	timer := time.NewTimer(drainPatience)
 	defer timer.Stop()
@@ -56,7 +57,7 @@ func (p *program) drain(process *server.Process) {
 	}
 }
 
-// settle records that nothing of an incarnation is left: first on disk, so that no manager has to guess afterwards.
+// settle records that no process of an incarnation is left: first on disk, so that the exit is known to later managers.
 func (p *program) settle(process *server.Process) {
 	p.mu.Lock()
 	ended := p.report
@@ -72,7 +73,7 @@ func (p *program) settle(process *server.Process) {
 	p.report, p.process, p.tight = ended, nil, ""
 }
 
-// settled waits until the end of a process was recorded.
+// settled waits until the exit of a process was recorded.
 func (p *program) settled(process *server.Process) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*drainPatience)
 	defer cancel()
@@ -87,7 +88,7 @@ func (p *program) settled(process *server.Process) {
 	}
 }
 
-// keep writes down what is known of the server's process.
+// keep writes the state of the server process to the state file.
 func (p *program) keep() {
 	p.storing.Lock()
 	defer p.storing.Unlock()
@@ -130,7 +131,7 @@ func (p *program) Report() lsp.Report {
 	return report
 }
 
-// quiet says that a restart would cut off nothing that has run for long.
+// quiet reports whether a restart would interrupt no request older than busyOldest.
 func quiet(report lsp.Report) bool {
 	return report.OldestRequest.IsZero() || time.Since(report.OldestRequest) < busyOldest
 }
@@ -152,7 +153,7 @@ func poke(channel chan struct{}) {
 	}
 }
 
-// cpu is the time that the server's tree has computed.
+// cpu returns the CPU time of the server's tree.
 func (p *program) cpu() time.Duration {
 	p.mu.Lock()
 	process := p.process
@@ -160,11 +161,11 @@ func (p *program) cpu() time.Duration {
 	if process == nil {
 		return 0
 	}
-	_, used, _ := process.Usage() // 0 is never progress
+	_, used, _ := process.Usage() // 0 never counts as progress
 	return used
 }
 
-// sample measures the server now and then.
+// sample measures the server every samplePeriod.
 func (p *program) sample(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.measure()

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPatience is how long the lock of another is waited for: the one before may be on its way out.
+// lockPatience is how long to wait for the lock: the previous multiplexer may be about to exit.
 const lockPatience = 5 * time.Second
 
-// takeLock locks a file for as long as it is open.
+// takeLock locks a file. The lock is held as long as the file is open.
 func takeLock(ctx context.Context, path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

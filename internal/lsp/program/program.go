@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program is berth-lsp: it holds one language server, and does for a manager what the manager asks for.
+// Package program implements berth-lsp: it runs one language server and carries out the commands of a manager.
 package program
 
 import (
@@ -24,13 +24,13 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// lockFile keeps a second multiplexer out of the directory.
+// lockFile prevents a second multiplexer from using the directory.
 const lockFile = "multiplexer.lock"
 
-// quitPatience is how long clients may take to be told, before the multiplexer ends anyway.
+// quitPatience is how long closing the connections of clients may take before the multiplexer exits anyway.
 const quitPatience = 2 * time.Second
 
-// Main runs berth-lsp and gives its exit code.
+// Main runs berth-lsp and returns its exit code.
 func Main(args []string) int {
 	flags := flag.NewFlagSet("berth-lsp", flag.ContinueOnError)
 	dir := flags.String("dir", "", "directory of the sockets and the state, which nobody else uses")
@@ -44,7 +44,7 @@ func Main(args []string) int {
 	return Until(func(ctx context.Context) error { return Run(ctx, *dir, os.Stderr) })
 }
 
-// Until runs a program until it ends, or is asked to by a signal, and gives its exit code.
+// Until runs a function with a context that a termination signal ends, and returns the exit code.
 func Until(run func(context.Context) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
@@ -55,7 +55,7 @@ func Until(run func(context.Context) error) int {
 	return 0
 }
 
-// multiplexer is what the program needs of mux.Mux.
+// multiplexer is the part of mux.Mux that the program uses.
 type multiplexer interface {
 	Serve(conn net.Conn)
 	Configure(config lsp.Config)
@@ -67,8 +67,8 @@ type multiplexer interface {
 	Fill(report *lsp.Report)
 }
 
-// Run serves managers and clients in a directory until a manager says Quit or the context ends, in which case the server is ended first.
-// stderr takes our lines and what the server says.
+// Run serves managers and clients in a directory until a manager sends Quit or the context ends, in which case it stops the server first. The log and the
+// stderr of the server are written to stderr.
 func Run(ctx context.Context, dir string, stderr *os.File) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -98,8 +98,8 @@ func Run(ctx context.Context, dir string, stderr *os.File) error {
 	return err
 }
 
-// Serve serves managers and clients who come to listeners until a manager says Quit or the context ends, in which case the server is ended first.
-// store writes down what is known of the server, for who asks when this program is gone.
+// Serve serves managers and clients on two listeners until a manager sends Quit or the context ends, in which case it stops the server first. store writes the
+// state of the server, for readers after this program has exited.
 func Serve(ctx context.Context, clients, managers net.Listener, store func(lsp.Report) error, stderr *os.File) error {
 	return newProgram(store, stderr).run(ctx, clients, managers)
 }
@@ -115,7 +115,7 @@ func newProgram(store func(lsp.Report) error, stderr *os.File) *program {
 	return p
 }
 
-// run serves until the end, and takes everything down in the order that clients and the manager are told the truth.
+// run serves until the end, and then shuts down in an order that gives clients and the manager correct information.
 func (p *program) run(ctx context.Context, clients, managers net.Listener) error {
 	serving, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -132,7 +132,7 @@ func (p *program) run(ctx context.Context, clients, managers net.Listener) error
 	case err = <-failed:
 		p.terminate()
 	}
-	// Nobody new comes, and whoever is there is told.
+	// New clients are not accepted, and connected ones receive the reason.
 	_ = clients.Close()
 	gone := make(chan struct{})
 	go func() {
@@ -159,7 +159,7 @@ func (p *program) admit(ctx context.Context, l net.Listener) error {
 			go p.mux.Serve(conn)
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		default: // no descriptor is left, for now
+		default: // no file descriptor is available at the moment
 			p.log("accept a client: %v", err)
 			pause(ctx, time.Second)
 		}
@@ -175,7 +175,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// log writes one line for people. Nothing that may be secret is ever in it.
+// log writes one line for operators. It must not contain secrets.
 func (p *program) log(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.stderr, "%s berth-lsp: %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, args...))
 }

@@ -1,15 +1,16 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the language server as a child process: its start is a transaction, its stop a ladder, and nothing of its tree is left over.
+// Package server runs the language server as a child process. A start either succeeds or leaves nothing behind, a stop proceeds in steps, and no process of the
+// server's tree outlives it.
 //
-// Whoever calls Start becomes the subreaper of what the server forks and collects every child of its own process, so that "nothing is left" is
-// what the kernel says and not a guess. A process that uses this package has no other children, and one server at a time.
+// The process that calls Start becomes the subreaper of the server's descendants and reaps all of its own children, so the kernel reports reliably when none is
+// left. A process that uses this package has no other children, and one server at a time.
 package server
 
 import "time"
 
-// The rungs of the ladder for a grace period of ladder or more; shorter ones get the same share of theirs. What remains is for the signal.
+// The maximum duration of the steps of a stop for a grace period of at least ladder; for shorter ones they are scaled. The remaining time is for the signal.
 const (
 	ladder       = 10 * time.Second
 	shutdownRung = 5 * time.Second
@@ -17,7 +18,7 @@ const (
 	stdinRung    = time.Second
 )
 
-// rung gives the part of a grace period that a rung may take.
+// rung returns the part of a grace period that a step may take.
 func rung(full, grace time.Duration) time.Duration {
 	if grace <= 0 || grace >= ladder {
 		return full

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// leftoverGrace is how long what the server leaves behind has between SIGTERM and SIGKILL.
+// leftoverGrace is the time between SIGTERM and SIGKILL for processes that the server leaves behind.
 const leftoverGrace = 2 * time.Second
 
 // Process is one incarnation of the server.
@@ -34,54 +34,55 @@ type Process struct {
 	stopping, killing sync.Once
 
 	mu   sync.Mutex
-	over bool          // as done, for those who signal
-	most time.Duration // of CPU time that was seen
+	over bool          // set when done is closed; read by send
+	most time.Duration // maximum CPU time measured
 }
 
-// Stdin is where the server reads. Closing it twice is fine.
+// Stdin returns the input of the server. It may be closed twice.
 func (p *Process) Stdin() io.WriteCloser { return p.stdin }
 
-// Stdout is what the server writes. It has SetReadDeadline.
+// Stdout returns the output of the server. It has a SetReadDeadline method.
 func (p *Process) Stdout() io.Reader { return p.stdout }
 
-// Drained is closed when Stdout was read to its end.
+// Drained returns a channel that is closed when Stdout was read to its end.
 func (p *Process) Drained() <-chan struct{} { return p.stdout.ended }
 
-// Identity says which process the server is.
+// Identity returns the identity of the server process.
 func (p *Process) Identity() shim.Process { return p.identity }
 
-// StartedAt is when it was executed.
+// StartedAt returns when the server was executed.
 func (p *Process) StartedAt() time.Time { return p.startedAt }
 
-// LeaderDone is closed when the server itself has ended; others of its tree, which are ended by themselves then, may live.
+// LeaderDone returns a channel that is closed when the server itself has exited. Other processes of its tree may still be alive; they are then terminated
+// automatically.
 func (p *Process) LeaderDone() <-chan struct{} { return p.leaderDone }
 
-// LeaderExit is how the server itself ended, once LeaderDone is closed.
+// LeaderExit blocks until LeaderDone is closed, and returns the exit of the server itself.
 func (p *Process) LeaderExit() *facts.Exit {
 	<-p.leaderDone
 	return p.leaderExit
 }
 
-// Done is closed when nothing of the tree is left and the exit is known.
+// Done returns a channel that is closed when no process of the tree is left and the exit is known.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit is how the server ended, once Done is closed.
+// Exit blocks until Done is closed, and returns the exit of the server.
 func (p *Process) Exit() *facts.Exit {
 	<-p.done
 	return p.exit
 }
 
-// Close lets go of stdin and stdout, when the process is done and nobody reads any more.
+// Close closes stdin and stdout. Call it when the process is done and its output is no longer read.
 func (p *Process) Close() { p.closeOurs() }
 
-// collect takes note of every child that ends, orphans of the tree included, until there is none.
+// collect reaps all children, including orphans of the tree, until none is left.
 func (p *Process) collect() {
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case err != nil: // no child is left, and so nothing below one
+		case err != nil: // no child is left, and therefore no descendant
 			p.end()
 			return
 		case pid == p.identity.PID:
@@ -92,11 +93,11 @@ func (p *Process) collect() {
 	}
 }
 
-// end says that nothing is left.
+// end records that no process is left.
 func (p *Process) end() {
 	p.copied.Wait()
 	p.exit = p.leaderExit
-	if p.exit == nil { // somebody else has collected it
+	if p.exit == nil { // another waiter has reaped it
 		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "it is not known how the server ended"}
 		p.leaderExit = p.exit
 		close(p.leaderDone)
@@ -108,7 +109,7 @@ func (p *Process) end() {
 	close(p.done)
 }
 
-// send signals the tree, unless all that is below us belongs to the next server already.
+// send signals the tree, unless the server is done: the descendants may then belong to the next server.
 func (p *Process) send(signal syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,9 +119,9 @@ func (p *Process) send(signal syscall.Signal) error {
 	return p.tree.Signal(signal)
 }
 
-// clear ends what is left after the server itself.
+// clear terminates the processes that remain after the server itself exited.
 func (p *Process) clear() {
-	if p.wait(5 * time.Millisecond) { // usually nothing is left: it is known at once
+	if p.wait(5 * time.Millisecond) { // usually none is left
 		return
 	}
 	_ = p.send(unix.SIGTERM)
@@ -129,7 +130,7 @@ func (p *Process) clear() {
 	}
 }
 
-// wait says whether the process was done before the time was over.
+// wait reports whether the process was done within d.
 func (p *Process) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -141,7 +142,8 @@ func (p *Process) wait(d time.Duration) bool {
 	}
 }
 
-// Stop begins the ladder, once: the protocol's own way, then the end of its input, then the signal to the whole tree. It never kills.
+// Stop starts the steps of a graceful stop, once: shutdown in the protocol, then closing stdin, then the signal to the whole tree. It does not wait, and never
+// kills.
 func (p *Process) Stop(shutdown func(context.Context) error, grace time.Duration) {
 	p.stopping.Do(func() { go p.descend(shutdown, grace) })
 }
@@ -154,12 +156,12 @@ func (p *Process) descend(shutdown func(context.Context) error, grace time.Durat
 		var err error
 		select {
 		case err = <-asked:
-		case <-ctx.Done(): // a writer that is stuck in a full pipe must not hold the ladder
+		case <-ctx.Done(): // a writer that is blocked on a full pipe must not delay the next step
 			err = ctx.Err()
 		case <-p.leaderDone:
 		}
 		cancel()
-		// Who did not hear of it has nothing to end for yet.
+		// If the server did not receive the request, waiting for its exit is pointless.
 		if err == nil && p.leaderEnds(rung(exitRung, grace)) {
 			return
 		}
@@ -182,7 +184,7 @@ func (p *Process) leaderEnds(within time.Duration) bool {
 	}
 }
 
-// Kill ends the whole tree with SIGKILL, and goes on until nothing of it is left. It does not wait for that.
+// Kill sends SIGKILL to the whole tree, and repeats it until no process is left. It does not wait for that.
 func (p *Process) Kill() error {
 	err := p.send(unix.SIGKILL)
 	p.killing.Do(func() {

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// occupied says that a server of this process lives, or that some of its children are not collected yet.
+// occupied is true while a server of this process is alive or some of its children are not reaped.
 var occupied atomic.Bool
 
-// Start executes a server. On failure nothing is left: no process, no descriptor, no goroutine. If stderr is an *os.File the server writes to it itself.
+// Start executes a server. After a failure no process, descriptor or goroutine remains. If stderr is an *os.File, the server writes to it directly.
 func Start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 	if !occupied.CompareAndSwap(false, true) {
 		return nil, failed("another server of this multiplexer lives; end it first")
@@ -39,7 +39,7 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 	if failure != nil {
 		return nil, failure
 	}
-	// Should the shim be killed, its tree is found by the mark that it gave to us.
+	// If the shim of this process is killed, the server's tree is found by the mark that the shim has set.
 	if mark := os.Getenv(shim.MarkVariable); mark != "" {
 		program.Env = append(program.Env, shim.MarkVariable+"="+mark)
 	}
@@ -63,7 +63,7 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 		return nil, failure
 	}
 	s.closeChild()
-	// Not collected yet, so the PID is its own even if it has ended.
+	// The child is not reaped yet, so the PID is still its own even if it has exited.
 	identity, err := shim.Identify(pid)
 	if err != nil {
 		identity = shim.Process{PID: pid}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// streams are the ends of the pipes: those of the server until it was executed, and ours.
+// streams are the ends of the pipes: those of the server until it is executed, and those of the multiplexer.
 type streams struct {
 	child  [3]*os.File
 	shared bool // child[2] belongs to the caller
@@ -41,7 +41,7 @@ func newStreams(stderr io.Writer) (s *streams, err error) {
 		s.abandon()
 		return nil, err
 	}
-	// It ends when nobody holds the other end any more, at the latest when nothing of the tree is left.
+	// The copy ends when no process holds the other end, at the latest when no process of the tree is left.
 	s.copied.Go(func() {
 		_, _ = io.Copy(stderr, ours)
 		_ = ours.Close()
@@ -49,13 +49,13 @@ func newStreams(stderr io.Writer) (s *streams, err error) {
 	return s, nil
 }
 
-// What we do with our end of a pipe.
+// How the multiplexer uses its end of a pipe.
 const (
 	reading = 0
 	writing = 1
 )
 
-// pipe gives the end for the server, which blocks as programs expect, and ours, which has deadlines and can be closed while it is used.
+// pipe returns the end for the server, which blocks as programs expect, and the multiplexer's end, which supports deadlines and can be closed while in use.
 func pipe(use int) (child, ours *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -67,7 +67,7 @@ func pipe(use int) (child, ours *os.File, err error) {
 	return os.NewFile(uintptr(fds[1-use]), "server"), os.NewFile(uintptr(fds[use]), "multiplexer"), nil
 }
 
-// closeChild lets go of the ends that the server has now.
+// closeChild closes the server's ends after the server has inherited them.
 func (s *streams) closeChild() {
 	for i, file := range s.child {
 		if file != nil && (i != 2 || !s.shared) {
@@ -84,14 +84,14 @@ func (s *streams) closeOurs() {
 	}
 }
 
-// abandon undoes all that newStreams and nobody else has done.
+// abandon undoes newStreams.
 func (s *streams) abandon() {
 	s.closeChild()
 	s.closeOurs()
 	s.copied.Wait()
 }
 
-// output is the server's stdout, which says when it was read to its end.
+// output is the server's stdout. It reports when it was read to its end.
 type output struct {
 	file  *os.File
 	once  sync.Once
@@ -106,5 +106,5 @@ func (o *output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline bounds how long Read may wait.
+// SetReadDeadline sets the deadline of Read.
 func (o *output) SetReadDeadline(t time.Time) error { return o.file.SetReadDeadline(t) }

@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// ticksPerSecond is USER_HZ, which is 100 on every architecture of Linux that Go knows.
+// ticksPerSecond is USER_HZ, which is 100 on every Linux architecture that Go supports.
 const ticksPerSecond = 100
 
-// Usage gives what the tree holds in memory, and the CPU time that it has used so far: that never falls, though what ended unseen is not in it.
+// Usage returns the memory of the tree, and the CPU time that it has used so far. The CPU time never decreases; it does not include processes that exited
+// unobserved.
 func (p *Process) Usage() (memoryBytes int64, cpu time.Duration, err error) {
 	members, err := p.tree.Members()
 	if err != nil {
@@ -29,7 +30,7 @@ func (p *Process) Usage() (memoryBytes int64, cpu time.Duration, err error) {
 	return memoryBytes, p.most, nil
 }
 
-// usage is zero for a process that has ended meanwhile.
+// usage returns zero for a process that has exited meanwhile.
 func usage(pid int) (memory int64, cpu time.Duration) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -40,7 +41,7 @@ func usage(pid int) (memory int64, cpu time.Duration) {
 
 // parseUsage reads the content of /proc/PID/stat. It returns zero for an incomplete line.
 func parseUsage(data []byte) (memory int64, cpu time.Duration) {
-	// After the name: utime, stime and those of collected children are fields 11 to 14, the resident pages field 21.
+	// After the name, fields 11 to 14 are utime, stime and those of reaped children, and field 21 is the number of resident pages.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 22 {
 		return 0, 0

@@ -3,7 +3,7 @@
 
 // Package wire reads, scans and writes the messages of the Language Server Protocol without decoding their bodies.
 //
-// Whoever is at the other end of a connection may be broken or hostile. So a message is refused at its header where possible, memory grows
-// with the bytes that really arrived rather than with those that were announced, and a message that has begun has to arrive in time. Scan
-// accepts strict JSON only: what one client sends must not be able to break a server that others use too.
+// The peer of a connection may be broken or hostile. A message is therefore rejected at its header where possible, memory grows with the bytes that have
+// arrived and not with those announced, and a message that has begun must arrive in time. Scan accepts only strict JSON: the input of one client must not break
+// a server that others use too.
 package wire

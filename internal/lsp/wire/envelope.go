@@ -5,7 +5,7 @@ package wire
 
 import "fmt"
 
-// Kind is what a message is.
+// Kind is the kind of a message.
 type Kind int
 
 // The kinds of messages.
@@ -15,39 +15,39 @@ const (
 	Response
 )
 
-// maxIDBytes bounds ids and tokens, as they are kept.
+// maxIDBytes is the maximum length of IDs and tokens, because they are stored.
 const maxIDBytes = 1 << 10
 
-// Span is where a raw value lies in the body; zero: it is absent.
+// Span is the position of a raw value in the body; zero if it is absent.
 type Span struct{ Start, End int }
 
-// Envelope is what has to be known of a message to route it. Its slices point into the body that was scanned, or into the envelope, and are
-// valid as long as neither is used for another message.
+// Envelope contains the parts of a message that are needed to route it. Its slices refer to the scanned body or to the envelope, and are valid until either is
+// reused for another message.
 type Envelope struct {
 	Kind Kind
-	// ID is raw JSON, with its quotes: a string, an integer, or null in a response to nothing.
+	// ID is raw JSON, with its quotes: a string, an integer, or null in a response without a request.
 	ID []byte
-	// Method is without quotes and escapes.
+	// Method is decoded, without quotes and escapes.
 	Method []byte
-	// URI is params.textDocument.uri, TopURI params.uri; without quotes and escapes.
+	// URI is params.textDocument.uri, TopURI is params.uri; decoded, without quotes and escapes.
 	URI, TopURI []byte
-	// CancelID, Token, WorkDoneToken and PartialResultToken are params.id, .token, .workDoneToken and .partialResultToken as raw JSON, if
-	// they are strings or integers.
+	// CancelID, Token, WorkDoneToken and PartialResultToken are params.id, .token, .workDoneToken and .partialResultToken as raw JSON, if they are strings or
+	// integers.
 	CancelID, Token, WorkDoneToken, PartialResultToken []byte
-	// IsError says that a response is an error.
+	// IsError is true if a response is an error.
 	IsError bool
-	// Changes says that there may be a workspace edit in the message: a key documentChanges, at any depth.
+	// Changes is true if the message may contain a workspace edit: a key documentChanges, at any depth.
 	Changes bool
 
 	IDSpan, CancelIDSpan, TokenSpan, WorkDoneSpan, PartialSpan Span
 	// ParamsSpan is the whole of params, ResultSpan of result or error.
 	ParamsSpan, ResultSpan Span
 
-	scratch []byte // what had escapes; kept for the next message
+	scratch []byte // decoded strings with escapes; reused for the next message
 }
 
-// Scan finds the envelope of a message in one pass over its body, all of which has to be strict JSON. What decoders read differently is
-// refused where it matters for routing: a key that comes twice, or in other letter case, as a server may see another id than we do.
+// Scan parses the envelope of a message in one pass over its body, which must be strict JSON. It rejects constructs that decoders interpret differently where
+// they affect routing, such as a duplicate key or a key in another letter case: a server could otherwise see another ID than the multiplexer.
 func Scan(body []byte, e *Envelope) error {
 	*e = Envelope{scratch: e.scratch[:0]}
 	s := scanner{body: body}
@@ -70,7 +70,7 @@ func Scan(body []byte, e *Envelope) error {
 	return e.classify(seen)
 }
 
-// classify says what kind of message it is, from the keys that it has.
+// classify sets the kind of the message from its keys.
 func (e *Envelope) classify(seen uint) error {
 	id, method := seen&(1<<keyID) != 0, seen&(1<<keyMethod) != 0
 	answer := seen&(1<<keyResult|1<<keyError) != 0
@@ -92,7 +92,7 @@ func (e *Envelope) classify(seen uint) error {
 	return nil
 }
 
-// top reads the members of the message itself.
+// top parses the members of the message itself.
 func (e *Envelope) top(s *scanner) (seen uint, err error) {
 	for first := true; ; first = false {
 		key, ok, err := e.key(s, first, topKeys, &seen)
@@ -148,7 +148,7 @@ func (e *Envelope) readID(s *scanner, c byte) error {
 	return nil
 }
 
-// params reads the members of params, behind its opening brace.
+// params parses the members of params, after its opening brace.
 func (e *Envelope) params(s *scanner) error {
 	var seen uint
 	for first := true; ; first = false {
@@ -180,7 +180,7 @@ func (e *Envelope) params(s *scanner) error {
 	}
 }
 
-// textDocument reads the members of params.textDocument, behind its opening brace.
+// textDocument parses the members of params.textDocument, after its opening brace.
 func (e *Envelope) textDocument(s *scanner) error {
 	var seen uint
 	for first := true; ; first = false {
@@ -199,7 +199,7 @@ func (e *Envelope) textDocument(s *scanner) error {
 	}
 }
 
-// token reads a string or an integer; anything else is passed over and leaves value nil.
+// token parses a string or an integer. It skips any other value and leaves *value nil.
 func (e *Envelope) token(s *scanner, c byte, value *[]byte, span *Span, depth int) error {
 	begin := s.at
 	var err error
@@ -222,7 +222,7 @@ func (e *Envelope) token(s *scanner, c byte, value *[]byte, span *Span, depth in
 	return nil
 }
 
-// text reads a string and decodes it.
+// text parses a string and decodes it.
 func (e *Envelope) text(s *scanner) ([]byte, error) {
 	begin := s.at + 1
 	escaped, err := s.str()

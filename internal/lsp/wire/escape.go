@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// escape returns the length of the escape that data begins with, 0 if it is none.
+// escape returns the length of the escape at the beginning of data, or 0 if it is invalid.
 func escape(data []byte) int {
 	if len(data) < 2 {
 		return 0
@@ -24,7 +24,7 @@ func escape(data []byte) int {
 	return 0
 }
 
-// hex4 reads \uXXXX.
+// hex4 parses \uXXXX.
 func hex4(data []byte) (rune, bool) {
 	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
 		return 0, false
@@ -44,7 +44,7 @@ func hex4(data []byte) (rune, bool) {
 	return value, true
 }
 
-// unescape appends what is between the quotes of a string that was scanned.
+// unescape appends the decoded contents of a string that was scanned, without its quotes.
 func unescape(dst, raw []byte) []byte {
 	for i := 0; i < len(raw); {
 		if raw[i] != '\\' {

@@ -5,7 +5,7 @@ package wire
 
 import "strconv"
 
-// Replacement puts With in place of a span of a body. One whose span is zero does nothing.
+// Replacement replaces a span of a body by With. It does nothing if its span is zero.
 type Replacement struct {
 	Start, End int
 	With       []byte
@@ -16,8 +16,7 @@ func AppendFrame(dst, body []byte) []byte {
 	return append(appendHeader(dst, len(body)), body...)
 }
 
-// AppendWithID appends the frame of the body that was scanned into e, with another id, which is raw JSON. A message without an id stays as
-// it is.
+// AppendWithID appends the frame of the body that was scanned into e, with another ID, which is raw JSON. A message without an ID is unchanged.
 func (e *Envelope) AppendWithID(dst, body, id []byte) []byte {
 	if e.IDSpan == (Span{}) {
 		return AppendFrame(dst, body)
@@ -28,8 +27,7 @@ func (e *Envelope) AppendWithID(dst, body, id []byte) []byte {
 	return append(dst, body[e.IDSpan.End:]...)
 }
 
-// AppendReplaced appends the frame of the body with spans of it replaced. The spans may come in any order, and are sorted; they must not
-// overlap.
+// AppendReplaced appends the frame of the body with spans of it replaced. The spans may be in any order and are sorted in place; they must not overlap.
 func AppendReplaced(dst, body []byte, spans []Replacement) []byte {
 	length := len(body)
 	for i := range spans {

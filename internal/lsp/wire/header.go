@@ -16,7 +16,7 @@ var (
 	contentType   = []byte("content-type")
 )
 
-// header consumes one header block and returns the Content-Length that it says.
+// header consumes one header block and returns its Content-Length.
 func (r *Reader) header() (int, error) {
 	if err := r.first(); err != nil {
 		return 0, err
@@ -44,7 +44,7 @@ func (r *Reader) header() (int, error) {
 	return length, nil
 }
 
-// first waits for the first byte of a header; before the first header of all it drops what is none.
+// first waits for the first byte of a header. Before the first header of the stream it drops other data.
 func (r *Reader) first() error {
 	for r.start == r.end {
 		if err := r.fill(); err != nil {
@@ -68,7 +68,7 @@ func (r *Reader) first() error {
 	return nil
 }
 
-// findHeader returns where a header begins in data; partly: it may begin there, more has to be read to know.
+// findHeader returns where a header begins in data. partly: a header may begin there, but more data is needed to decide.
 func findHeader(data []byte) (at int, partly bool) {
 	for at = range data {
 		if data[at]|0x20 != 'c' {
@@ -90,8 +90,8 @@ func findHeader(data []byte) (at int, partly bool) {
 	return len(data), true
 }
 
-// line returns the line that begins at *at without its end, and moves *at behind it. What is read on the way is the reader's buffer, from
-// r.start on; at moves with it.
+// line returns the line at *at without its line end, and moves *at behind it. Reading more data moves the contents of the buffer from r.start on; line adjusts
+// *at accordingly.
 func (r *Reader) line(at *int) ([]byte, error) {
 	for seen := *at; ; {
 		if i := bytes.IndexByte(r.buffer[seen:r.end], '\n'); i >= 0 {
@@ -120,7 +120,7 @@ func (r *Reader) headerTooLong() error {
 	return fmt.Errorf("%w: longer than %d bytes, or a line of it than %d", ErrHeader, r.limits.HeaderBytes, r.limits.HeaderBytes/2)
 }
 
-// field reads one field of a header. Names are case-insensitive, unknown ones are passed over.
+// field parses one field of a header. Names are case-insensitive; unknown fields are ignored.
 func field(line []byte, length *int) error {
 	for _, c := range line {
 		if c < ' ' && c != '\t' || c > '~' {
@@ -146,7 +146,7 @@ func field(line []byte, length *int) error {
 	return nil
 }
 
-// decimal reads a Content-Length: digits only, and not nothing at all, as no message is empty.
+// decimal parses a Content-Length: digits only, and not 0, because no message is empty.
 func decimal(value []byte) (int, error) {
 	n := 0
 	for _, c := range value {
@@ -164,7 +164,7 @@ func decimal(value []byte) (int, error) {
 	return n, nil
 }
 
-// charset refuses a Content-Type with an encoding that the protocol does not know.
+// charset rejects a Content-Type with an encoding that the protocol does not define.
 func charset(value []byte) error {
 	lower := bytes.ToLower(value)
 	_, name, ok := bytes.Cut(lower, []byte("charset="))
@@ -178,7 +178,7 @@ func charset(value []byte) error {
 	return fmt.Errorf("%w: Content-Type %.80q: only utf-8 is understood", ErrHeader, value)
 }
 
-// Ended says whether the error of a Read is that the stream ended or was closed, not that somebody broke the protocol.
+// Ended reports whether an error of Read means that the stream ended or was closed, and not that the peer broke the protocol.
 func Ended(err error) bool {
 	return err != nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrHeader) && !errors.Is(err, ErrSlow) && !errors.Is(err, io.ErrNoProgress)
 }

@@ -5,14 +5,14 @@ package wire
 
 import "fmt"
 
-// maxDepth is how deep a message may be nested: decoders behind us recurse.
+// maxDepth is the maximum nesting of a message, because the decoders that follow are recursive.
 const maxDepth = 512
 
-// scanner walks over JSON in one pass. at is the next byte.
+// scanner scans JSON in one pass. at is the next byte.
 type scanner struct {
 	body []byte
 	at   int
-	// changes: a key of a value that was passed over is documentChanges, or has escapes, so that it may be.
+	// changes: a key of a skipped value is documentChanges, or contains escapes and may be.
 	changes bool
 }
 
@@ -20,7 +20,7 @@ func (s *scanner) fail(what string) error {
 	return fmt.Errorf("%w: %s at byte %d of %d", ErrMessage, what, s.at, len(s.body))
 }
 
-// peek passes over white space and returns the next byte, or 0 at the end.
+// peek skips white space and returns the next byte, or 0 at the end.
 func (s *scanner) peek() byte {
 	if s.at < len(s.body) && s.body[s.at] > ' ' {
 		return s.body[s.at]
@@ -39,8 +39,8 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// member goes to the next member of an object, whose opening brace was consumed: behind its colon. The key comes raw, without quotes, and
-// escaped says that it has escapes. ok is false behind the closing brace.
+// member advances to the value of the next member of an object, whose opening brace was consumed. The key is raw, without quotes; escaped reports whether it
+// contains escapes. ok is false after the closing brace.
 func (s *scanner) member(first bool) (key []byte, escaped, ok bool, err error) {
 	c := s.peek()
 	if c == '}' {
@@ -70,7 +70,7 @@ func (s *scanner) colon() error {
 	return nil
 }
 
-// number consumes a number; integer says that it has neither fraction nor exponent.
+// number consumes a number; integer reports whether it has neither fraction nor exponent.
 func (s *scanner) number() (integer bool, err error) {
 	if s.next() == '-' {
 		s.at++
@@ -141,7 +141,7 @@ func (s *scanner) scalar(c byte) error {
 	return s.fail("expected a value")
 }
 
-// nesting says for every level that is open whether it is an object.
+// nesting records for every open level whether it is an object.
 type nesting [maxDepth / 64]uint64
 
 func (n *nesting) set(depth int, object bool) {
@@ -154,7 +154,7 @@ func (n *nesting) set(depth int, object bool) {
 
 func (n *nesting) object(depth int) bool { return n[depth/64]&(1<<(depth%64)) != 0 }
 
-// skip consumes any value that lies within so many objects and arrays.
+// skip consumes any value, given the number of objects and arrays around it.
 func (s *scanner) skip(outer int) error {
 	var open nesting
 	depth := outer
@@ -185,7 +185,7 @@ func (s *scanner) passKey() error {
 	return s.colon()
 }
 
-// enter consumes a scalar, an empty object or array, or goes into one: to its first value.
+// enter consumes a scalar or an empty object or array; otherwise it advances to the first value of the object or array.
 func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 	c := s.peek()
 	if c != '{' && c != '[' {
@@ -208,7 +208,7 @@ func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 	return true, s.passKey()
 }
 
-// leave goes from behind a value to the next one, out of all that ends there.
+// leave advances from the end of a value to the next value, closing all levels that end there.
 func (s *scanner) leave(open *nesting, depth *int, outer int) (more bool, err error) {
 	for *depth > outer {
 		c, object := s.peek(), open.object(*depth-1)

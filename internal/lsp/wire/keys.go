@@ -5,7 +5,7 @@ package wire
 
 import "bytes"
 
-// name is a key that matters.
+// name identifies a relevant key.
 type name int
 
 const (
@@ -22,7 +22,7 @@ const (
 	keyURI
 )
 
-// keyName is how a key is written. Strict: in other letter case it is refused, as there is no honest use of that; else it is another key.
+// keyName is the spelling of a key. Strict: a different letter case is rejected, because it has no legitimate use; otherwise it is a different key.
 type keyName struct {
 	text   []byte
 	name   name
@@ -48,7 +48,7 @@ var (
 	documentKeys = []keyName{{[]byte("uri"), keyURI, false}}
 )
 
-// key goes to the next member and says which one it is.
+// key advances to the next member and returns its name.
 func (e *Envelope) key(s *scanner, first bool, keys []keyName, seen *uint) (name, bool, error) {
 	raw, escaped, ok, err := s.member(first)
 	if err != nil || !ok {

@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// What can be wrong with a message. None of these can be recovered from: where the next message begins is not known any more.
+// Errors of messages. None can be recovered from, because the beginning of the next message is unknown.
 var (
-	// ErrTooLarge is a message that is larger than the limits allow.
+	// ErrTooLarge is the error for a message that exceeds the limits.
 	ErrTooLarge = errors.New("message too large")
-	// ErrHeader is a header that is malformed or too long, or bytes that are no header.
+	// ErrHeader is the error for a header that is malformed or too long, or for data that is not a header.
 	ErrHeader = errors.New("bad message header")
-	// ErrTruncated is a stream that ended within a message.
+	// ErrTruncated is the error for a stream that ended within a message.
 	ErrTruncated = errors.New("stream ended within a message")
-	// ErrSlow is a message that has begun and did not arrive in time.
+	// ErrSlow is the error for a message that did not arrive completely in time.
 	ErrSlow = errors.New("message did not arrive in time")
-	// ErrMessage is a body that is no message: not JSON, or not a request, notification or response.
+	// ErrMessage is the error for a body that is not a message: not JSON, or not a request, notification or response.
 	ErrMessage = errors.New("bad message")
 )
 
-// Limits bound what a Reader takes. Zero means the default.
+// Limits bound what a Reader accepts. Zero means the default.
 type Limits struct {
-	// HeaderBytes is for the whole header block (default 8 KiB, at most 32 KiB); a line is at most half of it.
+	// HeaderBytes is the maximum size of the header block (default 8 KiB, at most 32 KiB); a line may have at most half of it.
 	HeaderBytes int
-	// MessageBytes is for a body (default 64 MiB, at most 256 MiB).
+	// MessageBytes is the maximum size of a body (default 64 MiB, at most 256 MiB).
 	MessageBytes int
-	// BodyBase is how long a header may take from its first byte (default 30 s); a body may take as long again, and BodyPerMiB (default 1 s)
-	// more for every MiB. Negative: for ever.
+	// BodyBase is how long a header may take from its first byte (default 30 s). A body may take the same time, plus BodyPerMiB (default 1 s) for every MiB.
+	// Negative: no timeout.
 	BodyBase, BodyPerMiB time.Duration
-	// Skip is how many bytes that are no header are tolerated before the first one: some servers greet on their standard output.
+	// Skip is how many bytes before the first header are ignored: some servers print a greeting to standard output.
 	Skip int
 }
 
@@ -62,7 +62,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// patience is how long a body of n bytes may take; zero is for ever.
+// patience returns how long a body of n bytes may take; 0 means no timeout.
 func (l Limits) patience(n int) time.Duration {
 	if l.BodyBase < 0 {
 		return 0
@@ -70,15 +70,14 @@ func (l Limits) patience(n int) time.Duration {
 	return l.BodyBase + time.Duration(n>>20)*l.BodyPerMiB
 }
 
-// Budget bounds the memory of large messages that are partly read, over all readers that share it. It counts what arrived, not what was
-// announced: an announcement alone takes nothing from others. A reader that finds it used up fails; it does not wait, as those who use it
-// up may never go on.
+// Budget bounds the memory of large messages that are partly read, over all readers that share it. It counts bytes that have arrived, not those announced, so
+// an announcement alone takes nothing from others. If it is exhausted, a reader fails; it does not wait, because the other readers may never finish.
 type Budget struct {
 	limit int64
 	used  atomic.Int64
 }
 
-// NewBudget returns a bound of so many bytes.
+// NewBudget returns a Budget of the given number of bytes.
 func NewBudget(bytes int64) *Budget {
 	return &Budget{limit: bytes}
 }

@@ -13,32 +13,32 @@ import (
 )
 
 const (
-	// bufferBytes is what a reader holds at rest: a message that fits is read in place. One of 32 KiB does with its header, in one read.
+	// bufferBytes is the size of a reader's buffer: a message that fits is read in place. A message of 32 KiB fits with its header, in one read.
 	bufferBytes = 40 << 10
-	// keepBytes is the largest body whose memory is kept for the next one.
+	// keepBytes is the largest body whose memory is reused for the next one.
 	keepBytes = 256 << 10
 	// stepBytes is the most by which the memory of a body grows at once.
 	stepBytes = 1 << 20
 )
 
-// Reader reads messages from a stream. It is for one goroutine. To end a Read, close the stream; its read deadline is the reader's.
+// Reader reads messages from a stream. It is not safe for concurrent use. To interrupt a Read, close the stream; the Reader uses its read deadline.
 type Reader struct {
 	source   io.Reader
-	deadline interface{ SetReadDeadline(time.Time) error } // nil: the stream has none
+	deadline interface{ SetReadDeadline(time.Time) error } // nil if the stream has none
 	armed    bool
 	limits   Limits
 	budget   *Budget
 
 	buffer      []byte
-	start, end  int // of what is not consumed yet, in buffer
+	start, end  int // unconsumed data in buffer
 	large       []byte
-	begun       bool // a header was seen: nothing is skipped any more
+	begun       bool // a header was found: nothing is skipped any more
 	skipped     int
 	failed      error
 	emptyInARow int
 }
 
-// NewReader returns a reader of the stream. Budget may be nil.
+// NewReader returns a reader of the stream. budget may be nil.
 func NewReader(r io.Reader, limits Limits, budget *Budget) *Reader {
 	reader := &Reader{source: r, limits: limits.withDefaults(), budget: budget, buffer: make([]byte, bufferBytes)}
 	reader.deadline, _ = r.(interface{ SetReadDeadline(time.Time) error })
@@ -46,15 +46,14 @@ func NewReader(r io.Reader, limits Limits, budget *Budget) *Reader {
 	return reader
 }
 
-// Limit sets other bounds, for the messages that are read from now on. It must not be called during a Read.
+// Limit changes the limits for subsequent messages. It must not be called during a Read.
 func (r *Reader) Limit(limits Limits) { r.limits = limits.withDefaults() }
 
-// Skipped says how many bytes before the first header were no header.
+// Skipped returns how many bytes before the first header were skipped.
 func (r *Reader) Skipped() int { return r.skipped }
 
-// Read returns the body of the next message, valid until the next Read. Bytes that are no UTF-8 come as question marks: servers differ in
-// what they do about them, and some end. The error is io.EOF only when the stream ended between two messages; after an error every further
-// Read returns it again.
+// Read returns the body of the next message, valid until the next Read. Invalid UTF-8 bytes are replaced by question marks, because servers handle them
+// differently and some exit. The error is io.EOF only if the stream ended between two messages. After an error every further Read returns the same error.
 func (r *Reader) Read() ([]byte, error) {
 	if r.failed != nil {
 		return nil, r.failed
@@ -96,8 +95,8 @@ func (r *Reader) next() ([]byte, error) {
 	return body, nil
 }
 
-// readLarge reads a body that does not fit into the buffer: into the memory of an earlier one, or piece by piece, so that no more is taken
-// than arrived; the pieces are joined when all are there.
+// readLarge reads a body that does not fit into the buffer: into the memory of an earlier one, or piece by piece, so that no more memory is used than data has
+// arrived. The pieces are joined at the end.
 func (r *Reader) readLarge(length int) ([]byte, error) {
 	r.arm(r.limits.patience(length))
 	if cap(r.large) >= length {
@@ -128,7 +127,7 @@ func (r *Reader) readLarge(length int) ([]byte, error) {
 	return body, nil
 }
 
-// readInto fills the piece from what is buffered, then from the stream.
+// readInto fills the piece from the buffer, then from the stream.
 func (r *Reader) readInto(piece []byte) error {
 	n := copy(piece, r.buffer[r.start:r.end])
 	r.start += n
@@ -142,7 +141,7 @@ func (r *Reader) readInto(piece []byte) error {
 	return nil
 }
 
-// fill adds to the buffer, whose free part must not be empty once what is consumed is dropped from it.
+// fill reads into the buffer, after dropping the consumed data. The buffer must then have free space.
 func (r *Reader) fill() error {
 	if r.start > 0 {
 		r.end = copy(r.buffer, r.buffer[r.start:r.end])
@@ -153,7 +152,7 @@ func (r *Reader) fill() error {
 	return err
 }
 
-// read reads at least one byte or fails: bytes that come together with an error are taken first.
+// read returns at least one byte or an error. If the source returns both, the bytes are used first.
 func (r *Reader) read(into []byte) (int, error) {
 	for {
 		n, err := r.source.Read(into)
@@ -170,7 +169,7 @@ func (r *Reader) read(into []byte) (int, error) {
 	}
 }
 
-// arm sets the time by which what was begun has to be here. A stream without deadlines has to be ended by its owner.
+// arm sets the deadline for the message that has begun. If the stream has no deadlines, its owner has to close it.
 func (r *Reader) arm(patience time.Duration) {
 	if patience > 0 && r.deadline != nil {
 		r.armed = r.deadline.SetReadDeadline(time.Now().Add(patience)) == nil
@@ -184,7 +183,7 @@ func (r *Reader) disarm() {
 	}
 }
 
-// within says what the end of a stream means within a message.
+// within converts an error in the middle of a message.
 func within(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -195,7 +194,7 @@ func within(err error) error {
 	return fmt.Errorf("%w: %w", ErrTruncated, err)
 }
 
-// scrub replaces what is no UTF-8, in place.
+// scrub replaces invalid UTF-8, in place.
 func scrub(body []byte) {
 	if utf8.Valid(body) {
 		return

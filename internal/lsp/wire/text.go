@@ -8,7 +8,7 @@ import (
 	"math/bits"
 )
 
-// plain are the bytes that stand for themselves within a string.
+// plain are the bytes that need no escape within a string.
 var plain = func() (table [256]bool) {
 	for c := ' '; c < 256; c++ {
 		table[c] = c != '"' && c != '\\'
@@ -16,19 +16,18 @@ var plain = func() (table [256]bool) {
 	return table
 }()
 
-// special marks the highest bit of every byte of eight that does not stand for itself: one below a space, a quote or a backslash. The lowest
-// mark is certain, those above it may be wrong.
+// special sets the highest bit of each of eight bytes that is below a space, a quote or a backslash. The lowest mark is certain; those above it may be wrong.
 func special(eight uint64) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	// Exchanging bit 1 puts the quote right above what is below a space, so that one comparison finds both.
+	// Flipping bit 1 moves the quote to the value after the bytes below a space, so that one comparison detects both.
 	low, backslash := (eight^2*ones)-0x21*ones, (eight^'\\'*ones)-ones
 	return (low | backslash) &^ eight & highs
 }
 
-// ordinary says how many bytes stand for themselves, from the first on.
+// ordinary returns the number of leading bytes that need no escape.
 func ordinary(data []byte) int {
 	rest := data
-	// Texts are gone through in long strides. Most strings are names, though, and too short for that.
+	// Long texts are scanned in large steps. Most strings are names and too short for that.
 	if len(rest) >= 16 && special(word(rest, 0))|special(word(rest, 8)) == 0 {
 		rest = rest[16:]
 		for len(rest) >= 32 && special(word(rest, 0))|special(word(rest, 8))|special(word(rest, 16))|special(word(rest, 24)) == 0 {

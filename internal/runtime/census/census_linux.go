@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Describe names processes, the program itself first and the others in the order of their numbers. What has ended meanwhile is left out.
+// Describe returns the PIDs and names of processes, the program itself first, the others by PID. It omits processes that have exited.
 func Describe(processes []shim.Process, program int) []runtime.Member {
 	var members []runtime.Member
 	for _, p := range processes {

@@ -16,7 +16,7 @@ func watches(h Harness) bool {
 	return h.Processes && h.Logs && h.Runtime.Capabilities().Logs != nil
 }
 
-// activity: what is put out is activity, and is told once to who watches.
+// activity tests that output counts as activity and is reported once to a watcher.
 func activity(s *suite) {
 	watcher := s.Runtime.Capabilities().Logs
 	_, err := watcher.LastActivity(s.ctx, "nobody")
@@ -39,10 +39,10 @@ func activity(s *suite) {
 }
 
 func counts(h Harness) bool {
-	return h.Processes && !h.Container && h.Runtime.Capabilities().Inspection != nil // an engine may be without ps
+	return h.Processes && !h.Container && h.Runtime.Capabilities().Inspection != nil // an engine may have no ps
 }
 
-// members: a tree is listed with what its program started in a session of its own.
+// members tests that a process that left the session is still listed.
 func members(s *suite) {
 	inspection := s.Runtime.Capabilities().Inspection
 	s.Expect(inspection.Members(s.ctx, "nobody")).To(BeEmpty())
@@ -50,7 +50,7 @@ func members(s *suite) {
 	uid := s.start("tree", dir)
 	leader := s.awaitPhase(uid, facts.Running)
 	pids := s.branches(leader.PID, dir)
-	// Those in between, which forked the others, may be about to end still.
+	// The intermediate processes, which forked the others, may still be exiting.
 	s.Eventually(func(g Gomega) {
 		found, err := inspection.Members(s.ctx, uid)
 		g.Expect(err).NotTo(HaveOccurred())

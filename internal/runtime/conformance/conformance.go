@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance is what every runtime backend has to pass. A backend's test calls Run with a function that makes a fresh Harness.
+// Package conformance is the test suite for runtime backends. A backend's test calls Run with a function that creates a new Harness.
 package conformance
 
 import (
@@ -23,49 +23,49 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Timeout is how long anything may take on a busy machine.
+// Timeout is how long any operation may take on a busy machine.
 const Timeout = 60 * time.Second
 
-// Features say what of the suite applies to a backend.
+// Features select the tests that apply to a backend.
 type Features struct {
-	// Processes: programs really run on this machine, so that their PIDs can be looked at.
+	// Processes: programs run as processes of this machine, so that their PIDs can be checked.
 	Processes bool
 	// Terminal: the backend implements runtime.Terminals.
 	Terminal bool
 	// Logs: the backend implements runtime.Logs.
 	Logs bool
-	// LogLimit is the disk that a log takes, in bytes; 0 when it is not bounded.
+	// LogLimit is the disk space of a log, in bytes; 0 if it is not bounded.
 	LogLimit int64
 	// Sockets: the backend implements runtime.Inspection.
 	Sockets bool
-	// Container: programs have PIDs and an environment of their own, and of how one ended no more than a number is told unless we ended it.
+	// Container: programs have their own PID namespace and environment, and their exit is reported only as a number, unless Berth ended them.
 	Container bool
 	// Results: the backend implements runtime.Keeper.
 	Results bool
-	// MostResult is how large a result file may be to be taken, in bytes, where that is less than runtime.MostResultBytes; 0 when it is not.
+	// MostResult is the maximum size of a result file, in bytes, if it is less than runtime.MostResultBytes; otherwise 0.
 	MostResult int64
-	// PoliteKill: a kill sends the stop signal a moment before it.
+	// PoliteKill: a kill sends the stop signal shortly before SIGKILL.
 	PoliteKill bool
-	// LogPerIncarnation: the output of an incarnation is gone when the next one starts, which readers are told.
+	// LogPerIncarnation: the output of an incarnation is lost when the next one starts, and readers get an error.
 	LogPerIncarnation bool
 }
 
-// Harness is one backend, empty, with which one test is done. What has to be cleaned up is registered with t.Cleanup by whoever makes it.
+// Harness is one backend without objects, used by one test. Its creator registers the cleanup with t.Cleanup.
 type Harness struct {
 	Features
 	Runtime runtime.Runtime
-	// Program is the path of the workload program (see Workload). A backend without processes imitates what follows it in the command:
-	// "sleep" and "ignore" (SIGTERM) stay, "exit N" and "signal N" end at once.
+	// Program is the path of the workload program (see Workload). A backend without processes simulates the rest of the command: "sleep" and "ignore" (SIGTERM)
+	// keep running, "exit N" and "signal N" exit at once.
 	Program string
-	// Prepare adds what a backend needs to each process; nil when it needs nothing.
+	// Prepare adds backend-specific settings to each process; nil if there are none.
 	Prepare func(p *runtime.Process)
-	// Reopen loses the manager without a word to what it runs, and gives a new one over the same state. Nil when the backend keeps nothing.
+	// Reopen replaces the manager without notice to the processes, and returns a new one over the same state. Nil if the backend keeps no state.
 	Reopen func(t *testing.T) runtime.Runtime
-	// Without names tests that this backend leaves out, with the reason.
+	// Without names the tests that this backend skips, with the reason.
 	Without map[string]string
-	// PID finds the program of an incarnation on this machine; nil when the backend tells it. Incarnation.PID is 0 when it does not.
+	// PID returns the PID of an incarnation's program on this machine; nil if the backend reports it. Incarnation.PID is 0 if it does not.
 	PID func(t *testing.T, i facts.Incarnation) int64
-	// Usage is the disk in bytes that the log of a UID takes; needed with LogLimit.
+	// Usage returns the disk space of the log of a UID, in bytes; required with LogLimit.
 	Usage func(t *testing.T, uid types.UID) int64
 }
 
@@ -84,7 +84,7 @@ var workload = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// Workload builds the workload program once per test binary, and gives its path. Call RemoveWorkload from TestMain.
+// Workload builds the workload program once per test binary, and returns its path. Call RemoveWorkload from TestMain.
 func Workload(t testing.TB) string {
 	t.Helper()
 	path, err := workload()
@@ -101,7 +101,7 @@ func RemoveWorkload() {
 	}
 }
 
-// Run runs the whole suite, each test with a Harness of its own.
+// Run runs the whole suite, each test with its own Harness.
 func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	for _, test := range []struct {
 		name  string
@@ -186,7 +186,7 @@ func (s *suite) process(uid types.UID, incarnation int64, mode ...string) runtim
 	return p
 }
 
-// start starts a new UID and gives it.
+// start starts a process with a new UID and returns the UID.
 func (s *suite) start(mode ...string) types.UID {
 	s.Helper()
 	uid := newUID()
@@ -194,7 +194,7 @@ func (s *suite) start(mode ...string) types.UID {
 	return uid
 }
 
-// observe gives the only incarnation of a UID, or one without a phase when there is none.
+// observe returns the only incarnation of a UID, or the zero value if there is none.
 func (s *suite) observe(uid types.UID) facts.Incarnation {
 	s.Helper()
 	found, err := s.Runtime.Observe(s.ctx, uid)
@@ -206,7 +206,7 @@ func (s *suite) observe(uid types.UID) facts.Incarnation {
 	return found[0]
 }
 
-// await waits until an incarnation is as it should be, woken by events alone: one that gets lost fails the test.
+// await waits until an incarnation satisfies the condition. Only events wake it, so a lost event fails the test.
 func (s *suite) await(uid types.UID, what string, is func(facts.Incarnation) bool) facts.Incarnation {
 	s.Helper()
 	timeout := time.After(Timeout)
@@ -228,7 +228,7 @@ func (s *suite) awaitPhase(uid types.UID, phase facts.Phase) facts.Incarnation {
 	return s.await(uid, string(phase), func(i facts.Incarnation) bool { return i.Phase == phase })
 }
 
-// pid is the number of the program here.
+// pid returns the PID of the program on this machine.
 func (s *suite) pid(i facts.Incarnation) int64 {
 	s.Helper()
 	if s.PID != nil {
@@ -237,7 +237,7 @@ func (s *suite) pid(i facts.Incarnation) int64 {
 	return i.PID
 }
 
-// killed is the signal that a program which minds all of them is ended by in a kill.
+// killed returns the signal with which a kill ends a program that ignores no signal.
 func (s *suite) killed() gomegatypes.GomegaMatcher {
 	if s.PoliteKill {
 		return BeElementOf("SIGKILL", "SIGTERM")
@@ -245,7 +245,7 @@ func (s *suite) killed() gomegatypes.GomegaMatcher {
 	return Equal("SIGKILL")
 }
 
-// end kills what there is of a UID and waits for its end.
+// end kills the incarnations of a UID and waits for their exit.
 func (s *suite) end(uid types.UID) facts.Incarnation {
 	s.Helper()
 	s.Expect(s.Runtime.Kill(s.ctx, uid, s.observe(uid).Number)).To(Succeed())

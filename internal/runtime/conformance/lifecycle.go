@@ -90,7 +90,7 @@ func exits(s *suite) {
 
 func exitBeforeObserve(s *suite) {
 	uid := s.start("exit", "37")
-	// Only events are looked at until another process, started later, was seen to end.
+	// The test uses only events until it has observed the exit of another process that was started later.
 	s.awaitPhase(s.start("exit", "0"), facts.Exited)
 	first := s.awaitPhase(uid, facts.Exited)
 	s.Expect(first.Exit.Code).To(BeEquivalentTo(37))
@@ -171,7 +171,7 @@ func forget(s *suite) {
 		_, err := s.Runtime.Capabilities().Logs.OpenLog(s.ctx, uid)
 		s.Expect(err).To(MatchError(runtime.ErrNotFound))
 	}
-	// The UID is new again.
+	// The UID counts as new again.
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "exit", "3"))).To(Succeed())
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Code).To(BeEquivalentTo(3))
 }
@@ -249,7 +249,7 @@ func endWithoutManager(s *suite) {
 
 func idempotentOverManagers(s *suite) {
 	uid := s.start("sleep")
-	// Lost at once: the process may not even run yet.
+	// The manager is replaced at once: the process may not even run yet.
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(Succeed())
 	first := s.awaitPhase(uid, facts.Running)

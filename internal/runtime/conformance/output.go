@@ -33,7 +33,7 @@ func (s *suite) openLog(uid types.UID) runtime.Log {
 	return log
 }
 
-// output gives all that is there of a log.
+// output returns the whole content of a log.
 func (s *suite) output(log runtime.Log) string {
 	s.Helper()
 	first, end, err := log.Bounds()
@@ -51,7 +51,7 @@ func (s *suite) awaitOutput(uid types.UID, text string) string {
 	ctx, cancel := context.WithTimeout(s.ctx, Timeout)
 	defer cancel()
 	for {
-		// Asked before reading: what is written in between is read now, or ends the wait.
+		// Queried before the read: output that is written in between is read now, or ends the wait.
 		_, end, err := log.Bounds()
 		s.Expect(err).NotTo(HaveOccurred())
 		out := s.output(log)
@@ -79,7 +79,7 @@ func surroundings(s *suite) {
 	}
 	if s.Container {
 		wanted["INHERITED"], wanted["GOMAXPROCS"] = "", ""
-		delete(wanted, "KUBERNETES_SERVICE_HOST") // the kubelet sets that of the cluster, which is no secret
+		delete(wanted, "KUBERNETES_SERVICE_HOST") // set by the kubelet for its cluster, and not secret
 	}
 	for name, want := range wanted {
 		uid := newUID()
@@ -125,7 +125,7 @@ func cursors(s *suite) {
 	s.Expect(string(rest[:n])).To(Equal("TWO=\n"), "a cursor goes on in the next incarnation")
 	s.Expect(s.output(log)).To(Equal("ONE=\nTWO=\n"))
 
-	// Two readers don't disturb each other.
+	// Two readers do not affect each other.
 	other := s.openLog(uid)
 	var all sync.WaitGroup
 	results := make([]string, 2)
@@ -140,7 +140,7 @@ func cursors(s *suite) {
 	s.Expect(results).To(HaveEach("ONE=\nTWO=\n"))
 }
 
-// goneWithItsIncarnation looks at a log whose cursor is in an earlier incarnation: it is told so, and goes on where the next one begins.
+// goneWithItsIncarnation reads a log with an offset of an earlier incarnation. The reader gets an error, and continues where the next incarnation begins.
 func (s *suite) goneWithItsIncarnation(log runtime.Log, cursor int64, next string) {
 	s.Helper()
 	s.Eventually(func() error {
@@ -175,7 +175,7 @@ func waits(s *suite) {
 }
 
 func flood(s *suite) {
-	// What was written in order is there in order, up to the end and back to where the head was cut off.
+	// The output is in order, from the truncated head to the end.
 	const lines = 400_000
 	uid := s.start("count", strconv.Itoa(lines))
 	log := s.openLogEventually(uid)
@@ -202,7 +202,7 @@ func flood(s *suite) {
 	s.Expect(rest[next*15-first:]).To(HavePrefix(fmt.Sprintf("line %09d\n", next)), "offsets are those of the first day")
 	s.end(uid)
 
-	// A flood without newlines is cut again and again while it lasts. What a fast writer adds between two checks comes on top.
+	// Output without newlines is truncated repeatedly while it is written. A fast writer may add to the limit between two checks.
 	uid = s.start("flood")
 	log = s.openLogEventually(uid)
 	for _, written := range []int64{50, 100} {
@@ -252,11 +252,11 @@ func listeners(s *suite) {
 	s.Expect(owner.PID).To(BeEquivalentTo(os.Getpid()))
 	s.Expect(owner.UID).To(BeEmpty())
 	s.Expect(foreign.Close()).To(Succeed())
-	// A program that is started at this moment has all that is open here until it is executed.
+	// A process that is just being started holds all open descriptors of this process until it is executed.
 	s.Eventually(func() (*runtime.PortOwner, error) { return inspector.PortOwner(s.ctx, number) }).WithTimeout(Timeout).Should(BeNil())
 }
 
-// screen is what somebody who is attached sees.
+// screen is the output that an attached client receives.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -274,7 +274,7 @@ func (v *screen) String() string {
 	return v.text.String()
 }
 
-// stuck is a client that takes what it is sent once and then never again.
+// stuck is a client that reads once and then never again.
 type stuck struct{ ctx context.Context }
 
 func (v stuck) Write([]byte) (int, error) {
@@ -296,7 +296,7 @@ func attach(s *suite) {
 	p.Terminal = &runtime.Terminal{Columns: 91, Rows: 31}
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
 	if s.Container {
-		s.awaitOutput(uid, "size 91x31") // an engine may say the size when the program runs already
+		s.awaitOutput(uid, "size 91x31") // an engine may set the size after the program has started
 	}
 	s.Expect(s.awaitOutput(uid, "ready")).To(ContainSubstring("size 91x31"))
 
@@ -315,13 +315,13 @@ func attach(s *suite) {
 		s.Helper()
 		s.Eventually(view.String).WithTimeout(Timeout).Should(ContainSubstring(text))
 	}
-	see("ready") // what was said before is shown again
+	see("ready") // earlier output is replayed
 	resize <- runtime.Terminal{Columns: 120, Rows: 40}
 	see("size 120x40")
 	_, err := io.WriteString(keys, "hello\n")
 	s.Expect(err).NotTo(HaveOccurred())
 	see("got <hello>")
-	// One that doesn't read holds up nobody.
+	// A client that does not read blocks nothing else.
 	for i := range 100 {
 		_, err := io.WriteString(keys, strings.Repeat("x", 1000)+strconv.Itoa(i)+"\n")
 		s.Expect(err).NotTo(HaveOccurred())

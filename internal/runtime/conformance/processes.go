@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// alive says whether a process lives; a zombie doesn't.
+// alive reports whether a process is running; a zombie is not.
 func alive(pid int64) bool {
 	if syscall.Kill(int(pid), 0) != nil {
 		return false
@@ -31,7 +31,8 @@ func alive(pid int64) bool {
 	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }
 
-// branches waits for the processes that "tree" and "leave" start, and gives their PIDs; of a container only while its leader is known to live.
+// branches waits for the processes that "tree" and "leave" start, and returns their PIDs. For a container they are valid only while its leader is known to be
+// running.
 func (s *suite) branches(leader int64, dir string) []int64 {
 	s.Helper()
 	var pids []int64
@@ -54,7 +55,7 @@ func (s *suite) branches(leader int64, dir string) []int64 {
 	return s.outside(leader, pids)
 }
 
-// outside gives the PIDs that processes have here which have others in the container of the leader.
+// outside translates PIDs in the container of the leader to PIDs on this machine.
 func (s *suite) outside(leader int64, inside []int64) []int64 {
 	s.Helper()
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", leader))
@@ -98,7 +99,7 @@ func killTree(s *suite) {
 	s.expectDead(append(pids, leader)...)
 	s.Expect(s.observe(uid).Exit.Signal).To(s.killed())
 
-	// Asked kindly the program ends, and the rest, which ignores that, soon after.
+	// After a stop signal the program exits, and soon after it the other processes, which ignore the signal.
 	dir = s.TempDir()
 	uid = s.start("tree", dir)
 	leader = s.pid(s.awaitPhase(uid, facts.Running))
@@ -119,7 +120,7 @@ func leftBehind(s *suite) {
 	s.Expect(ended.LeaderExit).To(BeNil())
 	s.expectDead(pids...)
 
-	// A kill doesn't wait for the grace period of the rest.
+	// A kill does not wait for the grace period of the other processes.
 	dir = s.TempDir()
 	uid = s.start("leave", dir, "0")
 	pids = s.branches(0, dir)
@@ -159,7 +160,7 @@ func failures(s *suite) {
 		"preloaded":            {v1alpha1.ReasonStartFailed, func(p *runtime.Process) { p.Env = []string{"LD_PRELOAD=/evil.so"} }, "LD_PRELOAD"},
 	} {
 		if s.Container && name == "no directory" {
-			continue // an engine makes it
+			continue // the engine creates it
 		}
 		if _, left := s.Without[name]; left {
 			continue
@@ -175,7 +176,7 @@ func failures(s *suite) {
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), "again")
 		s.Expect(s.observe(uid)).To(Equal(failed), name)
 		s.checksProgram(p, failed.StartError, name)
-		// The next incarnation is free to do better.
+		// The next incarnation may succeed.
 		s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "exit", "0"))).To(Succeed(), name)
 		s.awaitPhase(uid, facts.Exited)
 	}

@@ -25,7 +25,7 @@ func results(s *suite) {
 	s.leave(uid, "results", "three findings")
 	s.Expect(s.output(s.openLog(uid))).To(Equal("what was before\n"))
 
-	// What is in the folder of artifacts is seen where others find it, too.
+	// Files in the artifacts folder are visible where other runs read them.
 	want := runtime.Results{File: true, Size: 14, SHA256: sumOf("three findings"), Head: []byte("three findings"), Artifacts: !place.Private}
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 	s.Runtime = s.Reopen(s.T)
@@ -56,7 +56,7 @@ func largeResults(s *suite) {
 	s.Expect(found.Head).To(BeEmpty())
 }
 
-// leave runs a program with a place for results, and an input, to its end.
+// leave runs a program with a place for results and an input until it exits.
 func (s *suite) leave(uid types.UID, mode ...string) {
 	s.Helper()
 	place := s.Runtime.Capabilities().Results.Place(uid)

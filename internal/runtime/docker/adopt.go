@@ -16,17 +16,17 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// adopt takes over the container that the configuration names, and starts it when it does not run. false: one has to be made.
+// adopt adopts the container that the configuration names, and starts it if it is not running. It returns false if a container has to be created.
 func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, err error) {
 	name := l.config.Container
 	if name == "" {
-		if e.record.Adopted { // the spec names none any more
+		if e.record.Adopted { // the spec no longer names a container
 			e.record.Adopted, e.record.Container, e.record.ContainerName = false, "", ""
 		}
 		return false, nil
 	}
 	if e.record.Adopted {
-		name = e.record.Container // by its ID: a name may have gone over to another one
+		name = e.record.Container // by its ID, because another container may have the name now
 	}
 	c, err := r.inspect(ctx, name)
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		return false, nil
 	}
 	if c.Config != nil && c.Config.Labels[LabelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
-		return false, nil // it is one that was made for this object
+		return false, nil // it was created for this object
 	}
 	if refused := r.mayAdopt(e.uid, c, l.config); refused != nil {
 		return false, refused
@@ -61,7 +61,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 	return true, r.run(ctx, e, terminalOf(c, l.process.Terminal))
 }
 
-// terminalOf is the size for a container that was made with or without a terminal by somebody else.
+// terminalOf returns the terminal size for a container that was created by another program, or nil if it has no terminal.
 func terminalOf(c *container.InspectResponse, wanted *runtime.Terminal) *runtime.Terminal {
 	if c.Config == nil || !c.Config.Tty {
 		return nil
@@ -92,8 +92,8 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config C
 	return nil
 }
 
-// Release forgets a UID and leaves its container alone, alive or not. One that Berth has made keeps its labels and is found again when the
-// same UID is asked for.
+// Release forgets a UID and leaves its container as it is, running or not. A container that Berth created keeps its labels and is found again if the same UID
+// is requested.
 func (r *Runtime) Release(_ context.Context, uid types.UID) error {
 	e, err := r.acquire(uid)
 	if err != nil {

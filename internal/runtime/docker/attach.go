@@ -22,15 +22,14 @@ import (
 )
 
 const (
-	// detachKeys is what nobody types: by default an engine takes Ctrl-P Ctrl-Q for itself, and holds back each Ctrl-P until the next key.
+	// detachKeys is a sequence that users do not type. By default an engine reserves Ctrl-P Ctrl-Q, and holds back each Ctrl-P until the next key.
 	detachKeys = "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^"
-	// shownAgain is how much of what was said before is shown to whoever attaches, in bytes.
+	// shownAgain is how much earlier output is replayed on attachment, in bytes.
 	shownAgain = 64 << 10
 )
 
-// Attach implements runtime.Terminals. What is shown comes from our copy of the output, so that one who doesn't read holds up nobody. It returns
-// nil when the process ends, when in does, and when the context ends; a reader that ignores the end of the context keeps one goroutine until
-// its Read returns.
+// Attach implements runtime.Terminals. The output comes from the local copy, so that a client that does not read delays nothing else. Attach returns nil when
+// the process ends, when in ends, and when the context ends. If Read of in ignores the end of the context, one goroutine remains until that Read returns.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	c, err := r.screenOf(ctx, uid)
 	if err != nil {
@@ -59,7 +58,7 @@ func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out i
 	return nil
 }
 
-// screenOf gives who copies the terminal of what runs.
+// screenOf returns the copier of the terminal of a running container.
 func (r *Runtime) screenOf(ctx context.Context, uid types.UID) (*copier, error) {
 	e, c, err := r.running(ctx, uid)
 	if err != nil {
@@ -75,13 +74,13 @@ func (r *Runtime) screenOf(ctx context.Context, uid types.UID) (*copier, error) 
 	return e.copier, nil
 }
 
-// target is a container that runs.
+// target is a running container.
 type target struct {
 	id       string
 	terminal bool
 }
 
-// running gives the locked entry of a UID whose container runs.
+// running returns the locked entry of a UID whose container is running. It returns runtime.ErrNotFound if none is.
 func (r *Runtime) running(ctx context.Context, uid types.UID) (*entry, target, error) {
 	found, err := r.Observe(ctx, uid)
 	if err != nil {
@@ -112,7 +111,7 @@ func (r *Runtime) attach(ctx context.Context, id string, options client.Containe
 	return answer.Conn, nil
 }
 
-// resize passes sizes on until the attachment ends.
+// resize forwards sizes until the attachment ends.
 func (r *Runtime) resize(ctx context.Context, id string, sizes <-chan runtime.Terminal) {
 	for {
 		select {
@@ -130,7 +129,7 @@ func (r *Runtime) resize(ctx context.Context, id string, sizes <-chan runtime.Te
 	}
 }
 
-// show writes what the terminal has shown last and goes on until the container or the context ends.
+// show writes the last output of the terminal and follows it until the container or the context ends.
 func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) error {
 	first, end, err := log.Bounds()
 	if err != nil {
@@ -140,10 +139,10 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 	out = shim.Quiet(out, int(end-offset))
 	buf := make([]byte, 32<<10)
 	for ctx.Err() == nil {
-		more, over := c.more(), c.finished() // asked before reading
+		more, over := c.more(), c.finished() // queried before the read, so that no output is missed
 		n, err := log.ReadAt(buf, offset)
 		switch {
-		case errors.Is(err, io.ErrUnexpectedEOF): // too slow: the old part is gone
+		case errors.Is(err, io.ErrUnexpectedEOF): // the reader is too slow: this part is no longer available
 			if offset, _, err = log.Bounds(); err != nil {
 				return err
 			}
@@ -170,7 +169,7 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 	return nil
 }
 
-// Type implements runtime.Terminals. What has no terminal is given the input all the same, and SIGINT for a Ctrl-C alone.
+// Type implements runtime.Terminals. A process without a terminal receives the input on stdin, except that a single Ctrl-C is sent as SIGINT.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	e, c, err := r.running(ctx, uid)
 	if err == nil {
@@ -190,7 +189,7 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 // interruptKey is Ctrl-C.
 const interruptKey = "\x03"
 
-// typeInto writes to the input of a container, and leaves it open. It returns when the engine has taken all.
+// typeInto writes to the input of a container, and leaves the input open. It returns when the engine has accepted all of it.
 func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -205,7 +204,7 @@ func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 		err = answer.CloseWrite()
 	}
 	if err == nil {
-		_, err = io.Copy(io.Discard, answer.Reader) // ends when the engine has passed everything on
+		_, err = io.Copy(io.Discard, answer.Reader) // ends when the engine has forwarded everything
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the program does not read its input: %w", ctx.Err())
@@ -213,7 +212,7 @@ func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	return err
 }
 
-// AttachCommand is what attaches to the terminal of a UID when it is pasted into a shell; empty when it has no container.
+// AttachCommand returns a shell command that attaches to the terminal of a UID, or "" if it has no container.
 func (r *Runtime) AttachCommand(uid types.UID) string {
 	e, err := r.acquire(uid)
 	if err != nil {
@@ -230,7 +229,7 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 	return strings.Join(append(words, "attach", "--sig-proxy=false", quote(e.record.ContainerName)), " ")
 }
 
-// quote quotes a word for a shell, when it has to be.
+// quote quotes a word for a shell if necessary.
 func quote(word string) string {
 	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
 		return word

@@ -15,45 +15,44 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// What Config.Adopt says of a container that is there already.
+// Values of Config.Adopt: what to do if the container already exists.
 const (
 	AdoptNever    = "Never"
 	AdoptIfExists = "IfExists"
 	AdoptRequired = "Required"
 )
 
-// What Config.Pull says of an image that the engine does not have.
+// Values of Config.Pull: what to do if the engine does not have the image.
 const (
 	PullNever        = "Never"
 	PullIfNotPresent = "IfNotPresent"
 )
 
-// Config is what a container needs beyond a process: runtime.Process.Config as JSON.
+// Config is the part of a container's configuration that a process does not have. It is the JSON in runtime.Process.Config.
 type Config struct {
-	// Image is what containers are made of. It may be empty where a container has to be adopted.
+	// Image is the image from which containers are created. It may be empty if a container has to be adopted.
 	Image string `json:"image,omitempty"`
-	// Container is the name or the ID of a container that may be there already; see Adopt.
+	// Container is the name or ID of a container that may already exist; see Adopt.
 	Container string `json:"container,omitempty"`
-	// Adopt is AdoptNever (a container of that name is a conflict), AdoptIfExists (else one is made of Image) or AdoptRequired.
-	// Empty: AdoptNever.
+	// Adopt is AdoptNever (an existing container is a conflict), AdoptIfExists (if there is none, one is created from Image) or AdoptRequired. Empty: AdoptNever.
 	Adopt string `json:"adopt,omitempty"`
 	// Pull is PullNever or PullIfNotPresent. Empty: PullNever.
 	Pull string `json:"pull,omitempty"`
-	// Network is a network of the engine, or host or none. Empty: what the engine does by default.
+	// Network is a network of the engine, or host or none. Empty: the engine's default.
 	Network string  `json:"network,omitempty"`
 	Mounts  []Mount `json:"mounts,omitempty"`
-	// User is a user, UID or user:group in the container. Empty: the image's.
+	// User is a user, UID or user:group in the container. Empty: the image's default.
 	User string `json:"user,omitempty"`
 }
 
-// Mount is a file or directory of the engine's machine that the container sees.
+// Mount is a bind mount of a file or directory on the engine's machine.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
-// parse reads and checks the configuration of a process.
+// parse decodes and validates the configuration of a process.
 func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if len(p.Config) > 0 {
@@ -96,8 +95,7 @@ func failed(format string, args ...any) *facts.StartError {
 	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
-// environment is what the container gets: each variable once, as an engine passes on what it is given and programs disagree about which of
-// two entries counts.
+// environment returns the variables without duplicates: the engine would pass on duplicate entries, and programs differ in which of them they use.
 func environment(given []string) ([]string, *facts.StartError) {
 	at := map[string]int{}
 	var env []string

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Find implements runtime.Adoption. It returns only containers that run.
+// Find implements runtime.Adoption. It returns only running or paused containers.
 func (r *Runtime) Find(ctx context.Context, _ string) ([]runtime.Found, error) {
 	all, err := r.Containers(ctx)
 	if err != nil {
@@ -34,21 +34,21 @@ func (r *Runtime) Find(ctx context.Context, _ string) ([]runtime.Found, error) {
 	return found, nil
 }
 
-// Container is a container of the engine, ours or not.
+// Container is a container of the engine, created by Berth or not.
 type Container struct {
 	ID      string
 	Name    string
 	Image   string
-	Command string // shortened by the engine
+	Command string // truncated by the engine
 	Labels  map[string]string
 	// State is created, running, paused, restarting, removing, exited or dead.
 	State   string
 	Created time.Time
-	// Owner is the UID of the object that it was made for or that has adopted it; empty when it is nobody's here.
+	// Owner is the UID of the object that it was created for or that has adopted it; empty if there is none in this install.
 	Owner types.UID
 }
 
-// Containers gives all containers of the engine, whatever became of them, with one call of its API.
+// Containers returns all containers of the engine in any state, with one API call.
 func (r *Runtime) Containers(ctx context.Context) ([]Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

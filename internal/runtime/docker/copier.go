@@ -27,23 +27,23 @@ import (
 const (
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 2 * time.Second
-	// pastOfAdopted is how much of the output of a container is taken that ran before it was adopted.
+	// pastOfAdopted is how far back the output of a container is copied that ran before it was adopted.
 	pastOfAdopted = time.Hour
 )
 
-// copier copies the output of one container into the log of its UID: an engine gives no offsets that stay valid, forgets when it rotates, and
-// removes all with the container.
+// copier copies the output of one container to the log of its UID: an engine provides no stable offsets, discards output when it rotates logs, and deletes all
+// of it with the container.
 //
-// Without a terminal it reads what the engine has logged (plain.go); a terminal is listened to directly, as an engine logs whole lines only and
-// a prompt is none (screen.go).
+// Without a terminal, copier reads the engine's log (plain.go). It attaches to a terminal directly (screen.go), because an engine logs only complete lines and
+// a prompt is not one.
 type copier struct {
 	r        *Runtime
 	id       string
 	number   int64 // of the incarnation
 	terminal bool
-	live     net.Conn // attached before the container is started; nil otherwise
+	live     net.Conn // connection attached before the container is started, or nil
 	log      *logfile.Writer
-	path     string // of the progress
+	path     string // of the progress file
 	progress progress
 	recent   []int64 // see note
 
@@ -51,22 +51,22 @@ type copier struct {
 	done   chan struct{}
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when there is more
+	changed chan struct{} // closed when there is more output
 }
 
-// progress says how far the output of a container was copied.
+// progress is how far the output of a container has been copied.
 type progress struct {
 	Container   string `json:"container"`
 	Incarnation int64  `json:"incarnation"`
-	// At, in ns since 1970, Seen and Offset: after the first Seen messages that are not older than At the log ended at Offset.
+	// At is a time in ns since 1970. After the first Seen messages that are not older than At, the log ended at Offset.
 	At     int64 `json:"at"`
 	Seen   int   `json:"seen"`
 	Offset int64 `json:"offset"`
-	// Done: there is no more.
+	// Done is true if all output has been copied.
 	Done bool `json:"done,omitempty"`
 }
 
-// newCopier makes the copier of the container of the record; nil when all was copied. With live it is attached to the terminal already.
+// newCopier returns the copier for the container of the record, or nil if all output has been copied. With live it is already attached to the terminal.
 func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) (c *copier, err error) {
 	d := &e.record
 	dir := r.dir(e.uid)
@@ -87,7 +87,7 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 		switch {
 		case d.Adopted && d.Started:
 			c.progress.At = time.Now().Add(-pastOfAdopted).UnixNano()
-		case d.Adopted: // what it said in the life before was copied then
+		case d.Adopted: // output of the earlier run was copied then
 			c.progress.At = time.Now().UnixNano()
 		}
 		err = shim.WriteFile(c.path, &c.progress, false)
@@ -101,7 +101,7 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 	return c, nil
 }
 
-// begin copies in the background from now on.
+// begin starts copying in the background.
 func (r *Runtime) begin(e *entry, c *copier) {
 	if c == nil {
 		return
@@ -125,7 +125,7 @@ func (r *Runtime) begin(e *entry, c *copier) {
 	})
 }
 
-// startCopier goes on with the output of a container that was started, unless that is done already.
+// startCopier continues copying the output of a container that was started, unless a copier is already running.
 func (r *Runtime) startCopier(ctx context.Context, e *entry, terminal bool) error {
 	if e.copier != nil && e.copier.id == e.record.Container && e.copier.number == e.record.Incarnation {
 		return nil
@@ -139,7 +139,7 @@ func (r *Runtime) startCopier(ctx context.Context, e *entry, terminal bool) erro
 	return nil
 }
 
-// stopCopier stops copying, wherever it stands.
+// stopCopier stops copying at its current position.
 func (r *Runtime) stopCopier(e *entry) {
 	if e.copier != nil {
 		e.copier.cancel()
@@ -148,7 +148,7 @@ func (r *Runtime) stopCopier(e *entry) {
 	}
 }
 
-// discard gives up a copier that was never begun.
+// discard closes a copier that was never started.
 func (c *copier) discard() {
 	if c == nil {
 		return
@@ -168,7 +168,7 @@ func (c *copier) finished() bool {
 	}
 }
 
-// write appends to the log and tells whoever reads along.
+// write appends to the log and wakes its readers.
 func (c *copier) write(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -183,14 +183,14 @@ func (c *copier) write(p []byte) error {
 	return nil
 }
 
-// more is closed as soon as there is more than there was when it was called.
+// more returns a channel that is closed as soon as output is added after the call.
 func (c *copier) more() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// complete records that there is no more.
+// complete records that all output has been copied.
 func (c *copier) complete() {
 	c.progress.Done = true
 	c.saveProgress()
@@ -202,7 +202,7 @@ func (c *copier) saveProgress() {
 	}
 }
 
-// state looks at the container until the engine answers: nil when it is gone, or when the context has ended.
+// state inspects the container, and retries until the engine answers. It returns nil if the container does not exist, or if the context has ended.
 func (c *copier) state(ctx context.Context) *container.InspectResponse {
 	wait := retryFirst
 	for ctx.Err() == nil {
@@ -215,7 +215,7 @@ func (c *copier) state(ctx context.Context) *container.InspectResponse {
 	return nil
 }
 
-// pause waits before something is tried again, and gives the next time to wait.
+// pause waits before a retry, and returns the next delay.
 func pause(ctx context.Context, wait time.Duration) time.Duration {
 	select {
 	case <-time.After(wait):
@@ -224,7 +224,7 @@ func pause(ctx context.Context, wait time.Duration) time.Duration {
 	return min(2*wait, retryMost)
 }
 
-// logs reads what the engine has logged. Its reader has to be closed.
+// logs reads the engine's log. The caller closes the reader.
 func (c *copier) logs(ctx context.Context, options client.ContainerLogsOptions) (io.ReadCloser, error) {
 	options.ShowStdout, options.ShowStderr = true, true
 	if at := c.progress.At; at > 0 {
@@ -233,7 +233,7 @@ func (c *copier) logs(ctx context.Context, options client.ContainerLogsOptions) 
 	return c.r.client.ContainerLogs(ctx, c.id, options)
 }
 
-// unreadable says whether the engine will never give the output of this container.
+// unreadable reports whether the engine will never return the output of this container.
 func unreadable(err error) bool {
 	return cerrdefs.IsNotFound(err) || cerrdefs.IsNotImplemented(err) || err != nil && strings.Contains(err.Error(), "does not support reading")
 }
@@ -250,7 +250,7 @@ func (r *Runtime) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error)
 	return log, nil
 }
 
-// tail gives the last output of a UID, a kilobyte at most.
+// tail returns the last output of a UID, at most 1 KiB.
 func (r *Runtime) tail(uid types.UID) []byte {
 	log, err := logfile.Open(filepath.Join(r.dir(uid), logFile))
 	if err != nil {

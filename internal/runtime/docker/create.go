@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// create makes the container of an incarnation and records it, or says that its image has to be pulled first.
+// create creates the container of an incarnation and records it, or reports that its image has to be pulled first.
 func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, err error) {
 	engine, err := r.theEngine(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 	return false, r.explain("create the container", err)
 }
 
-// ours takes over a container of our name that was made by a call whose answer was lost.
+// ours takes over a container with the requested name that was created by a call whose response was lost.
 func (r *Runtime) ours(ctx context.Context, e *entry, l launch, name string, conflict error) error {
 	c, err := r.inspect(ctx, name)
 	if err != nil {
@@ -68,10 +68,10 @@ func (r *Runtime) ours(ctx context.Context, e *entry, l launch, name string, con
 	return r.save(e)
 }
 
-// inside is what the container is.
+// inside returns the configuration of the container.
 func (r *Runtime) inside(l launch) *container.Config {
 	p := l.process
-	from, _ := json.Marshal(p.Origin) // two strings: that cannot fail
+	from, _ := json.Marshal(p.Origin) // cannot fail for two strings
 	config := &container.Config{
 		Image: l.config.Image, Env: l.env, WorkingDir: p.Dir, User: l.config.User, Tty: p.Terminal != nil, OpenStdin: true, StopSignal: p.StopSignal,
 		Labels: map[string]string{
@@ -79,17 +79,17 @@ func (r *Runtime) inside(l launch) *container.Config {
 			LabelOrigin: string(from),
 		},
 	}
-	if len(p.Command) > 0 { // the whole argv: the entry point of the image is not put before it
+	if len(p.Command) > 0 { // the whole argv: the entry point of the image is not prepended
 		config.Entrypoint, config.Cmd = p.Command, []string{}
 	}
 	return config
 }
 
-// maxProcesses bounds the processes and threads of a container: enough for a build, too few to fill the process table of the machine.
+// maxProcesses is the maximum number of processes and threads in a container: enough for a build, but not enough to fill the process table of the machine.
 const maxProcesses = 4096
 
-// outside returns what the container may use of its machine. The engine restarts no container by itself, because the manager counts incarnations. No program in
-// the container gains rights by a setuid file.
+// outside returns what the container may use of its machine. The engine does not restart containers by itself, because the manager counts incarnations.
+// Programs in the container do not gain privileges through setuid files.
 func outside(l launch, engine *engine) *container.HostConfig {
 	processes := int64(maxProcesses)
 	config := &container.HostConfig{
@@ -99,7 +99,7 @@ func outside(l launch, engine *engine) *container.HostConfig {
 		Resources:     container.Resources{PidsLimit: &processes},
 	}
 	if engine.init {
-		// As PID 1 a program would ignore every signal that it does not handle, and reap nobody.
+		// As PID 1, a program would ignore every signal that it does not handle, and would not reap orphans.
 		yes := true
 		config.Init = &yes
 	}

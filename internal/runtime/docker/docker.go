@@ -3,9 +3,9 @@
 
 // Package docker runs incarnations as containers of a Docker Engine, one container each.
 //
-// The engine is the truth about what runs. Containers of ours are found by their labels and addressed by their ID alone. Below Options.Dir is
-// what the engine cannot tell: which containers were adopted, which signals were sent, why a start failed, and the output.
-// An engine that does not answer makes errors, never ends: what is there is asked again when it is back.
+// The engine is the source of truth about running containers. Containers of Berth are found by their labels and addressed only by ID. The files below
+// Options.Dir contain what the engine does not store: adopted containers, sent signals, failures to start, and the output. If the engine does not answer, calls
+// return errors, and no process is reported as ended; the state is read again when the engine is back.
 package docker
 
 import (
@@ -32,34 +32,34 @@ import (
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// Capabilities implements runtime.Runtime. The origin is in the record, and in a label of the container.
+// Capabilities implements runtime.Runtime. The origin is stored in the record and in a label of the container.
 func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Terminals: r, Adoption: r, Inspection: r, KeepsOrigin: true}
 }
 
 const (
-	// DefaultLogLimit is how much disk the copy of the output of one UID takes, in bytes.
+	// DefaultLogLimit is the default of Options.LogLimit, in bytes.
 	DefaultLogLimit = 10 << 20
-	// lookTimeout bounds a question to the engine; actTimeout what makes it do something.
+	// lookTimeout bounds a query of the engine, actTimeout a change.
 	lookTimeout = 10 * time.Second
 	actTimeout  = time.Minute
-	// lockPatience is how long the lock of the directory is tried to get.
+	// lockPatience is how long New tries to lock the directory.
 	lockPatience = time.Second
 )
 
-// Options say which engine is used and where what it can't tell is kept.
+// Options configure the engine and the directory of a Runtime.
 type Options struct {
 	// Host is the address of the engine in the form of DOCKER_HOST, such as unix:///var/run/docker.sock. Empty: from the environment.
 	Host string
-	// Dir is created with mode 0700. One manager uses it at a time; containers of other directories are left alone.
+	// Dir is created with mode 0700. Only one manager uses it at a time; containers of other directories are not touched. It is required.
 	Dir string
-	// LogLimit is the disk that the copy of the output of one UID takes, in bytes. 0: DefaultLogLimit.
+	// LogLimit is the disk space for the copied output of one UID, in bytes, at least 64 KiB. 0: DefaultLogLimit.
 	LogLimit int64
-	// Logger is told what the manager should know; the zero value drops it.
+	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
 
-// Runtime holds containers. Make one with New.
+// Runtime runs incarnations as containers. Create one with New.
 type Runtime struct {
 	runtime.Local
 	runtime.NoTerminals
@@ -68,10 +68,10 @@ type Runtime struct {
 	options Options
 	log     logr.Logger
 	client  *client.Client
-	install string // the value of a label: containers of another install are not ours
+	install string // value of LabelInstall; containers with another value belong to another install
 	single  *flock.Flock
 	events  *notify.Notifier
-	notice  *logfile.Notice // nil where the system has no more of them
+	notice  *logfile.Notice // nil if the system has no inotify instance left
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -81,23 +81,23 @@ type Runtime struct {
 	mu      sync.Mutex
 	entries map[types.UID]*entry
 	adopted map[string]types.UID // by container ID
-	engine  *engine              // what is known of the engine; nil until it has answered
+	engine  *engine              // nil until the engine has answered
 }
 
-// entry is what is kept in memory of a UID. Its lock makes calls for one UID one after another.
+// entry is the in-memory state of a UID. Its lock serializes the calls for one UID.
 type entry struct {
 	mu   sync.Mutex
 	uid  types.UID
-	gone bool // forgotten; get another one
+	gone bool // removed from Runtime.entries; the caller must get a new entry
 
 	record  record
 	copier  *copier
 	pull    *pull
-	drainBy time.Time // until then the end of the container is held back for its last output
+	drainBy time.Time // until then the exit of the container is not reported, so that its last output can be copied
 }
 
-// New takes the directory and follows the engine in the background. It does not wait for an engine and does not need one: as long as none
-// answers, every look is an error that says so.
+// New locks the directory and follows the engine in the background. It does not wait for the engine: as long as the engine does not answer, every query returns
+// an error that says so.
 func New(options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (o *Options) complete() error {
 	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o700); err != nil {
 		return fmt.Errorf("create the directory of the docker runtime: %w", err)
 	}
-	// Two names of one directory are one install.
+	// Two paths of one directory must identify the same install.
 	if o.Dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return fmt.Errorf("directory %s: %w", dir, err)
 	}
@@ -172,7 +172,8 @@ func (r *Runtime) lock() error {
 	return nil
 }
 
-// Run waits for the end of the context. Close afterwards: calls are still answered until then, so that workloads can be ended.
+// Run blocks until the context ends or the Runtime is closed, and returns nil. Calls are still answered afterwards, so that workloads can be stopped; then call
+// Close.
 func (r *Runtime) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -181,7 +182,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of everything and leaves the containers alone.
+// Close releases all resources and leaves the containers running.
 func (r *Runtime) Close() error {
 	var err error
 	r.once.Do(func() {
@@ -197,7 +198,7 @@ func (r *Runtime) Events() <-chan types.UID { return r.events.C() }
 
 func (r *Runtime) dir(uid types.UID) string { return filepath.Join(r.options.Dir, "run", string(uid)) }
 
-// acquire gives the locked entry of a UID.
+// acquire returns the locked entry of a UID. It returns an error if the UID is invalid or the Runtime is closed.
 func (r *Runtime) acquire(uid types.UID) (*entry, error) {
 	if !shim.ValidUID(string(uid)) {
 		return nil, fmt.Errorf("%q cannot be the UID of a container: letters, digits, dots, dashes and underscores only", uid)
@@ -221,7 +222,7 @@ func (r *Runtime) acquire(uid types.UID) (*entry, error) {
 	}
 }
 
-// release unlocks an entry, and drops it when nothing is known of its UID.
+// release unlocks an entry, and removes it if it holds no state.
 func (r *Runtime) release(e *entry) {
 	if e.record.Incarnation == 0 && e.pull == nil {
 		r.mu.Lock()
@@ -234,7 +235,7 @@ func (r *Runtime) release(e *entry) {
 	e.mu.Unlock()
 }
 
-// known gives the UIDs that something is known of.
+// known returns the UIDs that have an entry.
 func (r *Runtime) known() map[types.UID]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,13 +19,13 @@ const (
 	reconnectMost  = 5 * time.Second
 )
 
-// engine is what is known of the engine since it has answered.
+// engine is what the engine has reported about itself.
 type engine struct {
 	name string // of its machine
-	init bool   // docker-init is there
+	init bool   // docker-init is available
 }
 
-// ask asks the engine who it is, and what its clock says.
+// ask queries the identity and the clock of the engine.
 func (r *Runtime) ask(ctx context.Context) (*engine, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -34,7 +34,7 @@ func (r *Runtime) ask(ctx context.Context) (*engine, time.Time, error) {
 		return nil, time.Time{}, r.explain("ask the Docker Engine", err)
 	}
 	info := answer.Info
-	e := &engine{name: info.Name, init: info.InitCommit.ID != "N/A"} // empty where it does not tell its commit
+	e := &engine{name: info.Name, init: info.InitCommit.ID != "N/A"} // empty if the engine does not report the commit
 	now, err := time.Parse(time.RFC3339Nano, info.SystemTime)
 	if err != nil {
 		now = time.Now()
@@ -45,7 +45,7 @@ func (r *Runtime) ask(ctx context.Context) (*engine, time.Time, error) {
 	return e, now, nil
 }
 
-// theEngine asks the engine who it is unless it has said so.
+// theEngine returns the cached identity of the engine, and queries it if necessary.
 func (r *Runtime) theEngine(ctx context.Context) (*engine, error) {
 	r.mu.Lock()
 	e := r.engine
@@ -57,7 +57,7 @@ func (r *Runtime) theEngine(ctx context.Context) (*engine, error) {
 	return e, err
 }
 
-// explain says what somebody can do about an engine that does not answer.
+// explain adds to the error of an engine that does not answer how to correct it.
 func (r *Runtime) explain(what string, err error) error {
 	if client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) {
 		return fmt.Errorf("%s: the Docker Engine at %s does not answer; start it, or correct DOCKER_HOST: %w", what, r.client.DaemonHost(), err)
@@ -65,7 +65,7 @@ func (r *Runtime) explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// follow follows the events of the engine until the runtime is closed, however often the engine goes.
+// follow follows the events of the engine until the runtime is closed, and reconnects when the connection is lost.
 func (r *Runtime) follow() {
 	wait := reconnectFirst
 	for r.ctx.Err() == nil {
@@ -85,7 +85,7 @@ func (r *Runtime) follow() {
 	}
 }
 
-// stream passes on what happens to containers until the connection is lost.
+// stream forwards container events until the connection is lost.
 func (r *Runtime) stream() (connected bool, err error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
@@ -93,7 +93,7 @@ func (r *Runtime) stream() (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// The engine answers before it listens to itself, so it is asked for a moment before that too. What was earlier is found by looking.
+	// The engine answers before its event listener is registered, so events are also requested for the second before. Earlier changes are found by wake.
 	since := now.Add(-time.Second)
 	impatience := time.AfterFunc(lookTimeout, cancel)
 	stream := r.client.Events(ctx, client.EventsListOptions{
@@ -116,7 +116,7 @@ func (r *Runtime) stream() (connected bool, err error) {
 	}
 }
 
-// owner is the UID that an event is about, when it is one that changes something.
+// owner returns the UID that an event is about, or "" if the event does not change an incarnation.
 func (r *Runtime) owner(message events.Message) types.UID {
 	switch message.Action {
 	case events.ActionCreate, events.ActionStart, events.ActionDie, events.ActionDestroy, events.ActionPause, events.ActionUnPause, events.ActionOOM:
@@ -131,7 +131,7 @@ func (r *Runtime) owner(message events.Message) types.UID {
 	return r.adopted[message.Actor.ID]
 }
 
-// wake looks after everything that is known: an engine that was away has changed what it liked.
+// wake reads the state of every known UID, because anything may have changed while the connection was lost.
 func (r *Runtime) wake(ctx context.Context) {
 	uids := r.known()
 	if all, err := r.list(ctx, ""); err == nil {
@@ -140,7 +140,7 @@ func (r *Runtime) wake(ctx context.Context) {
 		}
 	}
 	for uid := range uids {
-		_, _ = r.Observe(ctx, uid) // goes on with its output, whoever else looks
+		_, _ = r.Observe(ctx, uid) // continues copying the output, even if no other caller observes the UID
 		r.events.Tell(uid)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Forget implements runtime.Runtime. A container that was adopted stays where it is, ended.
+// Forget implements runtime.Runtime. An adopted container is not removed.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	e, err := r.acquire(uid)
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Labels of the containers that are ours.
+// Labels of the containers that Berth creates.
 const (
 	// LabelUID is the UID of the object.
 	LabelUID = "berth.dev/uid"
-	// LabelIncarnation counts the starts of that UID.
+	// LabelIncarnation is the number of the incarnation.
 	LabelIncarnation = "berth.dev/incarnation"
-	// LabelOrigin is what of the spec of its object it was made with.
+	// LabelOrigin identifies the spec from which the container was created.
 	LabelOrigin = "berth.dev/origin"
-	// LabelName is what people know the object by; nothing is found by it.
+	// LabelName is the display name of the object; it is not used for look-ups.
 	LabelName = "berth.dev/name"
-	// LabelInstall tells installs that share an engine apart.
+	// LabelInstall distinguishes installs that share an engine.
 	LabelInstall = "berth.dev/install"
 )
 
-// list gives the containers of ours, of one UID or, with an empty one, of all.
+// list returns the containers of this install, of one UID or, if uid is empty, of all.
 func (r *Runtime) list(ctx context.Context, uid types.UID) ([]container.Summary, error) {
 	filters := client.Filters{}.Add("label", LabelInstall+"="+r.install)
 	if uid != "" {
@@ -47,7 +47,7 @@ func (r *Runtime) list(ctx context.Context, uid types.UID) ([]container.Summary,
 	return found.Items, nil
 }
 
-// inspect gives one container, or nil when there is none.
+// inspect returns one container, or nil if it does not exist.
 func (r *Runtime) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -65,7 +65,7 @@ func (r *Runtime) inspect(ctx context.Context, id string) (*container.InspectRes
 }
 
 func origin(labels map[string]string) (origin facts.Origin) {
-	_ = json.Unmarshal([]byte(labels[LabelOrigin]), &origin) // without it, or with another's, nothing is known
+	_ = json.Unmarshal([]byte(labels[LabelOrigin]), &origin) // zero if the label is missing or not in this format
 	return origin
 }
 
@@ -74,7 +74,7 @@ func number(labels map[string]string) int64 {
 	return n
 }
 
-// lives says whether a container in a state runs something or may do so at any moment.
+// lives reports whether a container in this state has a process or may have one at any moment.
 func lives(state container.ContainerState) bool {
 	switch state {
 	case container.StateRunning, container.StatePaused, container.StateRestarting, container.StateRemoving:
@@ -83,7 +83,7 @@ func lives(state container.ContainerState) bool {
 	return false
 }
 
-// merge takes over what the engine knows and the record does not: a manager was lost between both.
+// merge adds to the record what only the engine knows, because a manager was lost before it wrote the record.
 func (e *entry) merge(all []container.Summary) {
 	for _, c := range all {
 		n := number(c.Labels)
@@ -103,7 +103,7 @@ func nameOf(names []string) string {
 	return strings.TrimPrefix(names[0], "/")
 }
 
-// when reads a time of the engine; the zero time when there was none.
+// when parses a time of the engine. It returns the zero time if there is none.
 func when(text string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || t.Year() <= 1 {

@@ -14,10 +14,10 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// drainTime is how long the end of a container is held back for its last output.
+// drainTime is how long the exit of a container is held back for its last output.
 const drainTime = 5 * time.Second
 
-// Observe implements runtime.Runtime. A container that was made and not started is none: the next start of its incarnation starts it.
+// Observe implements runtime.Runtime. It does not report a container that was created and not started: the next start of its incarnation starts it.
 func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	all, err := r.list(ctx, uid)
 	if err != nil {
@@ -27,7 +27,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	return found, err
 }
 
-// List implements runtime.Runtime. Here a container that was not started counts as starting, so that it is found when nobody wants it.
+// List implements runtime.Runtime. It reports a container that was created and not started as Starting, so that orphans are found.
 func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	all, err := r.list(ctx, "")
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return list, nil
 }
 
-// observe gives what is there of a UID, and what was made and not started.
+// observe returns the incarnations of a UID, and separately a container that was created and not started.
 func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Summary) (found, waiting []facts.Incarnation, err error) {
 	e, err := r.acquire(uid)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 	return found, waiting, nil
 }
 
-// newest describes the incarnation of the record. there is false when it was not started.
+// newest describes the incarnation of the record. there is false if it was not started.
 func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, there bool, err error) {
 	d := &e.record
 	i = facts.Incarnation{UID: string(e.uid), Number: d.Incarnation, Name: d.Name, Phase: facts.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent, Origin: d.Origin}
@@ -116,7 +116,7 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, th
 		return i, false, err
 	}
 	if c == nil {
-		if !d.Started { // removed before it ran, or listed a moment before it was forgotten: there is nothing to end
+		if !d.Started { // removed before it ran, or listed just before it was forgotten: there is nothing to stop
 			i.Phase, i.StartError = facts.Failed, failed("the container was removed before it was started")
 			return i, false, nil
 		}
@@ -137,7 +137,7 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, th
 	return i, true, nil
 }
 
-// sawRun records that the container has run, and goes on with its output.
+// sawRun records that the container has run, and continues copying its output.
 func (r *Runtime) sawRun(ctx context.Context, e *entry, c *container.InspectResponse) {
 	at := when(c.State.StartedAt)
 	if !e.record.Started || !e.record.StartedAt.Equal(at) {
@@ -151,7 +151,7 @@ func (r *Runtime) sawRun(ctx context.Context, e *entry, c *container.InspectResp
 	}
 }
 
-// gone describes a container that somebody has removed: how it ended is not known.
+// gone describes a container that another program has removed: its exit status is unknown.
 func (r *Runtime) gone(e *entry, i *facts.Incarnation) {
 	if e.record.GoneAt.IsZero() {
 		e.record.GoneAt = time.Now().UTC().Round(0)
@@ -163,7 +163,7 @@ func (r *Runtime) gone(e *entry, i *facts.Incarnation) {
 	i.Exit = &facts.Exit{FinishedAt: e.record.GoneAt, Message: "the container " + e.record.ContainerName + " was removed by another program"}
 }
 
-// conclude says how it ended, once its output is complete.
+// conclude sets the exit once the output is complete, or after drainTime.
 func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectResponse) {
 	i.Exit = e.record.exit(c.State)
 	if e.copier != nil && !e.copier.finished() {
@@ -187,7 +187,7 @@ func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectR
 	}
 }
 
-// describe says what the engine says of a container.
+// describe copies the state that the engine reports.
 func (r *Runtime) describe(i *facts.Incarnation, c *container.InspectResponse) {
 	i.ContainerID, i.PID, i.StartedAt, i.Containment = c.ID, int64(c.State.Pid), when(c.State.StartedAt), "Container"
 	switch c.State.Status {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// disorder is by how much messages of an engine can be out of the order of their times: two streams are logged at once.
+	// disorder is the maximum difference between the order of messages and of their timestamps, in ns: the engine logs two streams at once.
 	disorder = int64(10 * time.Millisecond)
-	// recordEvery is how often it is recorded how far the output was copied.
+	// recordEvery is how often the progress is saved.
 	recordEvery = time.Second
 	frameHeader = 8
 	largeFrame  = 64 << 20
 	writeAtOnce = 32 << 10
 )
 
-// plain copies what the engine has logged, in its order, without loss or repetition: messages have times, so what was copied before is known.
+// plain copies the engine's log in its order, without loss or repetition. The timestamps of the messages identify what was copied before.
 func (c *copier) plain(ctx context.Context) {
 	wait := retryFirst
 	for ctx.Err() == nil {
@@ -48,7 +48,7 @@ func (c *copier) plain(ctx context.Context) {
 			c.complete()
 			return
 		case err == nil && !running:
-			c.complete() // the engine logs no more once a container has ended
+			c.complete() // the engine logs no more after a container has exited
 			return
 		case time.Since(begun) > retryMost:
 			wait = retryFirst
@@ -58,7 +58,7 @@ func (c *copier) plain(ctx context.Context) {
 	c.saveProgress()
 }
 
-// pass copies what there is beyond what was copied, and with follow also what comes, until the container ends.
+// pass copies the output beyond the current position and, with follow, new output until the container exits.
 func (c *copier) pass(ctx context.Context, follow bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -90,7 +90,7 @@ func (c *copier) pass(ctx context.Context, follow bool) error {
 			skip--
 			continue
 		}
-		// What a manager has written that was lost before it recorded it is not written again.
+		// Output that an earlier manager wrote before it was lost, but did not record as copied, is not written again.
 		ahead := max(0, c.log.Size()+int64(len(pending))-c.progress.Offset)
 		pending = append(pending, text[min(ahead, int64(len(text))):]...)
 		c.progress.Offset += int64(len(text))
@@ -109,7 +109,7 @@ func (c *copier) pass(ctx context.Context, follow bool) error {
 	}
 }
 
-// note counts a message, and moves the point from which messages are counted up behind it from time to time.
+// note counts a message, and occasionally advances the time from which messages are counted.
 func (c *copier) note(at int64) {
 	c.recent = append(c.recent, at)
 	if from := at - disorder; from > c.progress.At+disorder {
@@ -119,7 +119,7 @@ func (c *copier) note(at int64) {
 	c.progress.Seen = len(c.recent)
 }
 
-// next reads one message: which stream it is of, its time, and its text. It reuses the buffer.
+// next reads one message: its stream, its timestamp, and its text. It reuses the buffer.
 func next(in io.Reader, buffer []byte) (frame []byte, at int64, text []byte, err error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(in, header[:]); err != nil {
@@ -134,7 +134,7 @@ func next(in io.Reader, buffer []byte) (frame []byte, at int64, text []byte, err
 	}
 	frame = slices.Grow(buffer[:0], size)[:size]
 	if _, err := io.ReadFull(in, frame); err != nil {
-		return frame, 0, nil, io.EOF // cut off: it is read again
+		return frame, 0, nil, io.EOF // truncated: it is read again
 	}
 	if header[0] == 3 {
 		return frame, 0, nil, fmt.Errorf("the engine cannot read its log: %s", frame)

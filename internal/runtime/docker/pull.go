@@ -12,13 +12,13 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// pull is an image on its way. Nobody waits for it: the start goes on when it is there.
+// pull is an image pull in progress. No caller waits for it: the start continues when the image is available.
 type pull struct {
 	image  string
 	cancel context.CancelFunc
 }
 
-// pullFor pulls the image of a start in the background. A manager that is lost meanwhile begins anew: nothing was made yet.
+// pullFor pulls the image of a start in the background. If the manager is lost meanwhile, the next one starts over, because nothing was created yet.
 func (r *Runtime) pullFor(e *entry, l launch) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	e.pull = &pull{image: l.config.Image, cancel: cancel}
@@ -30,7 +30,7 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 		defer r.release(e)
 		e.pull = nil
 		if ctx.Err() != nil {
-			e.record = record{} // as if it had never been asked for
+			e.record = record{} // as if it had never been requested
 			return
 		}
 		if err := r.pulled(ctx, e, l, err); err != nil {
@@ -39,11 +39,11 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 	})
 }
 
-// pulled goes on with the start.
+// pulled continues the start after the pull.
 func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
-	if err != nil { // a registry can be away for a while, so this is worth more tries than an image that nobody fetches
+	if err != nil { // a registry may be unavailable for a while, so this is retried more often than a missing image
 		return r.fail(ctx, e, failed("the image %q could not be pulled: %v", l.config.Image, err))
 	}
 	l.config.Pull = PullNever

@@ -21,37 +21,38 @@ const (
 	progressFile = "log.json"
 )
 
-// record is what is known of the newest incarnation of a UID beyond what the engine tells. It holds no secret.
+// record is the state of the newest incarnation of a UID that the engine does not store. It contains no secret.
 type record struct {
 	UID         types.UID `json:"uid"`
 	Name        string    `json:"name"`
 	Incarnation int64     `json:"incarnation"`
-	// Container is the ID; empty as long as there is none.
+	// Container is the ID of the container; empty if none was created yet.
 	Container string `json:"container,omitempty"`
-	// Adopted says that the container was there before and is not ours to remove.
+	// Adopted is true if the container existed before. Berth does not remove it.
 	Adopted bool `json:"adopted,omitempty"`
-	// ContainerName is what people call it.
+	// ContainerName is the name of the container.
 	ContainerName string `json:"containerName,omitempty"`
-	// Before is when an adopted container was started before this incarnation: as long as it says the same, this one was not started.
+	// Before is the time at which an adopted container was last started before this incarnation. As long as the engine reports the same time, this incarnation was
+	// not started.
 	Before string `json:"before,omitempty"`
-	// Started: the container is known to have run as this incarnation. One that is not there any more was removed by somebody.
+	// Started is true if the container has run as this incarnation. If it no longer exists, another program has removed it.
 	Started   bool      `json:"started,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
 
-	// Origin is what of the spec of its object it was made with.
+	// Origin identifies the spec from which this incarnation was started.
 	Origin     facts.Origin      `json:"origin,omitzero"`
 	StopSignal string            `json:"stopSignal,omitempty"`
 	StopSent   bool              `json:"stopSent,omitempty"`
 	KillSent   bool              `json:"killSent,omitempty"`
 	Failed     *facts.StartError `json:"failed,omitempty"`
-	// GoneAt is when it was found that the container is not there any more.
+	// GoneAt is when the container was found to be missing.
 	GoneAt time.Time `json:"goneAt,omitzero"`
 }
 
-// failed says that there was nothing to run.
+// failed reports whether the start failed.
 func (d *record) failed() bool { return d.Failed != nil }
 
-// save writes the record of an entry, and remembers whose the container is.
+// save writes the record of an entry, and remembers the owner of an adopted container.
 func (r *Runtime) save(e *entry) error {
 	if err := os.MkdirAll(r.dir(e.uid), 0o700); err != nil {
 		return fmt.Errorf("record %s: %w", e.uid, err)
@@ -67,8 +68,8 @@ func (r *Runtime) save(e *entry) error {
 	return nil
 }
 
-// readRecords remembers what a manager before recorded. A record that is damaged is worth an error: what it said of an adopted container is
-// known nowhere else.
+// readRecords reads the records of the previous manager. It returns an error if one is damaged, because the ownership of an adopted container is stored nowhere
+// else.
 func (r *Runtime) readRecords() error {
 	found, err := os.ReadDir(filepath.Join(r.options.Dir, "run"))
 	if err != nil {

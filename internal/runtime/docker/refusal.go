@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// refusal says of a start that failed whether it would fail again, and why; nil when it is worth another try.
+// refusal returns a StartError if a retry of the failed start would fail in the same way, or nil if a retry may succeed.
 func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.StartError {
 	c, failed := r.inspect(ctx, id)
 	if failed != nil || c == nil || c.Config == nil {
@@ -24,7 +24,7 @@ func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.Star
 	return classify(err.Error(), argv(c), c.Config.Env)
 }
 
-// refused says the same of a container whose start nobody saw fail.
+// refused does the same for a container whose start failed unobserved.
 func refused(c *container.InspectResponse) *facts.StartError {
 	if c.State.Error == "" || lives(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
 		return nil
@@ -36,7 +36,7 @@ func argv(c *container.InspectResponse) []string {
 	return append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)
 }
 
-// classify tells by what an engine says whether a start would fail again. Engines have no codes for it.
+// classify derives from the message of the engine whether a start would fail again. Engines have no error codes for it.
 func classify(said string, command, env []string) *facts.StartError {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {
@@ -93,10 +93,10 @@ func first(command []string) string {
 	return command[0]
 }
 
-// fatal is what docker-init says when it cannot execute the program, which then looks like an exit with 126 or 127.
+// fatal matches the message of docker-init if it cannot execute the program. The container then exits with 126 or 127.
 var fatal = regexp.MustCompile(`\[FATAL tini \(\d+\)\] exec (.*) failed: (No such file or directory|Permission denied|[A-Z][a-z ]+)\s*$`)
 
-// neverRan says of a container that has ended whether its program was executed at all, by the end of its output.
+// neverRan returns a StartError if the end of the output shows that the program of an exited container was never executed, else nil.
 func neverRan(c *container.InspectResponse, output []byte) *facts.StartError {
 	if code := c.State.ExitCode; code != 126 && code != 127 || c.HostConfig == nil || c.HostConfig.Init == nil || !*c.HostConfig.Init {
 		return nil

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// shortLog is up to where the output of a terminal is compared with the engine's from its beginning, in bytes.
+	// shortLog is the size of the output, in bytes, up to which it is compared with the engine's log from the beginning.
 	shortLog = 1 << 20
-	// longTail is how many of the last lines of the engine's log are looked at otherwise.
+	// longTail is the number of last lines of the engine's log that are compared otherwise.
 	longTail = "1000"
-	// mark is how much of the end of the output is looked for in what the engine has logged.
+	// mark is how much of the end of the output is searched for in the engine's log, in bytes.
 	mark = 512
-	// unlogged is how much of a line an engine keeps back at most before it logs it.
+	// unlogged is how much of an incomplete line an engine holds back at most before it logs it, in bytes.
 	unlogged = 16 << 10
 )
 
-// screen copies what a terminal shows, as it is shown. Where listening was interrupted, what the engine has logged meanwhile is put between; of
-// a line without an end, which the engine does not log, a part can be missing there.
+// screen copies the output of a terminal as it is written. After an interruption it inserts what the engine has logged meanwhile; a part of an incomplete line,
+// which the engine does not log, may be missing there.
 func (c *copier) screen(ctx context.Context) {
 	conn, wait := c.live, retryFirst
 	resumed := conn == nil
@@ -78,7 +78,7 @@ func (c *copier) listen(ctx context.Context, conn net.Conn, resumed bool) error 
 	for {
 		n, err := conn.Read(buf)
 		text := buf[:n]
-		if len(added) > 0 && n > 0 { // the beginning can be what was found in the log just now
+		if len(added) > 0 && n > 0 { // the first output may repeat what was just found in the log
 			text = text[overlap(added, text):]
 			added = nil
 		}
@@ -94,7 +94,7 @@ func (c *copier) listen(ctx context.Context, conn net.Conn, resumed bool) error 
 	}
 }
 
-// catchUp appends what the engine has logged beyond the end of our copy, and gives it.
+// catchUp appends what the engine has logged beyond the end of the copy, and returns it.
 func (c *copier) catchUp(ctx context.Context) []byte {
 	size := c.log.Size() - c.progress.Offset
 	options := client.ContainerLogsOptions{}
@@ -103,7 +103,7 @@ func (c *copier) catchUp(ctx context.Context) []byte {
 	}
 	answer, err := c.logs(ctx, options)
 	if err != nil {
-		return nil // not readable, or gone: there is nothing to be had
+		return nil // not readable, or gone
 	}
 	logged, err := io.ReadAll(io.LimitReader(answer, 64*shortLog))
 	_ = answer.Close()
@@ -125,20 +125,20 @@ func (c *copier) catchUp(ctx context.Context) []byte {
 	return rest
 }
 
-// beyond gives what was logged after the end of a copy. size is that of the whole copy.
+// beyond returns what was logged after the end of a copy. size is the size of the whole copy.
 func beyond(logged, end []byte, size int64) (rest []byte, found bool) {
 	if size == 0 {
 		return logged, true
 	}
 	last := end[max(0, len(end)-mark):]
-	// Logged from its beginning, and unchanged: an engine replaces what is not UTF-8.
+	// The log is complete and unchanged. An engine replaces invalid UTF-8.
 	if n := int(size); size <= int64(len(logged)) && bytes.HasSuffix(logged[:n], last) {
 		return logged[n:], true
 	}
 	if i := bytes.LastIndex(logged, last); i >= 0 && len(last) == mark {
 		return logged[i+len(last):], true
 	}
-	// The end of the copy can be a line that is not logged yet, or the beginning of one that is.
+	// The end of the copy may be a line that is not logged yet, or the beginning of one that is.
 	line := bytes.LastIndexByte(end, '\n') + 1
 	whole, part := end[max(0, line-mark):line], end[line:]
 	if i := bytes.LastIndex(logged, whole); i >= 0 && len(whole) > 0 {
@@ -156,7 +156,7 @@ func commonPrefix(a, b []byte) int {
 	return n
 }
 
-// overlap is how much of the beginning of b is the end of a.
+// overlap returns the length of the longest prefix of b that is a suffix of a.
 func overlap(a, b []byte) int {
 	for n := min(len(a), len(b)); n > 0; n-- {
 		if bytes.HasSuffix(a, b[:n]) {

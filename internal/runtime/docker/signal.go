@@ -15,7 +15,7 @@ import (
 
 const defaultStopSignal = "SIGTERM"
 
-// Stop implements runtime.Runtime. A container that was never started has nothing to stop.
+// Stop implements runtime.Runtime. It does nothing for a container that was never started.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	err := r.end(ctx, uid, incarnation, func(ctx context.Context, e *entry, c *container.InspectResponse, newest bool) error {
 		if !lives(c.State.Status) {
@@ -37,7 +37,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 		if err := r.send(ctx, c, signal); err != nil {
 			return err
 		}
-		// What is stopped (SIGSTOP) hears nothing until it goes on.
+		// A process stopped by SIGSTOP handles no signal until it is resumed.
 		return r.send(ctx, c, "SIGCONT")
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// Kill implements runtime.Runtime. A container that was created and not started is removed, so that nobody starts it.
+// Kill implements runtime.Runtime. It removes a container that was created and not started, so that it cannot be started.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	err := r.end(ctx, uid, incarnation, func(ctx context.Context, e *entry, c *container.InspectResponse, newest bool) error {
 		if c.State.Status == container.StateCreated && !e.record.Adopted {
@@ -70,7 +70,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// end does something to the container of one incarnation, when there is one.
+// end calls act for the container of one incarnation, if it exists.
 func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64,
 	act func(context.Context, *entry, *container.InspectResponse, bool) error) error {
 	e, err := r.acquire(uid)
@@ -108,7 +108,7 @@ func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64,
 	return act(ctx, e, c, newest)
 }
 
-// send sends a signal to a container. One that has ended meanwhile is success.
+// send sends a signal to a container. It returns nil if the container has exited meanwhile.
 func (r *Runtime) send(ctx context.Context, c *container.InspectResponse, signal string) error {
 	if c.State.Paused {
 		if _, err := r.client.ContainerUnpause(ctx, c.ID, client.ContainerUnpauseOptions{}); err != nil && !ended(err) {
@@ -122,5 +122,5 @@ func (r *Runtime) send(ctx context.Context, c *container.InspectResponse, signal
 	return nil
 }
 
-// ended says whether an error means that the container does not run.
+// ended reports whether an error means that the container is not running.
 func ended(err error) bool { return cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) }

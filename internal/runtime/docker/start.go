@@ -16,14 +16,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// launch is one start that is to be carried out.
+// launch holds the parameters of one start.
 type launch struct {
 	process runtime.Process
 	config  Config
 	env     []string
 }
 
-// Start implements runtime.Runtime. It returns when the engine has done what it was asked for; an image that has to be pulled is pulled after it.
+// Start implements runtime.Runtime. It returns when the engine has completed the request. If the image has to be pulled, it is pulled afterwards.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -59,11 +59,11 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 	if e.record.Incarnation < p.Incarnation {
 		before := e.record
 		e.record = record{UID: p.UID, Name: p.Name, Incarnation: p.Incarnation, Origin: p.Origin}
-		if before.Adopted { // it is started once more
+		if before.Adopted { // it is started again
 			e.record.Adopted, e.record.Container, e.record.ContainerName = true, before.Container, before.ContainerName
 		}
 	}
-	if e.record.Container == "" { // nothing is made yet, whatever was asked for before
+	if e.record.Container == "" { // no container was created yet, so an earlier origin is replaced
 		e.record.Origin = p.Origin
 	}
 	e.record.StopSignal = p.StopSignal
@@ -78,7 +78,7 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 	return err
 }
 
-// mayStart says whether it was started already, or why it must not be.
+// mayStart reports whether p was already started, or returns an error if it must not be.
 func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all []container.Summary) (started bool, err error) {
 	newest := e.record.Incarnation
 	switch {
@@ -100,7 +100,8 @@ func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all
 	return r.hasRun(ctx, e, p.Incarnation)
 }
 
-// hasRun looks at the container of the record: whether it was started as the incarnation that is asked for, or lives as one before.
+// hasRun inspects the container of the record. It reports whether it was started as the requested incarnation, and returns ErrOldAlive if it is alive as an
+// earlier one.
 func (r *Runtime) hasRun(ctx context.Context, e *entry, incarnation int64) (bool, error) {
 	c, err := r.inspect(ctx, e.record.Container)
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *Runtime) hasRun(ctx context.Context, e *entry, incarnation int64) (bool
 	return false, nil
 }
 
-// ran says whether a container was started as the incarnation of the record.
+// ran reports whether a container was started as the incarnation of the record.
 func (d *record) ran(c *container.InspectResponse) bool {
 	if d.Adopted {
 		return d.Started || c.State.StartedAt != d.Before
@@ -129,7 +130,7 @@ func (d *record) ran(c *container.InspectResponse) bool {
 	return !when(c.State.StartedAt).IsZero()
 }
 
-// carryOut makes it run. A StartError says that it cannot be.
+// carryOut starts the process. It returns a StartError if that is impossible.
 func (r *Runtime) carryOut(ctx context.Context, e *entry, p runtime.Process) error {
 	config, refused := parse(p)
 	if refused != nil {
@@ -157,7 +158,7 @@ func (r *Runtime) carryOut(ctx context.Context, e *entry, p runtime.Process) err
 	return r.run(ctx, e, p.Terminal)
 }
 
-// run starts the container of the record. Whoever copies its output is there before the first byte.
+// run starts the container of the record. A copier for a terminal is attached before the first byte of output.
 func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) error {
 	id := e.record.Container
 	c, err := r.newCopier(ctx, e, size != nil, size != nil)
@@ -179,12 +180,12 @@ func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) err
 	return r.save(e)
 }
 
-// sized says that the container was made with the size of its terminal: those of others were not, and engines before 23 do not take it.
+// sized reports whether the container was created with the size of its terminal: adopted containers were not, and engines before 23 do not support it.
 func (r *Runtime) sized(e *entry) bool {
 	return !e.record.Adopted && versions.GreaterThanOrEqualTo(r.client.ClientVersion(), "1.42")
 }
 
-// fail records why there is nothing to run, and removes what was made for it.
+// fail records why the start failed, and removes the container created for it.
 func (r *Runtime) fail(ctx context.Context, e *entry, refused *facts.StartError) error {
 	e.record.Failed = refused
 	if err := r.save(e); err != nil {
@@ -196,7 +197,7 @@ func (r *Runtime) fail(ctx context.Context, e *entry, refused *facts.StartError)
 	return nil
 }
 
-// sweep removes the containers of incarnations before, which have ended.
+// sweep removes the containers of earlier incarnations, which have exited.
 func (r *Runtime) sweep(ctx context.Context, e *entry, all []container.Summary) {
 	for _, c := range all {
 		if number(c.Labels) < e.record.Incarnation && c.ID != e.record.Container {
@@ -205,7 +206,7 @@ func (r *Runtime) sweep(ctx context.Context, e *entry, all []container.Summary) 
 	}
 }
 
-// remove removes a container that does not live. What can't be removed now is removed before the next start, or when all is forgotten.
+// remove removes a container that is not running. If it cannot now, the next start or Forget retries.
 func (r *Runtime) remove(ctx context.Context, id string) {
 	if _, err := r.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{RemoveVolumes: true}); err != nil {
 		r.log.V(1).Info("A container could not be removed yet", "container", id, "err", err.Error())

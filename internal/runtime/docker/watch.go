@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// LastActivity implements runtime.Logs: when our copy of the output last grew. The engine is not asked.
+// LastActivity implements runtime.Logs. It returns when the copy of the output last grew, and does not query the engine.
 func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
 	if !shim.ValidUID(string(uid)) {
 		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)
@@ -40,7 +40,7 @@ func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	return r.notice.Watch(uid, filepath.Join(r.dir(uid), logFile))
 }
 
-// Members implements runtime.Inspection, with the names that the engine's ps gives.
+// Members implements runtime.Inspection. The names are those of the engine's ps.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
 	e, c, err := r.running(ctx, uid)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member,
 	defer cancel()
 	top, err := r.client.ContainerTop(ctx, c.id, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,comm"}})
 	switch {
-	case cerrdefs.IsConflict(err), cerrdefs.IsNotFound(err): // it has ended meanwhile
+	case cerrdefs.IsConflict(err), cerrdefs.IsNotFound(err): // it has exited meanwhile
 		return nil, nil
 	case err != nil:
 		return nil, r.explain("list the processes of a container", err)

@@ -17,7 +17,7 @@ import (
 // Verb is a method of the runtime.
 type Verb string
 
-// The methods that can be counted and made to fail.
+// The methods whose calls can be counted or made to fail.
 const (
 	Start   Verb = "Start"
 	Stop    Verb = "Stop"
@@ -27,43 +27,43 @@ const (
 	Forget  Verb = "Forget"
 )
 
-// Call is something that was done to a process.
+// Call is a call that had an effect on a process.
 type Call struct {
 	Verb        Verb
 	UID         types.UID
 	Incarnation int64
 }
 
-// fault is an error that the next call of a verb gives.
+// fault is the error that the next call of a verb returns.
 type fault struct {
 	verb Verb
 	err  error
-	// done carries out the call before it fails: the answer is lost.
+	// done carries out the call before it returns the error, as if the response were lost.
 	done bool
 }
 
-// Fail makes the next call of the verb fail without effect.
+// Fail makes the next call of the verb fail without an effect.
 func (r *Runtime) Fail(verb Verb, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = append(r.faults, fault{verb: verb, err: err})
 }
 
-// LoseAnswer makes the next call of the verb take effect and fail all the same.
+// LoseAnswer makes the next call of the verb take effect and still return err.
 func (r *Runtime) LoseAnswer(verb Verb, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = append(r.faults, fault{verb: verb, err: err, done: true})
 }
 
-// Unguarded takes away the refusal to start an old incarnation, or one beside another that lives: what then goes wrong is in Violations.
+// Unguarded lets starts of old incarnations, and of incarnations beside another living one, succeed. Violations reports the consequences.
 func (r *Runtime) Unguarded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unguarded = true
 }
 
-// call carries out a call, or the fault that waits for it.
+// call carries out a call, or the fault that is set for it.
 func (r *Runtime) call(c Call, do func() error) error {
 	at := slices.IndexFunc(r.faults, func(f fault) bool { return f.verb == c.Verb })
 	if at < 0 {
@@ -72,12 +72,12 @@ func (r *Runtime) call(c Call, do func() error) error {
 	f := r.faults[at]
 	r.faults = slices.Delete(r.faults, at, at+1)
 	if f.done {
-		_ = do() // its answer is what gets lost
+		_ = do() // this result is lost
 	}
 	return f.err
 }
 
-// effect notes a call that changed something, and looks for what must never be.
+// effect records a call that had an effect, and checks for violations.
 func (r *Runtime) effect(c Call) {
 	r.calls = append(r.calls, c)
 	w := r.workloads[c.UID]
@@ -95,7 +95,7 @@ func (r *Runtime) effect(c Call) {
 	}
 }
 
-// Effects gives what really happened to a UID: repeated calls without an effect are not in it.
+// Effects returns the calls that had an effect on a UID. It omits repeated calls without an effect.
 func (r *Runtime) Effects(uid types.UID) []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *Runtime) Effects(uid types.UID) []Call {
 	return calls
 }
 
-// Count says how often a verb had an effect on a UID.
+// Count returns how often a verb had an effect on a UID.
 func (r *Runtime) Count(uid types.UID, verb Verb) int {
 	n := 0
 	for _, c := range r.Effects(uid) {
@@ -119,21 +119,21 @@ func (r *Runtime) Count(uid types.UID, verb Verb) int {
 	return n
 }
 
-// Looks says how often a UID was looked at with Observe.
+// Looks returns how often Observe was called for a UID.
 func (r *Runtime) Looks(uid types.UID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.looks[uid]
 }
 
-// Violations gives what must never be and was: two live incarnations of one UID.
+// Violations returns the observed violations: two living incarnations of one UID.
 func (r *Runtime) Violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.violations)
 }
 
-// Live gives the numbers of the incarnations of a UID that live.
+// Live returns the numbers of the living incarnations of a UID.
 func (r *Runtime) Live(uid types.UID) []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,14 +149,14 @@ func (r *Runtime) Live(uid types.UID) []int64 {
 	return living
 }
 
-// Known gives the UIDs that have left any trace.
+// Known returns the UIDs that have left any trace.
 func (r *Runtime) Known() []types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.workloads))
 }
 
-// Process gives what the newest incarnation of a UID was started with.
+// Process returns what the newest incarnation of a UID was started with.
 func (r *Runtime) Process(uid types.UID) (runtime.Process, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *Runtime) Process(uid types.UID) (runtime.Process, bool) {
 	return runtime.Process{}, false
 }
 
-// Exit ends the newest incarnation of a UID from outside, if it lives.
+// Exit makes the newest incarnation of a UID exit, if it is alive.
 func (r *Runtime) Exit(uid types.UID, exit facts.Exit) {
 	r.change(uid, func(i *incarnation) {
 		if i.Alive() {
@@ -175,7 +175,7 @@ func (r *Runtime) Exit(uid types.UID, exit facts.Exit) {
 	})
 }
 
-// Run lets a program go on that is held.
+// Run lets a held program run.
 func (r *Runtime) Run(uid types.UID) {
 	r.change(uid, func(i *incarnation) {
 		if i.Phase == facts.Starting {
@@ -184,22 +184,22 @@ func (r *Runtime) Run(uid types.UID) {
 	})
 }
 
-// Lose makes it impossible to tell what became of the newest incarnation, until Find.
+// Lose sets the newest incarnation to phase Unknown, until Find.
 func (r *Runtime) Lose(uid types.UID, message string) {
 	r.change(uid, func(i *incarnation) { i.Phase, i.Message = facts.Unknown, message })
 }
 
-// Find makes a lost incarnation be seen again, running.
+// Find sets a lost incarnation to phase Running.
 func (r *Runtime) Find(uid types.UID) {
 	r.change(uid, func(i *incarnation) { i.Phase, i.Message = facts.Running, "" })
 }
 
-// LeaderExit ends the program of the newest incarnation while something of its tree goes on.
+// LeaderExit makes the program of the newest incarnation exit while other processes of its tree stay alive.
 func (r *Runtime) LeaderExit(uid types.UID, exit facts.Exit) {
 	r.change(uid, func(i *incarnation) { i.Incarnation.LeaderExit = &exit })
 }
 
-// Announce tells a UID on Events although nothing happened to it.
+// Announce sends a UID on Events although nothing has changed.
 func (r *Runtime) Announce(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

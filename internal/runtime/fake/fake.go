@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fake is a runtime in memory: processes that start, exit and resist as a test asks, with faults where it wants them.
+// Package fake is an in-memory runtime for tests: its processes start, exit and ignore signals as a test requests, and its calls fail where a test
+// injects faults.
 package fake
 
 import (
@@ -19,10 +20,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Node is the name of the machine that the processes seem to run on.
+// Node is the name of the machine that the processes appear to run on.
 const Node = "fake-node"
 
-// Runtime keeps processes in memory. Make one with New.
+// Runtime keeps processes in memory. Create one with New.
 type Runtime struct {
 	runtime.Local
 	runtime.NoLogs
@@ -46,7 +47,7 @@ type Runtime struct {
 	looks      map[types.UID]int
 }
 
-// workload is all that is known of one UID.
+// workload is the state of one UID.
 type workload struct {
 	name         string
 	newest       int64
@@ -61,21 +62,21 @@ type incarnation struct {
 	program Program
 }
 
-// Program is how a process behaves that was started with a command.
+// Program is the behavior of a process.
 type Program struct {
-	// Held keeps it Starting until Run is called.
+	// Held keeps the process in phase Starting until Run is called.
 	Held bool
-	// Exit ends it as soon as it runs.
+	// Exit makes the process exit as soon as it runs.
 	Exit *facts.Exit
-	// StartError keeps it from being executed.
+	// StartError makes the execution of the program fail.
 	StartError *facts.StartError
-	// IgnoreStop leaves Stop without effect.
+	// IgnoreStop makes the process ignore Stop.
 	IgnoreStop bool
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// New gives an empty runtime that takes the time from the clock. Its events end with the context.
+// New returns an empty runtime that reads the time from c. It delivers events until the context ends.
 func New(ctx context.Context, c clock.PassiveClock) *Runtime {
 	r := &Runtime{
 		clock:     c,
@@ -90,21 +91,21 @@ func New(ctx context.Context, c clock.PassiveClock) *Runtime {
 	return r
 }
 
-// Program sets how the processes behave that are started with this command from now on. Without it they run until they are asked to end.
+// Program sets the behavior of processes that are started with this command from now on. Without it, a process runs until Stop or Kill.
 func (r *Runtime) Program(command string, program Program) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.programs[command] = program
 }
 
-// Imitate sets how processes behave by all of their command, where Program has said nothing.
+// Imitate sets a function that derives the behavior from the whole command, for commands without a Program.
 func (r *Runtime) Imitate(how func(command []string) (program Program, known bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.imitate = how
 }
 
-// Start makes an incarnation run.
+// Start implements runtime.Runtime.
 func (r *Runtime) Start(_ context.Context, p runtime.Process) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +142,7 @@ func (r *Runtime) start(p runtime.Process) error {
 	return nil
 }
 
-// ended is how the newest incarnation has ended, nil when it has not.
+// ended returns the exit of the newest incarnation; nil if it has not exited.
 func (w *workload) ended() *facts.Ended {
 	newest := w.incarnations[w.newest]
 	if newest == nil || newest.Phase != facts.Exited {
@@ -155,7 +156,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Terminals: r, Inspection: r, Results: r, KeepsOrigin: true, KeepsBefore: true}
 }
 
-// behaviour is that of the program that was set for the command, else that of the imitation.
+// behaviour returns the Program that is set for the command, or else that of the imitation.
 func (r *Runtime) behaviour(command []string) Program {
 	if program, set := r.programs[command[0]]; set {
 		return program
@@ -168,7 +169,7 @@ func (r *Runtime) behaviour(command []string) Program {
 	return Program{}
 }
 
-// guard refuses what no backend lets happen, unless it is switched off to see whether the caller relies on it.
+// guard rejects what every backend rejects, unless Unguarded disables it to test whether the caller relies on it.
 func (r *Runtime) guard(w *workload, p runtime.Process) error {
 	if r.unguarded {
 		return nil
@@ -205,7 +206,7 @@ func (r *Runtime) exit(i *incarnation, exit facts.Exit) {
 	i.Phase, i.Exit, i.LeaderExit = facts.Exited, &exit, nil
 }
 
-// Stop asks an incarnation to end. It does so by the stop signal, unless its program ignores it.
+// Stop implements runtime.Runtime. The process exits by the stop signal, unless its program ignores it.
 func (r *Runtime) Stop(_ context.Context, uid types.UID, number int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +226,7 @@ func (r *Runtime) Stop(_ context.Context, uid types.UID, number int64) error {
 	})
 }
 
-// Kill ends an incarnation.
+// Kill implements runtime.Runtime.
 func (r *Runtime) Kill(_ context.Context, uid types.UID, number int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +250,7 @@ func (r *Runtime) alive(uid types.UID, number int64) *incarnation {
 	return nil
 }
 
-// Observe says what is there of a UID.
+// Observe implements runtime.Runtime.
 func (r *Runtime) Observe(_ context.Context, uid types.UID) (found []facts.Incarnation, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +264,7 @@ func (r *Runtime) Observe(_ context.Context, uid types.UID) (found []facts.Incar
 	return found, err
 }
 
-// List says what is there of all UIDs.
+// List implements runtime.Runtime.
 func (r *Runtime) List(context.Context) (found []facts.Incarnation, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +280,7 @@ func (r *Runtime) List(context.Context) (found []facts.Incarnation, err error) {
 	return found, err
 }
 
-// list gives copies, for they leave the lock.
+// list returns copies, because callers use them without the lock.
 func (w *workload) list() []facts.Incarnation {
 	found := make([]facts.Incarnation, 0, len(w.incarnations))
 	for _, i := range w.incarnations {
@@ -288,7 +289,7 @@ func (w *workload) list() []facts.Incarnation {
 	return found
 }
 
-// Forget removes every trace of a UID.
+// Forget implements runtime.Runtime.
 func (r *Runtime) Forget(_ context.Context, uid types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,10 +310,10 @@ func (r *Runtime) Forget(_ context.Context, uid types.UID) error {
 	})
 }
 
-// Events carries the UIDs that something happened to.
+// Events implements runtime.Runtime.
 func (r *Runtime) Events() <-chan types.UID { return r.events }
 
-// happened has a UID told on Events. It never blocks.
+// happened queues a UID for Events. It never blocks.
 func (r *Runtime) happened(uid types.UID) {
 	if !slices.Contains(r.pending, uid) {
 		r.pending = append(r.pending, uid)
@@ -323,7 +324,7 @@ func (r *Runtime) happened(uid types.UID) {
 	}
 }
 
-// deliver hands on events, merged, until the context ends.
+// deliver forwards events, merged, until the context ends.
 func (r *Runtime) deliver(ctx context.Context) {
 	for {
 		select {

@@ -11,13 +11,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// containers is where containers are offered; no socket is called so.
+// containers is the key under which containers are offered. No socket has this name.
 const containers = "\x00containers"
 
-// OfferSessions makes the tmux server on a socket have these sessions, and no others.
+// OfferSessions sets the sessions of the tmux server on a socket, and replaces those set before.
 func (s *Sessions) OfferSessions(socket string, found ...runtime.Found) { s.offer(socket, found) }
 
-// OfferContainers makes these containers run, and no others.
+// OfferContainers sets the running containers, and replaces those set before.
 func (s *Sessions) OfferContainers(found ...runtime.Found) { s.offer(containers, found) }
 
 func (s *Sessions) offer(where string, found []runtime.Found) {
@@ -26,7 +26,7 @@ func (s *Sessions) offer(where string, found []runtime.Found) {
 	s.offered[where] = slices.Clone(found)
 }
 
-// Away makes every look for sessions and containers fail; nil ends that.
+// Away makes every search for sessions and containers return err; nil ends that.
 func (s *Sessions) Away(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *Sessions) Find(_ context.Context, socket string) ([]runtime.Found, erro
 	return s.find(cmp.Or(socket, containers))
 }
 
-// Searches says how often sessions or containers were looked for.
+// Searches returns how often sessions or containers were searched for.
 func (s *Sessions) Searches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Place implements runtime.Keeper. Nothing is there on any disk.
+// Place implements runtime.Keeper. The paths do not exist on disk.
 func (r *Runtime) Place(uid types.UID) runtime.Place {
 	dir := "/fake/" + string(uid)
 	return runtime.Place{File: dir + "/result", Artifacts: dir + "/artifacts", Inputs: dir + "/inputs"}
 }
 
-// Results implements runtime.Keeper: what Leave has said, until the UID is forgotten.
+// Results implements runtime.Keeper. It returns what Leave set, until Forget.
 func (r *Runtime) Results(uid types.UID) runtime.Results {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,7 +25,7 @@ func (r *Runtime) Results(uid types.UID) runtime.Results {
 	return runtime.Results{}
 }
 
-// Leave makes the program of a UID, which was started, leave results.
+// Leave sets the results of the started program of a UID.
 func (r *Runtime) Leave(uid types.UID, results runtime.Results) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

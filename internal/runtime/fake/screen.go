@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/screen"
 )
 
-// display is what the terminal of a workload shows, since when, and how often it was read.
+// display is the terminal of a workload: its content, its last activity, and how often it was read.
 type display struct {
 	text      string
 	input     facts.Input
@@ -27,7 +27,7 @@ type display struct {
 	members   []runtime.Member
 }
 
-// Show makes the terminal of a UID, which was started, show a text from now on. It is told to who watches.
+// Show sets the content of the terminal of a started UID. It emits an event if the UID is watched.
 func (r *Runtime) Show(uid types.UID, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *Runtime) Reads(uid types.UID, input facts.Input) {
 	}
 }
 
-// Spawn makes the program of a UID, which was started, have more processes.
+// Spawn adds processes to the started program of a UID.
 func (r *Runtime) Spawn(uid types.UID, members ...runtime.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *Runtime) Spawn(uid types.UID, members ...runtime.Member) {
 	}
 }
 
-// Captured says how often the terminal of a UID was read.
+// Captured returns how often the terminal of a UID was read.
 func (r *Runtime) Captured(uid types.UID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

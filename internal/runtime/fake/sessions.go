@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Sessions is a Runtime of sessions, some of which are there before anybody starts them, and into which one can type.
+// Sessions is a Runtime with sessions. A session may exist before a start, and tests can type into sessions.
 type Sessions struct {
 	*Runtime
 
@@ -25,12 +25,12 @@ type Sessions struct {
 	typed   map[types.UID][]byte
 	offered map[string][]runtime.Found
 	away    error
-	// searched counts the looks for what is there.
+	// searched counts the calls of Find.
 	searched int
 	tidied   map[types.UID]bool
 }
 
-// WithSessions gives the runtime sessions.
+// WithSessions adds sessions to the runtime.
 func WithSessions(r *Runtime) *Sessions {
 	return &Sessions{Runtime: r, there: map[string]bool{}, marked: map[types.UID]string{}, typed: map[types.UID][]byte{}, offered: map[string][]runtime.Found{},
 		tidied: map[types.UID]bool{}}
@@ -43,7 +43,7 @@ func (s *Sessions) Capabilities() runtime.Capabilities {
 	return can
 }
 
-// Tidy notes that it was called.
+// Tidy implements runtime.Terminals. It records the call.
 func (s *Sessions) Tidy(_ context.Context, uid types.UID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,21 +51,21 @@ func (s *Sessions) Tidy(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// Tidied says whether what is kept of a UID was ended.
+// Tidied reports whether Tidy was called for a UID.
 func (s *Sessions) Tidied(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tidied[uid]
 }
 
-// Found makes a session be there that nobody of ours started.
+// Found creates a session that no object has started.
 func (s *Sessions) Found(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.there[session] = true
 }
 
-// Start takes over the session that the process names when it is there already.
+// Start implements runtime.Runtime. It adopts the session or container that p.Config names if that already exists.
 func (s *Sessions) Start(ctx context.Context, p runtime.Process) error {
 	var config struct{ Session, Container string }
 	if err := json.Unmarshal(p.Config, &config); err != nil {
@@ -83,7 +83,7 @@ func (s *Sessions) Start(ctx context.Context, p runtime.Process) error {
 	return nil
 }
 
-// Observe says of what was taken over that it was.
+// Observe implements runtime.Runtime. It sets Adopted for adopted sessions.
 func (s *Sessions) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := s.Runtime.Observe(ctx, uid)
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *Sessions) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnat
 	return found, err
 }
 
-// List says of what was taken over that it was.
+// List implements runtime.Runtime. It sets Adopted for adopted sessions.
 func (s *Sessions) List(ctx context.Context) ([]facts.Incarnation, error) {
 	found, err := s.Runtime.List(ctx)
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Sessions) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return found, err
 }
 
-// Release implements runtime.Adoption: the session is there as before, and nobody's.
+// Release implements runtime.Adoption. The session exists as before, without an owner.
 func (s *Sessions) Release(_ context.Context, uid types.UID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Sessions) Release(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// There says whether a session is there that is nobody's.
+// There reports whether a session exists without an owner.
 func (s *Sessions) There(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *Sessions) Type(_ context.Context, uid types.UID, input []byte) error {
 	return nil
 }
 
-// Typed gives all that was typed into the terminal of a UID.
+// Typed returns all input that was typed into the terminal of a UID.
 func (s *Sessions) Typed(uid types.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

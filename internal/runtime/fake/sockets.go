@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Sockets is a Runtime that also says which sockets its processes listen on: those that a test has told.
+// Sockets is a Runtime that also reports the sockets of its processes, as a test sets them.
 type Sockets struct {
 	*Runtime
 
@@ -23,7 +23,7 @@ type Sockets struct {
 	foreign   map[int32]runtime.PortOwner
 }
 
-// WithSockets gives the runtime sockets.
+// WithSockets adds sockets to the runtime.
 func WithSockets(r *Runtime) *Sockets {
 	return &Sockets{Runtime: r, listeners: map[types.UID][]runtime.Listener{}, foreign: map[int32]runtime.PortOwner{}}
 }
@@ -35,7 +35,7 @@ func (s *Sockets) Capabilities() runtime.Capabilities {
 	return can
 }
 
-// Listen makes the processes of a UID listen, as long as an incarnation of it runs; without listeners they listen no more.
+// Listen sets the sockets that the processes of a UID listen on while one of its incarnations is alive; no listeners means none.
 func (s *Sockets) Listen(uid types.UID, listeners ...runtime.Listener) {
 	s.mu.Lock()
 	s.listeners[uid] = listeners
@@ -43,7 +43,7 @@ func (s *Sockets) Listen(uid types.UID, listeners ...runtime.Listener) {
 	s.Announce(uid)
 }
 
-// Occupy makes a port of this machine be held by somebody; nil frees it.
+// Occupy sets the owner of a port of this machine; nil frees the port.
 func (s *Sockets) Occupy(port int32, owner *runtime.PortOwner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Sockets) Occupy(port int32, owner *runtime.PortOwner) {
 	s.foreign[port] = *owner
 }
 
-// Listeners gives the sockets of a UID while it runs.
+// Listeners implements runtime.Inspection. It returns ErrNotFound if no incarnation is alive.
 func (s *Sockets) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
 	if len(s.Live(uid)) == 0 {
 		return nil, fmt.Errorf("look at the sockets of %s: %w", uid, runtime.ErrNotFound)
@@ -64,7 +64,7 @@ func (s *Sockets) Listeners(_ context.Context, uid types.UID) ([]runtime.Listene
 	return slices.Clone(s.listeners[uid]), nil
 }
 
-// PortOwner says who holds a port: somebody foreign, or one of the processes that run.
+// PortOwner implements runtime.Inspection. It returns the owner that Occupy set, or the living process that listens on the port.
 func (s *Sockets) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Attach implements runtime.Terminals. It returns nil when the process ends, when in does, and when the context ends. A reader that ignores
-// the end of the context keeps one goroutine until its Read returns.
+// Attach implements runtime.Terminals. It returns nil when the process ends, when in ends, and when the context ends. If Read of in ignores the end of the
+// context, one goroutine remains until that Read returns.
 func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	client, err := h.attach(uid)
 	if err != nil {
@@ -28,7 +28,7 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Closing the connection is what ends everything else.
+	// Closing the connection ends everything else.
 	stop := context.AfterFunc(ctx, func() { _ = client.Conn.Close() })
 	defer func() {
 		stop()
@@ -83,13 +83,13 @@ func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	return client, err
 }
 
-// terminal has the shim of a UID make a connection one to its terminal.
+// terminal connects to the shim of a UID and attaches to its terminal.
 func (h *Host) terminal(uid types.UID, token string) (*shim.Client, error) {
 	client, err := h.dial(uid, token)
 	if err != nil {
 		return nil, err
 	}
-	// The size is told by the first resize; until then it stays as it is.
+	// Size 0 keeps the current size; the first resize sets it.
 	if err := client.Attach(0, 0); err != nil {
 		_ = client.Conn.Close()
 		return nil, err
@@ -97,7 +97,7 @@ func (h *Host) terminal(uid types.UID, token string) (*shim.Client, error) {
 	return client, nil
 }
 
-// hungUp says that a shim has ended before it answered: while it holds something it does not hang up.
+// hungUp reports whether err means that the shim exited before it answered. A shim that supervises a process does not close a connection.
 func hungUp(err error) bool {
 	for _, hint := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED, fs.ErrNotExist} {
 		if errors.Is(err, hint) {
@@ -107,7 +107,7 @@ func hungUp(err error) bool {
 	return false
 }
 
-// Input implements runtime.Terminals. It queries the shim, which has the terminal and permission to inspect the program.
+// Input implements runtime.Terminals. It queries the shim, which has the terminal and the permission to inspect the program.
 func (h *Host) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 	record, err := h.terminalRecord(uid)
 	if err != nil {
@@ -125,7 +125,7 @@ func (h *Host) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 	return input, nil
 }
 
-// feed reads the input. Writes go through one goroutine, so that input and sizes don't mix.
+// feed reads the input. All writes go through one goroutine, so that input and resizes do not interleave.
 func feed(ctx context.Context, in io.Reader, client *shim.Client, writer chan<- func() error, cancel context.CancelCauseFunc) {
 	buf := make([]byte, 8<<10)
 	done := make(chan struct{})
@@ -173,7 +173,7 @@ func forward(ctx context.Context, client *shim.Client, writer <-chan func() erro
 	}
 }
 
-// Type implements runtime.Terminals. It returns when all of it is in the terminal.
+// Type implements runtime.Terminals. It returns when all input is written to the terminal.
 func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 	client, err := h.attach(uid)
 	if err != nil {
@@ -187,11 +187,11 @@ func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 	go func() {
 		err := typist.Type(ctx, client, input)
 		if half, ok := client.Conn.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite() // fails when the process has just ended, of what was typed perhaps
+			_ = half.CloseWrite() // fails if the process just exited, possibly because of this input
 		}
 		sent <- err
 	}()
-	// The shim ends the conversation when it has passed on all that came; until then its output has to be taken.
+	// The shim closes the connection after it has forwarded all input. Until then its output must be read.
 	_, _ = io.Copy(typist, client.Conn)
 	_ = client.Conn.Close()
 	err = <-sent

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// before is how the incarnation before the one to start ended. A start that came to nothing has kept it.
+// before returns the exit of the incarnation before the one to start. If an earlier attempt to start the same incarnation had no effect, its record holds it.
 func before(f *found, p runtime.Process) *shim.Before {
 	switch {
 	case !f.recorded:
@@ -29,7 +29,7 @@ func endedOf(before *shim.Before) *facts.Ended {
 	return &facts.Ended{Number: before.Incarnation, Exit: before.Exit}
 }
 
-// nothing is for an intent that led to nothing: what there is, is what was before.
+// nothing handles a record whose start had no effect: the previous incarnation, if any, is reported as exited.
 func (f *found) nothing() {
 	before := f.record.Before
 	if f.exists = before != nil; f.exists {

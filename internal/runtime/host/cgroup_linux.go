@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// contain returns the cgroup of this install, and the lock of it, which the manager holds as long as it runs. Both are nil if trees can only be held by
-// subreapers.
+// contain returns the open directory of this install's cgroup, locked for as long as the manager runs. It returns nil if only subreapers can contain process
+// trees.
 func contain(options Options) (root *os.File, err error) {
 	switch options.Containment {
 	case shim.Subreaper:
@@ -45,11 +45,11 @@ func contain(options Options) (root *os.File, err error) {
 	return nil, nil
 }
 
-// installName matches what Options.install returns.
+// installName matches the result of Options.install.
 var installName = regexp.MustCompile(`^berth-[0-9a-f]{12}$`)
 
-// removeEmptyCgroups removes the subtrees of other state directories in which no process is left and whose managers have ended: a manager that runs holds
-// the lock of its subtree. The kernel refuses to remove a cgroup with a process.
+// removeEmptyCgroups removes the subtrees of other state directories that have no process and whose managers have exited. A running manager holds the lock of
+// its subtree, and the kernel refuses to remove a cgroup that contains a process.
 func removeEmptyCgroups(own string) {
 	parent := filepath.Dir(own)
 	entries, _ := os.ReadDir(parent)
@@ -64,7 +64,7 @@ func removeEmptyCgroups(own string) {
 	}
 }
 
-// removeUnlocked removes the subtree of an install unless its manager runs. It reports no error: the subtree may belong to another user.
+// removeUnlocked removes the subtree of an install unless its manager is running. It reports no error, because the subtree may belong to another user.
 func removeUnlocked(root string) {
 	dir, err := os.Open(root)
 	if err != nil {
@@ -76,7 +76,7 @@ func removeUnlocked(root string) {
 	}
 }
 
-// makeLocked makes a cgroup, if it is not there, and locks it against removeUnlocked of other managers.
+// makeLocked creates a cgroup if it does not exist, and locks it against removeUnlocked of other managers.
 func makeLocked(root string) (*os.File, error) {
 	for {
 		if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -84,7 +84,7 @@ func makeLocked(root string) (*os.File, error) {
 		}
 		dir, err := os.Open(root)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed by another manager in between
+			continue // removed by another manager meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func makeLocked(root string) (*os.File, error) {
 	}
 }
 
-// cgroupParents gives the directories to try: the highest first, as what is made there outlives a login session.
+// cgroupParents returns the candidate parent directories, the highest first, because a cgroup created there outlives a login session.
 func cgroupParents() []string {
 	mount, root := cgroupMount()
 	if mount == "" {
@@ -119,7 +119,7 @@ func cgroupParents() []string {
 	return parents
 }
 
-// cgroupMount gives where the cgroup2 file system is mounted, and which of its directories.
+// cgroupMount returns the mount point of the cgroup2 file system and the directory within that file system that is mounted there.
 func cgroupMount() (mount, root string) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -146,7 +146,7 @@ func ownCgroup() string {
 	return "/"
 }
 
-// usable makes and locks the subtree and starts a process in it, which is the only proof that it can be done.
+// usable creates and locks the subtree and starts a process in it, which is the only reliable test.
 func usable(root, shimPath string) (locked *os.File, err error) {
 	_, before := os.Stat(root)
 	if locked, err = makeLocked(root); err != nil {
@@ -185,11 +185,11 @@ func usable(root, shimPath string) (locked *os.File, err error) {
 	})
 }
 
-// trials is how often it is tried to start what somebody else kills.
+// trials is how often tryOut starts the test process if something kills it.
 const trials = 3
 
-// tryOut starts a process that ends by itself at once. That it was killed says nothing of what can be done: without this, a manager whose first process
-// is killed would hold nothing in cgroups, and leave those of the manager before.
+// tryOut starts a process that exits immediately, and waits for it. A killed process does not count as failure: otherwise a manager whose first test process is
+// killed would not use cgroups, and would abandon those of the previous manager.
 func tryOut(start func() (pid int, err error)) error {
 	var status unix.WaitStatus
 	for range trials {

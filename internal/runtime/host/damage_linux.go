@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// mendEvery is the interval between queries of a shim for lost records; a shim that does not answer delays its UID for helloTimeout each time.
+	// mendEvery is the interval between queries of a shim for lost records. A shim that does not answer delays its UID by helloTimeout each time.
 	mendEvery = 30 * time.Second
 	// identityAfter is how long a shim may take to write its first identity.
 	identityAfter = 2 * time.Second
 )
 
-// readable reads a file; a damaged one counts as missing.
+// readable reads a file and treats a damaged one as missing; f.damage then holds the error.
 func (f *found) readable(path string, value any) (bool, error) {
 	present, err := shim.ReadFile(path, value)
 	if errors.Is(err, shim.ErrDamaged) {
@@ -35,7 +35,7 @@ func (f *found) readable(path string, value any) (bool, error) {
 	return present, err
 }
 
-// valid reports whether a file is there with what it always has, and notes the damage otherwise.
+// valid reports whether a file exists and is complete, and sets f.damage otherwise.
 func (f *found) valid(path string, present, complete bool) bool {
 	switch {
 	case present && !complete:
@@ -46,13 +46,13 @@ func (f *found) valid(path string, present, complete bool) bool {
 	return present && complete
 }
 
-// needsMending reports whether a living shim has to be asked for what its files should say.
+// needsMending reports whether a live shim has to be queried for the contents of its files.
 func (f *found) needsMending() bool {
 	return f.held && f.end == nil && (!f.recorded || !f.identified && time.Since(f.record.CreatedAt) > identityAfter)
 }
 
-// mend queries the shim and rewrites the lost records. The socket is in a directory of this user alone, and mend verifies that its peer is the living
-// process that the peer claims to be.
+// mend queries the shim and rewrites the lost records. The socket is in a directory that only this user can access, and mend verifies that its peer is the live
+// process that it claims to be.
 func (h *Host) mend(e *entry, f *found) bool {
 	if time.Since(e.mended) < mendEvery {
 		return false
@@ -96,7 +96,7 @@ func (h *Host) askShim(e *entry, f *found) error {
 	return shim.WriteFile(filepath.Join(h.dir(e.uid), shim.IdentityFile), identity, false)
 }
 
-// rebuild makes a record of what the identity says; false when there is none either.
+// rebuild derives the record from the identity. It returns false if there is no identity either.
 func (h *Host) rebuild(f *found) bool {
 	if !f.identified || f.damage == nil {
 		return false
@@ -108,17 +108,17 @@ func (h *Host) rebuild(f *found) bool {
 	return true
 }
 
-// recordOf is the part of a record that follows from the identity. The rest only names the process, or describes how to stop it.
+// recordOf returns the part of a record that follows from the identity. The missing fields only name the process or describe how to stop it.
 func (h *Host) recordOf(f *found, identity *shim.Identity) *shim.Record {
 	record := h.record(runtime.Process{UID: types.UID(f.incarnation.UID), Incarnation: identity.Incarnation})
 	record.Token, record.CreatedAt = identity.Token, identity.StartedAt
-	if populated, err := shim.Populated(record.Cgroup); err == nil && !populated { // it was started without cgroups, or has ended
+	if populated, err := shim.Populated(record.Cgroup); err == nil && !populated { // it was started without cgroups, or has exited
 		record.Cgroup, record.Containment = "", shim.Subreaper
 	}
 	return &record
 }
 
-// withoutRecord is for a UID of which neither the record nor the identity can be read.
+// withoutRecord handles a UID of which neither the record nor the identity can be read.
 func (h *Host) withoutRecord(e *entry, f *found) {
 	switch {
 	case f.held:
@@ -130,7 +130,7 @@ func (h *Host) withoutRecord(e *entry, f *found) {
 	default:
 		h.leftover(f)
 		if !f.exists && h.cgroup == "" && errors.Is(f.damage, shim.ErrDamaged) {
-			f.endable() // without a cgroup, the host cannot determine whether a process lives
+			f.endable() // without a cgroup, the host cannot determine whether a process is alive
 			h.tender.add(e.uid)
 		}
 	}
@@ -143,13 +143,13 @@ func (f *found) whatIsWrong() error {
 	return f.damage
 }
 
-// endable reports that nothing is known but that it can be killed.
+// endable reports the incarnation as Unknown but killable.
 func (f *found) endable() {
 	f.unknown(fmt.Errorf("%w; its shim does not answer", f.whatIsWrong()))
 	f.incarnation.Killable = true
 }
 
-// leavesProcesses reports whether an incarnation without an identity has living processes all the same.
+// leavesProcesses reports whether an incarnation without an identity nevertheless has live processes.
 func (f *found) leavesProcesses() bool {
 	if f.identified {
 		return false
@@ -158,12 +158,12 @@ func (f *found) leavesProcesses() bool {
 	return err != nil || !empty
 }
 
-// endDamaged ends what is known only by its directory and its cgroup. A shim then writes the exit and ends, as always.
+// endDamaged stops or kills an incarnation that is known only by its directory and cgroup. Its shim, if alive, then records the exit and exits as usual.
 func (h *Host) endDamaged(e *entry, f *found, kill bool) error {
 	holders := h.shimsIn(h.dir(e.uid))
 	if !f.held && kill && len(holders) == 0 {
-		// No process is found, and the files would block the UID forever. A free lock alone does not prove that the shim has exited, because the program may
-		// have removed the lock file.
+		// No process was found, and the files would block the UID forever. A free lock alone does not prove that the shim has exited, because the program may have
+		// removed the lock file.
 		return errors.Join(remove(filepath.Join(h.dir(e.uid), shim.IdentityFile)), remove(filepath.Join(h.dir(e.uid), shim.RecordFile)))
 	}
 	tree := shim.Tree{}
@@ -200,7 +200,7 @@ func remove(path string) error {
 	return nil
 }
 
-// shimsIn returns the processes that run our shim in a directory.
+// shimsIn returns the processes that run the shim binary with dir as their working directory.
 func (h *Host) shimsIn(dir string) []shim.Process {
 	var found []shim.Process
 	entries, _ := filepath.Glob("/proc/[0-9]*/cwd")

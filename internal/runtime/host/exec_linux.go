@@ -22,24 +22,24 @@ import (
 )
 
 const (
-	// commandGroup begins the name of the cgroup of a command, which lies beside those of the workload and its shim.
+	// commandGroup is the prefix of the cgroup names of commands, which are siblings of the cgroups of the workload and its shim.
 	commandGroup = "exec-"
-	// maxCommands bounds the commands that run or are being killed beside one process.
+	// maxCommands is the maximum number of commands per process that run or are being killed.
 	maxCommands = 8
-	// killTime is how long a shim has to kill its command before it is killed itself, and after that once more until Exec stops waiting.
+	// killTime is how long a shim has to kill its command before the shim itself is killed, and how long Exec then still waits.
 	killTime = 2 * time.Second
 )
 
-// command is a command that runs beside a process, below a shim of its own.
+// command is a command that runs beside a process, under its own shim.
 type command struct {
 	token  string
 	group  string // cgroup; empty without cgroups
 	pid    int
 	pidfd  int
 	caller *net.UnixConn
-	done   chan struct{} // closed when nothing of it is left
+	done   chan struct{} // closed when no process of the command is left
 	end    shim.End
-	err    error // instead of end
+	err    error // set instead of end
 }
 
 // Exec implements runtime.Inspection.
@@ -69,10 +69,10 @@ func (h *Host) Exec(ctx context.Context, p runtime.Process) (facts.Exit, error) 
 	return *c.end.Exit, nil
 }
 
-// cancel has the shim kill the command.
+// cancel makes the shim kill the command.
 func (c *command) cancel() { _ = c.caller.CloseWrite() }
 
-// kill ends a shim that does not answer, such as one that its command has stopped. Its pidfd is open while the command is not done.
+// kill kills a shim that does not respond, for example because its command has stopped it. The pidfd is open until the command is done.
 func (c *command) kill() {
 	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGCONT, nil, 0)
 	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
@@ -89,7 +89,7 @@ func (c *command) ends() bool {
 	}
 }
 
-// beginCommand starts a command while the lock of the UID is held, so that Forget finds it.
+// beginCommand starts a command while it holds the lock of the UID, so that Forget finds the command.
 func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 	e, err := h.acquire(p.UID)
 	if err != nil {
@@ -122,7 +122,7 @@ func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 	return c, nil
 }
 
-// forkCommand starts a shim for a command, in a cgroup of the UID where there are cgroups.
+// forkCommand starts a shim for a command, in its own cgroup of the UID if cgroups are used.
 func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	c = &command{token: shim.NewToken(), done: make(chan struct{})}
 	launch := h.launch(p, shim.Record{UID: string(p.UID), Name: p.Name, Token: c.token})
@@ -149,10 +149,10 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	}
 	conn, err := net.FileConn(ours)
 	if err == nil {
-		c.caller = conn.(*net.UnixConn) // of a Unix socket it is nothing else
+		c.caller = conn.(*net.UnixConn) // FileConn returns a *net.UnixConn for a Unix socket
 		c.pid, c.pidfd, err = h.execShim([]string{"berth-shim", shim.Exec, p.Name}, c.group, &syscall.ProcAttr{
 			Dir: h.dir(p.UID),
-			// With the mark the command is found even if its shim is killed.
+			// The mark identifies the command even if its shim is killed.
 			Env:   append(shimEnv(), shim.MarkVariable+"="+shim.Mark(c.token)),
 			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd(), memory.Fd()},
 		})
@@ -166,7 +166,7 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	return c, err
 }
 
-// followCommand returns when nothing of a command is left.
+// followCommand returns when no process of a command is left.
 func (h *Host) followCommand(c *command) {
 	c.end, c.err = shim.ReadEnd(c.caller, c.token)
 	_, _ = await(c.pid)
@@ -188,7 +188,7 @@ func (h *Host) followCommand(c *command) {
 		select {
 		case <-time.After(pause):
 		case <-h.closed:
-			return // the next manager goes on with it
+			return // the next manager continues
 		}
 	}
 	if c.group != "" {
@@ -196,7 +196,7 @@ func (h *Host) followCommand(c *command) {
 	}
 }
 
-// cancelCommands has all commands beside a process killed. The caller holds the entry.
+// cancelCommands cancels all commands beside a process. The caller holds the entry.
 func (h *Host) cancelCommands(e *entry) {
 	for c := range e.commands {
 		c.cancel()
@@ -212,7 +212,7 @@ func (h *Host) commandsLeft(e *entry) error {
 	return nil
 }
 
-// killCommands kills the commands in the cgroups of a UID, also those of an earlier manager, and removes the cgroups that are empty.
+// killCommands kills the commands in the cgroups of a UID, including those of an earlier manager, and removes the empty cgroups.
 func (h *Host) killCommands(uid types.UID) {
 	if h.cgroup == "" {
 		return
@@ -222,6 +222,6 @@ func (h *Host) killCommands(uid types.UID) {
 		if err := (shim.Tree{Cgroup: group}).Kill(); err != nil {
 			h.log.Error(err, "Cannot kill the commands in a cgroup", "uid", uid, "cgroup", group)
 		}
-		_ = shim.RemoveCgroup(group) // fails while a killed process is still listed; Forget tries again
+		_ = shim.RemoveCgroup(group) // fails while a killed process is still listed; Forget retries
 	}
 }

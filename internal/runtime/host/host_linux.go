@@ -27,7 +27,7 @@ import (
 
 var _ runtime.Runtime = (*Host)(nil)
 
-// Host holds processes of this machine. Make one with New.
+// Host runs incarnations as processes of this machine. Create one with New.
 type Host struct {
 	runtime.Local
 	runtime.NoTerminals
@@ -37,7 +37,7 @@ type Host struct {
 	log     logr.Logger
 	node    string
 	boot    string
-	cgroup  string // our subtree; empty in the tier Subreaper
+	cgroup  string // root of this install's cgroups; empty in the tier Subreaper
 	// cgroupLock is the open directory of the subtree, locked against its removal by other managers; nil in the tier Subreaper.
 	cgroupLock *os.File
 
@@ -47,7 +47,7 @@ type Host struct {
 	socket  *net.UnixConn
 	tender  *tender
 	spares  spares
-	notice  *logfile.Notice // nil where the system has no more of them
+	notice  *logfile.Notice // nil if the system has no inotify instance left
 	closed  chan struct{}
 	once    sync.Once
 	loops   sync.WaitGroup
@@ -58,36 +58,36 @@ type Host struct {
 	entries map[types.UID]*entry
 }
 
-// entry is what is kept in memory of a UID. Its lock makes calls for one UID one after another.
+// entry is the in-memory state of a UID. Its lock serializes the calls for one UID.
 type entry struct {
 	mu   sync.Mutex
 	uid  types.UID
-	gone bool // forgotten; get another one
-	// commands run beside the process. They outlive the incarnation for as long as it takes to kill them.
+	gone bool // removed from Host.entries; the caller must get a new entry
+	// commands run beside the process. They may outlive the incarnation until they are killed.
 	commands map[*command]struct{}
 
-	// The rest belongs to the start with this token and is dropped with it.
+	// The remaining fields belong to the start with this token and are reset with it.
 	token   string
-	spawned bool // by this manager
-	watched bool // the shim's end will be told
+	spawned bool // started by this manager
+	watched bool // the exit of the shim will be reported
 	leader  int  // pidfd of the program, or -1
 	orphan  orphan
 	// mended is when the host last queried the shim for lost records.
 	mended time.Time
-	// distrust is why whoever holds the lock is not taken for the shim.
+	// distrust is why the process that holds the lock is not accepted as the shim.
 	distrust error
 
-	// seen is what was told last. Whoever only looks leaves it alone: others still have to be told.
+	// seen is the last reported state. Calls that only observe must not change it, because the change still has to be reported.
 	seen seen
 }
 
-// Capabilities implements runtime.Runtime. The record of a start holds its origin and the end before it.
+// Capabilities implements runtime.Runtime. The record of a start stores its origin and the previous exit.
 func (h *Host) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: h, Terminals: h, Inspection: h, Results: h, KeepsOrigin: true, KeepsBefore: true}
 }
 
-// New locks the state directory, adopts the processes that run, and emits an event for each of them. It returns an error if another manager holds the lock;
-// with Options.Standby it waits for the lock instead.
+// New locks the state directory, adopts the running processes, and emits an event for each of them. It returns an error if another manager holds the lock; with
+// Options.Standby it waits for the lock instead.
 func New(options Options) (*Host, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (h *Host) open() error {
 	if h.watcher, err = newWatcher(h.ended); err != nil {
 		return err
 	}
-	// From here on whatever a shim changes is told; what it changed before is found by adopt.
+	// From here on every change by a shim is reported as an event; adopt finds earlier changes.
 	if h.socket, err = listenEvents(h.options.StateDir); err != nil {
 		return err
 	}
@@ -149,7 +149,8 @@ func (h *Host) open() error {
 	return nil
 }
 
-// Run waits for the end of the context. Close afterwards: calls are still answered until then, so that workloads can be ended.
+// Run blocks until the context ends or the Host is closed, and returns nil. Calls are still answered afterwards, so that workloads can be stopped; then call
+// Close.
 func (h *Host) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -158,7 +159,7 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of everything and leaves the workloads alone.
+// Close releases all resources and leaves the workloads running.
 func (h *Host) Close() error {
 	var err error
 	h.once.Do(func() {
@@ -195,7 +196,7 @@ func (h *Host) Close() error {
 	return err
 }
 
-// removeCgroup removes our cgroup, if nothing is in it. A shim that has ended takes a moment to be out of it.
+// removeCgroup removes the cgroup of this install if it is empty. A shim that has exited remains in it for a moment.
 func (h *Host) removeCgroup() {
 	for range 20 {
 		if err := os.Remove(h.cgroup); err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -205,7 +206,7 @@ func (h *Host) removeCgroup() {
 	}
 }
 
-// Containment is the tier in force for new incarnations.
+// Containment returns the tier for new incarnations, Cgroup or Subreaper.
 func (h *Host) Containment() string {
 	if h.cgroup != "" {
 		return shim.Cgroup
@@ -219,13 +220,13 @@ func (h *Host) Events() <-chan types.UID { return h.events.C() }
 func (h *Host) runDir() string           { return filepath.Join(h.options.StateDir, "run") }
 func (h *Host) dir(uid types.UID) string { return filepath.Join(h.runDir(), string(uid)) }
 
-// Directory is where the files and the socket of the shim of a UID are.
+// Directory returns the directory that contains the files and the socket of the shim of a UID.
 func (h *Host) Directory(uid types.UID) string { return h.dir(uid) }
 
 func (h *Host) group(uid types.UID) string   { return filepath.Join(h.cgroup, string(uid)) }
 func (h *Host) shimDir(uid types.UID) string { return filepath.Join(h.group(uid), "shim") }
 
-// acquire gives the locked entry of a UID.
+// acquire returns the locked entry of a UID. It returns an error if the UID is invalid or the Host is closed.
 func (h *Host) acquire(uid types.UID) (*entry, error) {
 	if !shim.ValidUID(string(uid)) {
 		return nil, fmt.Errorf("%q cannot be the UID of a process: letters, digits, dots, dashes and underscores only", uid)
@@ -251,7 +252,7 @@ func (h *Host) acquire(uid types.UID) (*entry, error) {
 	}
 }
 
-// release unlocks an entry, and drops it when nothing is known of its UID.
+// release unlocks an entry, and removes it unless keep is set.
 func (h *Host) release(e *entry, keep bool) {
 	if !keep {
 		h.mu.Lock()

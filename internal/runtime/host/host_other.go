@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Host is the host backend, which so far exists on Linux only.
+// Host is the host backend, which currently supports only Linux.
 type Host struct {
 	runtime.Runtime
 	runtime.Logs
@@ -23,7 +23,7 @@ type Host struct {
 	runtime.Keeper
 }
 
-// New says what this system lacks.
+// New returns an error that explains what this system lacks.
 func New(options Options) (*Host, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -31,17 +31,17 @@ func New(options Options) (*Host, error) {
 	return nil, errors.New("the host runtime needs Linux: telling processes apart safely rests on its pidfds; use another runtime on this system")
 }
 
-// Run waits for the end of the context.
+// Run blocks until the context ends.
 func (h *Host) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// Close has nothing to release.
+// Close does nothing, because there is nothing to release.
 func (h *Host) Close() error { return nil }
 
-// Containment is empty: nothing can be contained.
+// Containment returns the empty string.
 func (h *Host) Containment() string { return "" }
 
-// Directory is empty: there are no files.
+// Directory returns the empty string.
 func (h *Host) Directory(types.UID) string { return "" }

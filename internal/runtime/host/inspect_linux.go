@@ -19,10 +19,10 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// commandLength bounds the command line of a foreign process in a message, in bytes.
+// commandLength is the maximum length of the command line of a foreign process in a message, in bytes.
 const commandLength = 200
 
-// running gives what there is of a UID, or nil when no process of it runs.
+// running returns the state of a UID, or nil if no process of it is running.
 func (h *Host) running(uid types.UID) (*found, error) {
 	e, err := h.acquire(uid)
 	if err != nil {
@@ -55,7 +55,7 @@ func (h *Host) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, 
 	for _, member := range members {
 		open := inodes(member.PID)
 		for _, s := range sockets {
-			// A socket that was inherited is reported once.
+			// An inherited socket is reported once.
 			if open[s.inode] && !seen[s.inode] {
 				seen[s.inode] = true
 				found = append(found, runtime.Listener{Address: s.address.String(), Port: int32(s.port), PID: int64(member.PID)})
@@ -78,7 +78,7 @@ func (h *Host) Members(_ context.Context, uid types.UID) ([]runtime.Member, erro
 	return census.Describe(members, int(f.incarnation.PID)), nil
 }
 
-// PortOwner implements runtime.Inspection. It reads the open files of all processes that may be seen, so it is for the moment of a conflict, not for a loop.
+// PortOwner implements runtime.Inspection. It reads the open files of all visible processes, so it is meant for resolving a conflict, not for polling.
 func (h *Host) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
 	sockets, err := listening()
 	if err != nil {
@@ -102,7 +102,7 @@ func (h *Host) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, err
 	return owner, err
 }
 
-// holder finds a process that has one of the sockets open; 0 when it cannot be seen.
+// holder returns the PID of a process that has one of the sockets open, or 0 if none is visible.
 func holder(wanted map[uint64]bool) (int64, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -134,7 +134,7 @@ func commandLine(pid int64) string {
 	return line
 }
 
-// owner gives the object that a process belongs to, if it is one of ours.
+// owner returns the UID of the object that a process belongs to, or the empty UID if it belongs to none.
 func (h *Host) owner(pid int) (types.UID, error) {
 	uids, err := h.known()
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lock of a UID belongs to an open file, which the shim inherits: it is held exactly as long as the shim lives. Unlike flock
-// it can be asked about without being taken, so that looking never gets in the way of anybody.
+// The lock of a UID belongs to an open file description, which the shim inherits: the lock is held exactly as long as the shim lives. Unlike flock it can be
+// queried without being taken, so a query never interferes with a start.
 
-// takeLock gives the locked file, or nil when a shim has it.
+// takeLock returns the locked file, or nil if a shim holds the lock.
 func takeLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -31,7 +31,7 @@ func takeLock(path string) (*os.File, error) {
 	return nil, err
 }
 
-// lockHeld says whether a shim lives.
+// lockHeld reports whether a shim holds the lock.
 func lockHeld(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// found is what there is of a UID.
+// found is the observed state of a UID.
 type found struct {
 	exists     bool // there is a record, or processes without one
 	record     shim.Record
@@ -25,17 +25,17 @@ type found struct {
 	identity   shim.Identity
 	identified bool
 	end        *shim.End
-	held       bool // the shim lives
-	orphaned   bool // the shim is gone and the workload is not
+	held       bool // the shim is alive
+	orphaned   bool // the shim is gone but the workload is alive
 	leaderGone bool
-	err        error // why it cannot be told
-	damage     error // names the file of ours that is damaged or missing
+	err        error // why the state cannot be determined
+	damage     error // names the damaged or missing file
 
 	incarnation facts.Incarnation
 	tree        shim.Tree
 }
 
-// started says whether the record led to a shim at all: when not, the same incarnation may be started again.
+// started reports whether the record led to a shim. If not, the same incarnation may be started again.
 func (f *found) started() bool {
 	return f.recorded && (f.held || f.identified || f.end != nil || f.err != nil)
 }
@@ -46,7 +46,7 @@ func (f *found) unknown(err error) *found {
 	return f
 }
 
-// reset drops what is kept of a start, and expects another.
+// reset drops the state of a start and sets the token of the next.
 func (e *entry) reset(token string) {
 	if e.leader >= 0 {
 		_ = unix.Close(e.leader)
@@ -54,9 +54,9 @@ func (e *entry) reset(token string) {
 	e.token, e.spawned, e.watched, e.leader, e.orphan, e.distrust = token, false, false, -1, orphan{}, nil
 }
 
-// look finds out what is there of a UID. The caller holds the entry.
+// look determines the state of a UID. The caller holds the entry.
 func (h *Host) look(e *entry) *found {
-	// A shim may end between two of the questions; then the answers don't fit together and have to be asked for again.
+	// If a shim exits between two reads, the results are inconsistent and the reads are repeated.
 	for range 3 {
 		if f, settled := h.lookOnce(e); settled {
 			return f
@@ -68,7 +68,7 @@ func (h *Host) look(e *entry) *found {
 
 func (h *Host) lookOnce(e *entry) (*found, bool) {
 	f := &found{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
-	// The lock comes first: once it is free the shim has written all that it ever will.
+	// The lock is read first: once it is free, the shim writes nothing more.
 	var err error
 	if f.held, err = lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); err != nil {
 		return f.unknown(fmt.Errorf("the lock of the shim cannot be read: %w", err)), true
@@ -91,7 +91,7 @@ func (h *Host) lookOnce(e *entry) (*found, bool) {
 	return f, h.judge(e, f)
 }
 
-// read reads the files of a UID; those of another start count as missing, and so do damaged ones, which f.damage names.
+// read reads the files of a UID. It treats files of another start and damaged files as missing; f.damage names a damaged file.
 func (h *Host) read(e *entry, f *found) (err error) {
 	path := func(name string) string { return filepath.Join(h.dir(e.uid), name) }
 	if f.recorded, err = f.readable(path(shim.RecordFile), &f.record); err != nil {
@@ -99,7 +99,7 @@ func (h *Host) read(e *entry, f *found) (err error) {
 	}
 	f.recorded = f.valid(path(shim.RecordFile), f.recorded, f.record.UID == string(e.uid) && f.record.Token != "" && f.record.Incarnation > 0)
 	if !f.recorded && !f.held && beforeBoot(path(shim.RecordFile)) {
-		f.damage = nil // by a power failure: nothing of it can live
+		f.damage = nil // damaged by a power failure: no process of it can be alive
 		return nil
 	}
 	present, err := f.readable(path(shim.IdentityFile), &f.identity)
@@ -128,7 +128,7 @@ func beforeBoot(path string) bool {
 	return err == nil && unix.Sysinfo(&up) == nil && info.ModTime().Before(time.Now().Add(-time.Duration(up.Uptime)*time.Second))
 }
 
-// describe fills in what doesn't depend on who lives.
+// describe fills in the fields that do not depend on which processes are alive.
 func (h *Host) describe(f *found) {
 	i := &f.incarnation
 	i.Number, i.Name, i.BootID, i.Containment = f.record.Incarnation, f.record.Name, f.record.BootID, f.record.Containment
@@ -139,13 +139,13 @@ func (h *Host) describe(f *found) {
 		i.LeaderExit = f.identity.LeaderExit
 		f.tree.Leader = f.identity.Child
 	}
-	// Not the request itself: a manager that was lost between request and signal has to be followed by one that sends it.
+	// Not the request itself: if a manager is lost between request and signal, its successor must still send the signal.
 	var stopped shim.Request
 	sent, _ := shim.ReadFile(filepath.Join(h.dir(types.UID(i.UID)), shim.StoppedFile), &stopped)
 	i.StopSent = sent && stopped.Incarnation == i.Number
 }
 
-// judge decides on the phase; false when the answers don't fit together.
+// judge determines the phase. It returns false if the observations are inconsistent.
 func (h *Host) judge(e *entry, f *found) bool {
 	sameBoot := f.record.BootID == h.boot
 	switch {
@@ -161,12 +161,12 @@ func (h *Host) judge(e *entry, f *found) bool {
 		h.settle(e, f, shim.End{Failure: &facts.StartError{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(
 			"berth-shim ended before it could start the program; what it said is in %s", filepath.Join(h.dir(e.uid), shim.DiagnosticsFile))}})
 	default:
-		f.nothing() // an intent that led to nothing: to be started again
+		f.nothing() // the start had no effect; it can be repeated
 	}
 	return true
 }
 
-// judgeHeld is for an incarnation whose shim lives, which will tell us about the rest.
+// judgeHeld handles an incarnation whose shim is alive and will report its exit.
 func (h *Host) judgeHeld(e *entry, f *found) bool {
 	f.incarnation.Phase = facts.Running
 	if !f.identified || (f.identity.Child.PID == 0 && f.end == nil) {
@@ -179,7 +179,7 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 	}
 	if !f.identified {
 		if !e.watched {
-			h.tender.add(e.uid) // its shim was started by an earlier manager and has not said who it is yet
+			h.tender.add(e.uid) // an earlier manager started its shim, which has not written its identity yet
 		}
 		if f.needsMending() {
 			f.endable()
@@ -198,7 +198,7 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 			err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
 		}
 		if err != nil {
-			h.tender.add(e.uid) // it may only be a moment, and nobody else would tell when it is over
+			h.tender.add(e.uid) // possibly temporary, and nothing else reports when it is over
 			f.unknown(fmt.Errorf("the shim of the process cannot be verified, so nothing is touched: %w", err))
 			return true
 		}
@@ -214,7 +214,7 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 	return true
 }
 
-// openLeader keeps a pidfd of the program, as only one that was opened in its lifetime can tell its exit code should the shim be killed.
+// openLeader keeps a pidfd of the program. If the shim is killed, only a pidfd opened while the program was alive can return its exit code.
 func (h *Host) openLeader(e *entry, f *found) {
 	if e.leader >= 0 || f.identity.Child.PID == 0 {
 		return
@@ -230,7 +230,7 @@ func (h *Host) openLeader(e *entry, f *found) {
 	}
 }
 
-// finish turns the last word into the incarnation.
+// finish copies the End to the incarnation.
 func (f *found) finish() {
 	i := &f.incarnation
 	i.LeaderExit = nil
@@ -243,11 +243,11 @@ func (f *found) finish() {
 	i.Exit = f.end.Exit
 }
 
-// settle writes the last word where no shim can, so that it is the same ever after.
+// settle writes the End where no shim can, so that later reads return the same result.
 func (h *Host) settle(e *entry, f *found, end shim.End) {
 	end.Version, end.Incarnation, end.Token = shim.Version, f.record.Incarnation, f.record.Token
 	if end.Exit != nil {
-		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // as it will be read
+		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // as a later read returns it
 	}
 	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.EndFile), &end, true); err != nil {
 		h.log.Error(err, "The end of a process could not be written down", "uid", e.uid)
@@ -256,7 +256,7 @@ func (h *Host) settle(e *entry, f *found, end shim.End) {
 	f.finish()
 }
 
-// leftover finds processes in our cgroups that no record speaks of.
+// leftover finds processes in the cgroup of a UID that has no record.
 func (h *Host) leftover(f *found) {
 	if h.cgroup == "" {
 		return
@@ -274,7 +274,7 @@ func (h *Host) leftover(f *found) {
 	}
 }
 
-// seen is what a look amounts to, to notice changes that nobody tells.
+// seen is a summary of the state, used to detect changes that are not reported as events.
 type seen struct {
 	phase  facts.Phase
 	number int64

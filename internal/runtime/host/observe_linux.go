@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// adopters bounds how many are adopted at once, and helloTimeout how long one shim can hold up one of them.
+	// adopters is how many UIDs are adopted concurrently. helloTimeout is how long one shim can delay one of them.
 	adopters     = 32
 	helloTimeout = 2 * time.Second
 )
@@ -54,7 +54,7 @@ func (h *Host) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return all, ctx.Err()
 }
 
-// known gives the UIDs that have a directory or a cgroup.
+// known returns the UIDs that have a directory or a cgroup, sorted.
 func (h *Host) known() ([]types.UID, error) {
 	var uids []types.UID
 	for _, dir := range []string{h.runDir(), h.cgroup} {
@@ -75,7 +75,7 @@ func (h *Host) known() ([]types.UID, error) {
 	return slices.Compact(uids), nil
 }
 
-// adopt looks at all that is there, before anything is decided about it.
+// adopt examines all existing UIDs before any decision about them is made.
 func (h *Host) adopt() {
 	uids, err := h.known()
 	if err != nil {
@@ -98,20 +98,20 @@ func (h *Host) adoptOne(uid types.UID) {
 	if err != nil {
 		return
 	}
-	h.killCommands(uid) // of a manager that was killed
+	h.killCommands(uid) // left by a manager that was killed
 	f := h.look(e)
 	e.seen = f.summary()
 	switch {
 	case f.held && f.identified:
 		if err := h.hello(uid, f.record.Token); err != nil {
 			h.log.Error(err, "A shim does not answer as it should", "uid", uid, "name", f.record.Name)
-			// One that is silent may be stopped or busy, and its process is verified by itself. One that answers wrongly is not ours.
+			// A shim that does not answer may be stopped or busy; its process is verified separately. One that answers with another token is not the shim.
 			if errors.Is(err, shim.ErrImpostor) {
 				e.distrust = err
 			}
 		}
 	case !f.exists && !f.recorded && h.cgroup != "":
-		_ = shim.RemoveCgroup(h.group(uid)) // empty, of a UID that is forgotten
+		_ = shim.RemoveCgroup(h.group(uid)) // an empty cgroup of a forgotten UID
 	}
 	h.release(e, f.exists || f.recorded)
 	if f.exists {
@@ -119,7 +119,7 @@ func (h *Host) adoptOne(uid types.UID) {
 	}
 }
 
-// hello makes sure that the shim answers, and with the token of the record.
+// hello verifies that the shim answers with the token of the record.
 func (h *Host) hello(uid types.UID, token string) error {
 	client, err := h.dial(uid, token)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host runs incarnations as processes of this machine, each held by a berth-shim that outlives the manager.
+// Package host runs incarnations as processes of this machine, each supervised by a berth-shim that outlives the manager.
 //
-// What is on disk below Options.StateDir is the truth; memory only holds what can be opened again: see internal/shim for the files.
-// A manager that starts adopts what it finds. Nothing is decided by a PID alone, and what cannot be verified is Unknown and not touched.
+// The files below Options.StateDir are the source of truth; memory holds only what can be restored from them. See internal/shim for the files. A starting
+// manager adopts what it finds. No decision rests on a PID alone; a process that cannot be verified is Unknown, and Berth does not touch it.
 package host
 
 import (
@@ -22,28 +22,29 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// DefaultLogLimit is how much disk the output of one UID takes, in bytes.
+// DefaultLogLimit is the default of Options.LogLimit, in bytes.
 const DefaultLogLimit = 10 << 20
 
-// Options say where a Host keeps its state and how it holds processes.
+// Options configure where a Host keeps its state and how it runs processes.
 type Options struct {
-	// StateDir is created with mode 0700. One manager uses it at a time.
+	// StateDir is created with mode 0700. Only one manager uses it at a time. It is required.
 	StateDir string
-	// Standby makes New wait, until this context ends, while another manager uses StateDir. nil: New returns an error then.
+	// Standby makes New wait while another manager uses StateDir, until this context ends. nil: New returns an error instead.
 	Standby context.Context
-	// ShimPath is the berth-shim binary. Empty: beside the running executable, else in PATH.
+	// ShimPath is the berth-shim binary. Empty: the one beside the running executable, else from PATH.
 	ShimPath string
-	// CgroupRoot is a directory of a cgroup2 file system to make a subtree in. Empty: found.
+	// CgroupRoot is the directory of a cgroup2 file system in which the subtree is created. Empty: New searches for one.
 	CgroupRoot string
-	// Containment forces a tier, Cgroup or Subreaper. Empty: Cgroup where it works, else Subreaper.
+	// Containment forces a tier, Cgroup or Subreaper. Empty: Cgroup if it works, else Subreaper.
 	Containment string
-	// LogLimit is the disk that the output of one UID takes, in bytes. 0: DefaultLogLimit.
+	// LogLimit is the disk space for the output of one UID, in bytes, at least 64 KiB. 0: DefaultLogLimit.
 	LogLimit int64
-	// RunAs is the user that programs run as; nil: the user of the manager. Another user needs root, and so does a manager that takes over its processes.
+	// RunAs is the user that programs run as; nil: the user of the manager. Running as another user requires root, also for a manager that takes over such
+	// processes.
 	RunAs *shim.User
-	// ResultsDir is where programs of RunAs leave their results, which cannot enter StateDir. Empty: a directory of this install below /var/lib/berth.
+	// ResultsDir is where programs of RunAs leave their results, because they cannot enter StateDir. Empty: a directory of this install below /var/lib/berth.
 	ResultsDir string
-	// Logger is told what the manager should know; the zero value drops it.
+	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
 
@@ -58,7 +59,7 @@ func (o *Options) complete() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create the state directory: %w", err)
 	}
-	// Two names of one directory are one install.
+	// Two paths of one directory must identify the same install.
 	if o.StateDir, err = filepath.EvalSymlinks(dir); err != nil {
 		return fmt.Errorf("state directory %s: %w", dir, err)
 	}
@@ -105,7 +106,7 @@ func findShim() (string, error) {
 	return path, nil
 }
 
-// install names the install of a state directory, so that two never meet.
+// install returns the name of the install, which is unique to the state directory.
 func (o *Options) install() string {
 	sum := sha256.Sum256([]byte(o.StateDir))
 	return "berth-" + hex.EncodeToString(sum[:6])

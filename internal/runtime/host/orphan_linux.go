@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// tendEvery is how often incarnations without a shim are looked at; all others tell by themselves.
+	// tendEvery is how often incarnations without a shim are polled; all others report their changes.
 	tendEvery = 100 * time.Millisecond
-	// orphanGrace is how long what a program leaves behind has between SIGTERM and SIGKILL, as with a shim.
+	// orphanGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind, as with a shim.
 	orphanGrace = 2 * time.Second
-	// reapGrace is how long an ended program may stay unreaped before its exit code is given up.
+	// reapGrace is how long an exited program may stay unreaped before its exit code is reported as unknown.
 	reapGrace = 10 * time.Second
 )
 
-// orphan is what is kept of an incarnation whose shim was killed. The manager does then what the shim would have done.
+// orphan is the state of an incarnation whose shim was killed. The manager takes over the tasks of the shim.
 type orphan struct {
 	puncher    *shim.Puncher
 	punchAfter time.Time
 	endedAt    time.Time
 	exit       *facts.Exit
-	asked      time.Time // when the rest was asked to end
+	asked      time.Time // when the remaining processes were sent SIGTERM
 }
 
-// judgeOrphan is for an incarnation whose shim was killed before it wrote how it ended.
+// judgeOrphan handles an incarnation whose shim was killed before it recorded the exit.
 func (h *Host) judgeOrphan(e *entry, f *found) {
 	h.openLeader(e, f)
 	if f.err != nil {
@@ -63,12 +63,12 @@ func (h *Host) judgeOrphan(e *entry, f *found) {
 		f.incarnation.Message = "the shim of the process was killed; the manager looks after it"
 		h.tender.add(e.uid)
 	default:
-		h.punch(e) // it may have written much while neither shim nor manager was there
+		h.punch(e) // much may have been written while neither shim nor manager was running
 		h.settle(e, f, shim.End{Exit: e.orphan.lastWord()})
 	}
 }
 
-// finished says whether the program has ended, and learns how when that can be learned.
+// finished reports whether the program has exited, and stores its exit status if it is available.
 func (o *orphan) finished(leader int, program shim.Process) bool {
 	ended, reaped := shim.Ended(leader)
 	if !ended {
@@ -103,7 +103,7 @@ func (o *orphan) lastWord() *facts.Exit {
 	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so it is not known how it ended"}
 }
 
-// tender remembers which UIDs have to be looked at although nobody tells.
+// tender holds the UIDs that must be polled because no event reports their changes.
 type tender struct {
 	wake chan struct{}
 	mu   sync.Mutex
@@ -135,7 +135,7 @@ func (t *tender) take() []types.UID {
 	return uids
 }
 
-// tend looks after orphans. While there are none it sleeps.
+// tend polls orphans. It blocks while there are none.
 func (h *Host) tend() {
 	for {
 		select {
@@ -171,7 +171,7 @@ func (h *Host) tendOne(uid types.UID) {
 	}
 }
 
-// nurse does for an orphan what its shim can't any more: bound its log, and end what its program leaves behind.
+// nurse performs the tasks of the killed shim: it bounds the log and terminates the processes that the program leaves behind.
 func (h *Host) nurse(e *entry, f *found) {
 	o := &e.orphan
 	now := time.Now()
@@ -197,7 +197,7 @@ func (h *Host) nurse(e *entry, f *found) {
 	}
 }
 
-// punch bounds the log of an orphan; the file is opened for it each time, as orphans are rare and files are not free.
+// punch bounds the log of an orphan. It opens the file each time, because orphans are rare and open files are not free.
 func (h *Host) punch(e *entry) time.Duration {
 	file, err := os.OpenFile(filepath.Join(h.dir(e.uid), shim.LogFile), os.O_RDWR, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// What is in the directory of a UID beside the files of its shim, once it was started with a place for results.
+// Names in the directory of a UID beside the files of its shim, if it was started with a place for results.
 const (
 	fileName      = "result"
 	artifactsName = "artifacts"
@@ -32,13 +32,13 @@ func (h *Host) Place(uid types.UID) runtime.Place {
 	return runtime.Place{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
 }
 
-// sharedPlace is the directory for results of programs that run as another user. It belongs to that user, its parent to the manager.
+// sharedPlace returns the results directory for programs that run as another user. It belongs to that user, its parent to the manager.
 func (h *Host) sharedPlace(uid types.UID) string {
 	return filepath.Join(h.options.ResultsDir, string(uid))
 }
 
-// place returns the directory for the results of a UID, and whether it is the one of another user. One that exists remains the place when the manager is
-// started with another user.
+// place returns the results directory of a UID, and whether it is the one for another user. An existing one remains in use when the manager is started with
+// another user.
 func (h *Host) place(uid types.UID) (dir string, shared bool) {
 	dir, shared = h.dir(uid), h.options.RunAs != nil
 	if _, err := os.Lstat(h.sharedPlace(uid)); err == nil {
@@ -52,8 +52,8 @@ func (h *Host) place(uid types.UID) (dir string, shared bool) {
 	return dir, shared
 }
 
-// preparePlace makes the place for results and writes the inputs of the program there. Nothing reads them before the program runs, so what an earlier
-// attempt left is written again.
+// preparePlace creates the results directory and writes the inputs of the program there. Nothing reads them before the program runs, so files of an earlier
+// attempt are overwritten.
 func (h *Host) preparePlace(p runtime.Process) (err error) {
 	if !p.Results {
 		return nil
@@ -67,7 +67,7 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 	if err != nil {
 		return fmt.Errorf("make a place for results: %w", err)
 	}
-	// Another user may have put links into it.
+	// Another user may have put symbolic links into it.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("open the place for results: %w", err)
@@ -92,7 +92,7 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 	return h.own(root, p)
 }
 
-// own gives the place for results to the user of the programs.
+// own makes the user of the programs the owner of the results directory.
 func (h *Host) own(root *os.Root, p runtime.Process) error {
 	paths := []string{artifactsName, "."}
 	if len(p.Inputs) > 0 {
@@ -109,8 +109,8 @@ func (h *Host) own(root *os.Root, p runtime.Process) error {
 	return nil
 }
 
-// removeShared removes the results of a program of another user. Nothing is unlocked first, as removeAll does: root may remove everything, and the user could
-// put a link in the way of a chmod.
+// removeShared removes the results of a program of another user. Unlike removeAll it changes no permissions first: root may remove everything, and the user
+// could redirect a chmod with a symbolic link.
 func (h *Host) removeShared(uid types.UID) error {
 	if err := os.RemoveAll(h.sharedPlace(uid)); err != nil {
 		return fmt.Errorf("remove the results: %w", err)
@@ -118,19 +118,19 @@ func (h *Host) removeShared(uid types.UID) error {
 	return nil
 }
 
-// Results implements runtime.Keeper. The program can have put anything there: links are not followed, and nothing but an ordinary file is read.
+// Results implements runtime.Keeper. The program may have put anything there: links are not followed, and only a regular file is read.
 func (h *Host) Results(uid types.UID) runtime.Results {
 	place := h.Place(uid)
 	found := resultFile(place.File)
 	if _, shared := h.place(uid); shared && found.File && !sameOwner(filepath.Dir(place.File), place.File) {
-		// A hard link to a file that only root may read.
+		// It may be a hard link to a file that only root may read.
 		return runtime.Results{File: true, Problem: "The result file does not belong to the user of the program: write the file itself."}
 	}
 	found.Artifacts = holdsSomething(place.Artifacts)
 	return found
 }
 
-// sameOwner reports whether two files belong to the same user. It follows no link.
+// sameOwner reports whether two files belong to the same user. It does not follow links.
 func sameOwner(a, b string) bool {
 	var of, than unix.Stat_t
 	return unix.Lstat(a, &of) == nil && unix.Lstat(b, &than) == nil && of.Uid == than.Uid
@@ -162,7 +162,7 @@ func resultFile(path string) (found runtime.Results) {
 
 const notOrdinary = "The result file is no ordinary file: write text into a file of that name."
 
-// take reads a file of which nothing is known but that it is open.
+// take reads an open file, after checking that it is a regular file of at most runtime.MostResultBytes.
 func take(file *os.File, found *runtime.Results) {
 	info, err := file.Stat()
 	if err != nil {
@@ -188,7 +188,7 @@ func take(file *os.File, found *runtime.Results) {
 	found.Head = content[:min(len(content), runtime.ResultHeadBytes)]
 }
 
-// holdsSomething says whether an artifact is there.
+// holdsSomething reports whether the directory contains an entry.
 func holdsSomething(path string) bool {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -196,11 +196,11 @@ func holdsSomething(path string) bool {
 	}
 	artifacts := os.NewFile(uintptr(fd), path)
 	defer func() { _ = artifacts.Close() }()
-	names, _ := artifacts.Readdirnames(1) // an end that is found at once is an error too
+	names, _ := artifacts.Readdirnames(1) // reading an empty directory returns io.EOF
 	return len(names) > 0
 }
 
-// removeAll removes what a program has left, folders that it has locked against changes included: caches of modules are such.
+// removeAll removes what a program has left, including directories without write permission, such as module caches.
 func removeAll(path string) error {
 	err := os.RemoveAll(path)
 	if !errors.Is(err, fs.ErrPermission) {
@@ -210,11 +210,11 @@ func removeAll(path string) error {
 	return os.RemoveAll(path)
 }
 
-// unlock makes folders changeable for their owner. What fails is said by whoever then removes them.
+// unlock makes directories writable for their owner. It ignores errors, because the removal that follows reports them.
 func unlock(path string) {
 	_ = filepath.WalkDir(path, func(inside string, entry fs.DirEntry, _ error) error {
 		if entry != nil && entry.IsDir() {
-			// A folder is told before it is read; without this it could not be.
+			// WalkDir calls this before it reads the directory, which would otherwise fail.
 			_ = os.Chmod(inside, 0o700)
 		}
 		return nil

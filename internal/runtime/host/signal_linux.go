@@ -61,7 +61,7 @@ func (h *Host) end(e *entry, f *found, kill bool) error {
 }
 
 // endRunning stops or kills an incarnation whose record is complete. It writes the request first, and the shim reads the request after it has recorded the
-// program, so either the manager or the shim sends the signal. A kill of a running process does not depend on the request, so a full disk does not prevent it.
+// program, so either the manager or the shim sends the signal. Killing a running process does not depend on the request, so a full disk does not prevent it.
 func (h *Host) endRunning(e *entry, f *found, kill bool) error {
 	if err := h.request(e, f, kill); err != nil && (!kill || f.incarnation.Phase != facts.Running) {
 		return h.hint(err)
@@ -93,7 +93,7 @@ func (h *Host) endRunning(e *entry, f *found, kill bool) error {
 	return nil
 }
 
-// hint adds to the error of a write how to correct it, if the disk is full.
+// hint adds to a write error how to correct it if the disk is full.
 func (h *Host) hint(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Errorf("the file system of the state directory %s is full; free some space there: %w", h.options.StateDir, err)
@@ -101,7 +101,7 @@ func (h *Host) hint(err error) error {
 	return err
 }
 
-// request writes down what is asked for; a kill is never taken back by a later stop.
+// request records the request. A later stop does not revoke a kill.
 func (h *Host) request(e *entry, f *found, kill bool) error {
 	path := filepath.Join(h.dir(e.uid), shim.RequestFile)
 	var before shim.Request
@@ -115,7 +115,7 @@ func (h *Host) request(e *entry, f *found, kill bool) error {
 	return nil
 }
 
-// wakeShim continues a shim that somebody has stopped, as it has to see the tree end.
+// wakeShim resumes a stopped shim, which has to observe the exit of the tree.
 func (h *Host) wakeShim(f *found) {
 	if !f.held {
 		return

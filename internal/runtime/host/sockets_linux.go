@@ -23,7 +23,7 @@ type socket struct {
 	inode   uint64
 }
 
-// listening gives all listening TCP sockets of this network namespace: by sock_diag, which takes microseconds, else from /proc.
+// listening returns all listening TCP sockets of this network namespace: from sock_diag, which takes microseconds, else from /proc.
 func listening() ([]socket, error) {
 	var all []socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -42,7 +42,7 @@ const (
 	responseLength = 72                       // struct inet_diag_msg
 )
 
-// diagnose asks the kernel for the listening sockets of one family.
+// diagnose queries the kernel for the listening sockets of one address family.
 func diagnose(family uint8) ([]socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -80,7 +80,7 @@ func diagnose(family uint8) ([]socket, error) {
 	}
 }
 
-// parse reads one datagram of answers.
+// parse parses one datagram of responses. It reports whether it was the last.
 func parse(data []byte, family uint8, all *[]socket) (done bool, err error) {
 	for len(data) >= unix.SizeofNlMsghdr {
 		length := int(binary.NativeEndian.Uint32(data))
@@ -127,7 +127,7 @@ func listeningProc() ([]socket, error) {
 	return all, nil
 }
 
-// parseProc reads one line: number, local address, remote address, state, …, inode.
+// parseProc parses one line: number, local address, remote address, state, …, inode.
 func parseProc(fields []string) (socket, bool) {
 	if len(fields) < 10 || fields[3] != "0A" {
 		return socket{}, false
@@ -141,7 +141,7 @@ func parseProc(fields []string) (socket, bool) {
 	if err != nil || len(raw)%4 != 0 {
 		return socket{}, false
 	}
-	// Each group of four bytes is a number in the byte order of the machine.
+	// Each group of four bytes is a number in native byte order.
 	for i := 0; i < len(raw); i += 4 {
 		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
 	}
@@ -150,7 +150,7 @@ func parseProc(fields []string) (socket, bool) {
 	return socket{address: address, port: uint16(number), inode: inode}, ok && err == nil
 }
 
-// inodes gives the sockets that a process has open.
+// inodes returns the inodes of the sockets that a process has open.
 func inodes(pid int) map[uint64]bool {
 	dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fd")
 	if err != nil {

@@ -16,20 +16,21 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// spareDelay is how long nothing may have been started before the next spare is: what runs needs the processor more.
+// spareDelay is how long no process may have been started before the next warm shim is started, so that it does not compete with workloads for the CPU.
 const spareDelay = 20 * time.Millisecond
 
-// spare is a shim that waits for what to hold, at the other end of a socket. The watcher has its pidfd.
+// spare is a warm shim that waits for a workload at the other end of a socket. The watcher owns its pidfd.
 type spare struct{ pid, pidfd, socket int }
 
-// spares keeps one of them. One that has ended stays until it is taken, and then turns out to be none: if it ended by itself, so would another. There are none without cgroups: what a shim forks is then known by an environment that a spare cannot have yet.
+// spares keeps one warm shim. One that exited stays until it is taken, and giveToSpare then fails: if it exited by itself, so would another. Without cgroups
+// there are none: the descendants of a shim are then identified by an environment variable, which a warm shim cannot have yet.
 type spares struct {
 	wanted chan struct{}
 	mu     sync.Mutex
 	ready  *spare
 }
 
-// take gives the spare, if there is one, and asks for the next.
+// take returns the warm shim, or nil, and requests the next.
 func (s *spares) take() *spare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +43,7 @@ func (s *spares) take() *spare {
 	return ready
 }
 
-// keepSpare starts a spare, and the next when that was taken, until the runtime is closed.
+// keepSpare starts a warm shim, and another after each one is taken, until the runtime is closed.
 func (h *Host) keepSpare() {
 	if h.cgroup == "" {
 		return
@@ -53,7 +54,7 @@ func (h *Host) keepSpare() {
 			timer.Reset(spareDelay)
 		case <-timer.C:
 			if err := h.readySpare(); err != nil {
-				h.log.V(1).Info("No shim is kept ready", "reason", err.Error()) // each start brings its own, and tells when that fails
+				h.log.V(1).Info("No shim is kept ready", "reason", err.Error()) // each start then starts its own shim, and reports a failure
 			}
 		case <-h.closed:
 			if last := h.spares.take(); last != nil {
@@ -66,7 +67,7 @@ func (h *Host) keepSpare() {
 	}
 }
 
-// readySpare starts a spare, unless there is one.
+// readySpare starts a warm shim, unless there is one.
 func (h *Host) readySpare() error {
 	h.spares.mu.Lock()
 	defer h.spares.mu.Unlock()
@@ -77,8 +78,8 @@ func (h *Host) readySpare() error {
 	if err != nil {
 		return err
 	}
-	if err := h.watcher.watch(next.pidfd, "", next.pid); err != nil { // which closes the pidfd
-		_ = unix.Close(next.socket) // and so it ends
+	if err := h.watcher.watch(next.pidfd, "", next.pid); err != nil { // closes the pidfd on error
+		_ = unix.Close(next.socket) // makes it exit
 		_, _ = await(next.pid)
 		return err
 	}
@@ -97,7 +98,7 @@ func (h *Host) forkSpare() (*spare, error) {
 		defer func() { _ = null.Close() }()
 		s := &spare{socket: ends[0]}
 		attributes := &syscall.ProcAttr{Dir: h.options.StateDir, Env: shimEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(ends[1])}}
-		// It stays in our cgroup when it has become a shim: to move it takes the kernel longer than to start one.
+		// It stays in the cgroup of the install after it has become a shim: moving it takes the kernel longer than starting one.
 		if s.pid, s.pidfd, err = h.execShim(shim.SpareArgs(), h.cgroup, attributes); err == nil {
 			return s, nil
 		}
@@ -106,12 +107,13 @@ func (h *Host) forkSpare() (*spare, error) {
 	return nil, err
 }
 
-// giveToSpare has the spare hold an incarnation; false when there is none, or it has ended. From then on its end is that of the shim of the UID.
+// giveToSpare passes an incarnation to the warm shim. It returns false if there is none or it has exited. From then on its exit counts as the exit of the UID's
+// shim.
 func (h *Host) giveToSpare(uid types.UID, name string, handover *shim.Handover) bool {
 	s := h.spares.take()
 	if s == nil {
 		return false
 	}
-	defer func() { _ = unix.Close(s.socket) }() // without a word from here it ends
+	defer func() { _ = unix.Close(s.socket) }() // without a message the warm shim exits
 	return h.watcher.assign(s.pidfd, s.pid, uid) && handover.Hand(s.socket, name) == nil
 }

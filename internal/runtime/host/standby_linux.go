@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// lockName is the file whose lock makes a manager the only one of its state directory. It contains the PID of the manager that took the lock last.
+	// lockName is the file whose lock makes a manager the only one of its state directory. It contains the PID of the manager that last took the lock.
 	lockName = "manager.lock"
-	// lockPatience is how long New retries if it is not a standby: a manager that was killed while it forked leaves the lock to its child for a moment.
+	// lockPatience is how long New retries if it is not a standby. If a manager is killed while it forks, its child holds the lock for a moment.
 	lockPatience = time.Second
-	// standbyPoll is how often a standby tries the lock. The kernel releases the lock when its holder ends, whatever ended it.
+	// standbyPoll is how often a standby tries the lock. The kernel releases the lock when its holder exits for any reason.
 	standbyPoll = 200 * time.Millisecond
 )
 

@@ -52,7 +52,7 @@ func (h *Host) CheckProgram(p runtime.Process) (failure *facts.StartError, known
 	return failed, true
 }
 
-// mayStart says whether it was started already, or why it must not be.
+// mayStart reports whether p was already started, or returns an error if it must not be.
 func mayStart(f *found, p runtime.Process) (started bool, err error) {
 	switch {
 	case f.recorded && f.record.Incarnation > p.Incarnation:
@@ -65,7 +65,7 @@ func mayStart(f *found, p runtime.Process) (started bool, err error) {
 	return false, nil
 }
 
-// spawn starts a shim. The lock is taken here and handed down, so that from this moment on nobody can start another.
+// spawn starts a shim. It takes the lock and passes it to the shim, so that no other start is possible from then on.
 func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 	dir := h.dir(p.UID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -102,7 +102,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 	}
 	e.spawned = true
 	if !e.watched {
-		h.tender.add(p.UID) // it runs; find another way to follow it
+		h.tender.add(p.UID) // it runs, but must be polled
 	}
 	return nil
 }
@@ -132,8 +132,8 @@ func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
 	return launch
 }
 
-// prepareCgroup makes the cgroup of the workload of a UID. The shim has another, as it must outlive the kill of that.
-// It is made anew for every incarnation: since 6.14 Linux kills whatever is cloned into a cgroup that was ever killed.
+// prepareCgroup creates the cgroup of the workload of a UID. The shim has another one, because it must survive when the workload's cgroup is killed. The cgroup
+// is recreated for every incarnation: since 6.14 Linux kills whatever is cloned into a cgroup that was ever killed.
 func (h *Host) prepareCgroup(uid types.UID) error {
 	if h.cgroup == "" {
 		return nil
@@ -155,7 +155,7 @@ func (h *Host) prepareCgroup(uid types.UID) error {
 	return nil
 }
 
-// launchMemory puts what to start into memory that only the shim gets: an environment can hold secrets, which belong on no disk.
+// launchMemory writes the Launch to an in-memory file that only the shim receives: the environment may hold secrets, which must not be written to disk.
 func launchMemory(launch shim.Launch) (*os.File, error) {
 	data, err := json.Marshal(launch)
 	if err != nil {
@@ -177,7 +177,7 @@ func launchMemory(launch shim.Launch) (*os.File, error) {
 	return file, nil
 }
 
-// hold has a shim hold what is to be started, and says whether its end will be told.
+// hold passes the start to a warm shim, or starts a shim for it, and reports whether its exit will be observed.
 func (h *Host) hold(p runtime.Process, token string, lock, launch *os.File) (watched bool, err error) {
 	dir, err := os.Open(h.dir(p.UID))
 	if err != nil {
@@ -210,23 +210,23 @@ func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File
 	group := ""
 	if h.cgroup != "" {
 		group = h.shimDir(p.UID)
-		_ = shim.RemoveCgroup(group) // the shim before may be on its way out of it still; it is killed with leftovers only
+		_ = shim.RemoveCgroup(group) // the previous shim may not have left it yet; it is only killed together with leftover processes
 		if err := os.MkdirAll(group, 0o755); err != nil {
 			return 0, -1, fmt.Errorf("make a cgroup: %w", err)
 		}
 	}
 	return h.execShim([]string{"berth-shim", p.Name}, group, &syscall.ProcAttr{
 		Dir: h.dir(p.UID),
-		// The mark is there for the moment between fork and exec.
+		// The mark covers the interval between fork and exec.
 		Env:   append(shimEnv(), shim.MarkVariable+"="+shim.Mark(token)),
 		Files: []uintptr{null.Fd(), null.Fd(), said.Fd(), lock.Fd(), launch.Fd()},
 	})
 }
 
-// shimEnv is the environment of a shim; that of the manager is for the workload.
+// shimEnv returns the environment of a shim. The manager's environment is only for the workload.
 func shimEnv() []string { return []string{"GOMAXPROCS=1", "GOGC=40", "GOTRACEBACK=single"} }
 
-// execShim starts berth-shim in a session of its own and in a cgroup, if one is named, and gives its PID and pidfd.
+// execShim starts berth-shim in a new session and in the cgroup group, if not empty, and returns its PID and pidfd.
 func (h *Host) execShim(argv []string, group string, attributes *syscall.ProcAttr) (pid, pidfd int, err error) {
 	pidfd = -1
 	attributes.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
@@ -242,7 +242,7 @@ func (h *Host) execShim(argv []string, group string, attributes *syscall.ProcAtt
 		return 0, -1, err
 	}
 	if pidfd < 0 {
-		// It is our child and not reaped, so its PID is its own.
+		// It is an unreaped child, so its PID is still its own.
 		pidfd, err = unix.PidfdOpen(pid, 0)
 	}
 	return pid, pidfd, err
@@ -270,7 +270,7 @@ func (h *Host) Forget(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// remove takes away all traces; the record goes last, so that what is interrupted can be repeated.
+// remove deletes all traces of a UID. The record is deleted last, so that an interrupted call can be repeated.
 func (h *Host) remove(uid types.UID, f *found) error {
 	groups := []string{}
 	if f.record.Cgroup != "" {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// watcher tells the end of shims: one epoll over all of their pidfds, no goroutine for each.
+// watcher reports the exit of shims. It uses one epoll instance for all of their pidfds instead of a goroutine for each.
 type watcher struct {
 	epoll int
 	wake  int // eventfd that ends the loop
@@ -30,7 +30,7 @@ type watcher struct {
 }
 
 type watched struct {
-	uid types.UID // none of a spare
+	uid types.UID // empty for a warm shim
 	pid int
 }
 
@@ -50,7 +50,7 @@ func newWatcher(ended func(types.UID)) (*watcher, error) {
 	return &watcher{epoll: epoll, wake: wake, ended: ended, shims: map[int32]watched{}}, nil
 }
 
-// watch takes over the pidfd of a shim.
+// watch takes ownership of the pidfd of a shim.
 func (w *watcher) watch(pidfd int, uid types.UID, pid int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *watcher) run() {
 	}
 }
 
-// collect forgets a shim that has ended, and reaps it if it was our child.
+// collect removes a shim that has exited, and reaps it if it is a child of this process.
 func (w *watcher) collect(fd int32) (watched, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *watcher) collect(fd int32) (watched, bool) {
 	return shim, true
 }
 
-// assign makes a spare the shim of a UID; false when it has ended.
+// assign makes a warm shim the shim of a UID. It returns false if the warm shim has exited.
 func (w *watcher) assign(pidfd, pid int, uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *watcher) assign(pidfd, pid int, uid types.UID) bool {
 	return true
 }
 
-// kill ends a spare. Its pidfd is valid as long as it is watched.
+// kill kills a warm shim. Its pidfd is valid as long as it is watched.
 func (w *watcher) kill(pidfd, pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +124,7 @@ func (w *watcher) stop() {
 	_, _ = unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// close is called when run has returned.
+// close is called after run has returned.
 func (w *watcher) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *watcher) close() {
 
 const eventsName = "events"
 
-// listenEvents opens the socket that shims send the UIDs of changes to.
+// listenEvents opens the socket to which shims send the UIDs of changed objects.
 func listenEvents(stateDir string) (*net.UnixConn, error) {
 	_ = os.Remove(filepath.Join(stateDir, eventsName))
 	var conn *net.UnixConn
@@ -154,7 +154,7 @@ func listenEvents(stateDir string) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// inDirectory calls do with an address of a socket that is short however long the path of its directory: a socket's may have 107 bytes.
+// inDirectory calls do with a short address of a socket, whatever the length of its directory path: a socket path is limited to 107 bytes.
 func inDirectory(dir, name string, do func(*net.UnixAddr) error) error {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -164,7 +164,7 @@ func inDirectory(dir, name string, do func(*net.UnixAddr) error) error {
 	return do(&net.UnixAddr{Net: "unix", Name: "/proc/self/fd/" + strconv.Itoa(fd) + "/" + name})
 }
 
-// receive reads what shims tell.
+// receive reads the events of shims.
 func (h *Host) receive() {
 	buf := make([]byte, 256)
 	for {
@@ -181,9 +181,9 @@ func (h *Host) receive() {
 	}
 }
 
-// ended is called by the watcher when a shim has ended.
+// ended is called by the watcher when a shim has exited.
 func (h *Host) ended(uid types.UID) {
-	// A process that is being forked right now may hold a copy of the lock until it executes: a moment. The next events wait for it, 20 ms at most.
+	// A process that is just being forked may hold a copy of the lock until it executes. The wait is at most 20 ms and delays the next events.
 	for range 20 {
 		if held, _ := lockHeld(filepath.Join(h.dir(uid), shim.LockFile)); !held {
 			break
@@ -193,9 +193,9 @@ func (h *Host) ended(uid types.UID) {
 	h.changed(uid)
 }
 
-// changed looks at a UID, so that what it takes to follow it is open, and says that something happened.
+// changed reads the state of a UID, which opens what is needed to follow it, and emits an event.
 func (h *Host) changed(uid types.UID) {
-	h.events.Tell(uid) // those who want to know are on their way while it is looked at
+	h.events.Tell(uid) // receivers can start while the state is read
 	e, err := h.acquire(uid)
 	if err != nil {
 		return

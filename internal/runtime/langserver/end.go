@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/control"
 )
 
-// Stop implements runtime.Runtime: it begins the ladder, which is the multiplexer's.
+// Stop implements runtime.Runtime. It requests the graceful shutdown, which the multiplexer carries out in steps.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	if err := r.ask(ctx, uid, incarnation, lsp.Stop, askTimeout); err != nil {
 		return fmt.Errorf("end incarnation %d of language server %s: %w", incarnation, uid, err)
@@ -24,7 +24,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// Kill implements runtime.Runtime. A multiplexer that doesn't do it is killed itself, and its whole tree with it.
+// Kill implements runtime.Runtime. If the multiplexer does not kill the server, Kill kills the multiplexer with its whole tree.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	failed := r.ask(ctx, uid, incarnation, lsp.Kill, killTimeout)
 	if failed == nil {
@@ -41,10 +41,10 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// errSilent means: there is a multiplexer, and it can't be asked.
+// errSilent is the error for a multiplexer that is running but cannot be reached.
 var errSilent = errors.New("its multiplexer cannot be reached")
 
-// ask has the multiplexer end an incarnation. Nothing there to end is success.
+// ask makes the multiplexer end an incarnation. It returns nil if there is nothing to end.
 func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, verb lsp.Verb, timeout time.Duration) error {
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || !held.Alive() {
@@ -64,12 +64,12 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	case held.LeaderExit != nil || client == nil || report == nil:
 		return errSilent
 	case verb == lsp.Kill && leaving && !serverLives(*report):
-		return errors.New("it stays although no server lives") // what is left to kill is the multiplexer
+		return errors.New("it stays although no server lives") // only the multiplexer is left to kill
 	}
 	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
 }
 
-// tell has a multiplexer do something.
+// tell sends a command to a multiplexer.
 func tell(ctx context.Context, client *control.Client, command lsp.Command, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func tell(ctx context.Context, client *control.Client, command lsp.Command, time
 	return err
 }
 
-// takeBack cancels a start that the multiplexer has not been told of. A Pod that has not got as far as to be told goes with it.
+// takeBack cancels a start that was not sent to the multiplexer yet. It also stops a Pod that is not far enough to receive it.
 func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnation int64) (taken bool, err error) {
 	l.mu.Lock()
 	if taken = l.pending != nil && l.pending.Incarnation == incarnation && !l.offered; taken {
@@ -96,12 +96,12 @@ func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnatio
 	return taken, nil
 }
 
-// serverLives says whether something of a server does.
+// serverLives reports whether a process of the server may be running.
 func serverLives(report lsp.Report) bool {
 	return report.Phase == facts.Starting || report.Phase == facts.Running
 }
 
-// Hold has the multiplexer admit no more requests to an incarnation, because it is about to be restarted. It is a courtesy to clients.
+// Hold makes the multiplexer stop admitting requests to an incarnation that is about to be restarted. It is best effort, for the benefit of clients.
 func (r *Runtime) Hold(ctx context.Context, uid types.UID, incarnation int64, reason string) error {
 	l := r.known(uid)
 	if l == nil {
@@ -117,7 +117,7 @@ func (r *Runtime) Hold(ctx context.Context, uid types.UID, incarnation int64, re
 	return err
 }
 
-// retire tells a multiplexer that is not to stay and has no server to quit.
+// retire sends Quit to a multiplexer that is not to be kept and has no server.
 func (l *link) retire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +136,7 @@ func (l *link) quit() {
 	defer l.acting.Unlock()
 	l.mu.Lock()
 	l.retiring = false
-	if !l.mayRetire() { // a start came before
+	if !l.mayRetire() { // a start came first
 		l.mu.Unlock()
 		return
 	}
@@ -151,7 +151,7 @@ func (l *link) quit() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// One that is ending hangs up before it answers. One that doesn't answer is dialled anew, and told again.
+	// A multiplexer that is exiting closes the connection before it answers. One that does not answer is dialed again, and receives the command again.
 	if l.client == client && (err == nil || ctx.Err() != nil) {
 		l.quitting = false
 		client.Close()
@@ -190,10 +190,10 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 // Belongs implements runtime.Runtime, for the Pods of multiplexers.
 func (r *Runtime) Belongs(uid types.UID, namespace string) { r.host.Belongs(uid, namespace) }
 
-// Settle implements runtime.Runtime: if a multiplexer has ended, its host may remove what it kept of it.
+// Settle implements runtime.Runtime. If a multiplexer has exited, its host may remove the state it kept for it.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
 	if _, here := r.site.(*onHost); here {
-		return nil // nothing is kept on a machine, and this is called in each reconcile
+		return nil // the host backend keeps nothing, and Settle is called in each reconcile
 	}
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || held.Alive() || r.site.noted(uid, held) > incarnation {
@@ -202,7 +202,7 @@ func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) 
 	return r.host.Settle(ctx, uid, held.Number)
 }
 
-// Gone says that no multiplexer is there and that none comes by itself: who is asleep does not hear a client then.
+// Gone reports whether there is no multiplexer and none is started automatically. A sleeping server then does not notice clients.
 func (r *Runtime) Gone(ctx context.Context, uid types.UID) bool {
 	if r.site.revives() {
 		return false
@@ -211,7 +211,7 @@ func (r *Runtime) Gone(ctx context.Context, uid types.UID) bool {
 	return err == nil && (held == nil || !held.Alive())
 }
 
-// hasten refuses to forget what lives, and sees to it that a multiplexer without a server doesn't for long.
+// hasten returns an error, because the multiplexer is still running, and makes a multiplexer without a server exit soon.
 func (r *Runtime) hasten(ctx context.Context, uid types.UID, held *facts.Incarnation) error {
 	l := r.link(uid)
 	l.watch()

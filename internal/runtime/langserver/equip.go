@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// What the Pod of a multiplexer has besides that of its spec.
+// Names and paths that the Pod of a multiplexer has in addition to its spec.
 const (
 	programVolume, programDir = "berth-program", "/run/berth/program"
 	keysVolume, keysDir       = "berth-keys", "/run/berth/keys"
@@ -28,12 +28,12 @@ const (
 	installer                 = "berth-install"
 )
 
-// command is the main process of the Pod.
+// command returns the command of the Pod's main process.
 func command() []string {
 	return []string{programDir + "/" + inpod.Name, "--listen", ":" + strconv.Itoa(gate.Port), "--keys", keysDir, "--state", stateFile}
 }
 
-// equip puts the multiplexer and its Secret into the Pod. The program is copied there, as not every cluster has volumes of images.
+// equip adds the multiplexer and its Secret to the Pod. An init container copies the program, because not every cluster supports image volumes.
 func equip(c *pod.Config, secret string, image Image) {
 	program := corev1.VolumeMount{Name: programVolume, MountPath: programDir}
 	c.Volumes = append(c.Volumes,
@@ -55,7 +55,7 @@ func equip(c *pod.Config, secret string, image Image) {
 	c.Mounts = append(c.Mounts, program, corev1.VolumeMount{Name: keysVolume, MountPath: keysDir, ReadOnly: true})
 }
 
-// secret is what is known of the Secret of a multiplexer, to make it.
+// secret holds what is needed to create the Secret of a multiplexer.
 type secret struct {
 	namespace, name string
 	uid             types.UID
@@ -70,7 +70,7 @@ func secretOf(uid types.UID, config PodConfig) secret {
 	return is
 }
 
-// secretOfPod is the one that a Pod was made with.
+// secretOfPod returns the secret that a Pod was created with.
 func secretOfPod(p *corev1.Pod) secret {
 	is := secret{namespace: p.Namespace, uid: types.UID(p.Labels[pod.LabelUID]), owner: p.OwnerReferences}
 	for _, volume := range p.Spec.Volumes {
@@ -81,7 +81,7 @@ func secretOfPod(p *corev1.Pod) secret {
 	return is
 }
 
-// keys reads the Secret, and makes it when it is not there: somebody who deletes it gets another, which the node brings to the Pod.
+// keys reads the Secret, and creates it if it does not exist. If a user deletes it, it is created again and the kubelet updates the Pod's volume.
 func (s *inPods) keys(ctx context.Context, is secret) (map[string][]byte, error) {
 	api := s.client.CoreV1().Secrets(is.namespace)
 	there, err := api.Get(ctx, is.name, metav1.GetOptions{})

@@ -28,32 +28,32 @@ import (
 )
 
 const (
-	// annotationSpec says of the Pod of a multiplexer what it was made of, and annotationServer which server it was last to be told to start.
+	// annotationSpec is the fingerprint of the configuration of a multiplexer's Pod. annotationServer is the incarnation of the server that it was last to start.
 	annotationSpec   = "berth.dev/multiplexer"
 	annotationServer = "berth.dev/language-server"
 )
 
-// closing is how long a multiplexer may take beyond the grace of its server, when its Pod is deleted.
+// closing is how long a multiplexer may take in addition to the grace period of its server when its Pod is deleted.
 const closing = 5 * time.Second
 
-// Pods is where multiplexers run that are Pods, such as pod.Runtime.
+// Pods is the backend for multiplexers that run in Pods, such as pod.Runtime.
 type Pods interface {
 	Host
-	// Pod gives the Pod of an incarnation as it was last heard of.
+	// Pod returns the last known state of the Pod of an incarnation.
 	Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool)
-	// LastWords gives the termination message of an incarnation that has ended.
+	// LastWords returns the termination message of an incarnation that has ended.
 	LastWords(uid types.UID, incarnation int64) (text string, known bool)
-	// Note sets an annotation of that Pod.
+	// Note sets an annotation of the Pod.
 	Note(ctx context.Context, uid types.UID, incarnation int64, annotation, value string) error
 }
 
-// PodOptions say how multiplexers are made in Pods.
+// PodOptions configure how multiplexers are run in Pods.
 type PodOptions struct {
-	// Client is the way to the API server: for the Secrets that multiplexers are reached with.
+	// Client is the client for the API server. It is used for the Secrets that authenticate connections to multiplexers.
 	Client kubernetes.Interface
-	// Image gives the image that has the multiplexer, and how it is pulled. It is asked at each start.
+	// Image returns the image that contains the multiplexer, and its pull policy. It is called at each start.
 	Image func(ctx context.Context) (Image, error)
-	// Logger is told what the manager should know; the zero value drops it.
+	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
 
@@ -63,16 +63,16 @@ type Image struct {
 	PullPolicy corev1.PullPolicy
 }
 
-// PodConfig is runtime.Process.Config of a language server in a Pod: that of its multiplexer, its Pod, and the name of the Secret to reach it with, which
-// is made if it is not there.
+// PodConfig is the runtime.Process.Config of a language server in a Pod: the configuration of its multiplexer and its Pod, and the name of the Secret for
+// connections to it, which is created if it does not exist.
 type PodConfig struct {
 	lsp.Config
 	Secret string     `json:"secret"`
 	Pod    pod.Config `json:"pod"`
 }
 
-// NewInPods gives a runtime whose multiplexers are the main processes of Pods. It reaches for one only when its object is looked at: of several managers
-// only the one that leads may, for a multiplexer talks to one at a time.
+// NewInPods returns a runtime whose multiplexers are the main processes of Pods. It connects to a multiplexer only when its object is observed: of several
+// managers only the leader may connect, because a multiplexer accepts one manager at a time.
 func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
 	if options.Client == nil || options.Image == nil {
 		return nil, errors.New("language servers in Pods: no client or no image was given")
@@ -80,7 +80,7 @@ func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
 	return newRuntime(pods, &inPods{pods: pods, client: options.Client, image: options.Image}, options.Logger, nil), nil
 }
 
-// inPods is a cluster: each multiplexer is the main process of a Pod, and the node tells at the end what it has written down.
+// inPods is a cluster: each multiplexer is the main process of a Pod. Its state is in the termination message, which is readable after it exits.
 type inPods struct {
 	pods   Pods
 	client kubernetes.Interface
@@ -124,9 +124,9 @@ func podConfig(p *runtime.Process) (PodConfig, error) {
 	return config, nil
 }
 
-// fingerprint is the same for Pods that are made of the same.
+// fingerprint returns the same value for Pods with the same configuration.
 func fingerprint(config PodConfig) string {
-	text, _ := json.Marshal([]any{config.Secret, config.Pod}) // it was read as this before
+	text, _ := json.Marshal([]any{config.Secret, config.Pod}) // cannot fail: it was decoded from JSON
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
@@ -137,7 +137,7 @@ func (s *inPods) fits(uid types.UID, held *facts.Incarnation, p runtime.Process)
 	return err != nil || !known || made.Annotations[annotationSpec] == fingerprint(config)
 }
 
-// environment is that of the container, which the multiplexer knows.
+// environment makes the server inherit the environment of the container, which the multiplexer knows.
 func (*inPods) environment(launch *lsp.Launch, asked []string) {
 	launch.Env, launch.Inherit = asked, true
 }
@@ -161,7 +161,7 @@ func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 	return gate.Dial(ctx, net.JoinHostPort(newest.Address, strconv.Itoa(gate.Port)), keys)
 }
 
-// state is what the node tells of a multiplexer that has ended. What it writes down before nobody can read.
+// state returns the state that the node reports for a multiplexer that has exited. Until then its state file cannot be read.
 func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
 	newest, err := newestOn(ctx, s.pods, uid)
 	if err != nil || newest == nil {
@@ -192,14 +192,14 @@ func (s *inPods) noted(uid types.UID, held *facts.Incarnation) int64 {
 		return 0
 	}
 	number, _ := strconv.ParseInt(made.Annotations[annotationServer], 10, 64)
-	return cmp.Or(number, held.Number) // it was started for one of that number
+	return cmp.Or(number, held.Number) // it was started for a server with that number
 }
 
-// revives: what a Pod is made of comes with a start only.
+// revives returns false: the configuration of a Pod is known only at a start.
 func (*inPods) revives() bool { return false }
 
-// silence is longer than on a machine: there is a network between.
+// silence is longer than on a host, because the connection uses the network.
 func (*inPods) silence() time.Duration { return 10 * time.Second }
 
-// forget has nothing left to do: what is not in the Pod is owned by the object.
+// forget does nothing: whatever is not in the Pod is owned by the object.
 func (*inPods) forget(types.UID) error { return nil }

@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A multiplexer that ends again and again is started ever more rarely.
+// The back-off before a multiplexer that exits repeatedly is started again.
 const (
 	reviveFirst = 250 * time.Millisecond
 	reviveLast  = 5 * time.Minute
-	// longLife is how long a multiplexer has to have lived for its end to count as the first.
+	// longLife: the exit of a multiplexer that lived for longer than this resets the back-off.
 	longLife = 10 * time.Minute
 )
 
-// Keep says whether the multiplexer has to be there although no server runs: so when clients may come to one that sleeps or is about to be started
-// again, not so when its object is stopped or deleted. One that was lost is started again, where that can be (see Gone); the first comes with the first
-// start.
+// Keep sets whether the multiplexer must be running although no server runs. It is true when clients may connect to a server that sleeps or is about to be
+// restarted, and false when its object is stopped or deleted. A lost multiplexer is started again where that is possible (see Gone); the first one is started
+// with the first server.
 func (r *Runtime) Keep(uid types.UID, keep bool) {
 	l := r.known(uid)
 	if l == nil {
@@ -38,7 +38,7 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 	}
 }
 
-// revive has a multiplexer started that should be there and is not.
+// revive starts the multiplexer if it should be running and is not.
 func (l *link) revive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *link) mayRevive() bool {
 	return l.keep && !l.watched && !l.forgotten && l.runtime.site.revives()
 }
 
-// bring starts a multiplexer after a pause, unless it isn't needed any more or is there.
+// bring starts a multiplexer after a pause, unless it is no longer needed or already running.
 func (l *link) bring(pause time.Duration) {
 	defer func() {
 		l.mu.Lock()
@@ -80,7 +80,7 @@ func (l *link) bring(pause time.Duration) {
 	needed := l.mayRevive()
 	l.mu.Unlock()
 	held, err := l.runtime.multiplexer(ctx, l.uid)
-	if err != nil || !needed || held == nil { // one that was never there comes with the first start
+	if err != nil || !needed || held == nil { // the first multiplexer is started with the first server
 		return
 	}
 	state, err := l.runtime.site.state(ctx, l.uid)

@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package langserver is the backend of language servers: incarnations are those of the server, which a multiplexer (berth-lsp) holds as its child.
+// Package langserver is the backend for language servers. Its incarnations are those of the server, which a multiplexer (berth-lsp) runs as its child.
 //
-// The multiplexer runs as an ordinary process of another backend and outlives the servers behind it, so that clients keep their connections. What
-// is asked of a server goes to its multiplexer; what became of a server whose multiplexer is gone is read from the multiplexer's state file.
+// The multiplexer runs as an ordinary process of another backend and outlives its servers, so that clients keep their connections. Commands for a server go to
+// its multiplexer. If the multiplexer is gone, the fate of the server is read from the multiplexer's state file.
 package langserver
 
 import (
@@ -26,30 +26,30 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Host is where multiplexers run.
+// Host is the backend that runs the multiplexers.
 type Host interface {
 	runtime.Runtime
 	runtime.Logs
 }
 
-// Options say where multiplexers have their files.
+// Options configure the files and the user of a Runtime.
 type Options struct {
-	// Dir holds a directory for each UID. It is created with mode 0700.
+	// Dir contains a directory for each UID. It is created with mode 0700. It is required.
 	Dir string
-	// Program is the berth-lsp binary. Empty: beside the running executable, else in PATH.
+	// Program is the berth-lsp binary. Empty: the one beside the running executable, else from PATH.
 	Program string
-	// RunAs is the user of the language servers on this machine; nil: the user of the manager. Multiplexers always run as that of the manager.
+	// RunAs is the user of the language servers on this machine; nil: the user of the manager. Multiplexers always run as the user of the manager.
 	RunAs *shim.User
-	// Wake is told the UIDs that something happened to. It must not block. OnChange sets it later.
+	// Wake is called with the UID of each object whose state has changed. It must not block. OnChange sets it later.
 	Wake func(types.UID)
-	// Logger is told what the manager should know; the zero value drops it.
+	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
 
-// adoptPatience is how long all multiplexers together may take to say how they are, when a manager starts.
+// adoptPatience is how long New waits for the reports of all multiplexers together.
 const adoptPatience = time.Second
 
-// Runtime holds language servers. Make one with New.
+// Runtime runs language servers. Create one with New or NewInPods.
 type Runtime struct {
 	runtime.NoLogs
 	runtime.NoInspection
@@ -75,7 +75,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Inspection: r}
 }
 
-// New finds the multiplexers that live and connects to them.
+// New connects to the running multiplexers.
 func New(host Host, options Options) (*Runtime, error) {
 	if options.Dir == "" {
 		return nil, errors.New("language servers: no directory was given")
@@ -130,7 +130,7 @@ func findProgram(program string) (string, error) {
 	return program, nil
 }
 
-// adopt connects to what lives, all at once, and removes what nobody knows any more.
+// adopt connects to all running multiplexers concurrently, and removes the directories of unknown ones.
 func (r *Runtime) adopt(here *onHost) error {
 	entries, err := os.ReadDir(here.dir)
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *Runtime) adopt(here *onHost) error {
 		switch {
 		case err != nil:
 			r.log.Error(err, "A language server could not be looked at", "uid", uid)
-		case held == nil: // forgotten by force, for its object is gone
+		case held == nil: // forgotten by force, because its object is gone
 			_ = here.forget(uid)
 		case held.Alive():
 			l := r.link(uid)
@@ -165,7 +165,7 @@ func (r *Runtime) adopt(here *onHost) error {
 	return nil
 }
 
-// Close lets go of everything and leaves the multiplexers and their servers alone.
+// Close releases all resources and leaves the multiplexers and their servers running.
 func (r *Runtime) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -174,7 +174,7 @@ func (r *Runtime) Close() {
 	r.loops.Wait()
 }
 
-// spawn runs something until it ends by itself, which it does soon once the runtime is closed.
+// spawn runs do in a goroutine. do must return soon after the runtime is closed. It returns false if the runtime is closed.
 func (r *Runtime) spawn(do func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +185,7 @@ func (r *Runtime) spawn(do func()) bool {
 	return true
 }
 
-// OnChange sets who is told the UIDs that something happened to.
+// OnChange sets the function that is called with the UID of each object whose state has changed.
 func (r *Runtime) OnChange(wake func(types.UID)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,7 @@ func (r *Runtime) tell(uid types.UID) {
 	}
 }
 
-// Endpoint is the path of the socket that clients connect to; nothing where that is none.
+// Endpoint returns the path of the socket that clients connect to, or "" if the multiplexer is not on this host.
 func (r *Runtime) Endpoint(uid types.UID) string {
 	if here, is := r.site.(*onHost); is {
 		return filepath.Join(here.directory(uid), lsp.ClientSocket)
@@ -209,7 +209,7 @@ func (r *Runtime) Endpoint(uid types.UID) string {
 	return ""
 }
 
-// Report is the newest that the multiplexer has said; false while none lives or is heard of.
+// Report returns the latest report of the multiplexer. It returns false if no multiplexer is running or reachable.
 func (r *Runtime) Report(uid types.UID) (lsp.Report, bool) {
 	l := r.known(uid)
 	if l == nil {
@@ -218,18 +218,18 @@ func (r *Runtime) Report(uid types.UID) (lsp.Report, bool) {
 	return l.newest()
 }
 
-// List implements runtime.Runtime: it gives all that the host holds, under its own numbers.
+// List implements runtime.Runtime. It returns the incarnations of the host, with the host's numbers.
 func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) { return r.host.List(ctx) }
 
-// Events implements runtime.Runtime: those of the host, which one reader gets. What multiplexers say is told to Wake.
+// Events implements runtime.Runtime. It returns the events of the host, which may have only one reader. Reports of multiplexers go to Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
-// OpenLog implements runtime.Logs: what the server writes to its stderr, and its multiplexer with it.
+// OpenLog implements runtime.Logs. The log contains the stderr of the server and of its multiplexer.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	return r.host.OpenLog(ctx, uid)
 }
 
-// multiplexer gives the newest multiplexer of a UID, or nil.
+// multiplexer returns the newest multiplexer of a UID, or nil.
 func (r *Runtime) multiplexer(ctx context.Context, uid types.UID) (*facts.Incarnation, error) {
 	return newestOn(ctx, r.host, uid)
 }
@@ -248,7 +248,7 @@ func newestOn(ctx context.Context, host Host, uid types.UID) (*facts.Incarnation
 	return newest, nil
 }
 
-// known gives the link of a UID, or nil; link makes one.
+// known returns the link of a UID, or nil; link creates one if necessary.
 func (r *Runtime) known(uid types.UID) *link {
 	r.mu.Lock()
 	defer r.mu.Unlock()

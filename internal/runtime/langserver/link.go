@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// youth is how long a multiplexer that was just started may take to be heard of.
+	// youth is how long a multiplexer that was just started may take until it is reachable.
 	youth = 30 * time.Second
 
 	dialTimeout  = time.Second
@@ -27,42 +27,42 @@ const (
 	killTimeout  = time.Second
 )
 
-// link is what is kept of one UID: the connection to its multiplexer, what that said last, and what it has to be told.
+// link is the in-memory state of one UID: the connection to its multiplexer, the last report, and the pending start.
 type link struct {
 	runtime *Runtime
 	uid     types.UID
 
-	// acting makes starts and ends come one after another. It is taken before mu.
+	// acting serializes starts and stops. It is locked before mu.
 	acting sync.Mutex
 
 	mu        sync.Mutex
 	forgotten bool
-	watched   bool // a goroutine dials and listens
-	// generation grows with every multiplexer that is started, so that whoever saw the one before gone doesn't take it for the new one.
+	watched   bool // a goroutine maintains the connection
+	// generation is incremented with every multiplexer that is started, so that a late observation of the previous one is not applied to the new one.
 	generation int64
-	starting   bool // one is being started, and the rest is still about the one before
+	starting   bool // a multiplexer is being started; the other fields still describe the previous one
 	client     *control.Client
-	report     *lsp.Report   // of the multiplexer that lives
-	since      time.Time     // when the multiplexer was started, or last heard of
-	heard      chan struct{} // closed when it was first reached and has reported
+	report     *lsp.Report   // of the running multiplexer
+	since      time.Time     // when the multiplexer was started, or its last report
+	heard      chan struct{} // closed after the first connection and report
 	hasHeard   bool
-	// pending is a start that the multiplexer was not told of yet; cancelled is one that was ended before.
+	// pending is a start that was not sent to the multiplexer yet; cancelled is the number of a start that was canceled before that.
 	pending   *lsp.Launch
-	offered   bool // it may have been told of pending, without an answer
+	offered   bool // pending may have been sent, without an answer
 	cancelled int64
 
-	// told is the newest incarnation that was observed as ended.
+	// told is the newest incarnation that was reported as exited.
 	told int64
 
-	keep     bool // the multiplexer stays when no server lives
-	bare     bool // the multiplexer was started by us with nothing to start, and was not heard of yet
-	reviving bool // somebody is about to start a multiplexer with nothing to start
-	revived  int  // how often that was done since one lived for long
-	retiring bool // somebody is about to tell it to quit
-	quitting bool // it was told to
+	keep     bool // the multiplexer remains when no server is running
+	bare     bool // the multiplexer was started without a server, and has not reported yet
+	reviving bool // a multiplexer without a server is about to be started
+	revived  int  // how often that was done since the last one that lived for longLife
+	retiring bool // Quit is about to be sent
+	quitting bool // Quit was sent
 }
 
-// watch keeps the connection for as long as a multiplexer lives.
+// watch maintains the connection for as long as a multiplexer is running.
 func (l *link) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *link) watch() {
 	l.watched = l.runtime.spawn(l.follow)
 }
 
-// follow dials and listens until the multiplexer is gone.
+// follow connects and reconnects until the multiplexer is gone.
 func (l *link) follow() {
 	defer measures.drop(l.uid)
 	ctx := l.runtime.life
@@ -97,7 +97,7 @@ func (l *link) follow() {
 	}
 }
 
-// lost says that there is no multiplexer to follow, and forgets what it said.
+// lost reports whether there is no multiplexer to follow, and then drops its report.
 func (l *link) lost(ctx context.Context) bool {
 	l.mu.Lock()
 	generation := l.generation
@@ -115,7 +115,7 @@ func (l *link) lost(ctx context.Context) bool {
 	return true
 }
 
-// connect keeps one connection until it ends; false when there was none.
+// connect maintains one connection until it ends. It returns false if there was none.
 func (l *link) connect(ctx context.Context) bool {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -134,7 +134,7 @@ func (l *link) connect(ctx context.Context) bool {
 	defer stop()
 	l.mu.Lock()
 	if l.generation != generation {
-		client.Close() // nobody knows to whom it leads
+		client.Close() // it may lead to the previous multiplexer
 	} else {
 		l.client, l.quitting = client, false
 		l.hears()
@@ -151,7 +151,7 @@ func (l *link) connect(ctx context.Context) bool {
 	return true
 }
 
-// took is told every report.
+// took handles a report.
 func (l *link) took(generation int64, report lsp.Report) {
 	l.mu.Lock()
 	if l.generation != generation {
@@ -161,7 +161,7 @@ func (l *link) took(generation int64, report lsp.Report) {
 	l.report, l.since, l.bare = &report, time.Now(), false
 	measures.note(l.uid, report)
 	if l.pending != nil && l.pending.Incarnation <= report.Incarnation {
-		l.pending = nil // the answer is on its way, or was lost
+		l.pending = nil // the answer follows, or was lost
 	}
 	l.hears()
 	l.mu.Unlock()
@@ -177,7 +177,7 @@ func (l *link) hears() {
 	}
 }
 
-// newest is the last report, as long as there is no doubt that it holds.
+// newest returns the last report, unless it may be outdated because the connection was lost for too long.
 func (l *link) newest() (lsp.Report, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +193,7 @@ func (l *link) connection() *control.Client {
 	return l.client
 }
 
-// deliver tells the multiplexer of a start that came before it could be reached.
+// deliver sends a start that was requested before the multiplexer was reachable.
 func (l *link) deliver(ctx context.Context) {
 	l.acting.Lock()
 	defer l.acting.Unlock()
@@ -209,7 +209,7 @@ func (l *link) deliver(ctx context.Context) {
 	case errors.Is(err, runtime.ErrOldAlive), errors.Is(err, errUnavailable):
 		l.runtime.log.Error(err, "A language server could not be started; it is tried again", "uid", l.uid)
 	default:
-		return // the connection: it goes on with the next
+		return // the connection failed: the next one retries
 	}
 	l.mu.Lock()
 	l.pending = nil
@@ -221,7 +221,7 @@ var (
 	errUnavailable = errors.New("the multiplexer cannot start the language server now")
 )
 
-// send has the multiplexer start an incarnation.
+// send makes the multiplexer start an incarnation.
 func (l *link) send(ctx context.Context, client *control.Client, launch *lsp.Launch) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

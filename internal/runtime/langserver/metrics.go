@@ -14,12 +14,12 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// measures are the sums over all language servers of what their multiplexers report. No label holds the name of an object.
+// measures are the sums of the multiplexers' reports over all language servers. No label contains the name of an object.
 var measures = newCensus()
 
 func init() { metrics.Registry.MustRegister(measures) }
 
-// census adds up reports. What a multiplexer counted stays in the sums when it is gone, so that counters never fall.
+// census adds up reports. The counters of a multiplexer remain in the sums when it is gone, so that counters never decrease.
 type census struct {
 	mu      sync.Mutex
 	reports map[types.UID]lsp.Report
@@ -81,14 +81,14 @@ func truth(is bool) int {
 	return 0
 }
 
-// note takes the newest report of a multiplexer.
+// note stores the newest report of a multiplexer.
 func (c *census) note(uid types.UID, report lsp.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reports[uid] = report
 }
 
-// drop is for a multiplexer that is gone, or that this manager hears no more of.
+// drop moves the counters of a multiplexer to before. It is called when the multiplexer is gone or no longer followed by this manager.
 func (c *census) drop(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// add gives the sum of both, but for the time of the last start, which is no sum.
+// add returns the sum of both, without the time of the last start, which cannot be summed.
 func add(a, b lsp.Counters) lsp.Counters {
 	return lsp.Counters{
 		Requests: a.Requests + b.Requests, HeldTotal: a.HeldTotal + b.HeldTotal, Replayed: a.Replayed + b.Replayed, Failed: a.Failed + b.Failed,

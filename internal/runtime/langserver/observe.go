@@ -15,17 +15,17 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/gate"
 )
 
-// view is what a link knew at one moment.
+// view is a snapshot of a link.
 type view struct {
-	report    *lsp.Report // nil when it isn't to be relied on
-	young     bool        // the multiplexer was started or heard of a moment ago
+	report    *lsp.Report // nil if it may be outdated
+	young     bool        // the multiplexer was started or has reported recently
 	pending   int64
 	cancelled int64
-	noted     int64 // the newest that the multiplexer was to be told of, where that is kept besides
-	told      int64 // the newest that was observed as ended
-	leaving   bool  // the multiplexer is to end, or was told to
-	bare      bool  // the multiplexer was just started, with nothing to start
-	starting  bool  // a multiplexer is being started, and is not to be taken for the one before
+	noted     int64 // the newest incarnation that the multiplexer was to start, if the site stores it
+	told      int64 // the newest incarnation reported as exited
+	leaving   bool  // the multiplexer is to exit
+	bare      bool  // the multiplexer was just started without a server
+	starting  bool  // a multiplexer is being started, and must not be confused with the previous one
 
 	generation int64
 }
@@ -45,7 +45,7 @@ func (l *link) view() view {
 	return v
 }
 
-// Observe implements runtime.Runtime: incarnations are those of the server.
+// Observe implements runtime.Runtime. The incarnations are those of the server.
 func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	l := r.known(uid)
 	v, held, state, err := r.look(ctx, uid, l)
@@ -78,7 +78,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	return []facts.Incarnation{*found}, nil
 }
 
-// endable says of a server whose multiplexer cannot be reached that it can be ended all the same: the end of a Pod is seen by its node.
+// endable marks a server as killable if its multiplexer in a Pod cannot be reached: its node still observes the end of the Pod.
 func (r *Runtime) endable(held, found *facts.Incarnation) {
 	if found.Phase == facts.Unknown && held != nil && held.Phase == facts.Running && !r.site.revives() {
 		found.Killable = true
@@ -86,12 +86,12 @@ func (r *Runtime) endable(held, found *facts.Incarnation) {
 	}
 }
 
-// lostWith says that a server was lost that has ended with its Pod, however it did. One that ended well before its multiplexer had an end of its own.
+// lostWith marks a server as lost if it ended together with its Pod. A server that ended well before its multiplexer had its own exit.
 func lostWith(held, found *facts.Incarnation) {
 	if held == nil || found.Exit == nil {
 		return
 	}
-	if held.Exit == nil { // it lives, and has ended its server as it is to end itself
+	if held.Exit == nil { // the multiplexer is running and has ended its server because the Pod is being deleted
 		if held.PodName != "" && held.StopSent {
 			found.Exit.Lost, found.Exit.Message = true, "its Pod was taken away"
 		}
@@ -103,7 +103,7 @@ func lostWith(held, found *facts.Incarnation) {
 	}
 }
 
-// judge says how the server is.
+// judge derives the state of the server.
 func judge(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	switch {
 	case held == nil || !held.Alive() || v.starting:
@@ -118,7 +118,7 @@ func judge(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation
 	return living(v, state)
 }
 
-// await gives a multiplexer that was there before this manager the time to say how its server is: nothing else would be known of it.
+// await waits for the first report of a multiplexer that was running before this manager, because its server's state is otherwise unknown.
 func (l *link) await(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
 	defer cancel()
@@ -129,7 +129,7 @@ func (l *link) await(ctx context.Context) {
 	}
 }
 
-// tells remembers what was observed as ended.
+// tells stores the number of an incarnation reported as exited.
 func (l *link) tells(found facts.Incarnation) {
 	if l == nil || found.Alive() {
 		return
@@ -139,10 +139,10 @@ func (l *link) tells(found facts.Incarnation) {
 	l.told = max(l.told, found.Number)
 }
 
-// look finds out all that is known of a UID at one time: again when another multiplexer was started meanwhile.
+// look collects a consistent snapshot of a UID. It retries if another multiplexer was started meanwhile.
 func (r *Runtime) look(ctx context.Context, uid types.UID, l *link) (v view, held *facts.Incarnation, state lsp.Report, err error) {
 	for range 3 {
-		// The link first: if its multiplexer ends in between, what it wrote down is newer than what it said.
+		// The link is read first: if the multiplexer exits in between, its state file is newer than its report.
 		if l != nil {
 			v = l.view()
 		}
@@ -169,7 +169,7 @@ func newestOf(v view, state lsp.Report) int64 {
 	return newest
 }
 
-// gone is for a multiplexer that is not there any more: nothing of a server lives, for all of it was in the multiplexer's tree.
+// gone handles a multiplexer that is not running: its server is not running either, because it was in the multiplexer's tree.
 func gone(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	newest := newestOf(v, state)
 	switch {
@@ -188,7 +188,7 @@ func gone(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation 
 	}
 	found.Phase = facts.Exited
 	if found.Exit, found.LeaderExit = found.LeaderExit, nil; found.Exit != nil {
-		return found // the server itself had ended, and its multiplexer before the rest of its tree had
+		return found // the server itself had exited, and the multiplexer exited before the rest of the server's tree
 	}
 	found.Exit = &facts.Exit{Message: "it is not known how the server ended: its multiplexer was gone"}
 	if held != nil && held.Exit != nil {
@@ -219,7 +219,7 @@ func unknown(number int64, message string) *facts.Incarnation {
 	return &facts.Incarnation{Number: number, Phase: facts.Unknown, Message: message}
 }
 
-// dying is for a multiplexer that has ended while others of its tree are being ended.
+// dying handles a multiplexer that has exited while the rest of its tree is being terminated.
 func dying(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	newest := newestOf(v, state)
 	found := &facts.Incarnation{Number: newest}
@@ -238,7 +238,7 @@ func dying(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation
 	return found
 }
 
-// living is for a multiplexer that runs.
+// living handles a running multiplexer.
 func living(v view, state lsp.Report) *facts.Incarnation {
 	said := state
 	if v.report != nil && v.report.Incarnation > 0 {
@@ -257,7 +257,7 @@ func living(v view, state lsp.Report) *facts.Incarnation {
 	return ending(v, translate(said))
 }
 
-// ending keeps a server from being taken for ended while the multiplexer that is to end with it lives. What was seen ended before stays so.
+// ending reports a server as running until the multiplexer that is to exit with it has exited. An exit that was reported before is not revoked.
 func ending(v view, found *facts.Incarnation) *facts.Incarnation {
 	if !v.leaving || found.Alive() || found.Number <= v.told {
 		return found
@@ -270,7 +270,7 @@ func ending(v view, found *facts.Incarnation) *facts.Incarnation {
 	return found
 }
 
-// translate says in the words of the runtime what a multiplexer said.
+// translate converts a multiplexer's report to an Incarnation.
 func translate(report lsp.Report) *facts.Incarnation {
 	return &facts.Incarnation{
 		Number: report.Incarnation, Phase: report.Phase, PID: report.PID, StartTicks: report.StartTicks, BootID: report.BootID,

@@ -20,30 +20,30 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// site is where multiplexers run: how one is started there, reached, and known when it is gone.
+// site is the environment of multiplexers: how one is started, reached, and what it leaves when it exits.
 type site interface {
-	// begin makes what a multiplexer needs that takes the place of held, and says how it is started. p is the first server in it; nil when there is none yet.
+	// begin prepares a multiplexer that replaces held, and returns how to start it. p is the first server in it, or nil if there is none yet.
 	begin(ctx context.Context, uid types.UID, held *facts.Incarnation, p *runtime.Process) (runtime.Process, error)
 	// environment sets the environment and the user of a server in launch. asked are the variables of its object.
 	environment(launch *lsp.Launch, asked []string)
-	// dial connects to the multiplexer that is held, as a manager.
+	// dial connects to the running multiplexer as a manager.
 	dial(ctx context.Context, uid types.UID) (net.Conn, error)
-	// state is what the newest multiplexer wrote down; its incarnation is 0 when there is nothing.
+	// state returns the state file of the newest multiplexer; its incarnation is 0 if there is none.
 	state(ctx context.Context, uid types.UID) (lsp.Report, error)
-	// note keeps the number of the server that a multiplexer is about to be told to start, for whoever cannot reach it later, and noted gives it.
+	// note stores the number of the server that a multiplexer is about to start, for a later manager that cannot reach it; noted returns the number.
 	note(ctx context.Context, uid types.UID, held *facts.Incarnation, incarnation int64) error
 	noted(uid types.UID, held *facts.Incarnation) int64
-	// fits says whether a multiplexer is as the spec wants it.
+	// fits reports whether a multiplexer matches the spec.
 	fits(uid types.UID, held *facts.Incarnation, p runtime.Process) bool
-	// revives says whether a multiplexer that was lost can be started without a server.
+	// revives reports whether a lost multiplexer can be started without a server.
 	revives() bool
-	// silence is how long a lost connection is taken for a moment's; after that it cannot be told how the server is.
+	// silence is how long a lost connection counts as temporary; after that the state of the server is unknown.
 	silence() time.Duration
-	// forget removes what is kept of a UID beyond its multiplexer.
+	// forget removes the stored state of a UID except for its multiplexer.
 	forget(uid types.UID) error
 }
 
-// onHost is this machine: each multiplexer has a directory, with its sockets and what it has written down.
+// onHost is this machine: each multiplexer has a directory with its sockets and its state file.
 type onHost struct {
 	dir, program string
 	runAs        *shim.User
@@ -66,7 +66,7 @@ func (h *onHost) begin(ctx context.Context, uid types.UID, held *facts.Incarnati
 	return runtime.Process{Incarnation: number, Command: []string{h.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM", AsManager: true}, nil
 }
 
-// settle writes down what became of a server whose multiplexer could not, while that can still be told.
+// settle records the exit of a server whose multiplexer could not do so, while it can still be determined.
 func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnation) error {
 	state, err := h.state(ctx, uid)
 	if err != nil || state.Incarnation == 0 || state.Exit != nil || state.StartError != nil {
@@ -81,7 +81,7 @@ func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnat
 	return nil
 }
 
-// environment sets the inherited environment followed by the requested one, which wins.
+// environment sets the inherited environment followed by the requested one, which takes precedence.
 func (h *onHost) environment(launch *lsp.Launch, asked []string) {
 	launch.Env, launch.RunAs = append(h.runAs.Inherited(os.Environ()), asked...), h.runAs
 }
@@ -99,7 +99,7 @@ func (h *onHost) state(_ context.Context, uid types.UID) (lsp.Report, error) {
 	return state, nil
 }
 
-// note has nothing to do: the multiplexer writes it down where it is read.
+// note does nothing: the multiplexer writes its state file, which can always be read.
 func (*onHost) note(context.Context, types.UID, *facts.Incarnation, int64) error { return nil }
 
 func (*onHost) noted(types.UID, *facts.Incarnation) int64 { return 0 }

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Start implements runtime.Runtime: in the multiplexer that lives, or in one that is started for it.
+// Start implements runtime.Runtime. It starts the server in the running multiplexer, or in a new one.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	return l.startBoth(ctx, p, held, launch)
 }
 
-// newestNumber is the newest incarnation of the server that was ever asked for, as far as it is known.
+// newestNumber returns the newest known incarnation of the server that was ever requested.
 func (l *link) newestNumber(ctx context.Context) (int64, error) {
 	state, err := l.runtime.site.state(ctx, l.uid)
 	if err != nil {
@@ -77,7 +77,7 @@ func (l *link) newestNumber(ctx context.Context) (int64, error) {
 	return newest, nil
 }
 
-// replace has the multiplexer go that is not as the spec wants it, whether it can be reached or not, so that another is started in its place.
+// replace stops a multiplexer that does not match the spec, whether it is reachable or not, so that another can be started.
 func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 	if !held.StopSent {
 		if err := l.runtime.host.Stop(ctx, l.uid, held.Number); err != nil {
@@ -87,7 +87,7 @@ func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 	return fmt.Errorf("%w: its multiplexer is of an older spec and is about to end", runtime.ErrOldAlive)
 }
 
-// startIn starts a server in the multiplexer that lives, which may have to be reached first.
+// startIn starts a server in the running multiplexer. If it is not connected, the start is sent later.
 func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp.Launch) error {
 	l.mu.Lock()
 	client, quitting := l.client, l.quitting
@@ -114,7 +114,7 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 	return l.send(ctx, client, launch)
 }
 
-// startBoth starts a multiplexer, which is told what to start as soon as it can be reached.
+// startBoth starts a multiplexer, and sends it the start as soon as it is reachable.
 func (l *link) startBoth(ctx context.Context, p runtime.Process, held *facts.Incarnation, launch *lsp.Launch) error {
 	if err := l.startMultiplexer(ctx, p.Name, held, &p, launch); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (l *link) startBoth(ctx context.Context, p runtime.Process, held *facts.Inc
 	return nil
 }
 
-// startMultiplexer starts one in the place of the one before. A bare one, without a process and its launch, has nothing to start for now.
+// startMultiplexer starts a multiplexer that replaces the previous one. With a nil process and launch it has no server to start yet.
 func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.Incarnation, p *runtime.Process, launch *lsp.Launch) error {
 	started, err := l.runtime.site.begin(ctx, l.uid, held, p)
 	if err != nil {
@@ -143,7 +143,7 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.In
 	if err != nil {
 		return fmt.Errorf("start the multiplexer: %w", err)
 	}
-	if l.pending != nil { // the one before was lost with it
+	if l.pending != nil { // the pending start was lost with the previous multiplexer
 		l.cancelled = l.pending.Incarnation
 	}
 	l.generation++
@@ -166,7 +166,7 @@ func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, kn
 	return failed, true
 }
 
-// launchOf says to a multiplexer what the spec says of a process.
+// launchOf converts a process to the multiplexer's Launch.
 func (r *Runtime) launchOf(p runtime.Process) (*lsp.Launch, error) {
 	launch := &lsp.Launch{Incarnation: p.Incarnation, Command: p.Command, Dir: p.Dir, StopSignal: p.StopSignal, Grace: p.Grace}
 	r.site.environment(launch, p.Env)

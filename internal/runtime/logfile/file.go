@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logfile is output in a file that only grows, and whose old part may be punched out, so that offsets stay valid for ever.
+// Package logfile implements append-only log files whose old part may be punched out, so that offsets stay valid.
 package logfile
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// followEvery is how often a log that is waited for is looked at. A stat is cheaper than an inotify instance, of which a user has few.
+// followEvery is the interval at which a reader that waits polls the log. A stat costs less than an inotify instance, of which a user has few.
 const followEvery = 100 * time.Millisecond
 
-// Open opens a log to read. ErrNotFound when there is none.
+// Open opens a log for reading. It returns runtime.ErrNotFound if the log does not exist.
 func Open(path string) (*File, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -47,11 +47,11 @@ func (l *File) Bounds() (first, end int64, err error) {
 		return 0, 0, l.explain(err)
 	}
 	first, err = l.first()
-	// What was written between both questions is left for the next time.
+	// Output that is written between the two queries is reported by the next call.
 	return min(first, info.Size()), info.Size(), err
 }
 
-// control calls something with the descriptor. Reads don't use the file's own offset, so it may be moved.
+// control calls do with the descriptor. Reads do not use the file's offset, so do may change it.
 func (l *File) control(do func(fd int) error) error {
 	raw, err := l.file.SyscallConn()
 	if err != nil {
@@ -62,7 +62,7 @@ func (l *File) control(do func(fd int) error) error {
 	return l.explain(errors.Join(err, failed))
 }
 
-// first gives the offset of the first byte that is still there.
+// first returns the offset of the first byte that is not punched out.
 func (l *File) first() (offset int64, err error) {
 	err = l.control(func(fd int) (err error) {
 		offset, err = firstData(fd)
@@ -71,7 +71,7 @@ func (l *File) first() (offset int64, err error) {
 	return offset, err
 }
 
-// explain says of whatever failed because the log was closed that it was.
+// explain replaces the error of an operation that failed because the log was closed.
 func (l *File) explain(err error) error {
 	if err == nil {
 		return nil
@@ -87,7 +87,7 @@ func (l *File) explain(err error) error {
 // ReadAt implements runtime.Log.
 func (l *File) ReadAt(p []byte, offset int64) (int, error) {
 	n, err := l.file.ReadAt(p, offset)
-	// A hole reads as zeros, also one that was punched while it was read: so it is asked afterwards what is still there.
+	// A hole reads as zeros, even if it is punched during the read, so the start of the data is queried after the read.
 	first, failed := l.first()
 	if failed != nil {
 		return 0, failed

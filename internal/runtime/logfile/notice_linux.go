@@ -17,17 +17,17 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Notice tells when a log grows that was quiet, with one inotify instance for all logs. A file that is written to all the time costs one event.
+// Notice reports when a log that was quiet grows, with one inotify instance for all logs. A file that is written to continuously costs one event.
 type Notice struct {
 	tell   func(types.UID)
 	file   *os.File
-	raised chan struct{} // closed when the reader has ended
+	raised chan struct{} // closed when the reader has returned
 
 	mu      sync.Mutex
 	watches map[int32]types.UID
 }
 
-// NewNotice begins to listen. tell is called from one goroutine and must not block.
+// NewNotice starts listening. It calls tell from one goroutine; tell must not block.
 func NewNotice(tell func(types.UID)) (*Notice, error) {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
@@ -38,7 +38,7 @@ func NewNotice(tell func(types.UID)) (*Notice, error) {
 	return n, nil
 }
 
-// Watch has the UID told once, when its log is written to next. ErrNotFound when there is no log.
+// Watch requests one notification for the UID when its log is next written to. It returns runtime.ErrNotFound if the log does not exist.
 func (n *Notice) Watch(uid types.UID, path string) error {
 	if n == nil {
 		return errors.ErrUnsupported
@@ -47,7 +47,7 @@ func (n *Notice) Watch(uid types.UID, path string) error {
 	if err != nil {
 		return fmt.Errorf("watch the output: %w", err)
 	}
-	n.mu.Lock() // so that the event finds whose it is
+	n.mu.Lock() // so that an event finds its UID
 	defer n.mu.Unlock()
 	var failed error
 	err = raw.Control(func(fd uintptr) {
@@ -65,7 +65,7 @@ func (n *Notice) Watch(uid types.UID, path string) error {
 	return nil
 }
 
-// Close ends it. Nobody is told any more when it returns.
+// Close stops the notifications. None is sent after it returns.
 func (n *Notice) Close() error {
 	if n == nil {
 		return nil
@@ -89,7 +89,7 @@ func (n *Notice) read() {
 	}
 }
 
-// fired gives the UIDs of the events, and forgets the watches that have ended.
+// fired returns the UIDs of the events, and removes the watches that have ended.
 func (n *Notice) fired(events []byte) []types.UID {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,7 +102,7 @@ func (n *Notice) fired(events []byte) []types.UID {
 		_, _ = in.Seek(int64(event.Len), 1)
 		if uid, known := n.watches[event.Wd]; known {
 			delete(n.watches, event.Wd)
-			if event.Mask&unix.IN_MODIFY != 0 { // else the log was removed
+			if event.Mask&unix.IN_MODIFY != 0 { // otherwise the log was removed
 				uids = append(uids, uid)
 			}
 		}

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Notice tells nothing here: whoever wants to know has to look from time to time.
+// Notice reports nothing on this system, so callers have to poll.
 type Notice struct{}
 
-// NewNotice gives one that tells nothing.
+// NewNotice returns a Notice that reports nothing.
 func NewNotice(func(types.UID)) (*Notice, error) { return &Notice{}, nil }
 
-// Watch says what this system lacks.
+// Watch returns an error that explains what this system lacks.
 func (*Notice) Watch(types.UID, string) error { return errors.ErrUnsupported }
 
-// Close has nothing to end.
+// Close does nothing.
 func (*Notice) Close() error { return nil }

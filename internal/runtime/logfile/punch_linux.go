@@ -14,7 +14,7 @@ import (
 
 type puncher = shim.Puncher
 
-// firstData gives the offset of the first byte that was not punched out.
+// firstData returns the offset of the first byte that is not punched out.
 func firstData(fd int) (int64, error) {
 	offset, err := unix.Seek(fd, 0, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) { // no data at all

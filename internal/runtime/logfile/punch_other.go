@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// puncher does nothing here: the old part of a log can be punched out on Linux only, so on this system logs are not bounded.
+// puncher does nothing: holes can be punched only on Linux, so logs are not bounded on this system.
 type puncher struct {
 	File  *os.File
 	Limit int64
 }
 
-// Check has nothing to check, so never asks to be called soon.
+// Check does nothing, and requests no early call.
 func (*puncher) Check(time.Time) time.Duration { return time.Hour }
 
-// firstData is the beginning: nothing is punched out here.
+// firstData returns the beginning, because nothing is punched out on this system.
 func firstData(int) (int64, error) { return 0, nil }

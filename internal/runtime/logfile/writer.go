@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Writer appends to a log and bounds the disk that it takes. Not for concurrent use; one log has one writer.
+// Writer appends to a log and bounds its disk space. It is not safe for concurrent use; a log has one writer.
 type Writer struct {
 	file  *os.File
 	size  int64
 	limit int64
-	kept  int64 // the offset from which on bytes are still there, about
+	kept  int64 // approximate offset of the first byte that is not punched out
 	punch puncher
 }
 
-// margin is what the bounds of pages can add to the disk that a log takes.
+// margin is how much page alignment can add to the disk space of a log, in bytes.
 const margin = 8 << 10
 
-// OpenWriter opens a log to append to, and makes it, for its owner only, when there is none. limit is in bytes on disk.
+// OpenWriter opens a log for appending, and creates it with permissions for its owner only if it does not exist. limit is the disk space in bytes.
 func OpenWriter(path string, limit int64) (*Writer, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -36,7 +36,7 @@ func OpenWriter(path string, limit int64) (*Writer, error) {
 	return &Writer{file: file, size: info.Size(), limit: limit, punch: puncher{File: file, Limit: limit}}, nil
 }
 
-// Size is the offset of the end, in bytes since the first output.
+// Size returns the offset of the end, in bytes since the first output.
 func (w *Writer) Size() int64 { return w.size }
 
 // Write implements io.Writer.
@@ -50,7 +50,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Tail gives up to n of the last bytes.
+// Tail returns up to n of the last bytes.
 func (w *Writer) Tail(n int) ([]byte, error) {
 	tail := make([]byte, min(int64(n), w.size))
 	_, err := w.file.ReadAt(tail, w.size-int64(len(tail)))

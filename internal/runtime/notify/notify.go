@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify passes on which objects something happened to.
+// Package notify is a queue of UIDs of objects that have changed.
 package notify
 
 import (
@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Notifier passes UIDs on in order of their first mention. However slow the reader, nothing is lost and nobody who tells waits.
+// Notifier queues UIDs in the order in which they were first added. It loses none, and Tell never blocks, however slow the reader is.
 type Notifier struct {
 	out  chan types.UID
 	wake chan struct{}
@@ -20,15 +20,15 @@ type Notifier struct {
 	queue []types.UID
 }
 
-// New makes a Notifier that passes nothing on until Run.
+// New returns a Notifier that delivers nothing until Run is called.
 func New() *Notifier {
 	return &Notifier{out: make(chan types.UID), wake: make(chan struct{}, 1), known: map[types.UID]bool{}}
 }
 
-// C is where the UIDs come out.
+// C returns the channel that delivers the UIDs.
 func (n *Notifier) C() <-chan types.UID { return n.out }
 
-// Tell says that something happened to a UID. Until the reader gets it, further mentions are one.
+// Tell adds a UID. Until the reader receives it, further calls with the same UID have no effect.
 func (n *Notifier) Tell(uid types.UID) {
 	n.mu.Lock()
 	if !n.known[uid] {
@@ -50,12 +50,12 @@ func (n *Notifier) next() (types.UID, bool) {
 	}
 	uid := n.queue[0]
 	n.queue = n.queue[1:]
-	// From here on a new event is told again: the reader may look before it happened.
+	// From here on a new event adds the UID again, because the reader may read the state before that event.
 	delete(n.known, uid)
 	return uid, true
 }
 
-// Run passes on until closed is closed.
+// Run delivers UIDs until closed is closed.
 func (n *Notifier) Run(closed <-chan struct{}) {
 	for {
 		uid, ok := n.next()

@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	// typingTime is how long a node may take to pass on what was typed, where it does not say when it has.
+	// typingTime is how long a node may take to forward the input, if it does not report when it has.
 	typingTime = 2 * time.Second
-	// typeTimeout bounds how long somebody waits who has something typed.
+	// typeTimeout bounds a call of Type.
 	typeTimeout = 15 * time.Second
 )
 
-// Attach prepares to take what the program of a Pod shows and reads, through the API server, as kubectl does.
+// Attach prepares an attachment to the program of a Pod through the API server, as kubectl attach does.
 func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions) (remotecommand.Executor, error) {
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -45,10 +45,10 @@ func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions)
 	return executor, nil
 }
 
-// Unlogged keeps client-go from telling that a connection was ended which somebody has left.
+// Unlogged returns a context in which client-go does not log that a connection was closed by the caller.
 func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// Type implements runtime.Terminals, through the API server.
+// Type implements runtime.Terminals, through the API server. It takes at most typeTimeout.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	if err := r.synced(ctx); err != nil {
 		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
@@ -72,7 +72,7 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	return nil
 }
 
-// TypeInto types into the terminal of a Pod. after is the clock's.
+// TypeInto types into the terminal of a Pod. after is time.After or a test clock.
 func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []byte, after func(time.Duration) <-chan time.Time) error {
 	executor, err := Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
 	if err != nil {
@@ -90,7 +90,7 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: typist, Tty: true})
 	}()
 	select {
-	case err := <-sent: // containerd says when it has
+	case err := <-sent: // containerd closes the stream after it forwarded the input
 		return err
 	case <-all.ended:
 	}
@@ -98,18 +98,18 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 	case err := <-sent:
 		return err
 	case <-after(typingTime):
-		if ctx.Err() != nil { // who asked did not wait
+		if ctx.Err() != nil { // the caller canceled
 			return <-sent
 		}
 		end()
 		if err := <-sent; !errors.Is(err, context.Canceled) {
 			return err
 		}
-		return nil // what comes of that end is no failure
+		return nil // the error is the result of end
 	}
 }
 
-// readOut says when all was read.
+// readOut closes ended when its reader returns an error, usually io.EOF.
 type readOut struct {
 	io.Reader
 	ended chan struct{}
@@ -126,13 +126,13 @@ func (r *readOut) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// runs says whether the program of a Pod runs, as far as its node has said.
+// runs reports whether the program of a Pod is running, according to the last status from its node.
 func runs(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && main.State.Running != nil && !ended(p)
 }
 
-// hasTerminal says whether the program was started in one.
+// hasTerminal reports whether the program was started in a terminal.
 func hasTerminal(p *corev1.Pod) bool {
 	main := mainOf(p)
 	return main != nil && main.TTY

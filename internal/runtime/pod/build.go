@@ -31,12 +31,12 @@ import (
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
-// podName is the same for the same incarnation: a Pod that was made and whose making nobody remembers is found, not made twice.
+// podName returns the same name for the same incarnation, so that a repeated start finds the Pod instead of creating a second one.
 func podName(uid types.UID, name string, incarnation int64) string {
 	return objectName(uid, name) + "-" + strconv.FormatInt(incarnation, 10)
 }
 
-// objectName is what all names of an object begin with.
+// objectName returns the common prefix of all names of an object.
 func objectName(uid types.UID, name string) string {
 	said := strings.Trim(unfit.ReplaceAllString(strings.ToLower(path.Base(name)), "-"), "-")
 	said = strings.Trim(said[:min(len(said), 30)], "-")
@@ -46,13 +46,13 @@ func objectName(uid types.UID, name string) string {
 	return said + "-" + short(uid)
 }
 
-// short tells the names of objects apart that people call the same.
+// short returns a hash of the UID that keeps names unique for objects with the same display name.
 func short(uid types.UID) string {
 	sum := sha256.Sum256([]byte(uid))
 	return hex.EncodeToString(sum[:4])
 }
 
-// metadata is that of everything that is made for an incarnation.
+// metadata returns the metadata of every API object that is created for an incarnation.
 func metadata(p runtime.Process, c Config) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
 		Name: podName(p.UID, p.Name, p.Incarnation), Namespace: c.Namespace,
@@ -64,10 +64,10 @@ func metadata(p runtime.Process, c Config) metav1.ObjectMeta {
 	return m
 }
 
-// build makes the Pod of an incarnation. What may hold secrets of its environment is in a Secret of the same name: more people read Pods.
+// build creates the Pod of an incarnation. Variables that may be secret are in a Secret of the same name, because more users can read Pods.
 func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.StartError) {
 	pod := &corev1.Pod{ObjectMeta: metadata(p, c), Spec: corev1.PodSpec{
-		// The sandbox is process 1 and not the program, so that signals work on it as anywhere, and nothing of its tree outlives it.
+		// The sandbox is process 1, not the program, so that signals work as usual and no process of the tree outlives it.
 		ShareProcessNamespace:         ptr.To(true),
 		InitContainers:                c.Init,
 		Containers:                    []corev1.Container{container(p, c, env)},
@@ -85,7 +85,7 @@ func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.Star
 	}}
 	mountClaims(pod, p, c.Claims)
 	if p.StopSignal != "" && p.StopSignal != "SIGTERM" {
-		pod.Spec.OS = &corev1.PodOS{Name: corev1.Linux} // which a signal asks for
+		pod.Spec.OS = &corev1.PodOS{Name: corev1.Linux} // required to set a stop signal
 		pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr.To(corev1.Signal(p.StopSignal))}
 	}
 	pod.Annotations = map[string]string{"kubectl.kubernetes.io/default-container": Container}
@@ -95,7 +95,7 @@ func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.Star
 	if refused := furnish(pod, p); refused != nil {
 		return nil, refused
 	}
-	// What it is known by, what it runs, and that it runs once, is not for a template: policies and the status tell of what stands in the spec.
+	// A template must not change the identity of the Pod, its program, or that it runs once: policies and the status rely on the spec.
 	for name, value := range metadata(p, c).Labels {
 		pod.Labels[name] = value
 	}
@@ -128,18 +128,18 @@ func container(p runtime.Process, c Config, env variables) corev1.Container {
 	return main
 }
 
-// literal keeps the cluster from expanding $(NAME): what comes here is expanded already.
+// literal prevents the cluster from expanding $(NAME): the text is already expanded.
 func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// seconds rounds up: a node must not be less patient than whoever asked. To ask for none would take the Pod away before its node has ended it.
+// seconds rounds up, so that the node waits at least as long as requested. A grace period of 0 would delete the Pod object before the node has terminated it.
 func seconds(grace time.Duration) int64 {
 	return max(shortestGrace, int64((grace+time.Second-1)/time.Second))
 }
 
-// shortestGrace is the least that leaves the end of a Pod to its node, in seconds.
+// shortestGrace is the shortest grace period, in seconds, with which the node terminates the Pod before the Pod object is deleted.
 const shortestGrace = 1
 
-// mergeTemplate merges what somebody wants of a Pod over what was made of the rest.
+// mergeTemplate merges spec.runtime.pod.template over the generated Pod.
 func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError {
 	if len(template) == 0 {
 		return nil
@@ -153,7 +153,7 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	if err != nil {
 		return failed("spec.runtime.pod.template cannot be merged: %v", err)
 	}
-	// As the API server reads, which takes no letter for another: policies look for the words that count there.
+	// Field names are matched case-sensitively, as the API server does: policies check the exact names.
 	var after corev1.PodTemplateSpec
 	unknown, err := strictjson.UnmarshalStrict(merged, &after)
 	if err = errors.Join(append(unknown, err)...); err != nil {
@@ -182,8 +182,8 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	return failed("spec.runtime.pod.template takes the container %s away, in which the program runs; leave it there", Container)
 }
 
-// withOwn adds what the spec's environment is in to what a template names, whose list would stand in its place. The last one of a name counts.
-// A template that takes all of it away, by null, means it.
+// withOwn appends the source of the spec's environment to the list of a template, which would otherwise replace it. The last source of a variable takes
+// precedence. A template that sets the list to null removes both.
 func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
 	if named == nil || len(own) == 0 || len(named) > 0 && reflect.DeepEqual(named[len(named)-1], own[0]) {
 		return named
@@ -191,7 +191,8 @@ func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
 	return append(named, own...)
 }
 
-// loads says that a container has a variable that changes how every program is loaded: what runs there would not be what its command says.
+// loads rejects a template in which a container has a variable that changes how every program is loaded, because its command would no longer determine what
+// runs.
 func loads(spec corev1.PodSpec) *facts.StartError {
 	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, variable := range container.Env {

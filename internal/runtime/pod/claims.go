@@ -19,23 +19,23 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Claim is a volume that outlives incarnations: it is made with the first, and goes with the owner.
+// Claim is a volume that outlives incarnations: it is created with the first one and deleted with the owner.
 type Claim struct {
-	// Name tells the claims of an object apart; a DNS label.
+	// Name is the unique name of the claim within the object; a DNS label.
 	Name string `json:"name"`
-	// MountPath is where the program finds it; absolute.
+	// MountPath is the absolute path at which the volume is mounted.
 	MountPath string `json:"mountPath"`
-	// Spec is that of the PersistentVolumeClaim. What is there already is not changed by another one.
+	// Spec is the spec of the PersistentVolumeClaim. A change does not affect an existing claim.
 	Spec corev1.PersistentVolumeClaimSpec `json:"spec"`
 }
 
-// errClaimGoes means that a claim waits for the Pods that had it to be gone.
+// errClaimGoes is the error for a claim that is being deleted and waits for the Pods that use it.
 var errClaimGoes = errors.New("is being deleted")
 
-// claimName is the same for all incarnations of an object.
+// claimName returns the same name for all incarnations of an object.
 func claimName(uid types.UID, name, claim string) string { return objectName(uid, name) + "-" + claim }
 
-// checkClaims says what is wrong with the claims of a configuration: nil when nothing is.
+// checkClaims validates the claims of a configuration. It returns nil if they are valid.
 func checkClaims(claims []Claim) *facts.StartError {
 	seen := map[string]bool{}
 	for _, claim := range claims {
@@ -52,7 +52,7 @@ func checkClaims(claims []Claim) *facts.StartError {
 	return nil
 }
 
-// mountClaims puts the claims into the Pod.
+// mountClaims adds the claims to the Pod.
 func mountClaims(pod *corev1.Pod, p runtime.Process, claims []Claim) {
 	for _, claim := range claims {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
@@ -62,13 +62,13 @@ func mountClaims(pod *corev1.Pod, p runtime.Process, claims []Claim) {
 	}
 }
 
-// makeClaims makes the claims that are not there. A StartError says that there can be none.
+// makeClaims creates the missing claims. It returns a StartError if the API server rejects one.
 func (r *Runtime) makeClaims(ctx context.Context, p runtime.Process, c Config) (*facts.StartError, error) {
 	api := r.client.CoreV1().PersistentVolumeClaims(c.Namespace)
 	for _, wanted := range c.Claims {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metadata(p, c), Spec: wanted.Spec}
 		claim.Name = claimName(p.UID, p.Name, wanted.Name)
-		delete(claim.Labels, LabelIncarnation) // it is of all
+		delete(claim.Labels, LabelIncarnation) // it belongs to all incarnations
 		there, err := api.Get(ctx, claim.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			there, err = api.Create(ctx, claim, metav1.CreateOptions{})

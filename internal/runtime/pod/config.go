@@ -16,34 +16,34 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Config is what a Pod needs beyond a process: runtime.Process.Config as JSON.
+// Config is the part of a Pod's configuration that a process does not have. It is the JSON in runtime.Process.Config.
 type Config struct {
-	// Namespace is where the Pod is made. It must not change over the life of an object.
+	// Namespace is the namespace of the Pod. It must not change during the life of an object.
 	Namespace string `json:"namespace"`
-	// Owner is the object: when it is gone, the cluster deletes what it owned. Nil: nobody owns the Pod.
+	// Owner is the object that owns the Pod: the cluster deletes the Pod after it. Nil: the Pod has no owner.
 	Owner *metav1.OwnerReference `json:"owner,omitempty"`
-	// Image is what the container is made of. PullPolicy is Always, Never or IfNotPresent; empty: the cluster's default.
+	// Image is the image of the container. PullPolicy is Always, Never or IfNotPresent; empty: the cluster's default.
 	Image      string            `json:"image"`
 	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"`
-	// Volumes are those of the Pod, and Mounts where the program finds them.
+	// Volumes are the volumes of the Pod, and Mounts the mounts of the program's container.
 	Volumes []corev1.Volume      `json:"volumes,omitempty"`
 	Mounts  []corev1.VolumeMount `json:"mounts,omitempty"`
 	// Claims are volumes that outlive the Pod.
 	Claims []Claim `json:"claims,omitempty"`
-	// Resources are what the program may use and is promised.
+	// Resources are the resource requests and limits of the program's container.
 	Resources          corev1.ResourceRequirements `json:"resources,omitzero"`
 	NodeSelector       map[string]string           `json:"nodeSelector,omitempty"`
 	Tolerations        []corev1.Toleration         `json:"tolerations,omitempty"`
 	ServiceAccountName string                      `json:"serviceAccountName,omitempty"`
-	// Init run before the program, one after the other; Annotations are those of the Pod that nobody else may set.
+	// Init are the init containers, run in order before the program. Annotations are annotations of the Pod that a template cannot override.
 	Init        []corev1.Container `json:"init,omitempty"`
 	Annotations map[string]string  `json:"annotations,omitempty"`
-	// Template is merged over the Pod that was made of all this, strategically, as kubectl patch does: metadata (labels and annotations) and spec.
-	// The program's container is called main; its image and command are not for a template.
+	// Template is merged over the generated Pod with a strategic merge, as kubectl patch does: metadata (labels and annotations) and spec. The program's container
+	// is named main; a template cannot change its image and command.
 	Template json.RawMessage `json:"template,omitempty"`
 }
 
-// parse reads and checks the configuration of a process.
+// parse decodes and validates the configuration of a process.
 func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if err := json.Unmarshal(p.Config, &c); err != nil {
@@ -65,13 +65,13 @@ func parse(p runtime.Process) (Config, *facts.StartError) {
 
 var variableName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
 
-// variables are those of a program, each once. Open ones stand in the Pod, hidden ones in a Secret.
+// variables are the environment variables of a program, without duplicates. Open ones are in the Pod, hidden ones in a Secret.
 type variables struct {
 	open   []corev1.EnvVar
 	hidden map[string]string
 }
 
-// environment takes the later entry of two. PATH is open: it is no secret, and explains what was not found.
+// environment uses the later of two entries with the same name. PATH is open: it is not secret, and error messages show it.
 func environment(p runtime.Process) (variables, *facts.StartError) {
 	values, open := map[string]string{}, append([]string{"PATH"}, p.Open...)
 	for _, variable := range p.Env {

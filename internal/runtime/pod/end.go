@@ -18,20 +18,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Stop implements runtime.Runtime by deleting the Pod with the grace period that it was made with. The kubelet sends the stop signal to the program,
-// and the kill when the grace is over, whether somebody asks for it or not.
+// Stop implements runtime.Runtime by deleting the Pod with the grace period that it was created with. The kubelet sends the stop signal to the program, and
+// SIGKILL after the grace period, whether or not Kill is called.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	return r.end(ctx, uid, incarnation, grace)
 }
 
-// grace is what the Pod was made with, in seconds; a template may have said 0.
+// grace returns the grace period of the Pod in seconds, at least shortestGrace: a template may have set 0.
 func grace(p *corev1.Pod) int64 {
 	return max(shortestGrace, ptr.Deref(p.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds))
 }
 
-// Kill implements runtime.Runtime. A kubelet sends the stop signal first and kills the tree after the shortest time there is, a second. The Pod stays
-// until the kubelet says that nothing is left: it is never taken away from a node that does not answer. After a Stop it is up to the kubelet whether
-// it cuts the grace short or kills when that is over.
+// Kill implements runtime.Runtime. The kubelet sends the stop signal first and kills the tree after the shortest grace period, 1 s. The Pod object stays until
+// the kubelet reports that no process is left: it is never force-deleted from a node that does not answer. After a Stop, the kubelet decides whether it
+// shortens the grace period or kills at its end.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	return r.end(ctx, uid, incarnation, func(*corev1.Pod) int64 { return shortestGrace })
 }
@@ -53,18 +53,18 @@ func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64, gra
 	return nil
 }
 
-// delete asks for the end of a Pod, and looks at what became of it.
+// delete requests the deletion of a Pod, then reads its state.
 func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error {
 	err := r.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name,
 		metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete Pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	return r.again(ctx, p) // also when it is another one by now
+	return r.again(ctx, p) // also if another Pod has the name by now
 }
 
-// Settle implements runtime.Settler. A Pod that somebody deletes would stay for ever otherwise where no incarnation follows, and a node that is drained
-// would wait for it. One that has ended by itself stays, with its output, until the next one.
+// Settle implements runtime.Settler by releasing a Pod that was deleted and has ended. Otherwise it would remain forever if no incarnation follows, and would
+// block the drain of its node. A Pod that ended by itself remains, with its output, until the next incarnation.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
 	settled := func(p *corev1.Pod) bool { return number(p) <= incarnation && p.DeletionTimestamp != nil && ended(p) }
 	if !slices.ContainsFunc(r.store.of(uid), settled) {
@@ -111,12 +111,12 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// discard removes a Pod that has ended, with its Secrets: these first, as they are found by it.
+// discard removes a Pod that has ended. It removes the Secrets first, because they are found through the Pod.
 func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 	if err := r.removeSecrets(ctx, p); err != nil {
 		return err
 	}
-	// One that is being deleted with a grace would stay for the kubelet's last word, which nobody waits for any more.
+	// A Pod that is being deleted with a grace period would otherwise remain until the kubelet's final status, which is no longer needed.
 	if p.DeletionTimestamp == nil || ptr.Deref(p.DeletionGracePeriodSeconds, 0) > 0 {
 		if err := r.delete(ctx, p, 0); err != nil {
 			return err
@@ -131,7 +131,7 @@ func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// removeSecrets removes the hidden environment and the inputs of a Pod that has some.
+// removeSecrets removes the Secrets with the hidden environment and the inputs of a Pod, if it has them.
 func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) error {
 	var names []string
 	if hides(p) {
@@ -149,13 +149,13 @@ func (r *Runtime) removeSecrets(ctx context.Context, p *corev1.Pod) error {
 	return errors.Join(left...)
 }
 
-// hides says whether a Pod was made with a Secret for its environment.
+// hides reports whether a Pod uses a Secret for its environment.
 func hides(p *corev1.Pod) bool {
 	main := mainOf(p)
 	return main != nil && slices.ContainsFunc(main.EnvFrom, func(from corev1.EnvFromSource) bool { return from.SecretRef != nil && from.SecretRef.Name == p.Name })
 }
 
-// letGo takes the finalizer off, and leaves those of others.
+// letGo removes the finalizer of Berth, and keeps other finalizers.
 func (r *Runtime) letGo(ctx context.Context, p *corev1.Pod) error {
 	api := r.client.CoreV1().Pods(p.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -18,7 +18,7 @@ func failed(format string, args ...any) *facts.StartError {
 	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
-// hopeless says why a Pod that waits can never run as it is: nil when it may. An image that cannot be pulled now may be there later.
+// hopeless returns why a waiting Pod can never run, or nil if it may. A failed image pull is not such a reason, because a later pull may succeed.
 func hopeless(p *corev1.Pod) *facts.StartError {
 	if terminal(p) || begun(p) {
 		return nil
@@ -41,7 +41,7 @@ func hopeless(p *corev1.Pod) *facts.StartError {
 	return nil
 }
 
-// classify tells by what a runtime for containers says why a program could not be executed. They have no codes for it.
+// classify derives from the message of a container runtime why a program could not be executed. Container runtimes have no error codes for it.
 func classify(p *corev1.Pod, said string) *facts.StartError {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {
@@ -93,7 +93,7 @@ func program(p *corev1.Pod) string {
 	return "the program of the image"
 }
 
-// refusedBy says of an answer to a Pod that was to be made whether it would be the same again: nil when it is worth another try.
+// refusedBy returns a StartError if a retry of the rejected creation would fail in the same way, or nil if a retry may succeed.
 func refusedBy(err error) *facts.StartError {
 	said := err.Error()
 	switch {

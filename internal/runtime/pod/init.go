@@ -12,11 +12,11 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// initializing is the init container that the program waits for: nil when none is left.
+// initializing returns the init container that the program waits for, or nil if there is none.
 func initializing(p *corev1.Pod) *corev1.ContainerStatus {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
-		sidecar := c.Started != nil && *c.Started && c.State.Running != nil // the next ones need not wait for its end
+		sidecar := c.Started != nil && *c.Started && c.State.Running != nil // the next containers do not wait for its end
 		if done := c.State.Terminated != nil && c.State.Terminated.ExitCode == 0; !done && !sidecar {
 			return c
 		}
@@ -24,7 +24,8 @@ func initializing(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// failedInit says that an init container has failed, and so the Pod, before its program ran: nil when none has, or when it was ended with its Pod.
+// failedInit returns the failure of an init container that failed the Pod before its program ran. It returns nil if none failed, or if it was terminated with
+// its Pod.
 func failedInit(p *corev1.Pod) *facts.StartError {
 	c := initializing(p)
 	if c == nil || c.State.Terminated == nil || said(p) != "" {
@@ -44,7 +45,7 @@ func failedInit(p *corev1.Pod) *facts.StartError {
 	return failed("the init container %s failed with exit code %d before the program could run%s; berth logs has its output", c.Name, t.ExitCode, more)
 }
 
-// Telling is the container of a Pod whose output says what became of it: that of the program, or an init container that has failed before it.
+// Telling returns the name of the container whose output explains the state of a Pod: the program's container, or an init container that failed before it.
 func Telling(p *corev1.Pod) string {
 	if c := initializing(p); c != nil && c.State.Terminated != nil && !begun(p) {
 		return c.Name
@@ -52,13 +53,13 @@ func Telling(p *corev1.Pod) string {
 	return Container
 }
 
-// begun says whether the program has run: what becomes of sidecars afterwards says nothing of it.
+// begun reports whether the program has run. After that, the state of sidecars says nothing about the start.
 func begun(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && (main.State.Running != nil || main.State.Terminated != nil)
 }
 
-// containers are the statuses of those that have to start, one after the other: init containers, and that of the program.
+// containers returns the statuses of the containers that must start, in order: the init containers, then the program's container.
 func containers(p *corev1.Pod) []*corev1.ContainerStatus {
 	var all []*corev1.ContainerStatus
 	for i := range p.Status.InitContainerStatuses {
@@ -70,7 +71,7 @@ func containers(p *corev1.Pod) []*corev1.ContainerStatus {
 	return all
 }
 
-// named says which container is meant, unless it is the program's.
+// named returns a message prefix that names the container, or "" for the program's container.
 func named(c *corev1.ContainerStatus) string {
 	if c.Name == Container {
 		return ""

@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	// mostListened is how many terminals are listened to at once, where Options say nothing else. Each costs a connection, here and at the API server.
+	// mostListened is the default of Options.Terminals. Each terminal costs a connection, here and at the API server.
 	mostListened = 512
-	// connectTimeout bounds how long a connection may take.
+	// connectTimeout bounds the time to establish a connection.
 	connectTimeout = 30 * time.Second
-	// joinAfter is how long after a connection was made the log is read: the API server answers before the node does.
+	// joinAfter is the delay between the connection and the read of the log: the API server answers before the node does.
 	joinAfter = 300 * time.Millisecond
-	// listenRetry and listenRetryMost are how long after a connection was lost another is tried: the first time, and at most.
+	// listenRetry and listenRetryMost are the initial and the maximum delay before reconnecting.
 	listenRetry, listenRetryMost = time.Second, 30 * time.Second
-	// justStarted is how old a program is at most whose terminal is given its size: later it may be that of somebody's window.
+	// justStarted is the maximum age of a program whose terminal size is set on connection. Later it may already have the size of a user's window.
 	justStarted = time.Minute
 )
 
-// views are the terminals that are listened to.
+// views are the terminals that are attached to read their output.
 type views struct {
 	mu      sync.Mutex
 	of      map[types.UID]*view // by the UID of the object
-	busy    int                 // how many of them have a program
+	busy    int                 // how many of them have a running program
 	most    int
 	closed  bool
 	running sync.WaitGroup
 }
 
-// close ends the listening. The context of the Runtime has ended before.
+// close waits for all attachments to end. The context of the Runtime has ended before.
 func (s *views) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -50,7 +50,7 @@ func (s *views) close() {
 	s.running.Wait()
 }
 
-// look gives what is seen of the terminal of the newest Pod of an object, and begins to listen to it where nobody does. Nil when it can't be.
+// look returns the view of the terminal of the newest Pod of an object, and attaches to it if necessary. It returns nil if it cannot attach.
 func (r *Runtime) look(uid types.UID, newest *corev1.Pod) *view {
 	s := &r.views
 	s.mu.Lock()
@@ -82,19 +82,19 @@ func (s *views) free() {
 	s.busy--
 }
 
-// listener listens to the terminal of one Pod.
+// listener reads the terminal of one Pod.
 type listener struct {
 	r     *Runtime
 	v     *view
 	ctx   context.Context //nolint:containedctx // it is the life of the listener
-	ended chan error      // of the connection; nil when there is none
+	ended chan error      // receives the result of the connection; nil if there is none
 	again <-chan time.Time
 	wait  time.Duration
 	tried bool
 }
 
-// follow listens as long as the program of a Pod runs, again and again where that is broken off, and keeps what was seen until there is another Pod,
-// or none.
+// follow reads the terminal as long as the program of a Pod runs, and reconnects when the connection is lost. It keeps what was read until the object has
+// another Pod or none.
 func (r *Runtime) follow(uid types.UID, v *view) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	free := sync.OnceFunc(r.views.free)
@@ -107,7 +107,7 @@ func (r *Runtime) follow(uid types.UID, v *view) {
 		switch {
 		case len(pods) == 0 || pods[0].UID != v.pod.UID:
 			return
-		case l.ended != nil: // it listens
+		case l.ended != nil: // a connection exists
 		case !runs(pods[0]):
 			free()
 		case l.again == nil:
@@ -125,7 +125,7 @@ func (r *Runtime) follow(uid types.UID, v *view) {
 	}
 }
 
-// begin makes a connection to a program that was started at a time.
+// begin connects to a program that started at the given time.
 func (l *listener) begin(started time.Time) {
 	resize := !l.tried && time.Since(started) < justStarted
 	ended := make(chan error, 1)
@@ -133,7 +133,7 @@ func (l *listener) begin(started time.Time) {
 	go func() { ended <- l.r.listen(l.ctx, l.v, resize) }()
 }
 
-// lost sets when another connection is tried.
+// lost schedules the next connection attempt.
 func (l *listener) lost(err error) {
 	l.ended = nil
 	if l.v.lost() {
@@ -146,7 +146,7 @@ func (l *listener) lost(err error) {
 	l.wait = min(2*l.wait, listenRetryMost)
 }
 
-// end ends what was begun.
+// end closes the connection and waits for its goroutine.
 func (l *listener) end(cancel context.CancelFunc) {
 	cancel()
 	if l.ended != nil {
@@ -154,8 +154,8 @@ func (l *listener) end(cancel context.CancelFunc) {
 	}
 }
 
-// listen takes over what a program puts out until the connection ends. A program that was just started gets the size of its terminal with it, which
-// also has it draw again what it may have drawn before.
+// listen records the output of a program until the connection ends. For a program that was just started it also sets the terminal size, which makes the program
+// redraw what it drew before the connection.
 func (r *Runtime) listen(ctx context.Context, v *view, resize bool) error {
 	ctx, cancel := context.WithCancel(Unlogged(ctx))
 	defer cancel()
@@ -196,7 +196,7 @@ func (r *Runtime) listen(ctx context.Context, v *view, resize bool) error {
 	return <-ended
 }
 
-// telling closes the channel when a connection was made with the configuration, which is done once.
+// telling returns a copy of the configuration that closes the channel when its one connection is established.
 func telling(config *rest.Config, connected chan struct{}) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -216,7 +216,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// once tells a size one time.
+// once returns a size once.
 type once struct {
 	ctx  context.Context //nolint:containedctx // it is the life of the connection
 	size runtime.Terminal

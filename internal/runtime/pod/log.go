@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// mostLog is how much of an output one reader holds, in bytes. What is older is gone for it.
+	// mostLog is how much output one reader buffers, in bytes. Older output is dropped.
 	mostLog = 1 << 20
-	// perIncarnation is what the offsets of incarnations are apart: none has as much output, so that offsets mean the same to every reader.
+	// perIncarnation is the distance between the offsets of incarnations. No output is that long, so offsets have the same meaning for every reader.
 	perIncarnation = 1 << 40
-	// logRetry is how long after a log could not be read it is tried again.
+	// logRetry is the delay before a failed read of the log is retried.
 	logRetry = time.Second
 )
 
-// OpenLog implements runtime.Logs. The node keeps the output, which is read through the API server as long as somebody reads: of the newest
-// incarnation, as far as the node has not rotated it. The output of incarnation n begins at offset n << 40.
+// OpenLog implements runtime.Logs. The node stores the output; it is read through the API server while the log is open. It contains the newest incarnation, as
+// far as the node has not rotated its log. The output of incarnation n begins at offset n << 40.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 	}
 	l := &podLog{runtime: r, uid: uid, grown: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(r.ctx)
-	// What is there when a log is opened can be read from it at once.
+	// The existing output is readable as soon as the log is open.
 	text, err := r.output(ctx, pods[0])
 	if err != nil {
 		l.cancel()
@@ -50,7 +50,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 	return l, nil
 }
 
-// output reads what is there.
+// output reads the existing output.
 func (r *Runtime) output(ctx context.Context, p *corev1.Pod) ([]byte, error) {
 	if !hasOutput(p) {
 		return nil, nil
@@ -63,13 +63,13 @@ func (r *Runtime) output(ctx context.Context, p *corev1.Pod) ([]byte, error) {
 	return text, errors.Join(err, stream.Close())
 }
 
-// hasOutput says whether a node has made the container: only then it can be asked for its output.
+// hasOutput reports whether a node has created the container. Only then can its output be requested.
 func hasOutput(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && main.ContainerID != "" && (main.State.Running != nil || main.State.Terminated != nil)
 }
 
-// podLog is a log that somebody reads.
+// podLog is an open log.
 type podLog struct {
 	runtime  *Runtime
 	uid      types.UID
@@ -78,14 +78,14 @@ type podLog struct {
 	follower sync.WaitGroup
 
 	mu    sync.Mutex
-	pod   types.UID // whose output it is
+	pod   types.UID // the Pod whose output text is
 	first int64     // offset of text
 	text  []byte
-	gone  bool          // nothing is known of the UID any more
+	gone  bool          // the UID is no longer known
 	grown chan struct{} // closed when there is more
 }
 
-// begin goes on with the output of another Pod. It says where the reader stands in it.
+// begin switches to the output of another Pod. It returns the position of the reader in it.
 func (l *podLog) begin(p *corev1.Pod) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,20 +100,20 @@ func (l *podLog) add(text []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, text...)
-	if over := len(l.text) - mostLog; over > mostLog/4 { // not at every byte
+	if over := len(l.text) - mostLog; over > mostLog/4 { // not on every write
 		l.text = append([]byte(nil), l.text[over:]...)
 		l.first += int64(over)
 	}
 	l.tell()
 }
 
-// tell is called with the lock held.
+// tell wakes the waiting readers. The caller holds the lock.
 func (l *podLog) tell() {
 	close(l.grown)
 	l.grown = make(chan struct{})
 }
 
-// follow reads the newest incarnation, and goes on with the next when there is one.
+// follow reads the output of the newest incarnation, then of its successors.
 func (l *podLog) follow() {
 	var read types.UID // the Pod whose output was read to its end
 	for l.ctx.Err() == nil {
@@ -140,7 +140,7 @@ func (l *podLog) follow() {
 	}
 }
 
-// copy follows the output of a Pod to its end, from where the reader stands. done is false when it may go on.
+// copy follows the output of a Pod from the reader's position to its end. done is false if more may follow.
 func (l *podLog) copy(p *corev1.Pod) (done bool, err error) {
 	skip := l.begin(p)
 	stream, err := l.runtime.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: Container, Follow: true}).Stream(l.ctx)
@@ -166,7 +166,7 @@ func (l *podLog) copy(p *corev1.Pod) (done bool, err error) {
 	}
 }
 
-// over says whether a Pod was known to write no more before its output was read.
+// over reports whether a Pod was known to have stopped writing before its output was read.
 func over(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main == nil || main.State.Running == nil
@@ -186,7 +186,7 @@ func (l *podLog) Bounds() (first, end int64, err error) {
 	return l.first, l.first + int64(len(l.text)), nil
 }
 
-// ReadAt implements io.ReaderAt as runtime.Log wants it.
+// ReadAt implements io.ReaderAt as runtime.Log requires.
 func (l *podLog) ReadAt(p []byte, offset int64) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

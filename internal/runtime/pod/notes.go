@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Pod gives the Pod of an incarnation as it was last heard of; it is not for changing. False when nothing is known of it.
+// Pod returns the last known state of the Pod of an incarnation, from memory; the caller must not modify it. It returns false if no Pod is known.
 func (r *Runtime) Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool) {
 	for _, p := range r.store.of(uid) {
 		if number(p) == incarnation {
@@ -25,7 +25,7 @@ func (r *Runtime) Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// Note sets an annotation of the Pod of an incarnation. runtime.ErrNotFound when there is none.
+// Note sets an annotation of the Pod of an incarnation. It returns runtime.ErrNotFound if there is none.
 func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, annotation, value string) error {
 	ctx, release, err := r.acquire(ctx, uid)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, an
 	return nil
 }
 
-// annotate sets an annotation of exactly that Pod, and gives what has become of it.
+// annotate sets an annotation of exactly that Pod, checked by UID, and returns the updated Pod.
 func (r *Runtime) annotate(ctx context.Context, p *corev1.Pod, annotation, value string) (*corev1.Pod, error) {
 	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{annotation: value}}})
 	if err != nil {

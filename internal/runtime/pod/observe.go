@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// unseenPatience is after how long a Pod that the watch has not brought is asked for.
+// unseenPatience is the time after which a Pod that the watch has not delivered is read from the API server.
 const unseenPatience = 5 * time.Second
 
 // Observe implements runtime.Runtime, from memory.
@@ -37,7 +37,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	for _, p := range pods {
 		i := describe(p)
 		if len(found) > 0 && !i.Alive() {
-			continue // of the older ones only those that live count
+			continue // of the older ones only live ones are reported
 		}
 		if err := r.askNode(ctx, p, &i); err != nil {
 			return nil, fmt.Errorf("observe %s: %w", uid, err)
@@ -72,7 +72,7 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return list, nil
 }
 
-// AttachCommand implements runtime.Terminals: kubectl takes the terminal of a Pod that runs.
+// AttachCommand implements runtime.Terminals. It returns the kubectl command that attaches to the terminal of a running Pod.
 func (r *Runtime) AttachCommand(uid types.UID) string {
 	pods := r.store.of(uid)
 	if len(pods) == 0 || ended(pods[0]) {
@@ -84,7 +84,7 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 	return fmt.Sprintf("kubectl attach -it -n %s pod/%s -c %s", pods[0].Namespace, pods[0].Name, Container)
 }
 
-// again asks the API server for a Pod.
+// again reads a Pod from the API server.
 func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// askNode makes what may live on a node that does not answer Unknown.
+// askNode sets phase Unknown if the Pod may be running on a node that does not answer.
 func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *facts.Incarnation) error {
 	if !i.Alive() || p.Spec.NodeName == "" || !silent(p) {
 		return nil
@@ -126,7 +126,8 @@ func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *facts.Incarnati
 	return nil
 }
 
-// silent says whether a Pod looks as if its node did not answer: the cluster says that it is not ready while its container is, or it should be gone.
+// silent reports whether the status of a Pod suggests that its node does not answer: the Pod is not ready although its container is, or its deletion is
+// overdue.
 func silent(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil && time.Since(p.DeletionTimestamp.Time) > 10*time.Second {
 		return true

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Reasons that a kubelet gives. They are not in the API's packages.
+// Reasons that a kubelet sets. The API packages do not define them.
 const (
 	reasonOOM           = "OOMKilled"
 	reasonStartError    = "StartError"
@@ -26,12 +26,12 @@ const (
 	reasonDeadline      = "DeadlineExceeded"
 )
 
-// signals are numbers of Linux, which is what Pods run on, whatever the manager runs on.
+// signals are the signal numbers of Linux, because Pods run on Linux whatever the manager runs on.
 var signals = map[string]int32{
 	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15,
 }
 
-// mainStatus is what the kubelet says of the program's container: nil when it has said nothing.
+// mainStatus returns the status of the program's container, or nil if the kubelet has not reported one.
 func mainStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	for i := range p.Status.ContainerStatuses {
 		if p.Status.ContainerStatuses[i].Name == Container {
@@ -41,17 +41,17 @@ func mainStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// terminal says whether the kubelet, or whoever speaks for a node that is gone, has said that nothing of it lives.
+// terminal reports whether the kubelet, or the controller that acts for a lost node, has reported that no process is left.
 func terminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// ended says whether nothing of a Pod lives or will. The API server assigns no Pod to a node that is being deleted.
+// ended reports whether no process of a Pod is running or will run. The API server does not bind a Pod that is being deleted to a node.
 func ended(p *corev1.Pod) bool {
 	return terminal(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }
 
-// describe says what the cluster says of a Pod.
+// describe converts the status of a Pod to an Incarnation.
 func describe(p *corev1.Pod) facts.Incarnation {
 	i := facts.Incarnation{UID: p.Labels[LabelUID], Number: number(p), Name: p.Annotations[AnnotationName],
 		Phase: facts.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil,
@@ -72,7 +72,7 @@ func describe(p *corev1.Pod) facts.Incarnation {
 	case main != nil && main.State.Running != nil:
 		i.Phase = facts.Running
 	case main != nil && main.State.Terminated != nil && !neverRan(main.State.Terminated):
-		// Other containers of it, or what the program left, are being ended.
+		// Other containers, or processes that the program left, are still being terminated.
 		i.Phase, i.LeaderExit = facts.Running, exitOf(p, main.State.Terminated)
 	default:
 		i.Message = waiting(p, main)
@@ -80,7 +80,7 @@ func describe(p *corev1.Pod) facts.Incarnation {
 	return i
 }
 
-// conclude says how it ended, or that it never ran.
+// conclude sets the exit, or the reason why the program never ran.
 func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *facts.Incarnation) {
 	if cause := givenUp(p); cause != nil {
 		i.Phase, i.StartError, i.StartedAt = facts.Failed, cause, time.Time{}
@@ -100,7 +100,7 @@ func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *facts.Incarnation)
 			return
 		}
 		why := takenAway(p, metav1.Time{})
-		refused := said(p) != "" && p.Status.Reason != reasonDeadline // by the node, before anything ran
+		refused := said(p) != "" && p.Status.Reason != reasonDeadline // rejected by the node before anything ran
 		i.Exit = &facts.Exit{Message: cmp.Or(why, said(p), "the Pod ended before its program ran"), Lost: p.DeletionTimestamp != nil || why != "" || refused}
 	}
 	if i.Exit != nil && i.Exit.FinishedAt.IsZero() {
@@ -112,8 +112,8 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason == reasonStartError || t.Reason == reasonCannotRun
 }
 
-// exitOf is how the program ended. A runtime for containers tells one number: a program that was ended by signal N looks like one that ended with
-// 128+N. A signal is named only when the Pod was being deleted, which sends it.
+// exitOf returns the exit of the program. A container runtime reports one number: a program killed by signal N looks like one that exited with 128+N. A signal
+// is reported only if the Pod was being deleted, which sends it.
 func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 	e := &facts.Exit{Known: true, Code: t.ExitCode, FinishedAt: t.FinishedAt.Time}
 	by := func(signal string) bool { return endedBy(t.ExitCode, signal) }
@@ -146,7 +146,7 @@ func endedBy(code int32, signal string) bool {
 	return known && code == 128+n
 }
 
-// perhaps says which signal a code may stand for: empty when it is none's.
+// perhaps returns a message about the signal that an exit code may represent, or "" if there is none.
 func perhaps(code int32) string {
 	for name := range signals {
 		if endedBy(code, name) {
@@ -156,10 +156,11 @@ func perhaps(code int32) string {
 	return ""
 }
 
-// skew is how far the clock of a node may be from that of the API server.
+// skew is the assumed maximum difference between the clocks of a node and the API server.
 const skew = 5 * time.Second
 
-// deletedBefore says whether a Pod was being deleted when its program ended. A shorter grace afterwards does not change when it was asked for.
+// deletedBefore reports whether the deletion of a Pod was requested before its program ended. A later, shorter grace period does not change the time of the
+// request.
 func deletedBefore(p *corev1.Pod, end metav1.Time) bool {
 	if _, left := p.Annotations[AnnotationLeft]; left || p.DeletionTimestamp == nil {
 		return false
@@ -168,7 +169,7 @@ func deletedBefore(p *corev1.Pod, end metav1.Time) bool {
 	return end.IsZero() || !end.Add(skew).Before(asked)
 }
 
-// stopSignal is what the kubelet sends first.
+// stopSignal returns the signal that the kubelet sends first.
 func stopSignal(p *corev1.Pod) string {
 	for _, c := range p.Spec.Containers {
 		if c.Name == Container && c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
@@ -178,11 +179,12 @@ func stopSignal(p *corev1.Pod) string {
 	return "SIGTERM"
 }
 
-// notOfTheProgram are reasons that nodes, and whoever speaks for one that is gone, give for ends that are none of the program's. Evicted is not among them:
-// without the condition it is the Pod that held more than it may.
+// notOfTheProgram are the Pod reasons, set by nodes or by controllers that act for a lost node, for ends that the program did not cause. Evicted is not among
+// them: without the DisruptionTarget condition it means that the Pod exceeded its limits.
 var notOfTheProgram = []string{"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"}
 
-// takenAway says why the cluster took the Pod away before its program had ended: empty when it did not. What has ended by itself may be evicted, too.
+// takenAway returns why the cluster terminated the Pod before its program ended, or "" if it did not. A Pod that ended by itself may be evicted later, which
+// does not count.
 func takenAway(p *corev1.Pod, end metav1.Time) string {
 	if _, left := p.Annotations[AnnotationLeft]; left {
 		return ""
@@ -200,7 +202,7 @@ func takenAway(p *corev1.Pod, end metav1.Time) string {
 	return ""
 }
 
-// said is what the node says of the end of the whole Pod: empty when it says nothing.
+// said returns the node's reason for the end of the whole Pod, or "".
 func said(p *corev1.Pod) string {
 	if p.Status.Reason == "" {
 		return ""
@@ -208,7 +210,7 @@ func said(p *corev1.Pod) string {
 	return fmt.Sprintf("the node ended the Pod: %s: %s", p.Status.Reason, strings.TrimSpace(p.Status.Message))
 }
 
-// endedAt is when a Pod ended whose container does not say it.
+// endedAt returns the time at which a Pod ended whose container status does not contain it.
 func endedAt(p *corev1.Pod) time.Time {
 	at := p.CreationTimestamp.Time
 	for _, condition := range p.Status.Conditions {
@@ -222,7 +224,7 @@ func endedAt(p *corev1.Pod) time.Time {
 	return at
 }
 
-// waiting says what a Pod that does not run yet waits for: empty when that is nothing special.
+// waiting returns what a Pod that is not running waits for, or "" if it is an ordinary step.
 func waiting(p *corev1.Pod, main *corev1.ContainerStatus) string {
 	for _, condition := range p.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
@@ -244,7 +246,7 @@ func waiting(p *corev1.Pod, main *corev1.ContainerStatus) string {
 	return holdsUp(main)
 }
 
-// holdsUp says why a container does not run yet: empty when that is nothing special.
+// holdsUp returns why a container is not running yet, or "" if it is an ordinary step.
 func holdsUp(c *corev1.ContainerStatus) string {
 	if c.State.Waiting == nil {
 		return ""

@@ -3,9 +3,9 @@
 
 // Package pod runs incarnations as Pods of a Kubernetes cluster, one Pod each.
 //
-// The cluster is the engine: scheduling, images, volumes, limits and the loss of nodes are its own. Nothing is kept here: a Pod carries the UID and
-// the incarnation in its labels, and a finalizer of ours keeps it, with the way that it ended, until that was of use. A Pod is only taken for ended
-// when its kubelet has said so, or when it never had one; what is on a node that does not answer is Unknown, and nothing is started beside it.
+// The cluster handles scheduling, images, volumes, limits and the loss of nodes. The manager stores no state of its own: the labels of a Pod contain the UID
+// and the incarnation, and a finalizer keeps the Pod, with its exit status, until that was recorded. A Pod counts as ended only if its kubelet has reported it,
+// or if it never had a node; a Pod on a node that does not answer is Unknown, and no other incarnation is started meanwhile.
 package pod
 
 import (
@@ -37,61 +37,62 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Terminals: r, Results: r}
 }
 
-// What Pods of ours are known by.
+// Labels, annotations and names that identify Pods of Berth.
 const (
-	// LabelUID and LabelIncarnation say which incarnation of which object a Pod is; Secrets have them too.
+	// LabelUID and LabelIncarnation identify the object and the incarnation of a Pod; Secrets have them too.
 	LabelUID         = "berth.dev/uid"
 	LabelIncarnation = "berth.dev/incarnation"
-	// LabelManagedBy is the common one; its value is ManagedBy.
+	// LabelManagedBy is the common Kubernetes label; its value is ManagedBy.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "berth"
-	// AnnotationName is what people know the object by.
+	// AnnotationName is the display name of the object.
 	AnnotationName = "berth.dev/name"
-	// AnnotationFailed holds why a Pod was given up that never ran: a reason and a message, as JSON.
+	// AnnotationFailed contains why a Pod was given up that never ran: a reason and a message, as JSON.
 	AnnotationFailed = "berth.dev/start-failed"
-	// AnnotationLeft marks a Pod that was ended because its program had.
+	// AnnotationLeft marks a Pod that was deleted because its program had ended.
 	AnnotationLeft = "berth.dev/program-ended"
-	// Finalizer keeps a Pod until its end was of use.
+	// Finalizer keeps a Pod until its exit was recorded.
 	Finalizer = "berth.dev/exit"
-	// Container is the container that the program runs in.
+	// Container is the name of the container in which the program runs.
 	Container = "main"
 )
 
 const (
-	// syncPatience is how long a call waits until the Pods are known, which takes that long after the start of a manager only.
+	// syncPatience is how long a call waits for the first list of Pods, which takes long only after the start of a manager.
 	syncPatience = 10 * time.Second
-	// actTimeout bounds what a call asks the API server for.
+	// actTimeout bounds the API requests of one call.
 	actTimeout = time.Minute
 )
 
-// Options say where Pods run.
+// Options configure a Runtime.
 type Options struct {
-	// Client is the way to the API server.
+	// Client is the client for the API server. It is required.
 	Client kubernetes.Interface
-	// Config reaches the terminals of Pods, with the rights of Client. Nil: nobody types into them, and of what they show the log is all that is known.
+	// Config is used to attach to the terminals of Pods, with the same permissions as Client. Nil: typing is not supported, and terminal output is known only from
+	// the log.
 	Config *rest.Config
-	// Terminals is how many terminals are listened to at once. 0: 512.
+	// Terminals is the maximum number of terminals that are attached at once. 0: 512.
 	Terminals int
-	// Namespaces limit it to the Pods of these namespaces. None: all.
+	// Namespaces limits the Runtime to the Pods of these namespaces. Empty: all.
 	Namespaces []string
-	// Logger is told what the manager should know; the zero value drops it.
+	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
 
-// Runtime holds Pods. Make one with New.
+// Runtime runs incarnations as Pods. Create one with New.
 type Runtime struct {
 	runtime.NoTerminals
 
 	client  kubernetes.Interface
-	config  *rest.Config // nil: terminals are not reached
+	config  *rest.Config // nil: terminals are not accessible
 	views   views
-	deaf    sync.Map // nodes that did not answer, and since when
+	deaf    sync.Map // nodes that did not answer, and the time of the last timeout
 	log     logr.Logger
 	events  *notify.Notifier
 	watched []cache.SharedIndexInformer // one for each namespace, or one for all
 	listed  func() bool                 // reports whether the first list of Pods has arrived
 	store   *store
-	locks   [64]sync.Mutex // by UID: calls for one UID come one after another
+	locks   [64]sync.Mutex // serialize the calls for one UID
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -100,17 +101,17 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	refused map[types.UID]refusal
-	doubts  *notify.Notifier // what may have to be ended from here
+	doubts  *notify.Notifier // UIDs whose Pods may have to be deleted
 }
 
-// refusal is a start that nothing was made for.
+// refusal is a start that failed before any object was created.
 type refusal struct {
 	number int64
 	name   string
 	cause  *facts.StartError
 }
 
-// New follows the Pods in the background. It does not wait for the API server.
+// New starts watching the Pods in the background. It does not wait for the API server.
 func New(options Options) (*Runtime, error) {
 	if options.Client == nil {
 		return nil, errors.New("pod runtime: no client was given")
@@ -135,7 +136,8 @@ func New(options Options) (*Runtime, error) {
 	return r, nil
 }
 
-// Run waits for the end of the context. Close afterwards: calls are still answered until then, so that workloads can be ended.
+// Run blocks until the context ends or the Runtime is closed, and returns nil. Calls are still answered afterwards, so that workloads can be stopped; then call
+// Close.
 func (r *Runtime) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -144,7 +146,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of everything and leaves the Pods alone.
+// Close releases all resources and leaves the Pods running.
 func (r *Runtime) Close() error {
 	r.once.Do(func() {
 		r.cancel()
@@ -162,7 +164,7 @@ func (r *Runtime) Events() <-chan types.UID { return r.events.C() }
 
 var validUID = regexp.MustCompile(`^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
-// acquire makes calls for one UID come one after another, waits until the Pods are known, and bounds how long what follows may take.
+// acquire serializes the calls for one UID, waits until the Pods are known, and bounds the duration of the call with actTimeout.
 func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Context, release func(), err error) {
 	if !validUID.MatchString(string(uid)) {
 		return nil, nil, fmt.Errorf("%q cannot be the UID of a Pod: at most 63 letters, digits, dots, dashes and underscores", uid)
@@ -181,7 +183,7 @@ func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Co
 	}, nil
 }
 
-// synced waits until what is there is known: before that, nothing there would look like nothing.
+// synced waits for the first list of Pods. Before that, a missing Pod would look like a deleted one. It waits at most syncPatience.
 func (r *Runtime) synced(ctx context.Context) error {
 	if r.ctx.Err() != nil {
 		return errors.New("the pod runtime is closed")
@@ -197,7 +199,7 @@ func (r *Runtime) synced(ctx context.Context) error {
 	return nil
 }
 
-// refusedStart gives the start that was refused last.
+// refusedStart returns the last refused start.
 func (r *Runtime) refusedStart(uid types.UID) (refusal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +217,7 @@ func (r *Runtime) setRefused(uid types.UID, is *refusal) {
 	r.refused[uid] = *is
 }
 
-// told keeps what the API server has answered, before the watch brings it.
+// told stores a Pod from a response of the API server before the watch delivers it.
 func (r *Runtime) told(p *corev1.Pod) {
 	if uid, ok := r.store.put(p, false); ok {
 		r.events.Tell(uid)

@@ -13,11 +13,10 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// reservedPrefix begins the names of the volumes that Berth adds to a Pod for its own use, such as the one with the keys of a language server.
+// reservedPrefix is the prefix of the names of volumes that Berth adds to a Pod for its own use, such as the one with the keys of a language server.
 const reservedPrefix = "berth-"
 
-// touchesReserved refuses a template that changes a volume of Berth, or mounts it in another way: what is in it would be another one's, or be shown to
-// another container.
+// touchesReserved rejects a template that changes a volume of Berth or its mounts: the contents could be replaced, or be exposed to another container.
 func touchesReserved(before, after corev1.PodSpec) *facts.StartError {
 	for _, volume := range before.Volumes {
 		if !strings.HasPrefix(volume.Name, reservedPrefix) {
@@ -35,7 +34,7 @@ func volumesOf(spec corev1.PodSpec, name string) []corev1.Volume {
 	return slices.DeleteFunc(slices.Clone(spec.Volumes), func(v corev1.Volume) bool { return v.Name != name })
 }
 
-// mountsOfVolume returns where each container has the volume.
+// mountsOfVolume returns the mounts of the volume by container name.
 func mountsOfVolume(spec corev1.PodSpec, name string) map[string][]corev1.VolumeMount {
 	mounts := map[string][]corev1.VolumeMount{}
 	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {

@@ -18,8 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Where a program with a place for results finds it in its container. The result file is the termination message, which a kubelet puts into the
-// status of the Pod.
+// Paths and volumes of a program's results in its container. The result file is the termination message, which a kubelet copies to the status of the Pod.
 const (
 	resultFile      = corev1.TerminationMessagePathDefault
 	artifactsFolder = "/berth/artifacts"
@@ -28,7 +27,7 @@ const (
 	inputsVolume    = "berth-inputs"
 )
 
-// What a kubelet keeps of termination messages at most, in bytes: of a container, and of all containers of a Pod, which share it alike.
+// Maximum sizes of the termination messages that a kubelet keeps, in bytes: per container, and for all containers of a Pod, which share it equally.
 const (
 	mostWords      = 4 << 10
 	mostWordsOfPod = 12 << 10
@@ -39,11 +38,11 @@ func (*Runtime) Place(types.UID) runtime.Place {
 	return runtime.Place{File: resultFile, Artifacts: artifactsFolder, Inputs: inputsFolder, Private: true}
 }
 
-// inputsName is the Secret with the inputs of a Pod. No Pod has such a name: theirs end with a number.
+// inputsName returns the name of the Secret with the inputs of a Pod. It cannot equal the name of a Pod, because those end with a number.
 func inputsName(pod string) string { return pod + "-inputs" }
 
-// furnish gives the program a place for results, after all that somebody wants of the Pod is in it: what they mount at the folder of artifacts is
-// used, and what would move the rest is refused.
+// furnish adds the place for results after the template was merged. A volume mounted at the artifacts folder is used; a template that would move the result
+// file or the inputs is rejected.
 func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	if !p.Results {
 		return nil
@@ -76,7 +75,7 @@ func mount(pod *corev1.Pod, main *corev1.Container, name, at string, readOnly bo
 	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
 }
 
-// mainOf is the program's container: nil when there is none, which no Pod of ours is made like.
+// mainOf returns the program's container, or nil if there is none, which does not happen for Pods that Berth created.
 func mainOf(pod *corev1.Pod) *corev1.Container {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == Container {
@@ -86,13 +85,13 @@ func mainOf(pod *corev1.Pod) *corev1.Container {
 	return nil
 }
 
-// wordsMoved says whether something else than the result file becomes the termination message: another file, or the output of a program that fails.
+// wordsMoved reports whether something other than the result file becomes the termination message: another file, or the output of a program that fails.
 func wordsMoved(main *corev1.Container) bool {
 	at, policy := main.TerminationMessagePath, main.TerminationMessagePolicy
 	return at != "" && at != resultFile || policy != "" && policy != corev1.TerminationMessageReadFile
 }
 
-// inputsSecret holds the inputs of an incarnation: nil when it has none.
+// inputsSecret returns the Secret with the inputs of an incarnation, or nil if it has none.
 func inputsSecret(p runtime.Process, c Config) *corev1.Secret {
 	if !p.Results || len(p.Inputs) == 0 {
 		return nil
@@ -102,7 +101,7 @@ func inputsSecret(p runtime.Process, c Config) *corev1.Secret {
 	return secret
 }
 
-// hasInputs says whether a Pod was made with a Secret for its inputs.
+// hasInputs reports whether a Pod uses a Secret for its inputs.
 func hasInputs(p *corev1.Pod) bool {
 	for _, volume := range p.Spec.Volumes {
 		if volume.Secret != nil && volume.Secret.SecretName == inputsName(p.Name) {
@@ -112,8 +111,8 @@ func hasInputs(p *corev1.Pod) bool {
 	return false
 }
 
-// LastWords gives the termination message of the program of an incarnation, as far as a node keeps it. It is known when the program has ended and its
-// node says how; it is asked of memory alone.
+// LastWords returns the termination message of the program of an incarnation, as far as the node keeps it. known is true after the program has ended and its
+// node has reported its exit. LastWords reads only memory.
 func (r *Runtime) LastWords(uid types.UID, incarnation int64) (text string, known bool) {
 	if p, known := r.Pod(uid, incarnation); known {
 		return lastWords(p)
@@ -128,13 +127,13 @@ func lastWords(p *corev1.Pod) (text string, known bool) {
 	}
 	t := main.State.Terminated
 	if neverRan(t) || t.Reason == reasonStatusUnknown {
-		return "", false // the words are the node's
+		return "", false // the message is from the node, not from the program
 	}
 	return t.Message, true
 }
 
-// Results implements runtime.Keeper: what the newest incarnation has said last. An empty file is like none, as a kubelet makes it; what is in the
-// folder of artifacts nobody sees from here.
+// Results implements runtime.Keeper. It returns the termination message of the newest incarnation. An empty file counts as none, because the kubelet creates
+// one. The contents of the artifacts folder are not visible here.
 func (r *Runtime) Results(uid types.UID) runtime.Results {
 	pods := r.store.of(uid)
 	if len(pods) == 0 {
@@ -146,7 +145,7 @@ func (r *Runtime) Results(uid types.UID) runtime.Results {
 	}
 	found := runtime.Results{File: true, Problem: unfitWords(pods[0], text)}
 	if found.Problem != "" {
-		return found // what it was is not known, not even its size
+		return found // the contents and size of the file are unknown
 	}
 	sum := sha256.Sum256([]byte(text))
 	found.Size, found.SHA256 = int64(len(text)), hex.EncodeToString(sum[:])
@@ -154,7 +153,7 @@ func (r *Runtime) Results(uid types.UID) runtime.Results {
 	return found
 }
 
-// unfitWords says why a message is not what the program has written: empty when it is.
+// unfitWords returns why a termination message may differ from what the program wrote, or "" if it does not.
 func unfitWords(p *corev1.Pod, text string) string {
 	containers := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers)
 	most := min(mostWords, mostWordsOfPod/max(containers, 1))

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Start implements runtime.Runtime. It returns when the API server has the Pod.
+// Start implements runtime.Runtime. It returns when the API server has created the Pod.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if p.Incarnation <= 0 {
 		return fmt.Errorf("start %s: an incarnation above 0 is needed", p.Name)
@@ -38,7 +38,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	config, refused := parse(p)
 	if config.Namespace != "" {
-		// The memory of a manager may be older than what another one has made: the API server itself is asked.
+		// The cache may be older than a Pod that another manager created, so the API server is queried.
 		if err := r.refresh(ctx, p.UID, config.Namespace); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 		refused, err = r.carryOut(ctx, p, config)
 	}
 	if errors.Is(err, errClaimGoes) || apierrors.IsForbidden(err) {
-		// What has ended may be what is in the way: it has its claims still, and counts in quotas.
+		// Pods that have ended may be the obstacle: they still use their claims, and count toward quotas.
 		r.sweep(ctx, p.UID, p.Incarnation)
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	return nil
 }
 
-// refresh asks for all Pods of a UID.
+// refresh lists all Pods of a UID.
 func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) error {
 	before := r.store.of(uid)
 	list, err := r.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: LabelUID + "=" + string(uid)})
@@ -79,7 +79,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) 
 		there[list.Items[i].UID] = true
 		r.told(&list.Items[i])
 	}
-	for _, p := range before { // and not what the watch has brought meanwhile
+	for _, p := range before { // but not Pods that the watch has delivered meanwhile
 		if !there[p.UID] && p.Namespace == namespace {
 			r.store.remove(p, false)
 		}
@@ -87,7 +87,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) 
 	return nil
 }
 
-// mayStart says whether it was started already, or why it must not be.
+// mayStart reports whether p was already started, or returns an error if it must not be.
 func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 	if last, is := r.refusedStart(p.UID); is && last.number >= p.Incarnation {
 		if last.number > p.Incarnation {
@@ -108,7 +108,7 @@ func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 	return false, nil
 }
 
-// carryOut makes the Pod, or says why there can be none.
+// carryOut creates the Pod, or returns a StartError if the configuration is invalid.
 func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*facts.StartError, error) {
 	env, refused := environment(p)
 	if refused != nil {
@@ -121,7 +121,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 	if refused, err := r.makeClaims(ctx, p, c); refused != nil || err != nil {
 		return refused, err
 	}
-	if !hides(pod) { // as its template has taken that out
+	if !hides(pod) { // the template has removed it
 		env.hidden = nil
 	}
 	if err := r.makeSecrets(ctx, p, c, env.hidden); err != nil {
@@ -129,7 +129,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 	}
 	made, err := r.client.CoreV1().Pods(c.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		// refresh has not seen it, so it is not of this object.
+		// refresh did not find it, so it does not belong to this object.
 		return nil, fmt.Errorf("there is a Pod %s/%s already that is not of this object; delete or rename it", c.Namespace, pod.Name)
 	}
 	if err != nil {
@@ -139,7 +139,8 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 	return nil, nil
 }
 
-// notMade says why there is no Pod. Its Secrets are of no use, unless it was made and only the answer was lost; the next try replaces them then.
+// notMade returns why the Pod was not created. It removes the Secrets, unless the Pod may have been created and only the response was lost; the next attempt
+// then replaces them.
 func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*facts.StartError, error) {
 	err := fmt.Errorf("make its Pod: %w", cause)
 	if status := apierrors.APIStatus(nil); !errors.As(cause, &status) || status.Status().Code >= http.StatusInternalServerError {
@@ -154,7 +155,7 @@ func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*f
 	return nil, err
 }
 
-// makeSecrets makes those of an incarnation: what is hidden of its environment, and the files that it is given.
+// makeSecrets creates the Secrets of an incarnation: the hidden environment and the inputs.
 func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, hidden map[string]string) error {
 	if len(hidden) > 0 {
 		if err := r.makeSecret(ctx, &corev1.Secret{ObjectMeta: metadata(p, c), StringData: hidden}); err != nil {
@@ -169,7 +170,7 @@ func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, 
 	return nil
 }
 
-// makeSecret makes one Secret. That of a start that was not finished is replaced.
+// makeSecret creates one Secret. It replaces one that an unfinished start left.
 func (r *Runtime) makeSecret(ctx context.Context, secret *corev1.Secret) error {
 	secret.Immutable = ptr.To(true)
 	api := r.client.CoreV1().Secrets(secret.Namespace)
@@ -183,7 +184,7 @@ func (r *Runtime) makeSecret(ctx context.Context, secret *corev1.Secret) error {
 	return err
 }
 
-// sweep removes the Pods of incarnations before, which have ended. What can't be removed now is removed before the next start, or by Forget.
+// sweep removes the Pods of earlier incarnations that have ended. If it cannot remove one now, the next start or Forget retries.
 func (r *Runtime) sweep(ctx context.Context, uid types.UID, before int64) {
 	for _, pod := range r.store.of(uid) {
 		if number(pod) >= before || !ended(pod) {

@@ -15,18 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// store is what is known of the Pods: what the watch has brought, and what the API server has answered since. The newer of both counts.
+// store is the cache of Pods. It combines the watch and the responses of the API server, and keeps the newer version of each Pod.
 type store struct {
 	mu      sync.Mutex
 	pods    map[types.UID]map[types.UID]*known // by the UID of the object, then of the Pod
-	homes   map[types.UID]string               // the namespace of the object, where that is known: nothing elsewhere is its own
-	gone    map[types.UID]time.Time            // Pods that were removed from here, and that the watch may still bring
-	changed map[types.UID]chan struct{}        // closed when something is new of an object that somebody waits for
+	homes   map[types.UID]string               // the namespace of the object, if known: Pods in other namespaces are ignored
+	gone    map[types.UID]time.Time            // Pods that were removed here, and that the watch may still deliver
+	changed map[types.UID]chan struct{}        // closed when an object that a caller waits for changes
 }
 
 type known struct {
 	pod *corev1.Pod
-	// unseen is since when it is known from an answer alone. The watch may never bring what was gone again before it looked.
+	// unseen is since when the Pod is known only from a response. The watch never delivers a Pod that was deleted before the watch saw it.
 	unseen time.Time
 }
 
@@ -34,7 +34,7 @@ func newStore() *store {
 	return &store{pods: map[types.UID]map[types.UID]*known{}, homes: map[types.UID]string{}, gone: map[types.UID]time.Time{}, changed: map[types.UID]chan struct{}{}}
 }
 
-// put says whose Pod it is, and whether it was news.
+// put stores a Pod. It returns the UID of its object, and whether the Pod was new or changed.
 func (s *store) put(p *corev1.Pod, seen bool) (types.UID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,13 +63,13 @@ func (s *store) put(p *corev1.Pod, seen bool) (types.UID, bool) {
 	return uid, true
 }
 
-// newer says whether a is later than b. What can't be compared is taken.
+// newer reports whether a is newer than b. It returns true if the versions cannot be compared.
 func newer(a, b *corev1.Pod) bool {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err != nil || order > 0
 }
 
-// remove says whether the Pod was there. Unless the watch says that it is gone, the watch may bring it once more.
+// remove deletes a Pod and reports whether it was present. Unless the watch reported the deletion (seen), the watch may deliver the Pod once more.
 func (s *store) remove(p *corev1.Pod, seen bool) (types.UID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,8 @@ func (s *store) remove(p *corev1.Pod, seen bool) (types.UID, bool) {
 	return uid, there
 }
 
-// bury keeps the watch from bringing a Pod once more. A watch that has not even brought its end for so long has missed all of it.
+// bury prevents the watch from adding a Pod again. Entries older than 10 minutes are dropped: a watch that has not delivered the deletion by then missed the
+// Pod entirely.
 func (s *store) bury(pod types.UID) {
 	now := time.Now()
 	for other, since := range s.gone {
@@ -102,7 +103,7 @@ func (s *store) bury(pod types.UID) {
 	s.gone[pod] = now
 }
 
-// of gives the Pods of an object, the newest incarnation first.
+// of returns the Pods of an object, the newest incarnation first.
 func (s *store) of(uid types.UID) []*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *store) of(uid types.UID) []*corev1.Pod {
 	return pods
 }
 
-// unseen gives the Pods of an object that the watch has not brought in that time.
+// unseen returns the Pods of an object that the watch has not delivered for longer than after.
 func (s *store) unseen(uid types.UID, after time.Duration) []*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +130,7 @@ func (s *store) unseen(uid types.UID, after time.Duration) []*corev1.Pod {
 	return pods
 }
 
-// settle says where the object is; an empty namespace, that it is not known any more.
+// settle sets the namespace of an object; an empty namespace removes it.
 func (s *store) settle(uid types.UID, namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,13 +141,13 @@ func (s *store) settle(uid types.UID, namespace string) {
 	s.homes[uid] = namespace
 }
 
-// own is called with the lock held. Labels say nothing about who made a Pod: whoever may make Pods in a namespace can write any there.
+// own is called with the lock held. Labels do not prove who created a Pod: anyone who may create Pods in a namespace can set any labels there.
 func (s *store) own(uid types.UID, p *corev1.Pod) bool {
 	home, known := s.homes[uid]
 	return !known || p.Namespace == home
 }
 
-// uids gives the objects that have Pods.
+// uids returns the UIDs of the objects that have Pods.
 func (s *store) uids() []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +158,7 @@ func (s *store) uids() []types.UID {
 	return uids
 }
 
-// change is closed when something is new of an object. Ask for it before looking.
+// change returns a channel that is closed when an object changes. Call it before reading the state.
 func (s *store) change(uid types.UID) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,13 +178,13 @@ func (s *store) tell(uid types.UID) {
 	}
 }
 
-// hasItsName says whether a Pod has the name of the incarnation that its labels say it is: a copy of one, made to look into it, has another name.
+// hasItsName reports whether a Pod has the name that follows from its labels. A copy of a Pod, made for debugging, has another name.
 func hasItsName(p *corev1.Pod, uid types.UID) bool {
 	n := number(p)
 	return n > 0 && strings.HasSuffix(p.Name, "-"+short(uid)+"-"+strconv.FormatInt(n, 10))
 }
 
-// number is the incarnation of a Pod: 0 when it has none that can be read.
+// number returns the incarnation of a Pod, or 0 if its label is missing or invalid.
 func number(p *corev1.Pod) int64 {
 	n, err := strconv.ParseInt(p.Labels[LabelIncarnation], 10, 64)
 	if err != nil || n < 0 {

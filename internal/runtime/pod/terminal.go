@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// AnnotationTerminal is the size that a terminal is given at its start, as 120x40.
+	// AnnotationTerminal contains the initial size of the terminal, as 120x40.
 	AnnotationTerminal = "berth.dev/terminal"
-	// mostShown is how much of the end of an output is kept to know what a terminal shows, in bytes.
+	// mostShown is how much of the end of the output is kept to reconstruct the screen, in bytes.
 	mostShown = 64 << 10
-	// lastLines is how many of the last lines a node is asked for. It counts a piece of 16 KiB as one.
+	// lastLines is how many of the last lines are requested from a node. The node counts a piece of 16 KiB as one line.
 	lastLines = 200
-	// logTimeout bounds how long a node may take to give the end of a log, and glanceTimeout the same where somebody waits for it, who must not for long.
+	// logTimeout bounds how long a node may take to return the end of a log. glanceTimeout is the same for calls on which a user waits.
 	logTimeout, glanceTimeout = 10 * time.Second, 2 * time.Second
-	// deafFor is how long a node that has not answered in that time is not asked again for somebody who waits.
+	// deafFor is how long a node that timed out is not queried again for such calls.
 	deafFor = 10 * time.Second
 )
 
-// LastActivity implements runtime.Logs: from memory while the terminal is listened to, else by the time of the last line that the node has logged.
+// LastActivity implements runtime.Logs. It uses memory while the terminal is attached, else the timestamp of the last line in the node's log.
 func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
 	if err := r.synced(ctx); err != nil {
 		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
@@ -73,7 +73,7 @@ func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Capture implements runtime.Terminals with what the end of the output draws.
+// Capture implements runtime.Terminals. It renders the end of the output.
 func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
 	if err := r.synced(ctx); err != nil {
 		return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, err)
@@ -95,15 +95,15 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, erro
 	return drawn.View(), nil
 }
 
-// sizeOf is the size that the terminal of a Pod was given; zero when that is not known.
+// sizeOf returns the initial size of the terminal of a Pod, or zero if it is unknown.
 func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
 	_, _ = fmt.Sscanf(p.Annotations[AnnotationTerminal], "%dx%d", &size.Columns, &size.Rows)
 	return size
 }
 
-// glance is logged for somebody who waits: a node that does not answer holds up one of all that ask, once in a while.
+// glance is logged for calls on which a user waits: a node that does not answer delays only one call per deafFor.
 func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
-	if since, deaf := r.deaf.Load(p.Spec.NodeName); deaf && time.Since(since.(time.Time)) < deafFor { // which alone is put there
+	if since, deaf := r.deaf.Load(p.Spec.NodeName); deaf && time.Since(since.(time.Time)) < deafFor { // the map holds only time.Time values
 		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not answer", p.Namespace, p.Name, p.Spec.NodeName)
 	}
 	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
@@ -117,7 +117,7 @@ func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text 
 	return text, last, err
 }
 
-// logged gives the end of what the node has logged, and when the last line of it was put out. A line that is not ended is not logged by every node.
+// logged returns the end of the node's log, and the timestamp of its last line. Some nodes do not log a line before it is complete.
 func (r *Runtime) logged(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
@@ -137,14 +137,14 @@ func (r *Runtime) logged(ctx context.Context, p *corev1.Pod, lines int64) (text 
 	return text, last, nil
 }
 
-// unstamp takes the times off the lines of a log, and gives the last one. A node drops the carriage returns at the ends of lines; what a terminal
-// would draw has them.
+// unstamp removes the timestamps from the lines of a log, and returns the last one. A node drops the carriage returns at line ends; unstamp restores them,
+// because a terminal needs them.
 func unstamp(stamped []byte) (text []byte, last time.Time) {
 	for line := range bytes.Lines(stamped) {
 		stamp, rest, _ := bytes.Cut(line, []byte(" "))
 		at, err := time.Parse(time.RFC3339Nano, string(stamp))
 		if err != nil {
-			rest = line // it goes on with the one before
+			rest = line // continues the previous line
 		} else if at.After(last) {
 			last = at
 		}
@@ -153,10 +153,10 @@ func unstamp(stamped []byte) (text []byte, last time.Time) {
 	return end(text), last
 }
 
-// returned has all lines end with a carriage return and a newline.
+// returned ends all lines with a carriage return and a newline.
 func returned(text []byte) []byte {
 	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
 }
 
-// end gives as much of the end of a text as is kept.
+// end returns the last mostShown bytes of a text.
 func end(text []byte) []byte { return text[max(0, len(text)-mostShown):] }

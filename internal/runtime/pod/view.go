@@ -11,21 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// view is what is seen of the terminal of one Pod. A nil view sees nothing.
+// view is the recorded output of the terminal of one Pod. A nil view is empty.
 type view struct {
 	pod  *corev1.Pod
-	tell func() // that the terminal has moved, to who watches
+	tell func() // notifies the watcher that the terminal has changed
 
 	mu      sync.Mutex
-	text    []byte // the end of what was put out
-	heard   []byte // what was put out since somebody listens, until that is joined with the text
+	text    []byte // the end of the output
+	heard   []byte // output since the connection was made, until join merges it into text
 	last    time.Time
-	live    bool // somebody listens, and all that came before is in the text
-	failed  bool // the last try to listen came to nothing
+	live    bool // a connection exists, and text contains all earlier output
+	failed  bool // the last connection attempt failed
 	watched bool
 }
 
-// activity gives when something was last put out, and whether that is all that there is to know.
+// activity returns the time of the last output, and whether that is certain because the connection is live.
 func (v *view) activity() (last time.Time, live bool) {
 	if v == nil {
 		return time.Time{}, false
@@ -35,7 +35,7 @@ func (v *view) activity() (last time.Time, live bool) {
 	return v.last, v.live
 }
 
-// output gives the end of what was put out, if that is known to its last byte.
+// output returns the end of the output. live reports whether it is complete up to the last byte.
 func (v *view) output() (text []byte, live bool) {
 	if v == nil {
 		return nil, false
@@ -45,7 +45,7 @@ func (v *view) output() (text []byte, live bool) {
 	return bytes.Clone(v.text), v.live
 }
 
-// watch has it told once when something is put out, or when it turns out whether somebody can listen. It is false when nobody will tell.
+// watch requests one notification, when there is output or when a connection was made or lost. It returns false if no notification will follow.
 func (v *view) watch() bool {
 	if v == nil {
 		return false
@@ -64,7 +64,7 @@ func (v *view) fire() {
 	}
 }
 
-// Write implements io.Writer with what the program puts out.
+// Write implements io.Writer; it receives the output of the program.
 func (v *view) Write(p []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -78,7 +78,7 @@ func (v *view) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// kept appends, and cuts off the beginning now and then: not at every byte.
+// kept appends, and occasionally truncates the beginning rather than on every write.
 func kept(text, more []byte) []byte {
 	if text = append(text, more...); len(text) > 2*mostShown {
 		text = bytes.Clone(end(text))
@@ -86,7 +86,7 @@ func kept(text, more []byte) []byte {
 	return text
 }
 
-// join puts what the node has logged until now before what was heard: from here on all is known.
+// join puts the node's log before the output received since the connection was made. From then on text is complete.
 func (v *view) join(logged []byte, last time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -98,23 +98,23 @@ func (v *view) join(logged []byte, last time.Time) {
 		v.last = last
 	}
 	v.heard, v.live, v.failed = nil, true, false
-	v.fire() // what came between two connections
+	v.fire() // for output between two connections
 }
 
-// lost says that nobody listens any more, and whether somebody did. What was seen so far is kept for when somebody does again.
+// lost marks the connection as lost, and reports whether it was live. The recorded text is kept for the next connection.
 func (v *view) lost() (was bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	was = v.live
 	v.heard, v.live, v.failed = nil, false, true
-	v.fire() // who watches has to look by itself
+	v.fire() // the watcher must poll from now on
 	return was
 }
 
-// mark is how much of the end of a text is looked for in another one, in bytes.
+// mark is how much of the end of a text is searched for in another one, in bytes.
 const mark = 512
 
-// missed says whether a log has more lines than a text, which may end with a line that is not ended and not logged.
+// missed reports whether a log has more lines than a text. The text may end with an incomplete line that is not logged.
 func missed(text, logged []byte) bool {
 	text = returned(text)
 	whole := text[:bytes.LastIndexByte(text, '\n')+1]
@@ -124,8 +124,8 @@ func missed(text, logged []byte) bool {
 	return !bytes.HasSuffix(logged, whole[max(0, len(whole)-mark):]) && len(logged) > 0
 }
 
-// joined puts a text that was heard after the one before it, which was logged after the other began. The log may have lines that were not heard yet, and
-// lack some that were.
+// joined appends received output to an earlier text that was logged after the output began to arrive. The log may contain lines that were not received yet, and
+// may lack some that were.
 func joined(text, heard []byte) []byte {
 	whole := heard[:bytes.LastIndexByte(heard, '\n')+1]
 	if at := bytes.LastIndex(text, whole); len(whole) > 0 && at >= 0 {

@@ -20,13 +20,13 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// giveUpRetry is how long after a failure to end a Pod that cannot run it is tried again.
+// giveUpRetry is the delay before a failed deletion of a Pod that cannot run is retried.
 const giveUpRetry = time.Second
 
-// ours selects the Pods of this runtime; no other Pods come into memory.
+// ours selects the Pods of this runtime; no other Pods are cached.
 const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
 
-// watch prepares following the Pods of these namespaces; none means all.
+// watch prepares the informers for the Pods of these namespaces; none means all.
 func (r *Runtime) watch(namespaces []string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -50,7 +50,7 @@ func (r *Runtime) watch(namespaces []string) error {
 	return nil
 }
 
-// watchNamespace adds an informer, and returns what reports that its first list was heard of.
+// watchNamespace adds an informer, and returns a function that reports whether the handler has received the first list.
 func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, err error) {
 	informer := coreinformers.NewFilteredPodInformer(r.client, namespace, 0, cache.Indexers{},
 		func(options *metav1.ListOptions) { options.LabelSelector = ours })
@@ -72,7 +72,7 @@ func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, 
 		return nil, err
 	}
 	r.watched = append(r.watched, informer)
-	// Not HasSynced of the informer: the handler may not have received all listed Pods yet.
+	// The informer's own HasSynced is not sufficient: the handler may not have received all listed Pods yet.
 	return registered.HasSynced, nil
 }
 
@@ -102,8 +102,8 @@ func (r *Runtime) unseen(object any) {
 	}
 }
 
-// giveUpLoop ends Pods that can never run, and what is left of those whose program has ended. A kubelet would go on trying with the first, and run one
-// of them when nobody thinks of it any more; and wait for ever for other containers of the second.
+// giveUpLoop deletes Pods that can never run, and Pods whose program has ended while other containers run. A kubelet would keep retrying the first kind and
+// might run one long after it is wanted, and would wait forever for the other containers of the second kind.
 func (r *Runtime) giveUpLoop() {
 	for {
 		select {
@@ -132,7 +132,7 @@ func (r *Runtime) giveUpOn(uid types.UID) error {
 	return errors.Join(failed...)
 }
 
-// giveUp writes down why, and ends it: what a kubelet says of a Pod is lost when the Pod ends.
+// giveUp records the reason in an annotation, then deletes the Pod: the container statuses are lost when the Pod ends.
 func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 	if p.DeletionTimestamp != nil {
 		return nil
@@ -151,7 +151,7 @@ func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 	return r.markAndDelete(ctx, p, AnnotationFailed, string(text), 1)
 }
 
-// leftBehind says whether the program has ended and other containers, which a template has added, go on.
+// leftBehind reports whether the program has ended and other containers, added by a template, still run.
 func leftBehind(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && main.State.Terminated != nil && len(p.Spec.Containers) > 1 && !terminal(p)
@@ -168,7 +168,7 @@ func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, 
 	return r.delete(ctx, marked, grace)
 }
 
-// givenUp reads what giveUp has written: nil when it was not given up.
+// givenUp reads the reason that giveUp recorded, or nil if there is none.
 func givenUp(p *corev1.Pod) *facts.StartError {
 	text, there := p.Annotations[AnnotationFailed]
 	if !there {

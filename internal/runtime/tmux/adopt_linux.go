@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// mayAdopt says why a session that was there before must not be taken over. The caller holds claiming, if it goes on to do it.
+// mayAdopt returns an error if an existing session must not be adopted. A caller that adopts it afterwards holds claiming.
 func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 	where := fmt.Sprintf("the tmux session %q on socket %s", config.Session, config.Socket)
 	p := s.program()
@@ -43,7 +43,7 @@ func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 	return nil
 }
 
-// inside says whether this program runs in a pane.
+// inside reports whether this process runs in a pane.
 func inside(server serverOf, id string, pid int) bool {
 	if os.Getenv("TMUX_PANE") == id && strings.HasPrefix(os.Getenv("TMUX"), fmt.Sprintf("%s,%d,", server.socket, server.pid)) {
 		return true
@@ -51,7 +51,7 @@ func inside(server serverOf, id string, pid int) bool {
 	return slices.Contains(shim.Ancestors(os.Getpid()), pid)
 }
 
-// adopt takes over the program in a session: it marks the session, provided that nobody else did meanwhile, and writes it down. The caller holds claiming.
+// adopt adopts the program in a session: it marks the session, unless another process did meanwhile, and writes the record. The caller holds claiming.
 func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *Session) error {
 	program := s.program()
 	if program == nil {
@@ -71,7 +71,7 @@ func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *
 	return r.write(rec)
 }
 
-// startedAt is when a process was executed, to the tick.
+// startedAt returns when a process was executed, with a resolution of one clock tick.
 func startedAt(p shim.Process) time.Time {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
@@ -81,16 +81,16 @@ func startedAt(p shim.Process) time.Time {
 	return time.Now().Add(-max(age, 0)).UTC().Round(0)
 }
 
-// ticksPerSecond is what /proc counts in on every architecture that Go has.
+// ticksPerSecond is the unit of /proc on every architecture that Go supports.
 const ticksPerSecond = 100
 
 const (
-	// noticeAfter is how long tmux may take to notice that a program has ended.
+	// noticeAfter is how long tmux may take to notice that a program has exited.
 	noticeAfter = 2 * time.Second
 	noticeEvery = 10 * time.Millisecond
 )
 
-// lookAdopted finds out what became of an adopted program. What has ended is written down, so that it stays the same. The caller holds the link.
+// lookAdopted determines the state of an adopted program. It records an exit, so that later calls return the same result. The caller holds the link.
 func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	if rec.Exit != nil {
 		return rec.incarnation(facts.Exited)
@@ -116,7 +116,8 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	}
 }
 
-// judge compares what tmux says with the process table: either there is an incarnation to report, or its program has ended, or tmux has not noticed yet.
+// judge compares the report of tmux with the process table. Either there is an incarnation to report, or the program has exited, or tmux has not noticed the
+// exit yet and judge must be called again.
 func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, exit *facts.Exit, again bool) {
 	leader, err := lives(rec.Pane)
 	if err != nil {
@@ -154,11 +155,11 @@ func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, e
 	return now, nil, true
 }
 
-// find gives the pane of a record, and the session that it is in now.
+// find returns the pane of a record, and the session that now contains it.
 func find(all []Session, rec *record) (*Session, *pane) {
 	for i := range all {
 		if all[i].server.pid != rec.Server.PID {
-			return nil, nil // another server has taken the socket
+			return nil, nil // another server uses the socket now
 		}
 		for j := range all[i].panes {
 			if p := &all[i].panes[j]; p.id == rec.PaneID {
@@ -192,7 +193,7 @@ func unseen(message string) *facts.Exit {
 	return &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: message}
 }
 
-// rest is for a program that has ended: what it left behind has to end as well before it counts as ended.
+// rest handles a program that has exited. The incarnation counts as exited only after the processes that it left behind have exited too.
 func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 	members, err := l.members(rec)
 	if err != nil {
@@ -213,8 +214,8 @@ func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 	return rec.incarnation(facts.Running)
 }
 
-// members gives the processes of an adopted tree that live, also those that are about to end and have lost their environment already. The caller
-// holds the link.
+// members returns the live processes of an adopted tree, including processes that are exiting and have already lost their environment. The caller holds the
+// link.
 func (l *link) members(rec *record) ([]shim.Process, error) {
 	found, err := rec.tree().Members()
 	if err != nil {
@@ -235,7 +236,7 @@ func (l *link) members(rec *record) ([]shim.Process, error) {
 	return found, nil
 }
 
-// settle writes the last word down, so that it is the same ever after.
+// settle records the exit, so that later calls return the same result.
 func (l *link) settle(rec *record, exit *facts.Exit) facts.Incarnation {
 	rec.Exit, rec.LeaderExit = exit, nil
 	if err := l.runtime.write(rec); err != nil {

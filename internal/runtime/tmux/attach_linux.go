@@ -18,10 +18,11 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// sizeWithin is how soon whoever attaches says how large their terminal is, if it is to count.
+// sizeWithin is how long Attach waits for the client's terminal size before it attaches without one.
 const sizeWithin = time.Second
 
-// Attach implements runtime.Terminals. To an adopted session tmux itself attaches, as its terminal is in there: detaching by key ends it as well.
+// Attach implements runtime.Terminals. For an adopted session it runs tmux attach-session, because tmux holds that terminal: the detach key of tmux also ends
+// the attachment.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -51,7 +52,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 	args := []string{"-u", "-L", rec.Socket, "-f", os.DevNull, "attach-session"}
 	size, told := firstSize(ctx, resize)
 	if !told {
-		// Who has no size should not change that of those who have.
+		// A client without a size must not change the size of the others.
 		size = pty.Winsize{Cols: uint16(rec.Columns), Rows: uint16(rec.Rows)}
 		args = append(args, "-f", "ignore-size")
 	}
@@ -79,7 +80,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 			}
 		}
 	}()
-	// It ends with an error when the client has ended, which is the usual way.
+	// The copy ends with an error when the client has exited, which is the normal case.
 	written := &sink{out: out}
 	_, _ = io.Copy(written, master)
 	if written.err != nil {
@@ -97,7 +98,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 	return nil
 }
 
-// sink remembers that it could not be written to, as opposed to what could not be read.
+// sink records a write error, to distinguish it from a read error.
 type sink struct {
 	out io.Writer
 	err error
@@ -111,7 +112,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// firstSize waits for the size that whoever attaches says first.
+// firstSize waits for the first size that the client sends.
 func firstSize(ctx context.Context, resize <-chan runtime.Terminal) (pty.Winsize, bool) {
 	if resize == nil {
 		return pty.Winsize{}, false

@@ -1,11 +1,11 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tmux runs incarnations that people look at through tmux.
+// Package tmux runs incarnations that users view through tmux.
 //
-// The process itself is held by the host backend: its berth-shim has the terminal, the tree, the log and the exit. A session of tmux is a window
-// on that terminal; it can be lost and is made again, and nothing is lost with it. Only a session that was there before and was adopted is the
-// real thing: then the program in its pane is the incarnation, and what is known of it is what tmux and the process table say.
+// The host backend runs the process itself: its berth-shim holds the terminal, the tree, the log and the exit status. A tmux session is a window on that
+// terminal. If it is lost it is created again, and no state is lost with it. Only an adopted session, which existed before, is different: the program in its
+// pane is the incarnation, and its state comes from tmux and the process table.
 package tmux
 
 import (
@@ -23,28 +23,28 @@ import (
 // askTimeout is how long tmux may take to answer. It takes milliseconds unless its server is stopped or the machine is very busy.
 const askTimeout = 5 * time.Second
 
-// errNoServer means: nobody serves that socket, so it has no sessions.
+// errNoServer is the error if no server listens on the socket, so that there are no sessions.
 var errNoServer = errors.New("no tmux server runs there")
 
-// errLeaving means: the server ended while it was asked. Nothing was done, or everything went with it.
+// errLeaving is the error if the server exited during the request. The request had no effect, or its effect is gone with the server.
 var errLeaving = errors.New("the tmux server ended while it was asked")
 
-// refusal is an answer of a living server that says no.
+// refusal is an error message from a running server.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return "tmux says: " + r.text }
 
-// client talks to one tmux server, by its command line program.
+// client sends commands to one tmux server through the tmux program.
 type client struct {
 	program string
 	socket  string
 }
 
-// run has tmux carry out commands in one go, and gives what it prints. They are joined into one sequence, of which the first that fails is the last.
+// run executes commands in one call of tmux, and returns their output. They form one sequence, which ends at the first command that fails.
 func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	// The user's configuration is not ours to depend on. UTF-8 is said, so that names come as they are.
+	// The user's configuration file is not read. -u selects UTF-8, so that names are not escaped.
 	args := []string{"-u", "-L", c.socket, "-f", os.DevNull}
 	for i, command := range commands {
 		if i > 0 {
@@ -56,8 +56,8 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Env = environment()
-	cmd.Dir = "/" // a server that it starts stays where it is
-	// A server that this call starts inherits nothing that would keep the pipes of the call open.
+	cmd.Dir = "/" // the working directory of a server that this call starts
+	// A server that this call starts does not inherit descriptors that would keep the call's pipes open.
 	cmd.WaitDelay = time.Second
 	var out, said bounded
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -73,12 +73,12 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	return "", c.explain(err, strings.TrimSpace(said.String()))
 }
 
-// mostAnswer is how much of an answer is kept, in bytes. The largest screen and thousands of sessions fit; a tmux server of another user may send any amount.
+// mostAnswer is how much of the output is kept, in bytes. The largest screen and thousands of sessions fit; a tmux server of another user may send any amount.
 const mostAnswer = 4 << 20
 
-// bounded keeps the beginning of what is written to it.
+// bounded keeps the first mostAnswer bytes written to it.
 type bounded struct {
-	kept    bytes.Buffer // not embedded: its ReadFrom would pass Write by
+	kept    bytes.Buffer // not embedded, because its ReadFrom would bypass Write
 	dropped bool
 }
 
@@ -91,7 +91,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 func (b *bounded) String() string { return b.kept.String() }
 
-// explain tells a server that is gone from one that says no, and both from a call that went wrong.
+// explain distinguishes a server that does not exist, one that is exiting, one that rejects the command, and a failed call.
 func (c client) explain(err error, said string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -109,7 +109,7 @@ func (c client) explain(err error, said string) error {
 	return fmt.Errorf("tmux failed on socket %s: %w: %s", c.socket, err, said)
 }
 
-// persist asks again while a server is about to end: in a moment it is gone, and what is asked finds none, or a new one.
+// persist retries while a server is exiting. After that there is no server, or a new one.
 func (c client) persist(ctx context.Context, ask func() error) error {
 	pause := time.Millisecond
 	deadline := time.Now().Add(askTimeout)
@@ -132,7 +132,7 @@ func refused(err error, text string) bool {
 	return errors.As(err, &no) && strings.Contains(no.text, text)
 }
 
-// literal keeps tmux from taking the end of an argument for the end of a command.
+// literal prevents tmux from interpreting a semicolon at the end of an argument as the end of the command.
 func literal(arg string) string {
 	if text, found := strings.CutSuffix(arg, ";"); found {
 		return text + `\;`
@@ -140,10 +140,11 @@ func literal(arg string) string {
 	return arg
 }
 
-// format keeps tmux from expanding what it takes for a format.
+// format prevents tmux from expanding the argument as a format.
 func format(arg string) string { return strings.ReplaceAll(arg, "#", "##") }
 
-// passed are the variables that a server gets from us. All that it has is inherited by every pane, so it is little, and nothing secret.
+// passed are the environment variables that a server inherits. Every pane inherits the environment of its server, so the list is short and contains nothing
+// secret.
 var passed = []string{"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"}
 
 func environment() []string {
@@ -157,7 +158,7 @@ func environment() []string {
 	return env
 }
 
-// sequence makes one string of a command, as the branches of if-shell take them.
+// sequence formats a command as one string, as the branches of if-shell require.
 func sequence(command ...string) string {
 	words := make([]string, 0, len(command))
 	for _, word := range command {
@@ -166,7 +167,7 @@ func sequence(command ...string) string {
 	return strings.Join(words, " ")
 }
 
-// quote makes a word that a shell takes as it is.
+// quote quotes a word for a shell if necessary.
 func quote(word string) string {
 	plain := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./", c)
@@ -177,5 +178,5 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// target is how a person names exactly one session in a shell.
+// target returns a shell word that identifies exactly one session.
 func target(session string) string { return quote(literal("=" + session)) }

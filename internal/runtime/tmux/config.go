@@ -17,31 +17,31 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Adoption is what is done about a session that was there before.
+// Adoption determines what to do if the session already exists.
 type Adoption string
 
-// The ways of adoption.
+// Values of Adoption.
 const (
-	// Never refuses to start while somebody else's session has the name.
+	// Never rejects the start if a session of another owner has the name.
 	Never Adoption = "Never"
-	// IfExists takes over a session that is there, and makes one otherwise.
+	// IfExists adopts an existing session, and creates one otherwise.
 	IfExists Adoption = "IfExists"
-	// Required takes over a session that is there, and refuses to start otherwise.
+	// Required adopts an existing session, and rejects the start otherwise.
 	Required Adoption = "Required"
 )
 
-// Reasons of a *facts.StartError from Start and Check, beside those of the host.
+// Reasons of a *facts.StartError from Start and Check, in addition to those of the host.
 const (
-	// ReasonSessionTaken: the session is somebody else's. It is a conflict, and worth another look later.
+	// ReasonSessionTaken: the session belongs to another owner. This conflict may end, so the start can be retried.
 	ReasonSessionTaken = "SessionTaken"
-	// ReasonSessionMissing: there is no session to adopt, and it was required.
+	// ReasonSessionMissing: there is no session to adopt, but adoption is Required.
 	ReasonSessionMissing = "NothingToAdopt"
-	// ReasonInvalidSession: the configuration cannot work, whatever happens outside.
+	// ReasonInvalidSession: the configuration is invalid regardless of the state of tmux.
 	ReasonInvalidSession = "InvalidSession"
 )
 
 const (
-	// DefaultSocket is the name of our own tmux socket, as in tmux -L.
+	// DefaultSocket is the name of Berth's tmux socket, as in tmux -L.
 	DefaultSocket = "berth"
 
 	defaultColumns, defaultRows = 120, 40
@@ -49,20 +49,20 @@ const (
 	longestName                 = 128
 )
 
-// Config is what a tmux session needs beyond its process: JSON in runtime.Process.Config.
+// Config is the part of a tmux session's configuration that a process does not have. It is the JSON in runtime.Process.Config.
 type Config struct {
 	// Session is the name of the session; empty means berth- and the UID.
 	Session string `json:"session,omitempty"`
 	// Socket is the name of the tmux socket, as in tmux -L; empty means Options.Socket.
 	Socket string `json:"socket,omitempty"`
-	// Adopt is what is done about a session that was there before; empty means Never.
+	// Adopt determines what to do if the session already exists; empty means Never.
 	Adopt Adoption `json:"adopt,omitempty"`
-	// Columns and Rows are the size of a new session nobody looks at, in characters; 0 means that of the terminal of the process, else 120x40.
+	// Columns and Rows are the size of a new session without a client, in characters; 0 means the size of the process's terminal, else 120x40.
 	Columns int32 `json:"columns,omitempty"`
 	Rows    int32 `json:"rows,omitempty"`
 }
 
-// parse reads the configuration of a process and fills in what it leaves open.
+// parse decodes the configuration of a process and sets the defaults.
 func parse(p runtime.Process, socket string) (Config, error) {
 	var c Config
 	if len(bytes.TrimSpace(p.Config)) > 0 {
@@ -106,10 +106,10 @@ func invalid(format string, args ...any) error {
 	return &facts.StartError{Reason: ReasonInvalidSession, Message: fmt.Sprintf(format, args...)}
 }
 
-// SessionName is the name of the session of a UID when none was asked for.
+// SessionName returns the default name of the session of a UID.
 func SessionName(uid types.UID) string { return "berth-" + strings.ReplaceAll(string(uid), ".", "_") }
 
-// CheckSessionName says whether a session can have exactly this name: tmux changes some names without a word, and then nobody would find it again.
+// CheckSessionName returns an error if tmux would reject or change the name. tmux changes some names silently, and the session could then not be found again.
 func CheckSessionName(name string) error {
 	switch {
 	case name == "":
@@ -133,7 +133,7 @@ func CheckSessionName(name string) error {
 	return nil
 }
 
-// CheckSocketName says whether tmux can have a socket of this name beside its others.
+// CheckSocketName returns an error if tmux cannot have a socket with this name.
 func CheckSocketName(name string) error {
 	if name == "" || len(name) > 64 || name == "." || name == ".." || strings.HasPrefix(name, "-") {
 		return fmt.Errorf("%q cannot be the name of a tmux socket; use letters and digits, 64 at most", name)

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Observe implements runtime.Runtime. For what the host holds tmux is not asked.
+// Observe implements runtime.Runtime. It does not query tmux for processes that the host runs.
 func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return r.ask(ctx, uid, incarnation, false)
 }
 
-// Kill implements runtime.Runtime. The session of an adopted program is ended with it.
+// Kill implements runtime.Runtime. For an adopted program it also kills the session.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	return r.ask(ctx, uid, incarnation, true)
 }
@@ -77,7 +77,7 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, kil
 	return nil
 }
 
-// errInside refuses to end the session that this program runs in.
+// errInside is the error for a session that contains this process, which must not be killed.
 var errInside = errors.New("berth itself runs in this session; start berth elsewhere first")
 
 func (l *link) stop(rec *record) error {
@@ -116,7 +116,7 @@ func (l *link) kill(ctx context.Context, rec *record) error {
 	return l.runtime.guarded(ctx, rec.Socket, s, rec.UID, []string{"kill-session", "-t", s.ID})
 }
 
-// killAll kills the tree of an adopted program, also what was of it before and has hidden since.
+// killAll kills the tree of an adopted program, including earlier members that can no longer be identified.
 func (l *link) killAll(rec *record) error {
 	members, err := l.members(rec)
 	if err != nil {
@@ -142,7 +142,7 @@ func (l *link) killAll(rec *record) error {
 	return nil
 }
 
-// Forget implements runtime.Runtime. The session goes with the last trace if Berth made it; an adopted one only loses its mark.
+// Forget implements runtime.Runtime. It kills the session if Berth created it; an adopted one only loses its mark.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if !shim.ValidUID(string(uid)) {
 		return r.host.Forget(ctx, uid)
@@ -174,8 +174,8 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Release lets go of an adopted session: mark and record are taken away, and nothing else is touched. Of what is not adopted there is nothing to release,
-// which is success if there is nothing at all.
+// Release releases an adopted session: it removes the mark and the record, and nothing else. It returns an error for a session that is not adopted, and nil if
+// there is no session.
 func (r *Runtime) Release(ctx context.Context, uid types.UID) error {
 	l := r.acquire(uid)
 	defer l.acting.Unlock()

@@ -27,7 +27,7 @@ func (r *Runtime) Find(ctx context.Context, socket string) ([]runtime.Found, err
 	return found, nil
 }
 
-// unfit says why a session is none that could be adopted, whoever asks.
+// unfit returns why no object can adopt a session, or "" if one can.
 func unfit(s *Session) string {
 	p := s.program()
 	switch {

@@ -17,10 +17,10 @@ import (
 	"github.com/berth-dev/berth/internal/screen"
 )
 
-// pieceLength is how much is sent to tmux at once, in bytes: a message to its server holds 16 KiB.
+// pieceLength is the maximum length of one input to tmux, in bytes: a message to its server is limited to 16 KiB.
 const pieceLength = 4 << 10
 
-// Type implements runtime.Terminals: nothing in the input is taken for the name of a key.
+// Type implements runtime.Terminals. No part of the input is interpreted as the name of a key.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -40,7 +40,7 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	return nil
 }
 
-// paneWriter is an io.Writer that types into a pane of tmux.
+// paneWriter is an io.Writer that types into a tmux pane.
 type paneWriter struct {
 	ctx    context.Context
 	client client
@@ -56,7 +56,7 @@ func (p *paneWriter) Write(keys []byte) (int, error) {
 	return len(keys), nil
 }
 
-// living says why an adopted program cannot be dealt with.
+// living returns an error if an adopted program is not running.
 func (l *link) living(ctx context.Context, rec *record) error {
 	switch now := l.lookAdopted(ctx, rec); {
 	case now.Phase == facts.Unknown:
@@ -67,7 +67,7 @@ func (l *link) living(ctx context.Context, rec *record) error {
 	return nil
 }
 
-// keyCommands are those that type a text. What is not printed has to be named to tmux.
+// keyCommands returns the tmux commands that type a text. Enter and Ctrl-C are sent by key name.
 func keyCommands(pane, text string) [][]string {
 	var commands [][]string
 	for text != "" {
@@ -83,7 +83,7 @@ func keyCommands(pane, text string) [][]string {
 				at = len(text)
 			}
 			for at = min(at, pieceLength); at < len(text) && !utf8.RuneStart(text[at]); {
-				at-- // no character is sent in two halves
+				at-- // a character must not be split
 			}
 			commands = append(commands, []string{"send-keys", "-t", pane, "-l", "--", text[:at]})
 			text = text[at:]
@@ -129,7 +129,7 @@ func (r *Runtime) Input(ctx context.Context, uid types.UID) (facts.Input, error)
 	return r.host.Input(ctx, uid)
 }
 
-// Place says where the session of a UID was made or adopted; false when there is none.
+// Place returns the location of the session of a UID. It returns false if there is none.
 func (r *Runtime) Place(uid types.UID) (Place, bool) {
 	rec, err := r.read(uid)
 	if err != nil || rec == nil {
@@ -138,7 +138,7 @@ func (r *Runtime) Place(uid types.UID) (Place, bool) {
 	return Place{Socket: rec.Socket, Session: rec.Session, ID: rec.SessionID, Adopted: rec.Adopted}, true
 }
 
-// AttachCommand is what a person pastes into a shell to look at the session; empty when there is none.
+// AttachCommand returns a shell command that attaches to the session, or "" if there is none.
 func (r *Runtime) AttachCommand(uid types.UID) string {
 	rec, err := r.read(uid)
 	if err != nil || rec == nil {

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// A window that is lost again and again is opened ever more rarely.
+	// The back-off before a window that is lost repeatedly is opened again.
 	reopenFirst = 50 * time.Millisecond
 	reopenLast  = 30 * time.Second
-	// longLife is how long a window has to have been there for its loss to count as the first.
+	// longLife plus reopenLast is how long ago a window must have been opened for its loss to reset the back-off.
 	longLife = 10 * time.Second
 
-	// glanceEvery is how often an adopted session is looked at although nobody tells: it may be ended while its program ignores that.
+	// glanceEvery is how often an adopted session is polled in addition to events: a session may be killed while its program ignores that.
 	glanceEvery = 10 * time.Second
-	// watchEvery is how often that is done while something is about to end.
+	// watchEvery is the poll interval while a process is about to exit.
 	watchEvery = 100 * time.Millisecond
-	// leftoverGrace is how long what a program leaves behind has between SIGTERM and SIGKILL, as with a shim.
+	// leftoverGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind, as with a shim.
 	leftoverGrace = 2 * time.Second
 )
 
-// Keep says whether the session stays while its process does not run, so that people who look at it see the next incarnation: so between
-// incarnations, not so when the object is stopped. It is kept until something else is said, and always until the process has ended.
+// Keep sets whether the session remains while its process is not running, so that attached users see the next incarnation. It is true between incarnations and
+// false when the object is stopped. The setting remains until the next call; the session is never killed before the process has exited.
 func (r *Runtime) Keep(uid types.UID, keep bool) {
 	if rec, err := r.read(uid); err == nil && rec == nil {
 		return
@@ -46,7 +46,7 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 	}
 }
 
-// Tidy implements runtime.Terminals: it ends the session of a process that has ended.
+// Tidy implements runtime.Terminals. It kills the session of a process that has exited.
 func (r *Runtime) Tidy(ctx context.Context, uid types.UID) error {
 	l := r.acquire(uid)
 	defer l.acting.Unlock()
@@ -79,7 +79,7 @@ func (l *link) run() {
 	}
 }
 
-// tend has a look and does what is to be done: it says when to look again, and which processes not to outwait.
+// tend reads the state and acts on it. It returns how long to wait before the next call, the processes whose exit ends the wait, and whether the link is done.
 func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.Process, over bool) {
 	l.acting.Lock()
 	defer l.acting.Unlock()
@@ -105,7 +105,7 @@ func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.P
 	return l.tendWindow(ctx, rec)
 }
 
-// tendWindow looks after the window on a process that the host holds.
+// tendWindow maintains the window for a process that the host runs.
 func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
 	r := l.runtime
 	l.mu.Lock()
@@ -115,7 +115,7 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 	switch {
 	case err != nil:
 		return l.complain(err), nil, false
-	case held == nil: // forgotten by force, for its object is gone
+	case held == nil: // forgotten by force, because its object is gone
 		if err := r.endSession(ctx, rec); err != nil {
 			return l.complain(err), nil, false
 		}
@@ -130,7 +130,7 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 	switch {
 	case err != nil:
 		return l.complain(err), nil, false
-	case there && !keep: // nobody says here when the process has ended
+	case there && !keep: // no event reports here that the process has exited
 		return watchEvery, []shim.Process{rec.Pane}, false
 	case there:
 		return 0, []shim.Process{rec.Pane}, false
@@ -161,7 +161,7 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 			err = r.makeSession(ctx, next)
 			if refused(err, "duplicate session") {
 				next.Made = false
-				_ = r.write(rec) // what was known stays known
+				_ = r.write(rec) // restore the earlier record
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 	return 0, []shim.Process{next.Pane}, false
 }
 
-// pause is how long to wait before a window is opened again.
+// pause returns the back-off before a window is opened again.
 func (l *link) pause() time.Duration {
 	since := time.Since(l.opened)
 	if since > longLife+reopenLast {
@@ -189,7 +189,7 @@ func (l *link) pause() time.Duration {
 	return max(min(reopenFirst<<min(l.tries-1, 12), reopenLast)-since, 0)
 }
 
-// complain logs what went wrong, once, and says when to try again.
+// complain logs an error once, and returns when to retry.
 func (l *link) complain(err error) time.Duration {
 	if l.runtime.life.Err() == nil && l.trouble != err.Error() {
 		l.trouble = err.Error()
@@ -199,7 +199,7 @@ func (l *link) complain(err error) time.Duration {
 	return min(reopenFirst<<min(l.tries, 12), reopenLast)
 }
 
-// tendAdopted looks after a program that was adopted.
+// tendAdopted follows an adopted program.
 func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
 	now := l.lookAdopted(ctx, rec)
 	if ctx.Err() != nil {
@@ -221,7 +221,7 @@ func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration
 	return glanceEvery, []shim.Process{rec.Pane, rec.Server}, false
 }
 
-// sweep ends what an adopted program left behind.
+// sweep terminates the processes that an adopted program left behind.
 func (l *link) sweep(rec *record) {
 	var err error
 	switch {

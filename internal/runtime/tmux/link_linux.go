@@ -16,30 +16,30 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// link is what is kept of a UID in memory: nothing that could not be found again.
+// link is the in-memory state of a UID. All of it can be restored.
 type link struct {
 	runtime *Runtime
 	uid     types.UID
-	acting  sync.Mutex    // makes changes of one UID one after another
-	kicked  chan struct{} // there is a reason to look
+	acting  sync.Mutex    // serializes changes of one UID
+	kicked  chan struct{} // requests an immediate check
 
 	// Guarded by acting.
-	gone    bool // forgotten; get another one
+	gone    bool // forgotten; the caller must get a new link
 	opened  time.Time
 	tries   int
-	met     []shim.Process // of an adopted tree, when it was looked at last
-	swept   time.Time      // when what was left behind was asked to end
+	met     []shim.Process // members of an adopted tree at the last check
+	swept   time.Time      // when the remaining processes were sent SIGTERM
 	phase   facts.Phase
-	trouble string    // that was logged last
-	active  time.Time // when something last happened in an adopted session
-	told    time.Time // that of active which somebody was woken for
+	trouble string    // last logged error
+	active  time.Time // last activity in an adopted session
+	told    time.Time // the value of active at the last notification
 
 	mu        sync.Mutex
 	keep      bool
 	following bool
 }
 
-// acquire gives the link of a UID, with acting locked.
+// acquire returns the link of a UID, with acting locked.
 func (r *Runtime) acquire(uid types.UID) *link {
 	for {
 		l := r.link(uid)
@@ -51,7 +51,7 @@ func (r *Runtime) acquire(uid types.UID) *link {
 	}
 }
 
-// drop forgets a link. The caller holds it.
+// drop removes a link. The caller holds it.
 func (l *link) drop() {
 	l.gone = true
 	l.runtime.mu.Lock()
@@ -61,7 +61,7 @@ func (l *link) drop() {
 	}
 }
 
-// follow looks after the session from now on, and has a look at once.
+// follow starts following the session, and checks it immediately.
 func (l *link) follow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,7 @@ func (l *link) follow() {
 	}
 }
 
-// followed begins to look after the session unless somebody does already.
+// followed starts following the session, unless it is already followed.
 func (l *link) followed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *link) kick() {
 	}
 }
 
-// wait returns when one of the processes has ended, when somebody kicks, or after a time; 0 is for ever.
+// wait returns when one of the processes has exited, after kick, or after limit; 0 means no limit.
 func (l *link) wait(ctx context.Context, limit time.Duration, processes []shim.Process) {
 	ended := make(chan struct{}, len(processes))
 	for _, p := range processes {
@@ -109,14 +109,14 @@ func (l *link) wait(ctx context.Context, limit time.Duration, processes []shim.P
 	}
 }
 
-// watch tells the end of a process, without a thread that waits for it. The function that it gives ends the watch.
+// watch reports the exit of a process, without a thread that waits for it. The returned function ends the watch.
 func watch(p shim.Process, ended chan<- struct{}) (stop func()) {
 	fd, err := shim.Open(p)
 	if err == nil {
-		err = unix.SetNonblock(fd, true) // so that the runtime polls it
+		err = unix.SetNonblock(fd, true) // so that the Go runtime polls it
 	}
 	if err != nil {
-		ended <- struct{}{} // gone, or to be looked at again
+		ended <- struct{}{} // gone, or to be checked again
 		return func() {}
 	}
 	file := os.NewFile(uintptr(fd), "process")

@@ -16,29 +16,29 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Host is the backend that holds the processes, such as host.Host.
+// Host is the backend that runs the processes, such as host.Host.
 type Host interface {
 	runtime.Runtime
 	runtime.Logs
 	runtime.Terminals
 	runtime.Inspection
-	// Directory is where the shim of a UID has its socket.
+	// Directory returns the directory in which the shim of a UID has its socket.
 	Directory(uid types.UID) string
 }
 
-// Options say where the backend keeps what it knows, and with what it works.
+// Options configure the backend's files and programs.
 type Options struct {
-	// Dir holds a file for each UID. It is created with mode 0700.
+	// Dir contains one file for each UID. It is created with mode 0700. It is required.
 	Dir string
-	// Tmux is the tmux program, 3.2 or later. Empty: found in PATH.
+	// Tmux is the tmux program, 3.2 or later. Empty: from PATH.
 	Tmux string
-	// Shim is the berth-shim program, which the windows run. Empty: beside the running executable, else in PATH.
+	// Shim is the berth-shim program, which runs in the windows. Empty: the one beside the running executable, else from PATH.
 	Shim string
-	// Socket is the name of the tmux socket of those that don't name one. Empty: DefaultSocket.
+	// Socket is the default name of the tmux socket. Empty: DefaultSocket.
 	Socket string
-	// Wake is told the UIDs that something happened to in tmux. It must not block. OnChange sets it later.
+	// Wake is called with the UID of each object whose state in tmux has changed. It must not block. OnChange sets it later.
 	Wake func(types.UID)
-	// Logger is told what the manager should know; the zero value drops it.
+	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
 
@@ -51,7 +51,7 @@ func (o *Options) complete() error {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		// Two names of one directory are one install.
+		// Two paths of one directory must identify the same install.
 		o.Dir, err = filepath.EvalSymlinks(dir)
 	}
 	if err != nil {

@@ -20,20 +20,20 @@ import (
 
 const recordSuffix = ".json"
 
-// record is what is known of the session of a UID, written down before anything depends on it.
+// record is the state of the session of a UID. It is written before any action depends on it.
 type record struct {
 	UID         types.UID `json:"uid"`
 	Name        string    `json:"name,omitempty"`
-	Incarnation int64     `json:"incarnation"` // the newest that was asked for
+	Incarnation int64     `json:"incarnation"` // the newest requested incarnation
 	Socket      string    `json:"socket"`
-	Session     string    `json:"session"`       // its name when it was made or adopted
-	Dir         string    `json:"dir,omitempty"` // where its new panes begin
+	Session     string    `json:"session"`       // its name when it was created or adopted
+	Dir         string    `json:"dir,omitempty"` // working directory of new panes
 	Columns     int32     `json:"columns"`
 	Rows        int32     `json:"rows"`
 
-	// Made says that the session is one that Berth has made, and may end.
+	// Made is true if Berth created the session and may kill it.
 	Made bool `json:"made,omitempty"`
-	// BootID, Server, SessionID, PaneID and Pane say where the window is, or the program that was adopted.
+	// BootID, Server, SessionID, PaneID and Pane identify the window, or the adopted program.
 	BootID     string       `json:"bootID,omitempty"`
 	Server     shim.Process `json:"server,omitzero"`
 	SocketPath string       `json:"socketPath,omitempty"`
@@ -41,7 +41,7 @@ type record struct {
 	PaneID     string       `json:"paneID,omitempty"`
 	Pane       shim.Process `json:"pane,omitzero"`
 
-	// Adopted says that the program in the pane is the incarnation; the rest is about it.
+	// Adopted is true if the program in the pane is the incarnation. The remaining fields apply only then.
 	Adopted    bool         `json:"adopted,omitempty"`
 	Origin     facts.Origin `json:"origin,omitzero"`
 	StopSignal string       `json:"stopSignal,omitempty"`
@@ -56,7 +56,7 @@ func (r *Runtime) path(uid types.UID) string {
 	return filepath.Join(r.options.Dir, string(uid)+recordSuffix)
 }
 
-// read gives the record of a UID, or nil when there is none.
+// read returns the record of a UID, or nil if there is none.
 func (r *Runtime) read(uid types.UID) (*record, error) {
 	if !shim.ValidUID(string(uid)) {
 		return nil, nil
@@ -86,7 +86,7 @@ func (r *Runtime) erase(uid types.UID) error {
 	return nil
 }
 
-// at notes where a pane is. What has ended meanwhile is left zero.
+// at sets the location of a pane. The identity of a process that exited meanwhile remains zero.
 func (rec *record) at(boot string, s *Session, p *pane) {
 	rec.BootID, rec.SocketPath, rec.SessionID, rec.PaneID, rec.Pane = boot, s.server.socket, s.ID, "", shim.Process{}
 	rec.Server, _ = shim.Identify(s.server.pid)
@@ -96,14 +96,15 @@ func (rec *record) at(boot string, s *Session, p *pane) {
 	}
 }
 
-// tree is how the processes of an adopted pane are found: tmux tells each in its environment where it is, also those that left everything else.
+// tree identifies the processes of an adopted pane by the environment variables that tmux sets, which also identify processes that left the session and the
+// tree.
 func (rec *record) tree() shim.Tree {
 	return shim.Tree{Leader: rec.Pane, Carried: []string{
 		"\x00TMUX=" + rec.SocketPath + "," + strconv.Itoa(rec.Server.PID) + ",", "\x00TMUX_PANE=" + rec.PaneID + "\x00",
 	}}
 }
 
-// incarnation gives what the record alone can say of an adopted one.
+// incarnation returns the part of an adopted incarnation that follows from the record.
 func (rec *record) incarnation(phase facts.Phase) facts.Incarnation {
 	node, _ := os.Hostname()
 	return facts.Incarnation{
@@ -113,7 +114,7 @@ func (rec *record) incarnation(phase facts.Phase) facts.Incarnation {
 	}
 }
 
-// exitOfPane is how a pane ended, as far as tmux tells.
+// exitOfPane returns the exit of the program in a pane, as far as tmux reports it.
 func exitOfPane(p *pane) *facts.Exit {
 	exit := &facts.Exit{FinishedAt: time.Now().UTC().Round(0)}
 	switch {

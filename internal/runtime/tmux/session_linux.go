@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// makeSession makes a session of our own with a window in it, and marks it in the same breath.
+// makeSession creates a session with a window, and marks it in the same call of tmux.
 func (r *Runtime) makeSession(ctx context.Context, rec *record) error {
 	rec.Made = true
 	if err := r.write(rec); err != nil {
@@ -37,7 +37,7 @@ func (r *Runtime) makeSession(ctx context.Context, rec *record) error {
 	return err
 }
 
-// reuse puts a window into a session that has our mark, unless there is one.
+// reuse opens a window in a session that has Berth's mark, unless it has one.
 func (r *Runtime) reuse(ctx context.Context, rec *record, s *Session) error {
 	rec.at(r.boot, s, s.window())
 	target := s.ID + ":"
@@ -57,14 +57,14 @@ func (r *Runtime) reuse(ctx context.Context, rec *record, s *Session) error {
 
 const placeFormat = "#{session_id}:#{pane_id}:#{pane_pid}:#{pid}:#{socket_path}"
 
-// openWindow has tmux open a pane, and writes down where it is.
+// openWindow makes tmux open a pane, and records its location.
 func (r *Runtime) openWindow(ctx context.Context, rec *record, commands [][]string) error {
 	c := r.client(rec.Socket)
 	var out string
-	// new-session starts a server where none is; one that is about to end has to be gone first.
+	// new-session starts a server if there is none. One that is exiting has to be gone first.
 	err := c.persist(ctx, func() (err error) {
 		if out, err = c.run(ctx, commands...); errors.Is(err, errNoServer) && commands[0][0] == "new-session" {
-			err = errLeaving // it would have been started, had none been there when it was looked for
+			err = errLeaving // new-session fails this way only if the server exited after tmux found it
 		}
 		return err
 	})
@@ -79,17 +79,17 @@ func (r *Runtime) openWindow(ctx context.Context, rec *record, commands [][]stri
 	return r.write(rec)
 }
 
-// windowCommand is what follows the options of new-session and new-window.
+// windowCommand returns the arguments that follow the options of new-session and new-window.
 func (r *Runtime) windowCommand(rec *record) []string {
 	dir := rec.Dir
 	if dir == "" {
 		dir, _ = os.UserHomeDir()
 	}
-	// The directory is for what people open beside it.
+	// The directory is the default for panes that users open.
 	return append([]string{"-c", format(dir)}, "--", r.options.Shim, shim.Window, r.host.Directory(rec.UID), rec.Name)
 }
 
-// marks say whose a session is.
+// marks returns the commands that mark the owner of a session.
 func (r *Runtime) marks(rec *record, target string) [][]string {
 	return [][]string{
 		{"set-option", "-t", target, markUID, string(rec.UID)},
@@ -98,7 +98,7 @@ func (r *Runtime) marks(rec *record, target string) [][]string {
 	}
 }
 
-// windowMarks say that a pane is a window of ours, and that it ends with its program, whatever is set elsewhere.
+// windowMarks returns the commands that mark a pane as a window of Berth, and close it when its program exits, whatever the user's configuration.
 func windowMarks(target string) [][]string {
 	return [][]string{
 		{"set-option", "-p", "-t", target, markWindow, "1"},
@@ -106,7 +106,7 @@ func windowMarks(target string) [][]string {
 	}
 }
 
-// endSession ends what Berth made in tmux for a UID, and takes back its mark. What others have there is left alone unless the session was ours.
+// endSession kills what Berth created in tmux for a UID, and removes its mark. Panes of users are kept unless Berth created the session.
 func (r *Runtime) endSession(ctx context.Context, rec *record) error {
 	all, err := r.client(rec.Socket).sessions(ctx)
 	if err != nil {
@@ -134,10 +134,10 @@ func unmark(s *Session) [][]string {
 	return commands
 }
 
-// errChanged means: the session is not that any more which was looked at.
+// errChanged is the error for a session that is not in the state that was checked.
 var errChanged = errors.New("the session has changed since it was looked at")
 
-// guarded carries out commands if the session is still the one that was looked at, and has the mark of a UID. What is gone needs nothing.
+// guarded executes commands if the session still exists on the same server and has the mark of uid. It returns nil if the session is gone or has changed.
 func (r *Runtime) guarded(ctx context.Context, socket string, s *Session, uid types.UID, commands ...[]string) error {
 	err := r.compare(ctx, socket, s, uid, commands...)
 	if errors.Is(err, errNoServer) || errors.Is(err, errLeaving) || errors.Is(err, errChanged) || refused(err, "can't find") {
@@ -146,7 +146,7 @@ func (r *Runtime) guarded(ctx context.Context, socket string, s *Session, uid ty
 	return err
 }
 
-// compare is guarded, but tells when the session is gone or another's.
+// compare does the same as guarded, but returns an error if the session is gone or has changed.
 func (r *Runtime) compare(ctx context.Context, socket string, s *Session, uid types.UID, commands ...[]string) error {
 	parts := make([]string, 0, len(commands)+1)
 	parts = append(parts, sequence("display-message", "-p", "done"))

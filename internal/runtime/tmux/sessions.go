@@ -15,26 +15,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options of tmux with which sessions and panes are marked.
+// User options of tmux with which sessions and panes are marked.
 const (
-	markUID         = "@berth_uid"         // of a session: whose it is
-	markIncarnation = "@berth_incarnation" // of a session: of which incarnation it was last
-	markInstall     = "@berth_install"     // of a session: which Berth says so
-	markWindow      = "@berth_window"      // of a pane: a window on a terminal that Berth holds
+	markUID         = "@berth_uid"         // of a session: the UID of its owner
+	markIncarnation = "@berth_incarnation" // of a session: its last incarnation
+	markInstall     = "@berth_install"     // of a session: the install that set the mark
+	markWindow      = "@berth_window"      // of a pane: a window on a terminal that a shim holds
 )
 
-// Session is a session as tmux tells of it.
+// Session is a session as reported by tmux.
 type Session struct {
-	ID   string // such as $3; never used again while its server lives
+	ID   string // such as $3; never reused while its server lives
 	Name string
-	// Created is when it was made; Activity when there was the last input or output in it, to the second.
+	// Created is when it was created; Activity is the time of the last input or output. Both have a resolution of 1 s.
 	Created, Activity time.Time
-	// Attached is how many clients look at it.
+	// Attached is the number of attached clients.
 	Attached int
-	// PanePID and Command are the program of its pane and the command in its foreground; with several panes, those of the oldest.
+	// PanePID and Command are the program of its pane and the command in the foreground; with several panes, those of the oldest.
 	PanePID int64
 	Command string
-	// UID is the object that it is marked with; empty when nobody's.
+	// UID is the object whose mark it has; empty if it has none.
 	UID types.UID
 
 	install string
@@ -42,20 +42,20 @@ type Session struct {
 	server  serverOf
 }
 
-// Place is where the session of a UID is.
+// Place is the location of the session of a UID.
 type Place struct {
-	// Socket and Session are what people name it by; ID is tmux's own name, such as $3, empty while no session was made.
+	// Socket and Session are the names of the socket and the session. ID is tmux's own name, such as $3; empty before the session was created.
 	Socket, Session, ID string
-	// Adopted says that the session was there before, and that the incarnation is the program in it.
+	// Adopted is true if the session existed before, and the incarnation is the program in it.
 	Adopted bool
 }
 
 type pane struct {
 	id     string // such as %5
 	pid    int
-	window bool // one of ours
+	window bool // a window of Berth
 	dead   bool
-	status string // how it ended, where tmux knows
+	status string // exit status, if tmux knows it
 	signal string
 }
 
@@ -64,8 +64,8 @@ type serverOf struct {
 	socket string // the path
 }
 
-// fields are requested of every pane, separated by colons. Programs choose the name of their command, and everybody with access to the server the
-// marks: what could end a field or a line in these is replaced by tmux, so that no program can add a line. (#{q:} does not quote a line feed.)
+// fields are requested for every pane, separated by colons. Programs choose the name of their command, and everyone with access to the server can set the
+// marks: tmux replaces the characters in these that could end a field or a line, so that no program can inject a line. (#{q:} does not quote a line feed.)
 var fields = []string{
 	"session_id", "session_name", "session_created", "session_activity", "window_activity", "session_attached", "pane_id", "pane_pid", "pane_dead",
 	"pane_dead_status", "pane_dead_signal", "pid", "socket_path", word + markUID, word + markInstall, word + markWindow, line + "pane_current_command",
@@ -85,14 +85,14 @@ func listFormat() string {
 	return strings.Join(wanted, ":")
 }
 
-// sessions asks for all sessions of a server at once, in the order of their age. A socket that nobody serves has none.
+// sessions returns all sessions of a server with one call, in the order of their age. It returns none if no server listens on the socket.
 func (c client) sessions(ctx context.Context) ([]Session, error) {
 	var out string
 	err := c.persist(ctx, func() (err error) {
 		out, err = c.run(ctx, []string{"list-panes", "-a", "-F", listFormat()})
 		return err
 	})
-	if errors.Is(err, errNoServer) || refused(err, "no current target") { // nobody serves it, or somebody without a session
+	if errors.Is(err, errNoServer) || refused(err, "no current target") { // no server, or one without a session
 		return nil, nil
 	}
 	if err != nil {
@@ -101,7 +101,7 @@ func (c client) sessions(ctx context.Context) ([]Session, error) {
 	return parseSessions(out), nil
 }
 
-// parseSessions reads the lines of listFormat. A line that tmux cannot have written is ignored: nothing is adopted on its word.
+// parseSessions parses the lines of listFormat. It ignores lines that tmux cannot have written, so that nothing is adopted because of them.
 func parseSessions(out string) []Session {
 	var all []Session
 	index := map[string]int{}
@@ -133,7 +133,7 @@ func parseSessions(out string) []Session {
 	return all
 }
 
-// plausible reports whether the fields are what tmux writes of a pane.
+// plausible reports whether tmux can have written these fields.
 func plausible(f []string) bool {
 	if len(f) != len(fields) || f[0] == "" || f[0][0] != '$' || f[6] == "" || f[6][0] != '%' || f[8] != "0" && f[8] != "1" {
 		return false
@@ -151,7 +151,7 @@ func number(s string) int {
 	return n
 }
 
-// ordinal is the number in an id: tmux counts up.
+// ordinal returns the number in an ID. tmux assigns them in increasing order.
 func ordinal(id string) int {
 	if id == "" {
 		return 0
@@ -167,7 +167,7 @@ func second(s string) time.Time {
 	return time.Unix(n, 0)
 }
 
-// oldest gives the oldest pane of a kind, or nil.
+// oldest returns the oldest pane for which is returns true, or nil.
 func (s *Session) oldest(is func(pane) bool) *pane {
 	var found *pane
 	for i := range s.panes {
@@ -179,17 +179,17 @@ func (s *Session) oldest(is func(pane) bool) *pane {
 	return found
 }
 
-// program gives the pane with a program that isn't one of our windows, or nil.
+// program returns the pane with a program that is not a window of Berth, or nil.
 func (s *Session) program() *pane {
 	return s.oldest(func(p pane) bool { return !p.window && !p.dead })
 }
 
-// window gives the pane with our window, or nil.
+// window returns the pane with Berth's window, or nil.
 func (s *Session) window() *pane {
 	return s.oldest(func(p pane) bool { return p.window && !p.dead })
 }
 
-// of gives the session of a UID of this install, and the one with a name; either may be nil.
+// of returns the session of a UID of this install, and the one with a name; either may be nil.
 func of(all []Session, uid types.UID, install, name string) (own, named *Session) {
 	for i := range all {
 		s := &all[i]

@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Start implements runtime.Runtime. The name of the session is claimed first, then the process is started: so a name that is somebody else's starts
-// nothing. It returns a *facts.StartError if the session cannot be started or adopted now; see the Reason constants.
+// Start implements runtime.Runtime. It claims the name of the session before it starts the process, so that nothing is started if the name is taken. It returns
+// a *facts.StartError if the session cannot be started or adopted now; see the Reason constants.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	return nil
 }
 
-// mayStart says whether it was started already, or why it must not be.
+// mayStart reports whether p was already started, or returns an error if it must not be.
 func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (started bool, err error) {
 	r := l.runtime
 	if rec != nil && rec.Adopted {
@@ -83,7 +83,7 @@ func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (st
 		return false, err
 	}
 	if held.Number >= p.Incarnation || held.Alive() {
-		if err := r.host.Start(ctx, p); err != nil { // the host knows best why not
+		if err := r.host.Start(ctx, p); err != nil { // the host returns the exact reason
 			return false, err
 		}
 		l.follow()
@@ -92,7 +92,7 @@ func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (st
 	return false, nil
 }
 
-// claim gets the session for an incarnation, and says whether the program in it was adopted, so that there is nothing to start.
+// claim acquires the session for an incarnation, and reports whether the program in it was adopted, so that there is nothing to start.
 func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec *record) (adopted bool, err error) {
 	r := l.runtime
 	if rec != nil && (rec.Socket != config.Socket || rec.Session != config.Session) {
@@ -106,7 +106,7 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 		Made: rec != nil && rec.Made, Origin: p.Origin,
 	}
 	if rec == nil && config.Adopt == Never {
-		// Usually nobody has the name, and to make the session tells so.
+		// Usually the name is free, and creating the session is the quickest check.
 		if err = r.makeSession(ctx, next); !refused(err, "duplicate session") {
 			return false, err
 		}
@@ -114,7 +114,7 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 	return r.claimAmong(ctx, p, config, rec, next)
 }
 
-// claimAmong looks at the sessions that are there, one UID after another.
+// claimAmong claims one of the existing sessions or creates one. The claiming lock serializes it per socket.
 func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Config, rec, next *record) (adopted bool, err error) {
 	claiming := r.claiming(config.Socket)
 	claiming.Lock()
@@ -142,7 +142,7 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 	return false, r.replace(ctx, config, next, named)
 }
 
-// replace makes a session, in the place of one that was half made.
+// replace creates a session, after killing one that was only partly created.
 func (r *Runtime) replace(ctx context.Context, config Config, next *record, half *Session) error {
 	if half != nil {
 		if err := r.guarded(ctx, config.Socket, half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {
@@ -156,12 +156,12 @@ func (r *Runtime) replace(ctx context.Context, config Config, next *record, half
 	return err
 }
 
-// claimedHalf says that a session was marked by a manager that was lost before it could write down what it had adopted.
+// claimedHalf reports whether a session was marked by a manager that was lost before it recorded the adoption.
 func claimedHalf(own *Session, rec *record) bool {
 	return own.window() == nil && own.program() != nil && (rec == nil || !rec.Made && !rec.Adopted)
 }
 
-// halfMade says that a session without a mark holds nothing but a window on this UID: what made it was killed before tmux had done all of it.
+// halfMade reports whether an unmarked session contains only a window on this UID: its creator was killed before tmux had executed all commands.
 func (r *Runtime) halfMade(uid types.UID, s *Session) bool {
 	if s.UID != "" || len(s.panes) != 1 {
 		return false
@@ -175,7 +175,7 @@ func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, kn
 	return r.host.CheckProgram(p)
 }
 
-// Check returns the *facts.StartError with which a start would be refused now, or nil. It changes nothing.
+// Check returns the *facts.StartError with which a start would be rejected now, or nil. It changes nothing.
 func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 	config, err := parse(p, r.options.Socket)
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Runtime is the backend. Make one with New.
+// Runtime is the backend. Create one with New.
 type Runtime struct {
 	runtime.Local
-	runtime.Inspection // of the host, except the methods below
+	runtime.Inspection // of the host, except for the methods below
 
 	host    Host
 	options Options
-	install string // marks sessions as those of this Berth
+	install string // marks sessions as those of this install
 	boot    string
 	log     logr.Logger
 
@@ -45,12 +45,12 @@ type Runtime struct {
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// Capabilities implements runtime.Runtime. The record of an adopted session holds its origin; the host has that of all others.
+// Capabilities implements runtime.Runtime. The record of an adopted session stores its origin; the host stores the origin of all others.
 func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Terminals: r, Adoption: r, Inspection: r, KeepsOrigin: true}
 }
 
-// New finds the sessions that it knows of, and looks after their windows from then on. An error that wraps exec.ErrNotFound says that tmux is missing.
+// New reads the existing records and starts to maintain their windows. It returns an error that wraps exec.ErrNotFound if tmux is missing.
 func New(host Host, options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	return r, nil
 }
 
-// adoptAll begins to look after all that there is a record of.
+// adoptAll starts following every session that has a record.
 func (r *Runtime) adoptAll() error {
 	uids, err := r.recorded()
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *Runtime) adoptAll() error {
 	return nil
 }
 
-// recorded gives the UIDs that there is a record of.
+// recorded returns the UIDs that have a record.
 func (r *Runtime) recorded() ([]types.UID, error) {
 	entries, err := os.ReadDir(r.options.Dir)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *Runtime) recorded() ([]types.UID, error) {
 	return uids, nil
 }
 
-// Close lets go of everything and leaves sessions and processes alone.
+// Close releases all resources and leaves sessions and processes running.
 func (r *Runtime) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -109,7 +109,7 @@ func (r *Runtime) Close() {
 	r.loops.Wait()
 }
 
-// spawn runs something until it ends by itself, which it does soon once the runtime is closed.
+// spawn runs do in a goroutine. do must return soon after the runtime is closed. It returns false if the runtime is closed.
 func (r *Runtime) spawn(do func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,7 @@ func (r *Runtime) spawn(do func()) bool {
 	return true
 }
 
-// OnChange sets who is told the UIDs that something happened to in tmux.
+// OnChange sets the function that is called with the UID of each object whose state in tmux has changed.
 func (r *Runtime) OnChange(wake func(types.UID)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,10 +136,10 @@ func (r *Runtime) tell(uid types.UID) {
 	}
 }
 
-// Events implements runtime.Runtime: those of the host, which one reader gets. What happens in tmux is told to Wake.
+// Events implements runtime.Runtime. It returns the events of the host, which may have only one reader. Changes in tmux are reported to Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
-// List implements runtime.Runtime: all that the host holds, and what was adopted.
+// List implements runtime.Runtime. It returns the incarnations of the host and the adopted ones.
 func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	held, err := r.host.List(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return append(held, adopted...), err
 }
 
-// adopted gives the incarnations in sessions that were adopted.
+// adopted returns the incarnations in adopted sessions.
 func (r *Runtime) adopted(ctx context.Context) ([]facts.Incarnation, error) {
 	uids, err := r.recorded()
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *Runtime) adopted(ctx context.Context) ([]facts.Incarnation, error) {
 	return all, ctx.Err()
 }
 
-// OpenLog implements runtime.Logs. What an adopted session shows is not kept: see Capture.
+// OpenLog implements runtime.Logs. The output of an adopted session is not stored: see Capture.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	if record, err := r.read(uid); err == nil && record != nil && record.Adopted {
 		return nil, fmt.Errorf("the output of an adopted session is kept by tmux alone; attach to it: %w", runtime.ErrNotFound)
@@ -181,7 +181,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 	return r.host.OpenLog(ctx, uid)
 }
 
-// Sessions gives all sessions on a tmux socket, with one call of tmux; none when nobody serves it. Empty means the socket of Options.
+// Sessions returns all sessions on a tmux socket, with one call of tmux; none if no server listens on it. An empty name means Options.Socket.
 func (r *Runtime) Sessions(ctx context.Context, socket string) ([]Session, error) {
 	if socket == "" {
 		socket = r.options.Socket
@@ -196,7 +196,7 @@ func (r *Runtime) client(socket string) client {
 	return client{program: r.options.Tmux, socket: socket}
 }
 
-// link gives what is kept of a UID in memory.
+// link returns the in-memory state of a UID.
 func (r *Runtime) link(uid types.UID) *link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,7 +208,7 @@ func (r *Runtime) link(uid types.UID) *link {
 	return l
 }
 
-// claiming makes adoptions on a socket one after another: between a look at a session and its record there is nothing that another could see.
+// claiming serializes adoptions on a socket: between the check of a session and its record, another adoption could not see the claim.
 func (r *Runtime) claiming(socket string) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,7 +220,7 @@ func (r *Runtime) claiming(socket string) *sync.Mutex {
 	return m
 }
 
-// newest gives the newest incarnation that the host knows of a UID, or nil.
+// newest returns the newest incarnation of a UID that the host knows, or nil.
 func (r *Runtime) newest(ctx context.Context, uid types.UID) (*facts.Incarnation, error) {
 	found, err := r.host.Observe(ctx, uid)
 	if err != nil {

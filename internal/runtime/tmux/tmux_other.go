@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Runtime is the tmux backend, which so far exists on Linux only.
+// Runtime is the tmux backend, which currently supports only Linux.
 type Runtime struct {
 	runtime.Runtime
 	runtime.Logs
@@ -26,7 +26,7 @@ type Runtime struct {
 
 var errSystem = fmt.Errorf("the tmux runtime needs Linux: it rests on the host runtime, which tells processes apart by pidfds: %w", errors.ErrUnsupported)
 
-// New says what this system lacks.
+// New returns an error that explains what this system lacks.
 func New(_ Host, options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -34,17 +34,17 @@ func New(_ Host, options Options) (*Runtime, error) {
 	return nil, errSystem
 }
 
-// Close has nothing to release.
+// Close does nothing, because there is nothing to release.
 func (r *Runtime) Close() {}
 
-// OnChange has nothing to tell.
+// OnChange does nothing, because no events are emitted.
 func (r *Runtime) OnChange(func(types.UID)) {}
 
-// Keep has nothing to keep.
+// Keep does nothing.
 func (r *Runtime) Keep(types.UID, bool) {}
 
-// Sessions says what this system lacks.
+// Sessions returns an error that explains what this system lacks.
 func (r *Runtime) Sessions(context.Context, string) ([]Session, error) { return nil, errSystem }
 
-// Place knows of none.
+// Place returns false.
 func (r *Runtime) Place(types.UID) (Place, bool) { return Place{}, false }

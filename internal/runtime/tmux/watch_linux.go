@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/census"
 )
 
-// LastActivity implements runtime.Logs. Of an adopted session it is what tmux said when it was looked at last, which every Observe does.
+// LastActivity implements runtime.Logs. For an adopted session it returns what tmux reported at the last check, which every Observe does.
 func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, e
 	return l.active, nil
 }
 
-// Watch implements runtime.Logs. Of an adopted session it is told anyway, as it is looked at from time to time.
+// Watch implements runtime.Logs. It does nothing for an adopted session, which is polled anyway.
 func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 	rec, err := r.read(uid)
 	if err != nil || rec != nil && rec.Adopted {

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// ask asks in a line that it does not end, as agents do, and again after each answer, at an interrupt, and when its terminal gets another size.
+// ask prints a prompt without a newline, as agents do, and prints it again after each answer, after an interrupt, and when its terminal is resized.
 func ask() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGWINCH)

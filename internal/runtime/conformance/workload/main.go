@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workload is what the conformance suite runs: a program that behaves as badly as it is asked to.
+// Command workload is the program that the conformance suite runs. It misbehaves in the ways that its arguments request.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// modes is what it can do, by the first argument; the others are the mode's.
+// modes are the functions that the first argument selects; the other arguments are passed to the function.
 var modes = map[string]func(args []string){
 	"exit":   func(args []string) { os.Exit(number(args[0])) },
 	"signal": func(args []string) { raise(syscall.Signal(number(args[0]))) },
@@ -85,10 +85,10 @@ func number(s string) int {
 	return n
 }
 
-// ready says so and stays until it is ended.
+// ready prints "ready" and blocks.
 func ready() {
 	fmt.Println("ready")
-	time.Sleep(time.Hour) // no test takes as long: nothing is left for ever
+	time.Sleep(time.Hour) // longer than any test, but bounded
 }
 
 func raise(sig syscall.Signal) {
@@ -98,8 +98,8 @@ func raise(sig syscall.Signal) {
 	time.Sleep(time.Minute)
 }
 
-// tree starts three processes that try to get away: one in a session of its own that ignores SIGTERM, and one whose parent has ended,
-// with a child. Their PIDs are in files of the directory once they are there.
+// tree starts three processes that try to escape: one in its own session that ignores SIGTERM, and one whose parent has exited, with a child. Their PIDs are in
+// files of the directory once they are running.
 func tree(dir string) {
 	start(true, "branch", dir, "0")
 	start(true, "branch", dir, "2")
@@ -113,7 +113,7 @@ func pids(dir string) []string {
 	return found
 }
 
-// branch with depth 0 stays; with a depth it starts the next and, at the first, ends, so that the rest loses its parent.
+// branch with depth 0 blocks. With a larger depth it starts the next process; the first one then exits, so that the others are orphaned.
 func branch(dir string, depth int) {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
 	if depth > 0 {
@@ -139,7 +139,7 @@ func start(session bool, args ...string) {
 	go func() { _ = cmd.Wait() }()
 }
 
-// flood writes without an end and without a newline.
+// flood writes without end and without a newline.
 func flood() {
 	block := []byte(strings.Repeat("y", 64<<10))
 	for {

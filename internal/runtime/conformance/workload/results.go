@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// leave leaves a text as the result.
+// leave writes a text as the result.
 func leave(text string) { put(os.Getenv("BERTH_RESULT_FILE"), text) }
 
 func put(path, text string) {
@@ -21,7 +21,7 @@ func put(path, text string) {
 	}
 }
 
-// results leaves a text as the result and as an artifact, and repeats what it was given.
+// results writes a text as the result and as an artifact, and prints its inputs.
 func results(text string) {
 	leave(text)
 	put(filepath.Join(os.Getenv("BERTH_ARTIFACTS"), "more.txt"), text)
@@ -32,14 +32,14 @@ func results(text string) {
 	fmt.Print(string(given))
 }
 
-// say leaves a text as the result and as an artifact, and stays.
+// say writes a text as the result and as an artifact, and keeps running.
 func say(text string) {
 	leave(text)
 	put(filepath.Join(os.Getenv("BERTH_ARTIFACTS"), "more.txt"), text)
 	ready()
 }
 
-// relay leaves a text as the result, and behind it what the runs of earlier phases have left.
+// relay writes a text as the result, followed by the results of the runs of earlier phases.
 func relay(text string) {
 	for _, variable := range []string{"BERTH_RESULTS_STRATEGIZE", "BERTH_RESULTS_EXECUTE"} {
 		if name := os.Getenv(variable); name != "" {
@@ -49,7 +49,7 @@ func relay(text string) {
 	leave(text)
 }
 
-// earlier gives the summaries in a file of results, each in brackets.
+// earlier returns the summaries in a file of results, each in brackets.
 func earlier(name string) (said string) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal answers each line, and says the size whenever it changes.
+// terminal answers each line, and prints the size whenever it changes.
 func terminal() {
 	if _, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ); err != nil {
 		fail(fmt.Errorf("stdin is no terminal: %w", err))

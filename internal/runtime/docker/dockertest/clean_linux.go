@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// endProcesses ends what an engine that was killed has left: its containerd, shims, and the containers in its cgroup; or only one program.
+// endProcesses kills what a killed engine has left: its containerd, shims, and the containers in its cgroup; or only one program.
 func (e *Engine) endProcesses(ctx context.Context, program string) error {
 	every := time.NewTicker(20 * time.Millisecond)
 	defer every.Stop()
@@ -40,7 +40,7 @@ func (e *Engine) endProcesses(ctx context.Context, program string) error {
 	}
 }
 
-// kill kills a process that is still one of ours once it can't be taken for another.
+// kill kills a process after it verified, with an open pidfd, that the process belongs to this engine.
 func (e *Engine) kill(pid int, program string) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -52,7 +52,7 @@ func (e *Engine) kill(pid int, program string) {
 	}
 }
 
-// owns says whether a process is of this engine: by its directory, which nobody else names, or by its cgroup.
+// owns reports whether a process belongs to this engine: by its directory, which no other command line contains, or by its cgroup.
 func (e *Engine) owns(pid int, only string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	if stat, err := os.ReadFile(filepath.Join(proc, "stat")); err != nil || bytes.Contains(stat, []byte(") Z ")) {
@@ -84,7 +84,7 @@ func (e *Engine) processes(program string) ([]int, error) {
 	return pids, nil
 }
 
-// unmount takes away what the engine has mounted below its directory, the last first.
+// unmount removes the mounts of the engine below its directory, the last one first.
 func (e *Engine) unmount() error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -100,7 +100,7 @@ func (e *Engine) unmount() error {
 	return failed
 }
 
-// removeGroups removes its cgroups in all hierarchies, once the kernel lets go of them.
+// removeGroups removes the engine's cgroups in all hierarchies, and retries while the kernel still uses them.
 func (e *Engine) removeGroups(ctx context.Context) error {
 	roots, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", e.group()))
 	roots = append(roots, filepath.Join("/sys/fs/cgroup", e.group()))

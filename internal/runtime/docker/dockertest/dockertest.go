@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dockertest starts a Docker Engine of its own for tests, beside whatever else runs on the machine, and leaves nothing of it.
+// Package dockertest starts a separate Docker Engine for tests, independent of others on the machine, and removes everything it creates.
 package dockertest
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Patience is how long an engine may take for anything on a busy machine.
+// Patience is how long an engine may take for any operation on a busy machine.
 const Patience = 2 * time.Minute
 
-// ErrUnavailable says that no engine can be started on this machine.
+// ErrUnavailable is the error if no engine can be started on this machine.
 var ErrUnavailable = errors.New("no Docker Engine can be started here")
 
-// Image makes an image of one static program, which becomes /workload in an otherwise empty file system, and runs it by default.
+// Image creates an image with one static program, /workload in an otherwise empty file system, as its default command.
 func (e *Engine) Image(ctx context.Context, name, program string) error {
 	binary, err := os.ReadFile(program)
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *Engine) Image(ctx context.Context, name, program string) error {
 	return nil
 }
 
-// Client makes a client of the engine; close it.
+// Client returns a client of the engine. The caller closes it.
 func (e *Engine) Client() (*client.Client, error) {
 	return client.New(client.WithHost(e.Host))
 }

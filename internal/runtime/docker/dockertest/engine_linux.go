@@ -17,7 +17,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Engine is a Docker Engine. End it with Stop.
+// Engine is a Docker Engine. Stop it with Stop.
 type Engine struct {
 	// Host is its address in the form of DOCKER_HOST.
 	Host string
@@ -26,13 +26,13 @@ type Engine struct {
 	daemon *daemon
 }
 
-// daemon is one life of the engine.
+// daemon is one run of the engine.
 type daemon struct {
 	process *os.Process
 	ended   chan struct{}
 }
 
-// Start starts an engine and waits until it answers. ErrUnavailable when dockerd is not there or may not be used.
+// Start starts an engine and waits until it answers. It returns ErrUnavailable if dockerd is missing or may not be used.
 func Start() (*Engine, error) {
 	if _, err := exec.LookPath("dockerd"); err != nil {
 		return nil, fmt.Errorf("%w: dockerd is not installed (on Debian: apt-get install docker.io)", ErrUnavailable)
@@ -54,12 +54,12 @@ func Start() (*Engine, error) {
 	return e, nil
 }
 
-// group is the cgroup of its containers.
+// group returns the cgroup of the engine's containers.
 func (e *Engine) group() string { return filepath.Base(e.dir) }
 
-// Restart starts the engine, which must not run, once more over what is there, and waits until it answers.
+// Restart starts the engine again with its existing data, and waits until it answers. The engine must not be running.
 func (e *Engine) Restart() error {
-	// A pidfile of a life before would be believed.
+	// The engine would trust the pidfile of its previous run.
 	if err := os.Remove(e.path("pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -72,12 +72,12 @@ func (e *Engine) Restart() error {
 	}
 	defer func() { _ = said.Close() }()
 	cmd.Stdout, cmd.Stderr = said, said
-	// Should the tests be killed, the engine ends as if it had been asked to.
+	// If the test process is killed, the engine receives SIGTERM.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	d := &daemon{ended: make(chan struct{})}
 	begun := make(chan error)
 	go func() {
-		runtime.LockOSThread() // whose end is the signal
+		runtime.LockOSThread() // the signal is sent when this thread exits
 		defer runtime.UnlockOSThread()
 		defer close(d.ended)
 		err := cmd.Start()
@@ -121,19 +121,19 @@ func (e *Engine) await() error {
 	}
 }
 
-// said is the last that the engine has said.
+// said returns the last log output of the engine.
 func (e *Engine) said() []byte {
 	text, _ := os.ReadFile(e.path("dockerd.log"))
 	return text[max(0, len(text)-4<<10):]
 }
 
-// Kill ends the engine with SIGKILL, as a crash would. Its containers may go on until Restart.
+// Kill kills the engine with SIGKILL, as a crash would. Its containers may keep running until Restart.
 func (e *Engine) Kill() error {
 	if err := e.daemon.process.Kill(); err != nil {
 		return fmt.Errorf("kill dockerd: %w", err)
 	}
 	<-e.daemon.ended
-	// Its containerd dies with it. Where nobody reaps it, its pidfile would make the next engine wait for it.
+	// Its containerd dies with it. If no process reaps containerd, the next engine would wait for the process in its pidfile.
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := e.endProcesses(ctx, "containerd"); err != nil {
@@ -145,10 +145,10 @@ func (e *Engine) Kill() error {
 	return nil
 }
 
-// Stop ends the engine with all that belongs to it, and removes what it has made.
+// Stop stops the engine and everything that belongs to it, and removes what it has created.
 func (e *Engine) Stop() error {
 	if d := e.daemon; d != nil {
-		_ = d.process.Signal(syscall.SIGTERM) // it may have ended
+		_ = d.process.Signal(syscall.SIGTERM) // it may have exited
 		select {
 		case <-d.ended:
 		case <-time.After(Patience):

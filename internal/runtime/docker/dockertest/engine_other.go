@@ -7,22 +7,22 @@ package dockertest
 
 import "fmt"
 
-// Engine is a Docker Engine, which runs on Linux.
+// Engine is a Docker Engine, which requires Linux.
 type Engine struct {
 	// Host is its address in the form of DOCKER_HOST.
 	Host string
 }
 
-// Start says what this system lacks.
+// Start returns an error that explains what this system lacks.
 func Start() (*Engine, error) {
 	return nil, fmt.Errorf("%w: dockerd runs on Linux only", ErrUnavailable)
 }
 
-// Restart is never called without an engine.
+// Restart is never called, because Start fails.
 func (*Engine) Restart() error { return ErrUnavailable }
 
-// Kill is never called without an engine.
+// Kill is never called, because Start fails.
 func (*Engine) Kill() error { return ErrUnavailable }
 
-// Stop has nothing to stop.
+// Stop does nothing.
 func (*Engine) Stop() error { return nil }

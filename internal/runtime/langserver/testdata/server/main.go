@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command server is a language server for tests: its hover tells who it is, and its definition ends it.
+// Command server is a language server for tests: its hover response identifies the process, and a definition request makes it exit.
 package main
 
 import (
