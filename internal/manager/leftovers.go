@@ -180,10 +180,8 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 		c.asked[uid] = asked
 	}
 	overdue := c.clock.Since(asked) >= c.grace
-	backend, err := c.runtimes.Find(ctx, uid)
-	if errors.Is(err, runtime.ErrNotFound) {
-		incarnations = nil // it has disappeared since it was listed
-	} else if err != nil {
+	backends, err := c.holders(ctx, uid)
+	if err != nil {
 		return false, err
 	}
 	alive, failed := false, error(nil)
@@ -191,19 +189,23 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 		if !incarnation.Alive() {
 			continue
 		}
-		if adoption := backend.Capabilities().Adoption; adoption != nil && incarnation.Adopted {
+		if incarnation.Adopted {
 			c.log.Info("Letting go of what was adopted by an object that is gone", "process", incarnation.Name, "uid", uid)
-			return true, adoption.Release(ctx, uid) // an adopted process existed before Berth and is not stopped
+			return true, release(ctx, backends, uid) // an adopted process existed before Berth and is not stopped
 		}
 		alive = true
 		switch {
 		case incarnation.Phase == facts.Unknown:
 			// A process that cannot be identified must not be signaled.
 		case overdue:
-			failed = errors.Join(failed, backend.Kill(ctx, uid, incarnation.Number))
+			for _, backend := range backends {
+				failed = errors.Join(failed, backend.Kill(ctx, uid, incarnation.Number))
+			}
 		case !before:
 			c.log.Info("Ending a process without an object", "process", incarnation.Name, "uid", uid, "pid", incarnation.PID)
-			failed = errors.Join(failed, backend.Stop(ctx, uid, incarnation.Number))
+			for _, backend := range backends {
+				failed = errors.Join(failed, backend.Stop(ctx, uid, incarnation.Number))
+			}
 		}
 	}
 	if alive {
@@ -214,4 +216,24 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 	}
 	delete(c.asked, uid)
 	return true, nil
+}
+
+func release(ctx context.Context, backends []runtime.Runtime, uid types.UID) error {
+	var errs []error
+	for _, backend := range backends {
+		if adoption := backend.Capabilities().Adoption; adoption != nil {
+			errs = append(errs, adoption.Release(ctx, uid))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// holders returns the backend that has the UID. If none reports it, although one listed it, holders returns all of them: a process that a backend lists and cannot
+// observe must still be stopped, and Stop and Kill of an unknown UID do nothing.
+func (c *collector) holders(ctx context.Context, uid types.UID) ([]runtime.Runtime, error) {
+	backend, err := c.runtimes.Find(ctx, uid)
+	if errors.Is(err, runtime.ErrNotFound) {
+		return c.runtimes.All(), nil
+	}
+	return []runtime.Runtime{backend}, err
 }

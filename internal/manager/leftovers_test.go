@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
@@ -80,6 +81,29 @@ func TestLeftoversAreEndedAndOthersLeftAlone(t *testing.T) {
 	g.Expect(w.fake.Live("owned-instance")).To(Equal([]int64{4}))
 	g.Expect(w.fake.Live("owned-devserver")).To(Equal([]int64{4}))
 	g.Expect(w.fake.Live("lost")).To(Equal([]int64{4}), "what cannot be identified is left alone")
+}
+
+// unobservable is a runtime that lists its incarnations and does not find them by UID.
+type unobservable struct{ runtime.Runtime }
+
+func (unobservable) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
+
+func TestSweep_StopsWhatIsListedButNotObserved(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t, interceptor.Funcs{})
+	w.runtimes = runtime.NewRegistry(unobservable{w.fake}, logr.Discard())
+	w.runs(g, "polite", fake.Program{})
+	w.runs(g, "stubborn", fake.Program{IgnoreStop: true})
+
+	_, err := w.sweep(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.fake.Live("polite")).To(BeEmpty())
+	g.Expect(w.fake.Live("stubborn")).NotTo(BeEmpty(), "stopped, with its grace period still running")
+
+	w.clock.Step(10 * time.Second)
+	_, err = w.sweep(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.fake.Live("stubborn")).To(BeEmpty(), "killed after its grace period")
 }
 
 func TestWhatWasAdoptedIsLetGo(t *testing.T) {
