@@ -74,8 +74,11 @@ func TestHostileSpecs(t *testing.T) {
 	<-measured
 	slow, all := w.slowReconciles()
 	peak := w.peakMemory()
-	// A disk that stalls delays writes without any manager as well.
-	lateness := percentile(latencies, 0.99) - percentile(quiet, 0.5) - percentile(writes, 0.99)
+	lateness := percentile(latencies, 0.99) - percentile(quiet, 0.5)
+	if alone := percentile(writes, 0.99); alone > mostLateness/2 {
+		// The disk stalls: writes of an object without a controller are late too, and that is not the manager's part.
+		lateness -= alone
+	}
 	t.Logf("seed %d: %d objects in %v: %d accepted, %d refused, %d changed", seed, objects, took.Round(time.Second), done.accepted.Load(), done.refused.Load(), done.changed.Load())
 	t.Logf("manager: %d MiB at most (%d before), %d of %d reconciles longer than 1 s", peak>>20, before>>20, slow, all)
 	t.Logf("well-behaved object: restarted %d times, p50 %v, p99 %v, quiet p50 %v; %d writes beside it: p99 %v, longest %v; deletions p50 %v, longest %v", len(latencies),
@@ -91,11 +94,11 @@ func TestHostileSpecs(t *testing.T) {
 	if peak > mostMemory {
 		t.Errorf("the manager took %d MiB, more than %d", peak>>20, mostMemory>>20)
 	}
-	if slow > 0 && percentile(writes, 1) < time.Second {
+	if slow > 0 && percentile(writes, 1) < time.Second { // otherwise the disk stalled for as long
 		t.Errorf("%d reconciles took longer than a second", slow)
 	}
 	if lateness > mostLateness {
-		t.Errorf("the well-behaved object was late by %v at p99 beyond what as many writes took, more than %v", lateness, mostLateness)
+		t.Errorf("the well-behaved object was late by %v at p99, more than %v", lateness, mostLateness)
 	}
 	for _, name := range done.lingering {
 		t.Errorf("%s was not gone %v after its deletion", name, mostDeletion)
