@@ -2,14 +2,14 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the end-to-end suite as an ordinary user, from a copy of what it needs: a checkout of root's may be closed to others. Needs root, to become somebody
-# else; whoever is an ordinary user already stays so.
+# Runs the end-to-end suite as an ordinary user, from a copy of the files that it needs, because other users may not be able to read a checkout of root. Needs root
+# to switch the user; if the caller is an ordinary user already, the suite runs as that user.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 assets=${KUBEBUILDER_ASSETS:-$root/bin}
 
 if [ "$(id -u)" -ne 0 ]; then
-  echo "already an ordinary user: $(id -un)"
+  echo "running as $(id -un)"
   cd "$root/test/e2e" && exec "$root/bin/e2e.test" "$@"
 fi
 
@@ -21,7 +21,7 @@ cp -R "$root/test/e2e" "$home/berth/test/"
 cp -R "$root/samples" "$root/config" "$root/docs" "$root/README.md" "$home/berth/"
 chown -R nobody "$home"
 cd "$home/berth/test/e2e"
-echo "as $(id -un nobody), in $home"
+echo "running as $(id -un nobody) in $home"
 setpriv --reuid=nobody --regid="$(id -g nobody)" --clear-groups \
   env -u XDG_STATE_HOME -u XDG_CACHE_HOME -u XDG_CONFIG_HOME -u XDG_RUNTIME_DIR \
   HOME="$home" TMPDIR="$home/tmp" KUBEBUILDER_ASSETS="$home/berth/bin" "$home/berth/bin/e2e.test" "$@"

@@ -2,8 +2,8 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs every fuzz target of the module for the given time each: hack/fuzz.sh 10s, or FUZZ_FOR=10s hack/fuzz.sh. A failing input is saved in testdata/fuzz of its
-# package. The script fails at once if a parser in the list below has no fuzz target.
+# Runs each fuzz target of the module for the given time: hack/fuzz.sh 10s, or FUZZ_FOR=10s hack/fuzz.sh. A failing input is saved in testdata/fuzz of its
+# package. The script fails immediately if a parser in the list below has no fuzz target.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 each=${1:-${FUZZ_FOR:-10s}}
@@ -36,7 +36,7 @@ while IFS=: read -r file target; do
   package=./$(dirname "$file")
   echo "fuzzing $target in $package for $each" >&2
   if ! go test -run '^$' -fuzz "^$target\$" -fuzztime "$each" "$package" 2>&1 | tee "$said"; then
-    # Go reports a worker that is busy when the time is over as "context deadline exceeded". Only that is no failure: a failing input is always written.
+    # If a worker is busy when the time is over, Go reports "context deadline exceeded". This alone is not a failure: a failing input is always written.
     if grep -q 'Failing input written' "$said" || ! grep -q 'context deadline exceeded' "$said"; then failed=1; fi
   fi
 done <<<"$targets"

@@ -2,8 +2,8 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prepares the samples of `make run` in a folder of their own and prints the folder of the manifests. Where npm is there, the Vite project is one of them;
-# where tmux is, a session in it; where gopls was built, a language server.
+# Prepares the samples of `make run` in a separate folder and prints the folder of the manifests. The Vite project is included if npm is installed, a tmux session
+# if tmux is installed, and a language server if gopls was built.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/berth-samples
@@ -13,13 +13,13 @@ rm -rf "$state/manifests"
 mkdir -p "$state/manifests"
 cp "$root"/config/samples/local/*.yaml "$root"/config/samples/plan/check-module.yaml "$state/manifests/"
 
-# The plan checks a copy of a module, and leaves its reports beside it.
+# The plan checks a copy of a module and writes its reports next to it.
 mkdir -p "$state/greeting" "$state/reports"
 cp -R "$root"/samples/greeting/. "$state/greeting/"
 sed "s|/srv/|$state/|" "$root/config/samples/plan/plan.yaml" > "$state/manifests/plan.yaml"
 sed "s|/srv/|$state/|" "$root/config/samples/strategy/strategy.yaml" > "$state/manifests/strategy.yaml"
 
-# The project is copied out of the checkout: node_modules would be in everybody's way there.
+# The project is copied, so that node_modules is not created in the checkout.
 vite() {
   mkdir -p "$state/vite"
   cp -R "$root"/samples/vite/. "$state/vite/"
@@ -36,23 +36,23 @@ install_vite() {
 }
 
 if ! command -v npm >/dev/null; then
-  say "no npm here, so the Vite project is left out"
+  say "npm is not installed; skipping the Vite project"
 elif ! (vite); then
-  say "npm could not install Vite (see above), so the Vite project is left out"
+  say "npm cannot install Vite (see above); skipping the Vite project"
 fi
 
 if command -v tmux >/dev/null; then
   cp "$root/config/samples/tmux/instance.yaml" "$state/manifests/tmux.yaml"
 else
-  say "no tmux here, so the session in tmux is left out"
+  say "tmux is not installed; skipping the tmux session"
 fi
 
-# The Go module is copied too, so that whoever tries the language server may change it.
+# The Go module is also copied, so that you can change it when you try the language server.
 if [ -x "$root/bin/gopls" ]; then
   mkdir -p "$state/greeter"
   cp -R "$root"/samples/greeter/. "$state/greeter/"
   sed "s|folders: .*|folders: [\"$state/greeter\"]|" "$root/config/samples/gopls/languageserver.yaml" > "$state/manifests/gopls.yaml"
 else
-  say "no bin/gopls here (make gopls builds it), so the language server is left out"
+  say "bin/gopls does not exist (make gopls builds it); skipping the language server"
 fi
 echo "$state/manifests"

@@ -2,8 +2,8 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checks what a compiler does not see: generated files are fresh, all is formatted, it builds on other systems, and the README's commands are there.
-# Nothing in the tree is changed. All checks run; the first line that begins with FAILED says what to do.
+# Checks what a compiler does not check: generated files are up to date, all code is formatted, it compiles for other systems, and the README shows the main commands.
+# The script changes no files. It runs all checks; a line that begins with FAILED states what to do.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 temp=$(mktemp -d)
@@ -34,6 +34,7 @@ deepcopies() {
   gen object:headerFile=hack/boilerplate.go.txt paths=./api/... "output:object:dir=$temp/deepcopy" &&
     diff "$temp/deepcopy/zz_generated.deepcopy.go" api/v1alpha1/zz_generated.deepcopy.go
 }
+reference() { hack/reference/generate.sh "$temp/api.md" && diff "$temp/api.md" docs/reference/api.md; }
 formatted() { empty gofmt -l api cmd config controllers hack internal samples test; }
 headers() {
   empty find api cmd config controllers hack internal samples test -name node_modules -prune -o -name '*.go' \
@@ -48,7 +49,7 @@ static_shim() {
 }
 static_lsp() {
   local program
-  # The data path is the standard library's, and that of x/sys; creack/pty comes with the shim's words for processes.
+  # These programs use only the standard library and x/sys; creack/pty is a dependency of internal/shim, whose process types they use.
   for program in berth-lsp berth-lsp-pod; do
     CGO_ENABLED=0 go build -trimpath -o "$temp/$program" "./cmd/$program"
     empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim|facts))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
@@ -67,22 +68,23 @@ installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go tes
 readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }
 scripts() { local f; for f in hack/*.sh hack/*/*.sh .ci/run; do bash -n "$f" || return 1; done; }
 
-check "CustomResourceDefinitions are fresh" "run make manifests" crds
-check "deep copies are fresh" "run make generate" deepcopies
+check "CustomResourceDefinitions are up to date" "run make manifests" crds
+check "deep-copy functions are up to date" "run make generate" deepcopies
+check "docs/reference is up to date" "run make reference" reference
 check "gofmt" "run make fmt on the files above" formatted
-check "licence headers" "add the two header lines to the files above" headers
-check "go vet" "mend what is said above" go vet ./...
+check "license headers" "add the two header lines to the files above" headers
+check "go vet" "fix the problems above" go vet ./...
 check "go.mod is tidy" "run go mod tidy" go mod tidy -diff
 check "no replace in go.mod" "go install ...@latest cannot follow a replace; remove it" no_replace
-check "builds" "mend what is said above" builds
-check "compiles on linux/amd64" "put what is special to arm64 into _arm64.go files" typechecks linux/amd64
-check "compiles on darwin/arm64" "put what is special to Linux into _linux.go files" typechecks darwin/arm64
-check "compiles on linux/arm64" "put what is special to amd64 into _amd64.go files" typechecks linux/arm64
-check "berth-shim has nothing of Kubernetes" "remove the imports above" static_shim
-check "berth-lsp and berth-lsp-pod have the standard library and x/sys only" "remove the imports above" static_lsp
-check "kustomize" "mend config/ or samples/laptop-to-cluster/" kustomized
-check "chart is fresh" "run make chart" chart
-check "chart and config/default are one installation" "mend charts/berth or config/, as is said above" installation
+check "builds" "fix the errors above" builds
+check "compiles on linux/amd64" "move arm64-specific code to _arm64.go files" typechecks linux/amd64
+check "compiles on darwin/arm64" "move Linux-specific code to _linux.go files" typechecks darwin/arm64
+check "compiles on linux/arm64" "move amd64-specific code to _amd64.go files" typechecks linux/arm64
+check "berth-shim does not import Kubernetes packages" "remove the imports above" static_shim
+check "berth-lsp and berth-lsp-pod import only the standard library and x/sys" "remove the imports above" static_lsp
+check "kustomize" "fix config/ or samples/laptop-to-cluster/" kustomized
+check "chart is up to date" "run make chart" chart
+check "chart and config/default create the same objects" "fix charts/berth or config/ as shown above" installation
 check "README shows make run and make test" "put both commands back" readme
-check "scripts parse" "mend the script above" scripts
+check "scripts parse" "fix the script above" scripts
 exit "$failed"

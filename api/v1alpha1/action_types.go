@@ -7,22 +7,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ActionState says whether an action may be used.
+// ActionState states whether new plans may start from an action.
 // +kubebuilder:validation:Enum=Active;Archived
 type ActionState string
 
 const (
-	// ActionActive lets plans begin.
+	// ActionActive permits new plans to start.
 	ActionActive ActionState = "Active"
-	// ActionArchived lets no more plans begin; those that have begun go on.
+	// ActionArchived prevents new plans from starting; plans that have started continue.
 	ActionArchived ActionState = "Archived"
 )
 
-// ArgumentType is what the value of an argument has to be.
+// ArgumentType is the type of the value of an argument.
 // +kubebuilder:validation:Enum=String;Integer;Number;Boolean
 type ArgumentType string
 
-// The types of arguments. Values are texts; the type says which texts are taken.
+// The types of arguments. All values are strings; the type states which strings are valid.
 const (
 	ArgumentString  ArgumentType = "String"
 	ArgumentInteger ArgumentType = "Integer"
@@ -30,118 +30,120 @@ const (
 	ArgumentBoolean ArgumentType = "Boolean"
 )
 
-// ArgumentPresence says whether a plan has to give an argument.
+// ArgumentPresence states whether a plan must set an argument.
 // +kubebuilder:validation:Enum=Required;Optional
 type ArgumentPresence string
 
 const (
-	// ArgumentRequired has to be given.
+	// ArgumentRequired means that a plan must set the argument.
 	ArgumentRequired ArgumentPresence = "Required"
-	// ArgumentOptional may be left out; its default is taken, if it has one.
+	// ArgumentOptional means that a plan may omit the argument; its default then applies, if it has one.
 	ArgumentOptional ArgumentPresence = "Optional"
 )
 
-// ActionSpec is a template of plans. A plan takes it over when it begins; later changes are for later plans.
+// ActionSpec is a template for plans. A plan copies it when it starts; changes apply only to later plans. At least one of strategize, execute and
+// apply must be set.
 // +kubebuilder:validation:XValidation:rule="has(self.strategize) || has(self.execute) || has(self.apply)",message="set at least one of strategize, execute and apply"
-// +kubebuilder:validation:XValidation:rule="!has(self.arguments) || self.arguments.all(a, self.arguments.exists_one(b, a.name.lowerAscii().replace('-', '_') == b.name.lowerAscii().replace('-', '_')))",message="two arguments would be the same variable: their names differ only in case, - and _"
+// +kubebuilder:validation:XValidation:rule="!has(self.arguments) || self.arguments.all(a, self.arguments.exists_one(b, a.name.lowerAscii().replace('-', '_') == b.name.lowerAscii().replace('-', '_')))",message="two arguments would set the same variable, because their names differ only in case, - and _"
 type ActionSpec struct {
-	// What it is for, for people.
+	// description is a description for users, at most 1024 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
 
-	// Whether plans may begin: Active, or Archived. Plans that have begun go on. Defaults to Active.
+	// state is Active or Archived: whether new plans may start. Plans that have started continue. Defaults to Active.
 	// +optional
 	// +kubebuilder:default=Active
 	State ActionState `json:"state,omitempty"`
 
-	// What a plan may, or has to, say.
+	// arguments are the arguments that a plan may or must set. At most 32. Their names must not differ only in case, - and _.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=name
 	Arguments []ActionArgument `json:"arguments,omitempty"`
 
-	// How many runs of one plan live at once, over all of its phases. Defaults to 4.
+	// maxParallel is the maximum number of simultaneous runs of one plan, over all of its phases. 1 to 32. Defaults to 4.
 	// +optional
 	// +kubebuilder:default=4
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	MaxParallel *int32 `json:"maxParallel,omitempty"`
 
-	// How often one plan may be reverted. Defaults to 3.
+	// maxReversions is the maximum number of reverts of one plan. 0 to 100. Defaults to 3.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	MaxReversions *int32 `json:"maxReversions,omitempty"`
 
-	// Finds out what is to be done. A phase that is not set is complete at once.
+	// strategize is the phase that determines what to do. A phase that is not set completes at once.
 	// +optional
 	Strategize *PhaseSpec `json:"strategize,omitempty"`
 
-	// Does it, where it can still be thrown away.
+	// execute is the phase that does the work where it can still be discarded.
 	// +optional
 	Execute *PhaseSpec `json:"execute,omitempty"`
 
-	// Lets it take effect.
+	// apply is the phase that makes the work take effect.
 	// +optional
 	Apply *PhaseSpec `json:"apply,omitempty"`
 }
 
-// ActionArgument is what one argument may be. The programs of the plan find the argument go-version as the variable ARG_GO_VERSION.
-// +kubebuilder:validation:XValidation:rule="!(self.name.lowerAscii() in ['plan', 'phase', 'attempt'])",message="plan, phase and attempt are given to every run: take another name"
-// +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.presence) || self.presence == 'Optional'",message="an argument with a default is Optional"
+// ActionArgument defines one argument. The programs of the plan get the argument go-version as the variable ARG_GO_VERSION.
+// +kubebuilder:validation:XValidation:rule="!(self.name.lowerAscii() in ['plan', 'phase', 'attempt'])",message="the argument names plan, phase and attempt are reserved; use another name"
+// +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.presence) || self.presence == 'Optional'",message="an argument with a default must be Optional"
 // +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.values) || self.default in self.values",message="the default must be one of the values"
-// +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.type) || self.type != 'Integer' || self.default.matches('^[-+]?[0-9]{1,18}$')",message="the default of an Integer must be one"
+// +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.type) || self.type != 'Integer' || self.default.matches('^[-+]?[0-9]{1,18}$')",message="the default of an Integer must be an integer of at most 18 digits"
 // +kubebuilder:validation:XValidation:rule="!has(self.default) || !has(self.type) || self.type != 'Boolean' || self.default in ['true', 'false']",message="the default of a Boolean must be true or false"
 type ActionArgument struct {
-	// Name of the argument.
+	// name is the name of the argument, at most 63 letters, digits, - and _. plan, phase and attempt are reserved.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-zA-Z][-_a-zA-Z0-9]*$`
 	Name string `json:"name"`
 
-	// What it is for, for people.
+	// description is a description for users, at most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Description string `json:"description,omitempty"`
 
-	// String, Integer, Number or Boolean (true or false). Defaults to String.
+	// type is String, Integer, Number or Boolean (true or false). Defaults to String.
 	// +optional
 	// +kubebuilder:default=String
 	Type ArgumentType `json:"type,omitempty"`
 
-	// Whether a plan has to give it: Required or Optional. Defaults to Optional.
+	// presence is Required or Optional: whether a plan must set the argument. An argument with a default must be Optional. Defaults to Optional.
 	// +optional
 	// +kubebuilder:default=Optional
 	Presence ArgumentPresence `json:"presence,omitempty"`
 
-	// The value when a plan gives none. Unset: the variable is not set then.
+	// default is the value if a plan does not set the argument, at most 4096 characters. Unset: the variable is then not set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Default *string `json:"default,omitempty"`
 
-	// The values that are allowed. Unset: all of the type.
+	// values are the allowed values, at most 64 of at most 256 characters. Unset: all values of the type.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
 	// +listType=set
 	Values []string `json:"values,omitempty"`
 
-	// A regular expression (RE2) that the whole value has to match. All patterns of the action together may compile to 2,048 instructions, and a value
-	// with a pattern may have 4,194,304 characters divided by that number of instructions. Plans report a pattern that exceeds the limit.
+	// pattern is a regular expression (RE2) that must match the whole value, at most 256 characters. All patterns of the action together may compile to
+	// at most 2,048 instructions, and a value with a pattern may have at most 4,194,304 characters divided by that number of instructions. Plans report
+	// a pattern that exceeds the limit.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.contains('{') || ''.matches(self) || !''.matches(self)",message="must be a valid regular expression (RE2)"
 	Pattern string `json:"pattern,omitempty"`
 }
 
-// PhaseSpec is one phase: strategies that run in parallel, and when that is a success.
+// PhaseSpec is one phase: the strategies, which run in parallel, and when the phase has succeeded.
 // +kubebuilder:validation:XValidation:rule="!has(self.success) || !has(self.success.count) || self.success.count <= self.strategies.size()",message="success.count must not be greater than the number of strategies"
 type PhaseSpec struct {
-	// The Strategies, in the same namespace, by name. One that is named twice runs twice.
+	// strategies are the names of Strategies in the same namespace, 1 to 32 names of at most 63 characters. A Strategy that is listed twice runs twice.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
@@ -151,45 +153,47 @@ type PhaseSpec struct {
 	// +listType=atomic
 	Strategies []string `json:"strategies"`
 
-	// When the phase has succeeded. As soon as it has, or cannot any more, what still runs is ended.
+	// success states when the phase has succeeded. As soon as it has succeeded, or can no longer succeed, Berth stops the remaining runs.
 	// +optional
 	// +kubebuilder:default={}
 	Success PhaseSuccess `json:"success,omitzero"`
 
-	// Seconds that the phase may take; then what still runs is ended and the plan is Errored. Unset: only the strategies limit it.
+	// timeoutSeconds is the maximum duration of the phase, in seconds. After that Berth stops the remaining runs, and the plan is Errored. 1 to 2592000
+	// (30 days). Unset: only the timeouts of the strategies apply.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2592000
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 }
 
-// SuccessPolicy says how many runs have to succeed.
+// SuccessPolicy states how many runs of a phase must succeed.
 // +kubebuilder:validation:Enum=All;Any;AtLeast
 type SuccessPolicy string
 
-// How many runs of a phase have to succeed.
+// The success policies of a phase.
 const (
 	SuccessAll     SuccessPolicy = "All"
 	SuccessAny     SuccessPolicy = "Any"
 	SuccessAtLeast SuccessPolicy = "AtLeast"
 )
 
-// PhaseSuccess is when a phase has succeeded.
-// +kubebuilder:validation:XValidation:rule="has(self.count) == (has(self.policy) && self.policy == 'AtLeast')",message="set count with the policy AtLeast, and with no other"
+// PhaseSuccess states when a phase has succeeded.
+// +kubebuilder:validation:XValidation:rule="has(self.count) == (has(self.policy) && self.policy == 'AtLeast')",message="count is required if policy is AtLeast, and not allowed otherwise"
 type PhaseSuccess struct {
-	// All, Any or AtLeast. Defaults to All.
+	// policy is All, Any or AtLeast: how many runs must succeed. Defaults to All.
 	// +optional
 	// +kubebuilder:default=All
 	Policy SuccessPolicy `json:"policy,omitempty"`
 
-	// How many, with AtLeast.
+	// count is the number of runs that must succeed with the policy AtLeast. 1 to 32, but not more than the number of strategies. Required with AtLeast,
+	// and not allowed otherwise.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	Count *int32 `json:"count,omitempty"`
 }
 
-// Action is a template of plans: what they may be told, and which strategies their phases run. It is data; nothing happens until a Plan uses it.
+// Action is a template for plans: the arguments that they accept, and the strategies that their phases run. An Action itself runs nothing.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=berth,shortName=act
@@ -203,7 +207,7 @@ type Action struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What it is.
+	// spec is the template.
 	// +required
 	Spec ActionSpec `json:"spec"`
 }

@@ -3,280 +3,292 @@
 
 package v1alpha1
 
-// Condition types. Every condition carries observedGeneration and is set on the first visit of the reconciler.
-// At rest exactly one of Ready, Reconciling and Stalled is True.
+// Condition types. Every condition has observedGeneration. The first reconciliation sets Ready, Reconciling, Stalled and, for process objects except
+// StrategyRuns, Restarting; they are always present. At rest exactly one of the first three is True. Any other condition is present only while it has
+// its unusual status or a message; an absent condition has its usual status, which internal/conditions defines.
 const (
-	// ConditionReady is True while the current incarnation runs and, where probes are set, its readiness probe succeeded after it started.
+	// ConditionReady is True while the object is as its spec requests: the current incarnation runs and, if it has a readiness probe, that probe has
+	// succeeded since the start (reason Running); or the object is at rest without a process (reason Stopped, Completed, Idle or Disabled). Ready alone
+	// does not show that a process runs; status.process does. An object that is being deleted is not Ready.
 	ConditionReady = "Ready"
-	// ConditionReconciling is True while Berth is on its way to what the spec says, waiting for a back-off included.
+	// ConditionReconciling is True while Berth is working toward the desired state, which includes waiting for a back-off.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when nothing will happen until somebody acts; the message says what to do.
+	// ConditionStalled is True when a person must act; the message says what to do.
 	ConditionStalled = "Stalled"
-	// ConditionRestarting is True from before a process is ended to be started again until the new incarnation is ready or has failed.
+	// ConditionRestarting is True while a restart is in progress: from before the old process is stopped until the new incarnation is ready or has
+	// failed.
 	ConditionRestarting = "Restarting"
-	// ConditionCircuitOpen is True while the breaker keeps the process from being started.
+	// ConditionCircuitOpen is True while the breaker prevents starts. Absent: False.
 	ConditionCircuitOpen = "CircuitOpen"
-	// ConditionConflict is True when something that this object needs (a port) belongs to somebody else; the message names the owner.
+	// ConditionConflict is True when something that the object needs, such as a port, belongs to another owner; the message names the owner. Absent:
+	// False.
 	ConditionConflict = "Conflict"
-	// ConditionDriftDetected is True when what runs was started from an older spec (updatePolicy: OnRestart).
+	// ConditionDriftDetected is True while the running process was started from an older spec: with updatePolicy OnRestart, or because the new spec
+	// cannot be started. Absent: False.
 	ConditionDriftDetected = "DriftDetected"
-	// ConditionContained says by which means the whole process tree can be ended: the reason is Cgroup, Subreaper or Container.
+	// ConditionContained is False, with the reason Subreaper, if no cgroup is writable: a process that keeps changing its parent can then escape for a
+	// moment. Absent: True, because a cgroup or a container contains the whole process tree.
 	ConditionContained = "Contained"
-	// ConditionSucceeded says how a run ended: True, False, or Unknown while it has not.
+	// ConditionSucceeded is the result of a StrategyRun or a Plan: True or False. Absent: Unknown, because there is no result yet.
 	ConditionSucceeded = "Succeeded"
-	// ConditionAdopted is True while the process of an Instance was there before Berth, and was taken over.
+	// ConditionAdopted is True while the process of an Instance was not started by Berth but adopted. Absent: False.
 	ConditionAdopted = "Adopted"
-	// ConditionURLDetected is True when the URL of a DevServer was found in its output and confirmed by its sockets.
+	// ConditionURLDetected is True when the output of a DevServer contains its URL, and a process of the server listens on that port. Absent: False.
 	ConditionURLDetected = "URLDetected"
-	// ConditionPortVerified is True when the processes of a DevServer listen on the port that it was given.
+	// ConditionPortVerified is False while the processes of a DevServer do not listen on the port that Berth assigned. Absent: True.
 	ConditionPortVerified = "PortVerified"
-	// ConditionInitialized is True while a LanguageServer serves: it has answered initialize and was given all that it has to know.
+	// ConditionInitialized is False until a LanguageServer has answered initialize and received the open documents and settings. Absent: True.
 	ConditionInitialized = "Initialized"
-	// ConditionIndexed is True when a LanguageServer has no work left that it began at its start: its answers are complete.
+	// ConditionIndexed is True when a LanguageServer has finished the work that it began at its start, so that its answers are complete. Absent: False.
 	ConditionIndexed = "Indexed"
-	// ConditionHealthy is False while something is wrong with a LanguageServer that runs; the message says what becomes of it.
+	// ConditionHealthy is False while something is wrong with a running LanguageServer; the message describes the consequence. Absent: True.
 	ConditionHealthy = "Healthy"
-	// ConditionStrategized, ConditionExecuted and ConditionApplied are True once that phase of a plan has succeeded, until it is reverted.
+	// ConditionStrategized, ConditionExecuted and ConditionApplied are True once that phase of a plan has succeeded, until the plan is reverted. Absent:
+	// False.
 	ConditionStrategized = "Strategized"
 	// ConditionExecuted: see ConditionStrategized.
 	ConditionExecuted = "Executed"
 	// ConditionApplied: see ConditionStrategized.
 	ConditionApplied = "Applied"
-	// ConditionAwaitingApproval is True while a plan waits for spec.targetPhase to be raised.
+	// ConditionAwaitingApproval is True while a plan waits until spec.targetPhase is raised. Absent: False.
 	ConditionAwaitingApproval = "AwaitingApproval"
-	// ConditionIdle is True while a LanguageServer has no client, and while nothing has happened in an Instance for its idleTimeoutSeconds.
+	// ConditionIdle is True while a LanguageServer has no client, or while an Instance had no activity for its idleTimeoutSeconds. Absent: False.
 	ConditionIdle = "Idle"
-	// ConditionAwaitingInput is True while the terminal of an Instance shows that its program waits for an answer.
+	// ConditionAwaitingInput is True while the terminal of an Instance shows that its program waits for an answer. Absent: False.
 	ConditionAwaitingInput = "AwaitingInput"
 )
 
-// Reasons of conditions; events carry the same words.
+// Reasons of conditions, events and exits.
 const (
 	// ReasonPending: the reconciler has seen the object and has not acted yet.
 	ReasonPending = "Pending"
-	// ReasonStarting: the incarnation was recorded and is being started.
+	// ReasonStarting: the incarnation was recorded, and Berth is starting it.
 	ReasonStarting = "Starting"
-	// ReasonRunning: the process runs.
+	// ReasonRunning: the process runs and is ready.
 	ReasonRunning = "Running"
-	// ReasonNotReady: the process runs and its readiness probe does not succeed.
+	// ReasonNotReady: the process runs, but its readiness probe does not succeed.
 	ReasonNotReady = "NotReady"
-	// ReasonStopping: the process was asked to end.
+	// ReasonStopping: Berth is stopping the process.
 	ReasonStopping = "Stopping"
-	// ReasonStopped: nothing runs, as the spec asks.
+	// ReasonStopped: no process runs, or an InstanceDiscovery does not scan, as the spec requests; the object is Ready. As the reason of an exit: a stop
+	// was requested.
 	ReasonStopped = "Stopped"
-	// ReasonDeleting: the object is being deleted; its process is ended first.
+	// ReasonDeleting: the object is being deleted; Berth stops its process first.
 	ReasonDeleting = "Deleting"
 	// ReasonMoving: the label berth.dev/host names another host; the process stops here before it starts there.
 	ReasonMoving = "Moving"
-	// ReasonHostUnavailable: the object belongs to a host whose manager does not report; its process may still run there.
+	// ReasonHostUnavailable: the object belongs to a host whose manager does not report; the process may still run there.
 	ReasonHostUnavailable = "HostUnavailable"
-	// ReasonCompleted: the process ended well and the restart policy does not start it again.
+	// ReasonCompleted: the process exited with code 0, and the restart policy does not restart it; the object is Ready.
 	ReasonCompleted = "Completed"
-	// ReasonFailed: the process failed and the restart policy does not start it again.
+	// ReasonFailed: the process failed, and the restart policy does not restart it.
 	ReasonFailed = "Failed"
-	// ReasonBackOff: the process failed; it is started again at status.nextRestartTime.
+	// ReasonBackOff: the process failed; Berth restarts it at status.nextRestartTime.
 	ReasonBackOff = "BackOff"
-	// ReasonCircuitOpen: too many failures; see status.breaker.
+	// ReasonCircuitOpen: there were too many failures; see status.breaker.
 	ReasonCircuitOpen = "CircuitOpen"
-	// ReasonCircuitClosed: the breaker lets starts through.
+	// ReasonCircuitClosed: the breaker allows starts.
 	ReasonCircuitClosed = "CircuitClosed"
-	// ReasonCircuitHalfOpen: the cool-down is over and one start is being tried.
+	// ReasonCircuitHalfOpen: the cool-down is over, and Berth is trying one start.
 	ReasonCircuitHalfOpen = "CircuitHalfOpen"
-	// ReasonRequested: somebody changed spec.restartToken.
+	// ReasonRequested: spec.restartToken was changed.
 	ReasonRequested = "Requested"
-	// ReasonSpecChanged: the spec that the process was started from has changed.
+	// ReasonSpecChanged: the spec from which the process was started has changed.
 	ReasonSpecChanged = "SpecChanged"
-	// ReasonLost: the cluster, or somebody, took the Pod away. It is started again however it ended, unless restartPolicy is Never; no breaker counts it.
+	// ReasonLost: the cluster or a user removed the Pod. Berth restarts the process whatever its exit status, unless restartPolicy is Never, and the
+	// breaker does not count the exit.
 	ReasonLost = "Lost"
-	// ReasonCrashed: the process ended although nobody asked it to.
+	// ReasonCrashed: the process exited, and no stop was requested.
 	ReasonCrashed = "Crashed"
 	// ReasonUnhealthy: the liveness probe failed too often.
 	ReasonUnhealthy = "Unhealthy"
-	// ReasonHung: the process lives and answers nothing.
+	// ReasonHung: the process runs but does not answer.
 	ReasonHung = "Hung"
-	// ReasonProtocolError: the process sent what is no message of its protocol.
+	// ReasonProtocolError: the process sent an invalid message of its protocol.
 	ReasonProtocolError = "ProtocolError"
-	// ReasonMemoryLimit: the process held more memory than its spec allows.
+	// ReasonMemoryLimit: the process used more memory than its spec permits.
 	ReasonMemoryLimit = "MemoryLimit"
-	// ReasonCanaryFailed: the process answers, and what it answers is of no use.
+	// ReasonCanaryFailed: the process does not give a usable answer to the canary request.
 	ReasonCanaryFailed = "CanaryFailed"
-	// ReasonTimedOut: the process took longer than it may.
+	// ReasonTimedOut: the process took longer than its timeout.
 	ReasonTimedOut = "TimedOut"
-	// ReasonSucceeded: the run ended with exit code 0.
+	// ReasonSucceeded: the run exited with code 0.
 	ReasonSucceeded = "Succeeded"
-	// ReasonCancelled: the run was ended, or not begun, because somebody asked for it.
+	// ReasonCancelled: the run was stopped, or not started, on request.
 	ReasonCancelled = "Cancelled"
-	// ReasonSkippedCircuitOpen: the breaker of the strategy is open, so nothing was started.
+	// ReasonSkippedCircuitOpen: the breaker of the strategy is open, so no process was started.
 	ReasonSkippedCircuitOpen = "SkippedCircuitOpen"
 	// ReasonStrategyMissing: spec.strategyRef names a Strategy that does not exist.
 	ReasonStrategyMissing = "StrategyMissing"
-	// ReasonStrategyChanged: the strategy has another program than the plan of the run was pinned to.
+	// ReasonStrategyChanged: the strategy has a different program than the one that the plan of the run pinned.
 	ReasonStrategyChanged = "StrategyChanged"
-	// ReasonDisabled: the strategy is disabled.
+	// ReasonDisabled: the strategy is disabled. The Strategy is Ready; its runs that have not started are Stalled.
 	ReasonDisabled = "Disabled"
-	// ReasonEnabled: runs of the strategy are started.
+	// ReasonEnabled: Berth starts runs of the strategy.
 	ReasonEnabled = "Enabled"
-	// ReasonInvalidArgument: an argument cannot be passed on; the message names it.
+	// ReasonInvalidArgument: an argument is invalid; the message names it.
 	ReasonInvalidArgument = "InvalidArgument"
 	// ReasonActionMissing: spec.actionRef names an Action that does not exist.
 	ReasonActionMissing = "ActionMissing"
-	// ReasonActionArchived: the action lets no more plans begin.
+	// ReasonActionArchived: the action does not permit new plans.
 	ReasonActionArchived = "ActionArchived"
-	// ReasonDuplicate: an older plan has the same idempotencyKey.
+	// ReasonDuplicate: another plan with the same idempotencyKey takes precedence.
 	ReasonDuplicate = "Duplicate"
-	// ReasonNameTaken: an object that is not of this plan has the name of one of its runs, or a Service that is not of this DevServer has its name.
+	// ReasonNameTaken: an object of another owner has the name of a run of the plan, of the Service of the object, or of the Instance that a discovery
+	// would create.
 	ReasonNameTaken = "NameTaken"
-	// ReasonBegun: the plan, or a phase of it, has begun.
+	// ReasonBegun: the plan, or a phase of it, has started.
 	ReasonBegun = "Begun"
-	// ReasonProcessing: runs of the current phase take place.
+	// ReasonProcessing: runs of the current phase are in progress.
 	ReasonProcessing = "Processing"
-	// ReasonEnding: what still runs is being ended.
+	// ReasonEnding: Berth is stopping the runs that are still running.
 	ReasonEnding = "Ending"
 	// ReasonPhaseComplete: the phase has succeeded.
 	ReasonPhaseComplete = "PhaseComplete"
 	// ReasonPhaseFailed: too many runs of the phase did not succeed.
 	ReasonPhaseFailed = "PhaseFailed"
-	// ReasonAwaitingApproval: the next phase begins when spec.targetPhase is raised.
+	// ReasonAwaitingApproval: the next phase starts when spec.targetPhase is raised.
 	ReasonAwaitingApproval = "AwaitingApproval"
-	// ReasonApproved: spec.targetPhase lets the next phase begin.
+	// ReasonApproved: spec.targetPhase permits the next phase to start.
 	ReasonApproved = "Approved"
 	// ReasonApplied: the last phase of the plan has succeeded.
 	ReasonApplied = "Applied"
-	// ReasonRetried: the phase was begun once more, as asked.
+	// ReasonRetried: the phase was started again, as requested.
 	ReasonRetried = "Retried"
-	// ReasonReverted: the plan was begun once more at an earlier phase, as asked.
+	// ReasonReverted: the plan was restarted at an earlier phase, as requested.
 	ReasonReverted = "Reverted"
-	// ReasonReversionLimit: the plan may not be reverted more often.
+	// ReasonReversionLimit: the plan has reached the limit of reverts.
 	ReasonReversionLimit = "ReversionLimit"
-	// ReasonRequestIgnored: a retry or a revert was asked for where there is none.
+	// ReasonRequestIgnored: a retry or a revert was requested, but there is nothing to retry or revert.
 	ReasonRequestIgnored = "RequestIgnored"
-	// ReasonResultIgnored: a run ended that nobody waits for any more; what it came to changes nothing.
+	// ReasonResultIgnored: a run of an abandoned attempt has ended; its result changes nothing.
 	ReasonResultIgnored = "ResultIgnored"
-	// ReasonResumed: the plan is again where it was before a request that could not be carried out.
+	// ReasonResumed: the plan has returned to the state that it had before a request that could not be carried out.
 	ReasonResumed = "Resumed"
-	// ReasonIdle: nobody uses the process, so it sleeps until somebody comes.
+	// ReasonIdle: the process is unused and was stopped; the next use starts it. The object is Ready.
 	ReasonIdle = "Idle"
-	// ReasonSuperseded: an older incarnation was still there and is being ended.
+	// ReasonSuperseded: an older incarnation still runs, and Berth is stopping it.
 	ReasonSuperseded = "Superseded"
-	// ReasonNotRestarting: no restart is under way.
+	// ReasonNotRestarting: no restart is in progress.
 	ReasonNotRestarting = "NotRestarting"
 	// ReasonCommandNotFound: the program of spec.process.command does not exist.
 	ReasonCommandNotFound = "CommandNotFound"
-	// ReasonPermissionDenied: the program may not be executed, or the directory not be entered.
+	// ReasonPermissionDenied: the program is not executable, or the directory cannot be entered.
 	ReasonPermissionDenied = "PermissionDenied"
 	// ReasonWorkingDirMissing: spec.process.workingDir is not a directory.
 	ReasonWorkingDirMissing = "WorkingDirMissing"
-	// ReasonInvalidEnvironment: a variable refers to something that is not there, or is not allowed.
+	// ReasonInvalidEnvironment: a variable refers to something that does not exist or is not permitted.
 	ReasonInvalidEnvironment = "InvalidEnvironment"
-	// ReasonImageMissing: the engine does not have the image, and the spec does not let it be pulled, or it could not be.
+	// ReasonImageMissing: the engine does not have the image, and the spec does not permit pulling it, or the pull failed.
 	ReasonImageMissing = "ImageMissing"
-	// ReasonContainerMissing: the container that is to be adopted does not exist.
+	// ReasonContainerMissing: the container to adopt does not exist.
 	ReasonContainerMissing = "ContainerMissing"
-	// ReasonContainerTaken: the container belongs to somebody else; the message says to whom.
+	// ReasonContainerTaken: the container belongs to another owner, which the message names, or must not be adopted.
 	ReasonContainerTaken = "ContainerTaken"
-	// ReasonStartFailed: the process could not be started for another cause, which the message holds.
+	// ReasonStartFailed: the process could not be started for another cause, which the message contains.
 	ReasonStartFailed = "StartFailed"
-	// ReasonStopFailed: the stop could not be carried out; Berth retries, and the message holds the cause.
+	// ReasonStopFailed: the stop failed; the message contains the cause, and Berth retries.
 	ReasonStopFailed = "StopFailed"
-	// ReasonRuntimeUnavailable: the runtime cannot be asked at the moment, or the manager was started without it.
+	// ReasonRuntimeUnavailable: the runtime cannot be queried at the moment, or the manager was started without it.
 	ReasonRuntimeUnavailable = "RuntimeUnavailable"
-	// ReasonRuntimeForbidden: the namespace does not permit programs on the machine of the manager; the message names the label that does.
+	// ReasonRuntimeForbidden: the namespace does not permit programs on the machine of the manager; the message names the label that permits them.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
-	// ReasonUnknown: what became of the process cannot be told; nothing is invented and nothing started beside it.
+	// ReasonUnknown: the state or the exit status of the process is unknown. Berth does not guess, and starts no other process while the old one may
+	// still run.
 	ReasonUnknown = "Unknown"
-	// ReasonPortInUse: a process that is not of this object listens on the port; the message names it.
+	// ReasonPortInUse: a process that does not belong to this object listens on the port; the message names it.
 	ReasonPortInUse = "PortInUse"
-	// ReasonPortForbidden: the manager is not permitted to listen on the port; the message says which permission it needs.
+	// ReasonPortForbidden: the manager is not permitted to listen on the port; the message names the permission that it needs.
 	ReasonPortForbidden = "PortForbidden"
 	// ReasonPortClaimed: an older object claims the same port.
 	ReasonPortClaimed = "PortClaimed"
-	// ReasonNoFreePort: the range that ports are allocated from is exhausted.
+	// ReasonNoFreePort: no port is free in the range from which Berth chooses ports.
 	ReasonNoFreePort = "NoFreePort"
 	// ReasonInstanceMissing: spec.instanceRef names an Instance that does not exist.
 	ReasonInstanceMissing = "InstanceMissing"
-	// ReasonSessionClaimed: another object has the session or container, or an older one claims it.
+	// ReasonSessionClaimed: another object holds the session or container, or is older and claims it.
 	ReasonSessionClaimed = "SessionClaimed"
-	// ReasonSessionTaken: a session or container of that name is there, is not Berth's, and may not be adopted.
+	// ReasonSessionTaken: a session or container of that name exists, does not belong to Berth, and may not be adopted.
 	ReasonSessionTaken = "SessionTaken"
-	// ReasonNothingToAdopt: spec.adoption is Required, and what is to be adopted is not there.
+	// ReasonNothingToAdopt: spec.adoption is Required, and the session or container does not exist.
 	ReasonNothingToAdopt = "NothingToAdopt"
-	// ReasonInvalidSession: tmux takes no session of that name, or on that socket.
+	// ReasonInvalidSession: tmux does not accept the name of the session, or of its socket.
 	ReasonInvalidSession = "InvalidSession"
-	// ReasonAdopted: what runs was there before and was taken over.
+	// ReasonAdopted: Berth adopted a process that it did not start.
 	ReasonAdopted = "Adopted"
-	// ReasonDiscovered: all sources were looked through.
+	// ReasonDiscovered: all sources were scanned.
 	ReasonDiscovered = "Discovered"
 	// ReasonInvalidPattern: a pattern of a source, of an argument or of spec.terminal.awaitingInput.patterns is not a regular expression, or exceeds the
 	// limits of internal/pattern; the message names it.
 	ReasonInvalidPattern = "InvalidPattern"
-	// ReasonAlreadyClaimed: what was found is another Instance's; the message names it.
+	// ReasonAlreadyClaimed: the session or container belongs to another Instance, which the message names.
 	ReasonAlreadyClaimed = "AlreadyClaimed"
-	// ReasonBerthsOwn: what was found was started by Berth itself.
+	// ReasonBerthsOwn: Berth itself started the session or container.
 	ReasonBerthsOwn = "BerthsOwn"
-	// ReasonForeignBerth: what was found belongs to another Berth, or to an object that is gone.
+	// ReasonForeignBerth: the session or container belongs to another Berth, or to an object that was deleted.
 	ReasonForeignBerth = "ForeignBerth"
-	// ReasonEnded: the Instance of what was found has ended, and is in the way of a new one.
+	// ReasonEnded: the Instance of the session or container has ended, and its name prevents a new one.
 	ReasonEnded = "Ended"
-	// ReasonUnfit: what was found cannot be adopted; the message says why.
+	// ReasonUnfit: the session or container cannot be adopted; the message contains the cause.
 	ReasonUnfit = "Unfit"
-	// ReasonRefused: the API server does not let an Instance be made of it; the message says why.
+	// ReasonRefused: the API server refused the Instance; the message contains the cause.
 	ReasonRefused = "Refused"
-	// ReasonNotAdopted: what runs was started by Berth, or nothing runs.
+	// ReasonNotAdopted: Berth started the process, or none runs.
 	ReasonNotAdopted = "NotAdopted"
-	// ReasonNoConflict: nothing else claims what this object needs.
+	// ReasonNoConflict: no other owner has what this object needs.
 	ReasonNoConflict = "NoConflict"
-	// ReasonUpToDate: what runs was started from the spec as it is.
+	// ReasonUpToDate: the process was started from the current spec.
 	ReasonUpToDate = "UpToDate"
-	// ReasonDrifted: what runs was started from an older spec and is replaced at the next restart.
+	// ReasonDrifted: the running process was started from an older spec; the next restart replaces it.
 	ReasonDrifted = "Drifted"
-	// ReasonCgroup: the tree is held in a cgroup and ended through it.
+	// ReasonCgroup: the process tree is in a cgroup, through which Berth kills it.
 	ReasonCgroup = "Cgroup"
-	// ReasonSubreaper: the tree is found as the descendants of its shim; weaker than a cgroup.
+	// ReasonSubreaper: Berth finds the process tree as the descendants of its shim, which is weaker than a cgroup.
 	ReasonSubreaper = "Subreaper"
-	// ReasonDetected: the URL was found in the output.
+	// ReasonDetected: the output contains the URL.
 	ReasonDetected = "Detected"
-	// ReasonNotDetected: no URL was found in the output so far.
+	// ReasonNotDetected: the output does not contain a URL yet.
 	ReasonNotDetected = "NotDetected"
-	// ReasonDetectionDisabled: spec.url.detect is Disabled.
+	// ReasonDetectionDisabled: spec.url.detect is Disabled, or the server is in a Pod.
 	ReasonDetectionDisabled = "DetectionDisabled"
 	// ReasonListening: the processes of this object listen on the port.
 	ReasonListening = "Listening"
-	// ReasonNotListening: none of the processes of this object listens on the port so far.
+	// ReasonNotListening: no process of this object listens on the port yet, or none runs.
 	ReasonNotListening = "NotListening"
-	// ReasonOtherPort: the processes of this object listen on another port than the one they were given.
+	// ReasonOtherPort: the processes of this object listen on a different port than the assigned one.
 	ReasonOtherPort = "OtherPort"
-	// ReasonInitialized: the language server has answered initialize and serves.
+	// ReasonInitialized: the language server has answered initialize and serves requests.
 	ReasonInitialized = "Initialized"
 	// ReasonInitializing: the language server runs and has not answered initialize yet.
 	ReasonInitializing = "Initializing"
-	// ReasonNotRunning: no process is there to say it of.
+	// ReasonNotRunning: no process runs that the condition could describe.
 	ReasonNotRunning = "NotRunning"
-	// ReasonSettled: the language server has ended all work that it began at its start.
+	// ReasonSettled: the language server has finished the work that it began at its start.
 	ReasonSettled = "Settled"
-	// ReasonProgressTimeout: the language server still says that it works; that is waited for no longer.
+	// ReasonProgressTimeout: the language server still reports progress, but Berth no longer waits for it.
 	ReasonProgressTimeout = "ProgressTimeout"
-	// ReasonIndexing: the language server reads its workspace.
+	// ReasonIndexing: the language server is indexing its workspace.
 	ReasonIndexing = "Indexing"
-	// ReasonHealthy: nothing is wrong.
+	// ReasonHealthy: no problem is known.
 	ReasonHealthy = "Healthy"
-	// ReasonQuarantined: a document or request is kept from the language server, as it was there at repeated crashes.
+	// ReasonQuarantined: Berth does not send a document or a request to the language server, because it was involved in repeated crashes.
 	ReasonQuarantined = "Quarantined"
-	// ReasonCapabilityMismatch: the restarted language server offers less than the one that its clients know.
+	// ReasonCapabilityMismatch: the restarted language server offers fewer capabilities than the one that its clients know.
 	ReasonCapabilityMismatch = "CapabilityMismatch"
 	// ReasonInUse: clients are connected.
 	ReasonInUse = "InUse"
 	// ReasonNoClients: no client is connected.
 	ReasonNoClients = "NoClients"
-	// ReasonActive: something has happened in the terminal within the time.
+	// ReasonActive: the terminal had activity within idleTimeoutSeconds.
 	ReasonActive = "Active"
-	// ReasonNoActivity: nothing has happened in the terminal for the time.
+	// ReasonNoActivity: the terminal had no activity for idleTimeoutSeconds.
 	ReasonNoActivity = "NoActivity"
-	// ReasonNoIdleTimeout: spec.idleTimeoutSeconds is 0, so it is not watched how long nothing happens.
+	// ReasonNoIdleTimeout: spec.idleTimeoutSeconds is 0, so Berth does not watch for inactivity.
 	ReasonNoIdleTimeout = "NoIdleTimeout"
 	// ReasonAwaitingInput: the terminal shows a question.
 	ReasonAwaitingInput = "AwaitingInput"
 	// ReasonNotAwaitingInput: the terminal shows no question.
 	ReasonNotAwaitingInput = "NotAwaitingInput"
-	// ReasonEndingProcesses: what the program has started itself ends with it; the message names it.
+	// ReasonEndingProcesses: Berth stops the program together with its child processes, which the message names.
 	ReasonEndingProcesses = "EndingProcesses"
 )

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 holds the kinds of berth.dev/v1alpha1: processes that coding agents need, as Kubernetes resources.
+// Package v1alpha1 contains the API types of berth.dev/v1alpha1: Kubernetes resources for the processes that coding agents need.
 //
 // +kubebuilder:object:generate=true
 // +groupName=berth.dev
@@ -17,7 +17,7 @@ var (
 	// GroupVersion is berth.dev/v1alpha1.
 	GroupVersion = schema.GroupVersion{Group: "berth.dev", Version: "v1alpha1"}
 
-	// SchemeBuilder collects what AddToScheme registers.
+	// SchemeBuilder collects the functions that AddToScheme calls.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
 	// AddToScheme registers the kinds of this package with a scheme.

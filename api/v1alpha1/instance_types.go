@@ -7,47 +7,49 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// InstanceSpec says what session is wanted.
-// +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type && has(self.runtime.tmux) == has(oldSelf.runtime.tmux) && (!has(self.runtime.tmux) || self.runtime.tmux == oldSelf.runtime.tmux) && has(self.runtime.docker) == has(oldSelf.runtime.docker) && (!has(self.runtime.docker) || self.runtime.docker == oldSelf.runtime.docker))",message="runtime is immutable, but for what is in pod: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="!has(self.state) || self.state != 'OnDemand'",message="state OnDemand is for LanguageServers only: use Running or Stopped"
-// +kubebuilder:validation:XValidation:rule="!has(self.adoption) || self.adoption == 'Never' || has(self.runtime) && self.runtime.type in ['Tmux', 'Docker']",message="only what runs in tmux or Docker can be adopted: set spec.runtime, or adoption to Never"
-// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Orphan' || has(self.adoption) && self.adoption != 'Never'",message="deletionPolicy Orphan is for what was adopted: set spec.adoption to IfExists or Required"
-// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || has(self.runtime.docker.image) || has(self.adoption) && self.adoption == 'Required'",message="without an image there is nothing to start: set spec.runtime.docker.image, or spec.adoption to Required"
-// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || !has(self.runtime.docker.container) || has(self.adoption) && self.adoption != 'Never'",message="spec.runtime.docker.container names a container to adopt: set spec.adoption to IfExists or Required"
+// InstanceSpec is the desired state of an Instance.
+// +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable; delete and recreate the object"
+// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type && has(self.runtime.tmux) == has(oldSelf.runtime.tmux) && (!has(self.runtime.tmux) || self.runtime.tmux == oldSelf.runtime.tmux) && has(self.runtime.docker) == has(oldSelf.runtime.docker) && (!has(self.runtime.docker) || self.runtime.docker == oldSelf.runtime.docker))",message="runtime is immutable, except for the fields of pod; delete and recreate the object"
+// +kubebuilder:validation:XValidation:rule="!has(self.state) || self.state != 'OnDemand'",message="only LanguageServers support the state OnDemand; use Running or Stopped"
+// +kubebuilder:validation:XValidation:rule="!has(self.adoption) || self.adoption == 'Never' || has(self.runtime) && self.runtime.type in ['Tmux', 'Docker']",message="adoption requires the runtime Tmux or Docker; set spec.runtime, or set adoption to Never"
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Orphan' || has(self.adoption) && self.adoption != 'Never'",message="deletionPolicy Orphan requires adoption; set spec.adoption to IfExists or Required"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || has(self.runtime.docker.image) || has(self.adoption) && self.adoption == 'Required'",message="spec.runtime.docker.image is required unless spec.adoption is Required"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || !has(self.runtime.docker.container) || has(self.adoption) && self.adoption != 'Never'",message="spec.runtime.docker.container names a container to adopt; set spec.adoption to IfExists or Required"
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
 
-	// Where the session runs. Immutable, but for what is in pod. Defaults to the runtime that the manager was started with.
+	// runtime is where the session runs. Immutable, except for the fields of pod. Defaults to the runtime with which the manager was started.
 	// +optional
 	Runtime *InstanceRuntime `json:"runtime,omitempty"`
 
-	// Whether a session or container that is there already is taken over. Defaults to Never.
+	// adoption is what Berth does with an existing session or container: Never, IfExists or Required. Defaults to Never.
 	// +optional
 	// +kubebuilder:default=Never
 	Adoption AdoptionPolicy `json:"adoption,omitempty"`
 
-	// What becomes of the process when the object is deleted. Defaults to Orphan for what was adopted, to Terminate for what Berth started.
+	// deletionPolicy is what happens to the process when the object is deleted: Terminate or Orphan. Defaults to Orphan for an adopted session or
+	// container, and to Terminate for a process that Berth started.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// Any change of this text sends one Ctrl-C to the terminal.
+	// interruptToken requests an interrupt: any change of its value sends one Ctrl-C to the terminal. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InterruptToken string `json:"interruptToken,omitempty"`
 
-	// The name that people know the session by; it need not be a legal object name.
+	// displayName is a human-readable name of the session, at most 256 characters. It need not be a valid object name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
 
-	// The terminal that the program is started in.
+	// terminal describes the terminal in which the program is started.
 	// +optional
 	// +kubebuilder:default={}
 	Terminal TerminalSpec `json:"terminal,omitzero"`
 
-	// After so many seconds without output or input the program is ended until it is asked for again: by berth attach or send, a restartToken or any
-	// edit of the spec. What was adopted is ended so only with the deletionPolicy Terminate. 0: never. Defaults to 0.
+	// idleTimeoutSeconds is the time without output or input, in seconds, after which Berth stops the program until its next use: berth attach or send,
+	// a new restartToken, or any change of the spec. Berth stops an adopted session or container in this way only with the deletionPolicy Terminate. 0
+	// to 31536000 (one year); 0 means never. Defaults to 0.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -55,58 +57,59 @@ type InstanceSpec struct {
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
 }
 
-// AdoptionPolicy is whether something that is there already is taken over.
+// AdoptionPolicy is what Berth does with an existing session or container.
 // +kubebuilder:validation:Enum=Never;IfExists;Required
 type AdoptionPolicy string
 
 const (
-	// AdoptionNever starts an own one; what has the name already is a conflict.
+	// AdoptionNever starts a new session or container. An existing one with the same name is a conflict.
 	AdoptionNever AdoptionPolicy = "Never"
-	// AdoptionIfExists takes over what is there, and else starts an own one.
+	// AdoptionIfExists adopts an existing session or container. If there is none, it starts a new one.
 	AdoptionIfExists AdoptionPolicy = "IfExists"
-	// AdoptionRequired takes over what is there, and never starts an own one.
+	// AdoptionRequired adopts an existing session or container, and never starts a new one.
 	AdoptionRequired AdoptionPolicy = "Required"
 )
 
-// DeletionPolicy is what becomes of a process whose object is deleted.
+// DeletionPolicy is what happens to a process when its object is deleted.
 // +kubebuilder:validation:Enum=Terminate;Orphan
 type DeletionPolicy string
 
 const (
-	// DeletionTerminate ends the process.
+	// DeletionTerminate stops the process.
 	DeletionTerminate DeletionPolicy = "Terminate"
-	// DeletionOrphan leaves what was adopted as it is.
+	// DeletionOrphan leaves an adopted session or container running.
 	DeletionOrphan DeletionPolicy = "Orphan"
 )
 
-// TerminalSpec is the size of a terminal at its start; berth attach changes it to that of the window.
+// TerminalSpec describes a terminal. columns and rows are its initial size; berth attach changes the size to that of its window.
 type TerminalSpec struct {
-	// Width in characters. Defaults to 120.
+	// columns is the width in characters. 1 to 1000. Defaults to 120.
 	// +optional
 	// +kubebuilder:default=120
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Columns *int32 `json:"columns,omitempty"`
 
-	// Height in lines. Defaults to 40.
+	// rows is the height in lines. 1 to 1000. Defaults to 40.
 	// +optional
 	// +kubebuilder:default=40
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Rows *int32 `json:"rows,omitempty"`
 
-	// How it is told from what the terminal shows that the program waits for an answer.
+	// awaitingInput states how Berth recognizes from the content of the terminal that the program waits for an answer.
 	// +optional
 	AwaitingInput AwaitingInputSpec `json:"awaitingInput,omitzero"`
 }
 
-// AwaitingInputSpec is how it is told that a program waits for an answer.
+// AwaitingInputSpec states how Berth recognizes that a program waits for an answer.
 type AwaitingInputSpec struct {
-	// Regular expressions (RE2) that are looked for in the last 20 lines of the terminal, once nothing has moved for two seconds. Lines end in no spaces,
-	// and the text in no empty lines, so $ is where the cursor is. If there are any, they alone decide. Empty: how the program reads the terminal, where
-	// that is known, and patterns for the common coding agents, menus and passwords.
-	// All patterns together may compile to 2,048 instructions; the condition AwaitingInput reports those that exceed it. The larger they are, the less
-	// of a screen of more than 2,047 characters they are matched with.
+	// patterns are regular expressions (RE2) that Berth compares with the last 20 lines of the terminal once its content has not changed for two
+	// seconds. Spaces at the end of lines and empty lines at the end of the text are removed, so $ matches at the cursor. At most 16 patterns of at most
+	// 256 characters. If there are any, they alone decide. Empty: Berth checks how the program reads the terminal, where that is known, and uses
+	// built-in patterns for common coding agents, menus and passwords.
+	// All patterns together may compile to at most 2,048 instructions; the condition AwaitingInput reports patterns that exceed this limit. If the
+	// screen has more than 2,047 characters, larger patterns are compared with a smaller part of it.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -116,31 +119,32 @@ type AwaitingInputSpec struct {
 	Patterns []string `json:"patterns,omitempty"`
 }
 
-// InstanceStatus is what is known of a session.
+// InstanceStatus is the observed state of an Instance.
 type InstanceStatus struct {
 	ProcessStatus `json:",inline"`
 
-	// What to type to take the session's terminal.
+	// attachCommand is the command that attaches to the terminal of the session.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	AttachCommand string `json:"attachCommand,omitempty"`
 
-	// Names the conversation over all restarts; the program gets it as the variable SESSION_ID.
+	// sessionID identifies the conversation and stays the same over restarts. The program gets it as the variable SESSION_ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SessionID string `json:"sessionID,omitempty"`
 
-	// The interruptToken that was carried out last.
+	// observedInterruptToken is the last interruptToken that Berth acted on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedInterruptToken string `json:"observedInterruptToken,omitempty"`
 
-	// When the terminal last showed something new, something was typed through Berth, or the program was started. Written at most every 30 seconds.
+	// lastActivityTime is the time of the last new output in the terminal, input through Berth, or start of the program. Berth writes it at most every
+	// 30 seconds.
 	// +optional
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
 }
 
-// Instance is a session of a coding agent: a program in a terminal that stays when nobody looks.
+// Instance is a session of a coding agent: a program in a terminal that keeps running while no client is attached.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -161,19 +165,19 @@ type Instance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wanted.
+	// spec is the desired state.
 	// +required
 	Spec InstanceSpec `json:"spec"`
 
-	// What is; written by Berth alone.
+	// status is the observed state. Only Berth writes it.
 	// +optional
 	Status InstanceStatus `json:"status,omitempty"`
 }
 
-// GetProcessSpec gives the part of the spec that all process kinds share.
+// GetProcessSpec returns the part of the spec that all process kinds share.
 func (i *Instance) GetProcessSpec() *ProcessSpec { return &i.Spec.ProcessSpec }
 
-// GetProcessStatus gives the part of the status that all process kinds share.
+// GetProcessStatus returns the part of the status that all process kinds share.
 func (i *Instance) GetProcessStatus() *ProcessStatus { return &i.Status.ProcessStatus }
 
 // InstanceList is a list of Instances.

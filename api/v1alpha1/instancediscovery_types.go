@@ -7,28 +7,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LabelDiscoveredBy is the label of an Instance that an InstanceDiscovery has made; its value is the name of that.
+// LabelDiscoveredBy is the label of an Instance that an InstanceDiscovery created. Its value is the name of the InstanceDiscovery.
 const LabelDiscoveredBy = "berth.dev/discovered-by"
 
-// DiscoveryState says whether anything is looked for.
+// DiscoveryState states whether an InstanceDiscovery scans its sources.
 // +kubebuilder:validation:Enum=Running;Stopped
 type DiscoveryState string
 
 const (
-	// DiscoveryRunning looks again and again.
+	// DiscoveryRunning scans the sources at every interval.
 	DiscoveryRunning DiscoveryState = "Running"
-	// DiscoveryStopped looks for nothing; what was found stays as it is.
+	// DiscoveryStopped does not scan. The Instances and results so far stay.
 	DiscoveryStopped DiscoveryState = "Stopped"
 )
 
-// InstanceDiscoverySpec says where sessions and containers are looked for, and what becomes of those that are found.
+// InstanceDiscoverySpec is the desired state of an InstanceDiscovery.
 type InstanceDiscoverySpec struct {
-	// Whether anything is looked for: Running, or Stopped (what was found stays). Defaults to Running.
+	// state is Running or Stopped. While it is Stopped, Berth does not scan, and the Instances and results so far stay. Defaults to Running.
 	// +optional
 	// +kubebuilder:default=Running
 	State DiscoveryState `json:"state,omitempty"`
 
-	// Where to look. What several sources find belongs to the first of them.
+	// sources are the places to scan, 1 to 16. A session or container that matches several sources belongs to the first of them.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -36,50 +36,50 @@ type InstanceDiscoverySpec struct {
 	// +listMapKey=name
 	Sources []DiscoverySource `json:"sources"`
 
-	// Seconds from one look to the next. Defaults to 30.
+	// intervalSeconds is the time between two scans, in seconds. 5 to 86400. Defaults to 30.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=5
 	// +kubebuilder:validation:Maximum=86400
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 
-	// Any change of this text is one request to look at once.
+	// refreshToken requests a scan: any change of its value is one request to scan at once. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RefreshToken string `json:"refreshToken,omitempty"`
 
-	// What the Instances that are made have beside what was found.
+	// template contains additional fields of the created Instances.
 	// +optional
 	Template DiscoveryTemplate `json:"template,omitzero"`
 }
 
-// DiscoverySource is one place to look, and what of it is meant. All that is given has to be true of a session or container.
-// +kubebuilder:validation:XValidation:rule="self.type in ['Tmux', 'Docker']",message="sessions are found in Tmux and containers in Docker; nothing else can be looked through"
-// +kubebuilder:validation:XValidation:rule="has(self.tmux) ? self.type == 'Tmux' : true",message="tmux is for the type Tmux"
-// +kubebuilder:validation:XValidation:rule="has(self.docker) ? self.type == 'Docker' : true",message="docker is for the type Docker"
+// DiscoverySource is one place to scan, with criteria. A session or container must match all of them.
+// +kubebuilder:validation:XValidation:rule="self.type in ['Tmux', 'Docker']",message="the type of a source must be Tmux or Docker"
+// +kubebuilder:validation:XValidation:rule="has(self.tmux) ? self.type == 'Tmux' : true",message="tmux is only allowed if type is Tmux"
+// +kubebuilder:validation:XValidation:rule="has(self.docker) ? self.type == 'Docker' : true",message="docker is only allowed if type is Docker"
 type DiscoverySource struct {
-	// Names the source in status.
+	// name identifies the source in status.found. At most 63 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Tmux: the sessions of a tmux server of the manager's user. Docker: the containers of the Docker Engine that run.
+	// type is Tmux (the sessions of a tmux server of the manager's user) or Docker (the running containers of the Docker Engine).
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
 
-	// Which sessions, of the type Tmux. Defaults to all of the user's own tmux server.
+	// tmux selects sessions, if type is Tmux. Defaults to all sessions of the user's own tmux server.
 	// +optional
 	Tmux *TmuxSource `json:"tmux,omitempty"`
 
-	// Which containers, of the type Docker. Defaults to all that run.
+	// docker selects containers, if type is Docker. Defaults to all running containers.
 	// +optional
 	Docker *DockerSource `json:"docker,omitempty"`
 
-	// Programs, such as claude, of which one has to run: the command in the foreground of the session, or the program that the container was
-	// started with, without its directory. Empty: any.
+	// processes are names of programs, such as claude, of which one must run: the foreground command of the session, or the program with which the
+	// container was started, without its directory. At most 32 names of at most 256 characters. Empty: any program.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
@@ -88,37 +88,38 @@ type DiscoverySource struct {
 	Processes []string `json:"processes,omitempty"`
 }
 
-// TmuxSource says which sessions are meant.
+// TmuxSource selects sessions of a tmux server.
 type TmuxSource struct {
-	// Name of the tmux server's socket, as in tmux -L. Defaults to default, the server that tmux itself uses when nothing is said.
+	// socket is the socket name of the tmux server, as in tmux -L, at most 64 characters. Defaults to default, the server that tmux uses without -L.
 	// +optional
 	// +kubebuilder:default=default
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	Socket string `json:"socket,omitempty"`
 
-	// How the name of the session begins. Empty: any way.
+	// prefix is a prefix of the name of the session, at most 128 characters. Empty: any name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Prefix string `json:"prefix,omitempty"`
 
-	// A regular expression (RE2) that matches somewhere in the name of the session: use ^ and $ for the whole. Empty: any. All patterns of the
-	// object together may compile to 2,048 instructions; larger ones are reported by the condition Stalled.
+	// pattern is a regular expression (RE2) that matches any part of the name of the session; use ^ and $ to match the whole name. At most 256
+	// characters. Empty: any name. All patterns of the object together may compile to at most 2,048 instructions; the condition Stalled reports larger
+	// ones.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.contains('{') || ''.matches(self) || !''.matches(self)",message="must be a valid regular expression (RE2)"
 	Pattern string `json:"pattern,omitempty"`
 }
 
-// DockerSource says which containers are meant.
+// DockerSource selects containers.
 type DockerSource struct {
-	// Labels that the container has, each with this value. Empty: any.
+	// matchLabels are labels that the container must have with these values. At most 32. Empty: any labels.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="the name of a label must have at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="each key must have at most 317 characters"
 	MatchLabels map[string]LabelText `json:"matchLabels,omitempty"`
 
-	// The image as it was named when the container was made, such as agent:2; * stands for any text. Empty: any.
+	// image is the image as it was named when the container was created, such as agent:2; * matches any text. At most 512 characters. Empty: any image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
@@ -128,27 +129,28 @@ type DockerSource struct {
 // +kubebuilder:validation:MaxLength=4096
 type LabelText string
 
-// DiscoveryTemplate is what the Instances that are made have beside what was found: adoption Required, deletionPolicy Orphan, restartPolicy Never.
+// DiscoveryTemplate contains additional fields of the created Instances. These always have the adoption Required, the deletionPolicy Orphan and the
+// restartPolicy Never.
 type DiscoveryTemplate struct {
-	// Labels of the Instances.
+	// labels are labels of the Instances. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="the name of a label must have at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="each key must have at most 317 characters"
 	Labels map[string]LabelText `json:"labels,omitempty"`
 
-	// Annotations of the Instances.
+	// annotations are annotations of the Instances. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="the name of a label must have at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="each key must have at most 317 characters"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 
-	// Groups the Instances: their spec.session.
+	// session is the spec.session of the Instances, which groups them. It must be a valid label value of at most 63 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
 	Session string `json:"session,omitempty"`
 
-	// Instances are deleted this many seconds after what they stand for has ended. Defaults to 3600.
+	// ttlSecondsAfterStopped deletes an Instance this many seconds after its session or container has ended. 0 to 31536000 (one year). Defaults to 3600.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=0
@@ -156,32 +158,32 @@ type DiscoveryTemplate struct {
 	TTLSecondsAfterStopped *int32 `json:"ttlSecondsAfterStopped,omitempty"`
 }
 
-// InstanceDiscoveryStatus is what was found by the last look.
+// InstanceDiscoveryStatus is the result of the last scan.
 type InstanceDiscoveryStatus struct {
-	// The generation of the spec that this status is about.
+	// observedGeneration is the generation of the spec that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The refreshToken that was carried out last.
+	// observedRefreshToken is the last refreshToken that Berth acted on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedRefreshToken string `json:"observedRefreshToken,omitempty"`
 
-	// The last look that found something else than the one before it, or that was asked for. A look that finds the same writes nothing.
+	// lastDiscoveryTime is the time of the last scan that found a change or was requested. A scan that finds no change writes nothing.
 	// +optional
 	LastDiscoveryTime *metav1.MicroTime `json:"lastDiscoveryTime,omitempty"`
 
-	// What was found, in numbers.
+	// totals are the numbers of sessions and containers that were found.
 	// +optional
 	Totals DiscoveryTotals `json:"totals,omitzero"`
 
-	// What was found, in the order of the sources and their names; the first 256 of it.
+	// found are the first 256 sessions and containers that were found, ordered by source and name.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	Found []DiscoveredInstance `json:"found,omitempty"`
 
-	// What is true of the discovery: Ready, Reconciling, Stalled.
+	// conditions describe the current state of the discovery: Ready, Reconciling and Stalled.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
@@ -189,81 +191,82 @@ type InstanceDiscoveryStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// DiscoveryTotals counts what the last look has found.
+// DiscoveryTotals counts what the last scan found.
 type DiscoveryTotals struct {
-	// Sessions and containers that are meant.
+	// found is the number of sessions and containers that match.
 	// +optional
 	// +kubebuilder:default=0
 	Found int32 `json:"found"`
-	// Of them, those whose Instance was made by this discovery.
+	// created is how many of them have an Instance that this discovery created.
 	// +optional
 	// +kubebuilder:default=0
 	Created int32 `json:"created"`
-	// Of them, those that another Instance stands for.
+	// known is how many of them have another Instance.
 	// +optional
 	// +kubebuilder:default=0
 	Known int32 `json:"known"`
-	// Of them, those that no Instance is made for.
+	// skipped is how many of them do not get an Instance.
 	// +optional
 	// +kubebuilder:default=0
 	Skipped int32 `json:"skipped"`
-	// Of them, those that their Instance has adopted.
+	// adopted is how many of them their Instance has adopted.
 	// +optional
 	// +kubebuilder:default=0
 	Adopted int32 `json:"adopted"`
 }
 
-// DiscoveryOutcome is what became of something that was found.
+// DiscoveryOutcome is how a discovery handled a session or container.
 // +kubebuilder:validation:Enum=Created;Known;Skipped
 type DiscoveryOutcome string
 
 const (
-	// DiscoveryCreated says that its Instance was made by this discovery.
+	// DiscoveryCreated means that this discovery created the Instance.
 	DiscoveryCreated DiscoveryOutcome = "Created"
-	// DiscoveryKnown says that another Instance stands for it.
+	// DiscoveryKnown means that another Instance exists for it.
 	DiscoveryKnown DiscoveryOutcome = "Known"
-	// DiscoverySkipped says that no Instance is made for it.
+	// DiscoverySkipped means that the discovery does not create an Instance for it.
 	DiscoverySkipped DiscoveryOutcome = "Skipped"
 )
 
 // DiscoveredInstance is one session or container.
 type DiscoveredInstance struct {
-	// The source that found it.
+	// source is the name of the source that found it.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Source string `json:"source"`
 
-	// Name of the session or container.
+	// name is the name of the session or container.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Name string `json:"name,omitempty"`
 
-	// What tmux or Docker itself calls it: such as $3, or the beginning of the container's id.
+	// id is the ID that tmux or Docker assigned, such as $3, or the beginning of the container ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ID string `json:"id,omitempty"`
 
-	// The Instance that stands for it, with its namespace if that is another one.
+	// instance is the name of its Instance, with the namespace if that is another one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Instance string `json:"instance,omitempty"`
 
-	// What became of it.
+	// outcome is how the discovery handled it: Created, Known or Skipped.
 	// +required
 	Outcome DiscoveryOutcome `json:"outcome"`
 
-	// Why, in one word: such as AlreadyClaimed, BerthsOwn, NameTaken.
+	// reason is the cause of the outcome in one word, such as AlreadyClaimed, BerthsOwn or NameTaken.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
-	// Why, for people.
+	// message contains details of the cause.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 }
 
-// InstanceDiscovery looks for sessions and containers that are there already, and makes an Instance of each that has none. It never changes or deletes one.
+// InstanceDiscovery finds existing tmux sessions and containers, and creates an Instance for each one that has none. It never changes or deletes an
+// Instance.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -275,16 +278,16 @@ type DiscoveredInstance struct {
 // +kubebuilder:printcolumn:name="Known",type=integer,JSONPath=`.status.totals.known`
 // +kubebuilder:printcolumn:name="Skipped",type=integer,JSONPath=`.status.totals.skipped`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters: it is the value of a label of what it makes"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of the Instances that it creates"
 type InstanceDiscovery struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wanted.
+	// spec is the desired state.
 	// +required
 	Spec InstanceDiscoverySpec `json:"spec"`
 
-	// What is; written by Berth alone.
+	// status is the observed state. Only Berth writes it.
 	// +optional
 	Status InstanceDiscoveryStatus `json:"status,omitempty"`
 }

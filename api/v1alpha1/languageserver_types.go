@@ -8,71 +8,73 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// LanguageServerSpec says what language server is wanted.
-// +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type)",message="runtime is immutable, but for what is in pod: delete the object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable: delete the object and create it anew"
+// LanguageServerSpec is the desired state of a LanguageServer.
+// +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable; delete and recreate the object"
+// +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type)",message="runtime is immutable, except for the fields of pod; delete and recreate the object"
+// +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable; delete and recreate the object"
 type LanguageServerSpec struct {
 	ProcessSpec `json:",inline"`
 
-	// Where the process runs. Immutable, but for what is in pod. Defaults to the runtime that the manager was started with.
+	// runtime is where the process runs. Immutable, except for the fields of pod. Defaults to the runtime with which the manager was started.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 
-	// The id of the language as the Language Server Protocol has it, such as go, python or typescript.
+	// language is the language identifier of the Language Server Protocol, such as go, python or typescript. At most 64 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-+.#_a-zA-Z0-9]*)$`
 	Language string `json:"language"`
 
-	// What the server works on.
+	// workspace contains the directories that the server analyzes.
 	// +required
 	Workspace Workspace `json:"workspace"`
 
-	// Passed to the server in initialize, as it is. A change restarts the server.
+	// initializationOptions is an object that Berth passes to the server in initialize, unchanged. A change restarts the server. At most 256 keys.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:MaxProperties=256
 	InitializationOptions *runtime.RawExtension `json:"initializationOptions,omitempty"`
 
-	// What the server is told when it asks for its configuration, by section. A change restarts the server.
+	// settings are the configuration that the server receives when it requests it, by section. A change restarts the server. At most 256 sections.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:MaxProperties=256
 	Settings *runtime.RawExtension `json:"settings,omitempty"`
 
-	// The bounds of what clients and the server may send, keep open and ask for.
+	// limits are the limits for the messages, documents and requests of clients and of the server.
 	// +optional
 	// +kubebuilder:default={}
 	Limits LanguageServerLimits `json:"limits,omitzero"`
 
-	// What waits while the server restarts, for each client.
+	// hold limits the requests of each client that wait while the server restarts.
 	// +optional
 	// +kubebuilder:default={}
 	Hold HoldPolicy `json:"hold,omitzero"`
 
-	// When a server that runs is given up and restarted.
+	// health states when Berth treats a running server as failed and restarts it.
 	// +optional
 	// +kubebuilder:default={}
 	Health LanguageServerHealth `json:"health,omitzero"`
 
-	// Seconds that the server may take to answer initialize; progress that it reports prolongs them up to six times. Defaults to 300.
+	// startupTimeoutSeconds is the time that the server may take to answer initialize, in seconds. If the server reports progress, it may take up to six
+	// times as long. 1 to 3600. Defaults to 300.
 	// +optional
 	// +kubebuilder:default=300
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	StartupTimeoutSeconds *int32 `json:"startupTimeoutSeconds,omitempty"`
 
-	// What becomes of requests while the server still reads its workspace: Forward passes them on, Hold keeps them until it has read it.
-	// Defaults to Forward.
+	// whileIndexing is what happens to requests while the server indexes its workspace: Forward passes them on, Hold holds them until the server has
+	// finished. Defaults to Forward.
 	// +optional
 	// +kubebuilder:default=Forward
 	WhileIndexing WhileIndexing `json:"whileIndexing,omitempty"`
 
-	// Methods, beyond the reads that Berth knows, that may be sent to the server a second time after a crash. Name only what changes nothing.
+	// replayMethods lists methods, in addition to the read methods that Berth knows, that Berth may send to the server a second time after a crash. List
+	// only methods that change nothing. At most 32 methods of at most 128 characters.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
@@ -81,22 +83,23 @@ type LanguageServerSpec struct {
 	// +listType=set
 	ReplayMethods []string `json:"replayMethods,omitempty"`
 
-	// With state OnDemand: seconds without a client after which the server is put to sleep. Defaults to 1800.
+	// idleTimeoutSeconds is, with the state OnDemand, the time without a client after which the server sleeps, in seconds. 1 to 604800 (one week).
+	// Defaults to 1800.
 	// +optional
 	// +kubebuilder:default=1800
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
 
-	// The Instance that this server belongs to: when that is deleted, so is this. Immutable.
+	// instanceRef names the Instance that owns this server: deleting the Instance deletes the server. Immutable.
 	// +optional
 	InstanceRef *LocalReference `json:"instanceRef,omitempty"`
 }
 
-// Workspace is what a language server works on.
+// Workspace contains the directories that a language server analyzes.
 type Workspace struct {
-	// Directories of the workspace, absolute. The first is its root, and the directory that the server is started in unless
-	// spec.process.workingDir says another.
+	// folders are the directories of the workspace, 1 to 16 absolute paths of at most 4096 characters. The first is the root of the workspace, and the
+	// directory in which the server is started unless spec.process.workingDir is set.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -106,106 +109,110 @@ type Workspace struct {
 	Folders []string `json:"folders"`
 }
 
-// WhileIndexing says what becomes of requests before the server has read its workspace.
+// WhileIndexing is what happens to requests while the server indexes its workspace.
 // +kubebuilder:validation:Enum=Forward;Hold
 type WhileIndexing string
 
 const (
-	// IndexingForward passes them on; the answers may be incomplete.
+	// IndexingForward passes requests on; the answers may be incomplete.
 	IndexingForward WhileIndexing = "Forward"
-	// IndexingHold keeps them until the server has read its workspace.
+	// IndexingHold holds requests until the server has indexed its workspace.
 	IndexingHold WhileIndexing = "Hold"
 )
 
-// LanguageServerLimits bound what one language server and its clients may take.
+// LanguageServerLimits limits the resources that one language server and its clients may use.
 type LanguageServerLimits struct {
-	// Bytes of the header of a message. Defaults to 8192.
+	// headerBytes is the maximum size of a message header, in bytes. 256 to 65536. Defaults to 8192.
 	// +optional
 	// +kubebuilder:default=8192
 	// +kubebuilder:validation:Minimum=256
 	// +kubebuilder:validation:Maximum=65536
 	HeaderBytes *int32 `json:"headerBytes,omitempty"`
 
-	// Bytes of a message from the server. Defaults to 67108864 (64 MiB).
+	// messageBytes is the maximum size of a message from the server, in bytes. 4096 to 1073741824 (1 GiB). Defaults to 67108864 (64 MiB).
 	// +optional
 	// +kubebuilder:default=67108864
 	// +kubebuilder:validation:Minimum=4096
 	// +kubebuilder:validation:Maximum=1073741824
 	MessageBytes *int32 `json:"messageBytes,omitempty"`
 
-	// Bytes of a message from a client. Defaults to 33554432 (32 MiB).
+	// clientMessageBytes is the maximum size of a message from a client, in bytes. 4096 to 1073741824 (1 GiB). Defaults to 33554432 (32 MiB).
 	// +optional
 	// +kubebuilder:default=33554432
 	// +kubebuilder:validation:Minimum=4096
 	// +kubebuilder:validation:Maximum=1073741824
 	ClientMessageBytes *int32 `json:"clientMessageBytes,omitempty"`
 
-	// Clients at once. Defaults to 64.
+	// clients is the maximum number of simultaneous clients. 1 to 1024. Defaults to 64.
 	// +optional
 	// +kubebuilder:default=64
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1024
 	Clients *int32 `json:"clients,omitempty"`
 
-	// Documents that one client may have open. Defaults to 1000.
+	// openDocuments is the maximum number of documents that one client may have open. 1 to 100000. Defaults to 1000.
 	// +optional
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	OpenDocuments *int32 `json:"openDocuments,omitempty"`
 
-	// Bytes of the text of all documents that one client has open. Defaults to 67108864 (64 MiB).
+	// documentBytes is the maximum total size of the text of all documents that one client has open, in bytes. 4096 to 1073741824 (1 GiB). Defaults to
+	// 67108864 (64 MiB).
 	// +optional
 	// +kubebuilder:default=67108864
 	// +kubebuilder:validation:Minimum=4096
 	// +kubebuilder:validation:Maximum=1073741824
 	DocumentBytes *int32 `json:"documentBytes,omitempty"`
 
-	// Requests of one client that the server may owe an answer at once. Defaults to 64.
+	// inFlight is the maximum number of unanswered requests of one client at the server. 1 to 10000. Defaults to 64.
 	// +optional
 	// +kubebuilder:default=64
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	InFlight *int32 `json:"inFlight,omitempty"`
 
-	// Bytes that may wait to be read by one client; one that lets more pile up is disconnected. Defaults to 8388608 (8 MiB).
+	// queueBytes is the maximum amount of data that may wait for one client to read it, in bytes. A client with more unread data is disconnected. 4096
+	// to 1073741824 (1 GiB). Defaults to 8388608 (8 MiB).
 	// +optional
 	// +kubebuilder:default=8388608
 	// +kubebuilder:validation:Minimum=4096
 	// +kubebuilder:validation:Maximum=1073741824
 	QueueBytes *int32 `json:"queueBytes,omitempty"`
 
-	// Seconds after which a request that has no answer is cancelled. Defaults to 120.
+	// requestTimeoutSeconds is the time after which Berth cancels a request that has no answer, in seconds. 1 to 3600. Defaults to 120.
 	// +optional
 	// +kubebuilder:default=120
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	RequestTimeoutSeconds *int32 `json:"requestTimeoutSeconds,omitempty"`
 
-	// Bytes of memory of the server and all that it has started, beyond which it is restarted. Unset: not watched.
+	// memoryBytes is the maximum amount of memory of the server and its child processes, in bytes. Above this limit Berth restarts the server. 16777216
+	// (16 MiB) to 1099511627776 (1 TiB). Unset: no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=16777216
 	// +kubebuilder:validation:Maximum=1099511627776
 	MemoryBytes *int64 `json:"memoryBytes,omitempty"`
 }
 
-// HoldPolicy bounds the requests of one client that wait while the server restarts.
+// HoldPolicy limits the requests of one client that wait while the server restarts.
 type HoldPolicy struct {
-	// Seconds that a request waits before it fails with an error that says when to try again. 0: nothing waits. Defaults to 30.
+	// timeoutSeconds is how long a request waits, in seconds, before it fails with an error that states when to retry. 0 to 600. 0: no request waits.
+	// Defaults to 30.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=600
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// How many may wait. Defaults to 256.
+	// requests is the maximum number of requests that wait. 1 to 10000. Defaults to 256.
 	// +optional
 	// +kubebuilder:default=256
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Requests *int32 `json:"requests,omitempty"`
 
-	// How many bytes they may have together. Defaults to 16777216 (16 MiB).
+	// bytes is the maximum total size of the requests that wait, in bytes. 4096 to 1073741824 (1 GiB). Defaults to 16777216 (16 MiB).
 	// +optional
 	// +kubebuilder:default=16777216
 	// +kubebuilder:validation:Minimum=4096
@@ -213,44 +220,45 @@ type HoldPolicy struct {
 	Bytes *int32 `json:"bytes,omitempty"`
 }
 
-// LanguageServerHealth says when a server that runs is given up.
+// LanguageServerHealth states when Berth treats a running server as failed.
 type LanguageServerHealth struct {
-	// Seconds of silence after which a server that was ready is asked whether it still answers. Defaults to 10.
+	// pingAfterSeconds is the time without a message after which Berth pings a server that was ready, in seconds. 1 to 3600. Defaults to 10.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	PingAfterSeconds *int32 `json:"pingAfterSeconds,omitempty"`
 
-	// Seconds that the server may owe that answer; five times as long while it computes. Defaults to 60.
+	// hangTimeoutSeconds is the time that the server may take to answer the ping, in seconds; five times as long while the server uses the CPU. 1 to
+	// 3600. Defaults to 60.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	HangTimeoutSeconds *int32 `json:"hangTimeoutSeconds,omitempty"`
 
-	// A request that is made regularly and whose answer has to hold something, to notice a server that answers without being of use. Unset: none.
+	// canary is a request that Berth sends regularly to detect a server that answers but is not usable. Unset: no request.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
 }
 
-// Canary is a request whose answer has to hold something: neither null nor empty.
+// Canary is a request to which a healthy server returns an answer that is neither null nor empty.
 type Canary struct {
-	// The method, such as workspace/symbol. It must change nothing.
+	// method is the method of the request, such as workspace/symbol. It must not change anything. At most 128 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[$a-zA-Z][-$/._a-zA-Z0-9]*$`
 	Method string `json:"method"`
 
-	// Its parameters, passed as they are.
+	// params is an object with the parameters of the request, passed unchanged. At most 64 keys.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:MaxProperties=64
 	Params *runtime.RawExtension `json:"params,omitempty"`
 
-	// Seconds between two of them. Defaults to 60.
+	// periodSeconds is the time between two requests, in seconds. 1 to 86400. Defaults to 60.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
@@ -258,7 +266,7 @@ type Canary struct {
 	PeriodSeconds *int32 `json:"periodSeconds,omitempty"`
 }
 
-// LanguageServer is a language server that editors and agents share, at an address that stays while the server behind it restarts.
+// LanguageServer is a language server that editors and agents share. Its address stays the same while the server restarts.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -280,19 +288,19 @@ type LanguageServer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wanted.
+	// spec is the desired state.
 	// +required
 	Spec LanguageServerSpec `json:"spec"`
 
-	// What is; written by Berth alone.
+	// status is the observed state. Only Berth writes it.
 	// +optional
 	Status LanguageServerStatus `json:"status,omitempty"`
 }
 
-// GetProcessSpec gives the part of the spec that all process kinds share.
+// GetProcessSpec returns the part of the spec that all process kinds share.
 func (l *LanguageServer) GetProcessSpec() *ProcessSpec { return &l.Spec.ProcessSpec }
 
-// GetProcessStatus gives the part of the status that all process kinds share.
+// GetProcessStatus returns the part of the status that all process kinds share.
 func (l *LanguageServer) GetProcessStatus() *ProcessStatus { return &l.Status.ProcessStatus }
 
 // LanguageServerList is a list of LanguageServers.

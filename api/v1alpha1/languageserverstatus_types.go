@@ -7,81 +7,82 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LanguageServerStatus is what is known of a language server.
+// LanguageServerStatus is the observed state of a LanguageServer.
 type LanguageServerStatus struct {
 	ProcessStatus `json:",inline"`
 
-	// Where clients connect: unix:// and the path of a socket, or https:// and an address in the cluster, with the token of the Secret of the same name.
-	// It stays the same, and connections stay open, while the server restarts. berth lsp connect NAME gives an editor the other end.
+	// endpoint is where clients connect: unix:// and the path of a socket or, for a server in a Pod, https:// and an address in the cluster, with the
+	// token in the Secret that has the same name as the Service in that address. The endpoint stays the same, and connections stay open, while the
+	// server restarts. berth lsp connect NAME connects an editor to it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// What the server says that it is.
+	// serverInfo is the name and version that the server reports.
 	// +optional
 	ServerInfo *ServerInfo `json:"serverInfo,omitempty"`
 
-	// Clients that are connected. The counts below are at most a few seconds old while something changes.
+	// clients is the number of connected clients. This count and those below are at most a few seconds old while they change.
 	// +optional
 	// +kubebuilder:default=0
 	Clients int32 `json:"clients,omitempty"`
 
-	// Documents that clients have open, each counted once.
+	// openDocuments is the number of documents that clients have open, each counted once.
 	// +optional
 	OpenDocuments int32 `json:"openDocuments,omitempty"`
 
-	// Requests that wait for the server to be back.
+	// heldRequests is the number of requests that wait until the server is available again.
 	// +optional
 	HeldRequests int32 `json:"heldRequests,omitempty"`
 
-	// How long the oldest request has no answer, in seconds.
+	// oldestRequestSeconds is the age of the oldest unanswered request, in seconds.
 	// +optional
 	OldestRequestSeconds int32 `json:"oldestRequestSeconds,omitempty"`
 
-	// Memory of the server and all that it has started, in bytes, in steps of 16 MiB.
+	// memoryBytes is the memory of the server and its child processes, in bytes, in steps of 16 MiB.
 	// +optional
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
-	// The last ten restarts, oldest first.
+	// recentRestarts are the last ten restarts, oldest first.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	RecentRestarts []Restart `json:"recentRestarts,omitempty"`
 }
 
-// ServerInfo is what a language server says of itself.
+// ServerInfo is what a language server reports about itself.
 type ServerInfo struct {
-	// Its name.
+	// name is the name of the server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Name string `json:"name,omitempty"`
 
-	// Its version.
+	// version is the version of the server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Version string `json:"version,omitempty"`
 }
 
-// Restart is one restart: which incarnation it began, why, and how long nobody was served.
+// Restart is one restart of a language server.
 type Restart struct {
-	// The incarnation that was started.
+	// incarnation is the incarnation that was started.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// When the one before was lost, or was asked to end.
+	// time is when the previous incarnation was lost, or was requested to stop.
 	// +required
 	Time metav1.MicroTime `json:"time"`
 
-	// Why: Requested, SpecChanged, Crashed, Hung, ProtocolError, MemoryLimit, CanaryFailed or Unhealthy.
+	// reason is why the server was restarted: Requested, SpecChanged, Crashed, Lost, Hung, ProtocolError, MemoryLimit, CanaryFailed or Unhealthy.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 
-	// Milliseconds from then until the new one served. Unset while it does not.
+	// tookMilliseconds is the time from then until the new incarnation served, in milliseconds. Unset until it serves.
 	// +optional
 	TookMilliseconds *int64 `json:"tookMilliseconds,omitempty"`
 
-	// What there is to say about it.
+	// message contains details.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

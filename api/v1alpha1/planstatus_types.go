@@ -8,86 +8,87 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PlanStatus is what is known of a plan.
+// PlanStatus is the observed state of a Plan.
 type PlanStatus struct {
-	// The generation of the spec that this status is about.
+	// observedGeneration is the generation of the spec that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// What the plan took over from its action when it began, whatever became of that since.
+	// pinned is what the plan copied from its action when it started. Later changes of the action do not affect it.
 	// +optional
 	// +structType=atomic
 	Pinned *PinnedAction `json:"pinned,omitempty"`
 
-	// The phase that the plan is in.
+	// currentPhase is the current phase of the plan.
 	// +optional
 	CurrentPhase PlanPhase `json:"currentPhase,omitempty"`
 
-	// How the plan stands in that phase.
+	// state is the state of the plan in its current phase.
 	// +optional
 	State PlanState `json:"state,omitempty"`
 
-	// What the plan waits for, in a few words.
+	// waiting is a short text about what the plan waits for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Waiting string `json:"waiting,omitempty"`
 
-	// Counts the retries and reversions, from 1. What runs of an older attempt come to is ignored.
+	// attempt is the number of the current attempt: 1, plus one for every retry and revert. Results of runs of older attempts are ignored.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
 
-	// How often the plan was reverted.
+	// reversions is how often the plan was reverted.
 	// +optional
 	Reversions int32 `json:"reversions,omitempty"`
 
-	// The retryToken that was carried out last.
+	// observedRetryToken is the last retryToken that Berth acted on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedRetryToken string `json:"observedRetryToken,omitempty"`
 
-	// The revert.token that was carried out last.
+	// observedRevertToken is the last revert.token that Berth acted on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedRevertToken string `json:"observedRevertToken,omitempty"`
 
-	// The phases that have succeeded since the plan began or was reverted.
+	// completed are the phases that have succeeded since the plan started or was last reverted.
 	// +optional
 	// +kubebuilder:validation:MaxItems=3
 	// +listType=set
 	Completed []PlanPhase `json:"completed,omitempty"`
 
-	// When the current phase, in this attempt, began.
+	// phaseStartedAt is when the current attempt of the current phase started.
 	// +optional
 	PhaseStartedAt *metav1.MicroTime `json:"phaseStartedAt,omitempty"`
 
-	// When the plan was applied or cancelled.
+	// finishedAt is when the plan was applied or cancelled.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
 
-	// The runs of the current phase in this attempt. A run is listed before it is created.
+	// runs are the runs of the current phase in this attempt, at most 32. Berth lists a run here before it creates the run.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Runs []PlanRun `json:"runs,omitempty"`
 
-	// What the runs of each phase came to, the last time that it ended. Later phases are given
-	// those of the earlier ones. What they said is in their logs: berth logs strategyrun/NAME.
+	// results are the outcomes of the runs of each phase, from the last time that the phase ended, at most 96. Runs of later phases receive the results
+	// of the earlier ones. berth logs strategyrun/NAME prints the output of a run.
 	// +optional
 	// +kubebuilder:validation:MaxItems=96
 	// +listType=atomic
 	Results []PlanResult `json:"results,omitempty"`
 
-	// How the plan came to where it is; the newest is the last.
+	// history are the last 20 changes of phase or state, newest last.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=atomic
 	History []PlanHistoryEntry `json:"history,omitempty"`
 
-	// The older plan with the same idempotencyKey, if there was one: this plan never begins.
+	// duplicateOf is the plan with the same idempotencyKey that has started instead of this one. If it is set, this plan never starts.
 	// +optional
 	DuplicateOf *PlanReference `json:"duplicateOf,omitempty"`
 
-	// What is true of the plan: Strategized, Executed, Applied, AwaitingApproval, Succeeded, Ready, Reconciling, Stalled, Conflict.
+	// conditions describe the current state of the plan. Ready, Reconciling and Stalled are always set; Strategized, Executed, Applied,
+	// AwaitingApproval, Succeeded and Conflict only while they have their unusual status or a message.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
@@ -95,34 +96,34 @@ type PlanStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PinnedAction is an action as a plan found it.
+// PinnedAction is the copy of an action that a plan made when it started.
 type PinnedAction struct {
-	// UID of the Action.
+	// actionUID is the UID of the Action.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	ActionUID types.UID `json:"actionUID"`
 
-	// Its generation.
+	// actionGeneration is the generation of the Action.
 	// +optional
 	ActionGeneration int64 `json:"actionGeneration,omitempty"`
 
-	// How many runs live at once.
+	// maxParallel is the maximum number of simultaneous runs.
 	// +optional
 	MaxParallel int32 `json:"maxParallel,omitempty"`
 
-	// How often the plan may be reverted.
+	// maxReversions is the maximum number of reverts.
 	// +optional
 	MaxReversions int32 `json:"maxReversions,omitempty"`
 
-	// Arguments that the plan does not give, with their defaults.
+	// defaults are the arguments that the plan does not set, with their default values.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=name
 	Defaults []RunArgument `json:"defaults,omitempty"`
 
-	// The phases that the action has.
+	// phases are the phases that the action defines.
 	// +optional
 	// +kubebuilder:validation:MaxItems=3
 	// +listType=map
@@ -130,45 +131,45 @@ type PinnedAction struct {
 	Phases []PinnedPhase `json:"phases,omitempty"`
 }
 
-// PinnedPhase is a phase as a plan found it.
+// PinnedPhase is the copy of a phase that a plan made when it started.
 type PinnedPhase struct {
-	// Strategize, Execute or Apply.
+	// name is Strategize, Execute or Apply.
 	// +required
 	Name PlanPhase `json:"name"`
 
-	// What is run.
+	// strategies are the strategies that the phase runs.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Strategies []StrategyReference `json:"strategies,omitempty"`
 
-	// How many of them have to succeed.
+	// needed is how many of them must succeed.
 	// +optional
 	Needed int32 `json:"needed,omitempty"`
 
-	// Seconds that it may take; 0: no limit.
+	// timeoutSeconds is the maximum duration of the phase, in seconds. 0: no limit.
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 }
 
-// StrategyReference is a Strategy as a plan found it.
+// StrategyReference identifies a Strategy and its program at the time when a plan started.
 type StrategyReference struct {
-	// Name of the Strategy.
+	// name is the name of the Strategy.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// Its UID.
+	// uid is the UID of the Strategy.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 
-	// Its generation.
+	// generation is the generation of the Strategy.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 
-	// Fingerprint of its program: runs of the plan start while the strategy has this one, and wait while it has another.
+	// program is a hash of the program of the Strategy. Runs of the plan start while the strategy has this program, and wait while it has another one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Program string `json:"program,omitempty"`
@@ -176,116 +177,116 @@ type StrategyReference struct {
 
 // PlanRun is a run of the current phase.
 type PlanRun struct {
-	// Name of the StrategyRun: the plan, the first 8 characters of its UID, attempt, phase and index.
+	// name is the name of the StrategyRun: the plan, the first 8 characters of its UID, attempt, phase and index.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// The strategy that it runs.
+	// strategy is the name of the strategy that it runs.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Strategy string `json:"strategy"`
 
-	// Its UID, once that is known.
+	// uid is the UID of the StrategyRun. Unset until it is known.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid,omitempty"`
 
-	// How it ended; unset while it has not.
+	// outcome is the outcome of the run. Unset until it has ended.
 	// +optional
 	Outcome RunOutcome `json:"outcome,omitempty"`
 
-	// How it ended, in words.
+	// message contains details of the outcome.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 
-	// What it has left to others; the summary is cut to 256 bytes.
+	// result is what the run left; the summary is truncated to 256 bytes.
 	// +optional
 	Result *RunResult `json:"result,omitempty"`
 }
 
-// PlanResult is what a run came to.
+// PlanResult is the outcome of a run, and the result that it left.
 type PlanResult struct {
-	// Name of the StrategyRun.
+	// run is the name of the StrategyRun.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Run string `json:"run"`
 
-	// The strategy that it ran.
+	// strategy is the name of the strategy that it ran.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Strategy string `json:"strategy"`
 
-	// The phase.
+	// phase is the phase of the run.
 	// +required
 	Phase PlanPhase `json:"phase"`
 
-	// The attempt.
+	// attempt is the attempt of the run.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	Attempt int32 `json:"attempt,omitempty"`
 
-	// How it ended.
+	// outcome is the outcome of the run.
 	// +required
 	Outcome RunOutcome `json:"outcome"`
 
-	// How it ended, in words.
+	// message contains details of the outcome.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 
-	// What it has left to others; the summary is cut to 256 bytes.
+	// result is what the run left; the summary is truncated to 256 bytes.
 	// +optional
 	Result *RunResult `json:"result,omitempty"`
 }
 
 // PlanHistoryEntry is a change of a plan's phase or state.
 type PlanHistoryEntry struct {
-	// When.
+	// time is when the change happened.
 	// +required
 	Time metav1.MicroTime `json:"time"`
 
-	// The phase since then.
+	// phase is the phase after the change.
 	// +optional
 	Phase PlanPhase `json:"phase,omitempty"`
 
-	// The attempt since then.
+	// attempt is the attempt after the change.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
 
-	// The state since then.
+	// state is the state after the change.
 	// +required
 	State PlanState `json:"state"`
 
-	// Why, in one word.
+	// reason is the cause of the change, in one word.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
-	// Why, in words.
+	// message contains details of the cause.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
 
-// PlanReference is another plan.
+// PlanReference identifies another plan.
 type PlanReference struct {
-	// Name of the Plan.
+	// name is the name of the Plan.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// Its UID.
+	// uid is the UID of the Plan.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 }
 
-// Plan is one use of an Action: it runs the strategies of its phases, one phase after the other, as far as its target phase allows.
+// Plan is one execution of an Action: it runs the strategies of its phases, one phase after the other, up to its target phase.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -300,16 +301,16 @@ type PlanReference struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.actionRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.spec.idempotencyKey`
 // +kubebuilder:selectablefield:JSONPath=`.status.state`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters: it is the value of a label of its runs"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of its runs"
 type Plan struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wanted.
+	// spec is the desired state.
 	// +required
 	Spec PlanSpec `json:"spec"`
 
-	// What is; written by Berth alone.
+	// status is the observed state. Only Berth writes it.
 	// +optional
 	Status PlanStatus `json:"status,omitempty"`
 }

@@ -8,25 +8,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// PodRuntime says what Pod an incarnation is. Its program is the command of the spec, in a container called main; each incarnation is a Pod of its own.
-// It meets the Pod Security Standard restricted, unless template says otherwise.
+// PodRuntime describes the Pod of an incarnation. Each incarnation is a separate Pod, whose container main runs the command of the spec. The Pod
+// meets the Pod Security Standard restricted unless template requests otherwise.
 type PodRuntime struct {
-	// The image of the container that the program runs in. It must have a user other than root, by number.
+	// image is the image of the container in which the program runs, at most 512 characters. It must specify a numeric user other than root.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image"`
 
-	// When the node pulls the image. Unset: what Kubernetes does by default, which depends on the tag.
+	// imagePullPolicy states when the node pulls the image: Always, Never or IfNotPresent. Defaults to the policy that Kubernetes derives from the tag.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;Never;IfNotPresent
 	ImagePullPolicy PullPolicy `json:"imagePullPolicy,omitempty"`
 
-	// What the program may use, and what it is promised.
+	// resources are the resource limits and requests of the container in which the program runs.
 	// +optional
 	Resources PodResources `json:"resources,omitzero"`
 
-	// Volumes of the Pod, as in Kubernetes.
+	// volumes are the volumes of the Pod, as in Kubernetes. At most 64.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:Type=object
@@ -35,7 +35,7 @@ type PodRuntime struct {
 	// +listType=atomic
 	Volumes []runtime.RawExtension `json:"volumes,omitempty"`
 
-	// Where the program finds them, as in Kubernetes.
+	// volumeMounts are the paths at which the program finds the volumes, as in Kubernetes. At most 64.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:Type=object
@@ -44,19 +44,20 @@ type PodRuntime struct {
 	// +listType=atomic
 	VolumeMounts []runtime.RawExtension `json:"volumeMounts,omitempty"`
 
-	// Volumes that outlive incarnations: each is made when it is needed first, and goes with the object. What is there already is not changed.
+	// volumeClaimTemplates are volumes that outlive incarnations. Berth creates each claim with the first Pod and deletes it with the object; it does
+	// not change an existing claim. At most 16.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
 	VolumeClaimTemplates []PodClaim `json:"volumeClaimTemplates,omitempty"`
 
-	// Labels that the node has to have.
+	// nodeSelector lists labels that the node must have. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// Taints of nodes that the Pod bears, as in Kubernetes.
+	// tolerations are the taints of nodes that the Pod tolerates, as in Kubernetes. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:Type=object
@@ -65,13 +66,14 @@ type PodRuntime struct {
 	// +listType=atomic
 	Tolerations []runtime.RawExtension `json:"tolerations,omitempty"`
 
-	// The ServiceAccount of the Pod. Its token is not mounted, unless template sets automountServiceAccountToken.
+	// serviceAccountName is the ServiceAccount of the Pod. Its token is not mounted unless template sets automountServiceAccountToken. At most 253
+	// characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// What is merged over the Pod that was made of all this, as kubectl patch does strategically: metadata with labels and annotations, and spec.
-	// Image and command of the container main stay as they are said here.
+	// template is a strategic merge patch, as with kubectl patch, that Berth applies to the Pod that results from the other fields: metadata with labels
+	// and annotations, and spec. It cannot change the image and the command of the container main.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:MaxProperties=4
@@ -79,14 +81,14 @@ type PodRuntime struct {
 	Template *runtime.RawExtension `json:"template,omitempty"`
 }
 
-// PodResources are those of the container that the program runs in.
+// PodResources are the resources of the container in which the program runs.
 type PodResources struct {
-	// What it may use at most, such as {cpu: "2", memory: 1Gi}.
+	// limits are the maximum amounts that the container may use, such as {cpu: "2", memory: 1Gi}. At most 16 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Limits map[string]resource.Quantity `json:"limits,omitempty"`
 
-	// What it is promised.
+	// requests are the amounts that are reserved for the container. At most 16 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Requests map[string]resource.Quantity `json:"requests,omitempty"`
@@ -94,20 +96,20 @@ type PodResources struct {
 
 // PodClaim is a volume that outlives incarnations.
 type PodClaim struct {
-	// Name of the volume in the Pod. That of the PersistentVolumeClaim begins with the name of the object.
+	// name is the name of the volume in the Pod, at most 63 characters. The name of the PersistentVolumeClaim begins with the name of the object.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Where the program finds it; absolute.
+	// mountPath is where the program finds the volume; an absolute path of at most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^/`
 	MountPath string `json:"mountPath"`
 
-	// What volume is wanted, as in a PersistentVolumeClaim.
+	// spec describes the requested volume, as the spec of a PersistentVolumeClaim.
 	// +required
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:MaxProperties=16

@@ -4,30 +4,30 @@
 package v1alpha1
 
 const (
-	// FinalizerProcess keeps an object until its process is seen to be gone.
+	// FinalizerProcess keeps an object until Berth has observed that its process has ended.
 	FinalizerProcess = "berth.dev/process"
 	// LabelSession is the label that mirrors spec.session.
 	LabelSession = "berth.dev/session"
-	// LabelHost names the host that an object belongs to. The manager of a host sets it on objects that have none. Set it at creation to choose a host;
-	// change it to move the object: the old host stops the process, then the new host starts it. Objects of the runtime Pod ignore it.
+	// LabelHost names the host that an object belongs to. The manager of a host sets it on objects that do not have it. Set it at creation to choose a
+	// host; change it to move the object: the old host stops the process, then the new host starts it. Objects of the runtime Pod ignore it.
 	LabelHost = "berth.dev/host"
 	// LabelAllowRuntime is the label of a namespace that permits one more runtime there, such as Host.
 	LabelAllowRuntime = "berth.dev/allow-runtime"
-	// AnnotationLostHost declares that the host it names is gone and does not come back. The host of LabelHost then takes the object over without
-	// waiting for that host to stop the process. A lost host that takes the object back removes the annotation first.
+	// AnnotationLostHost declares that the host that it names is lost and will not come back. The host of LabelHost then takes the object over without
+	// waiting for the lost host to stop the process. If a lost host takes the object back, it removes the annotation first.
 	AnnotationLostHost = "berth.dev/lost-host"
 )
 
-// ProcessState is what is wanted of a process.
+// ProcessState is the desired state of a process.
 // +kubebuilder:validation:Enum=Running;Stopped;OnDemand
 type ProcessState string
 
 const (
-	// StateRunning wants the process to run.
+	// StateRunning requests that the process runs.
 	StateRunning ProcessState = "Running"
-	// StateStopped wants no process; the object stays.
+	// StateStopped requests that no process runs. The object stays.
 	StateStopped ProcessState = "Stopped"
-	// StateOnDemand wants a process while somebody uses it. Only a LanguageServer may be so.
+	// StateOnDemand requests that the process runs while clients use it. Only LanguageServers support it.
 	StateOnDemand ProcessState = "OnDemand"
 )
 
@@ -36,74 +36,78 @@ const (
 type RuntimeType string
 
 const (
-	// RuntimeHost runs the process on the machine of the manager, held by a berth-shim.
+	// RuntimeHost runs the process on the machine of the manager, under a berth-shim.
 	RuntimeHost RuntimeType = "Host"
-	// RuntimeTmux shows the process in a tmux session. Of an Instance only.
+	// RuntimeTmux runs the process as RuntimeHost does and shows it in a tmux session. Only Instances support it.
 	RuntimeTmux RuntimeType = "Tmux"
-	// RuntimeDocker runs the process in a container of a Docker Engine. Of an Instance only.
+	// RuntimeDocker runs the process in a container of a Docker Engine. Only Instances support it.
 	RuntimeDocker RuntimeType = "Docker"
-	// RuntimePod runs the process in a Pod of the cluster. Not of a LanguageServer yet.
+	// RuntimePod runs the process in a Pod of the cluster.
 	RuntimePod RuntimeType = "Pod"
 )
 
-// ProcessSpec is what all kinds that are a process share.
+// ProcessSpec contains the fields that all process kinds share.
 type ProcessSpec struct {
-	// What is wanted: Running, Stopped (the object stays) or, of a LanguageServer only, OnDemand (it sleeps while no client is connected).
-	// Defaults to Running.
+	// state is the desired state: Running, Stopped (no process runs, and the object stays) or, for a LanguageServer only, OnDemand (the server sleeps
+	// while no client is connected). Defaults to Running.
 	// +optional
 	// +kubebuilder:default=Running
 	State ProcessState `json:"state,omitempty"`
 
-	// Any change of this text is one request to restart. Changes made before the new incarnation starts are one restart.
+	// restartToken requests a restart. Any change of its value is one request; several changes before the new incarnation starts cause one restart. At
+	// most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RestartToken string `json:"restartToken,omitempty"`
 
-	// Groups objects for clean-up; also set as the label berth.dev/session. Immutable.
+	// session groups objects, for example to delete them together. Berth copies it to the label berth.dev/session. It must be a valid label value of at
+	// most 63 characters. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
 	Session string `json:"session,omitempty"`
 
-	// The program to run.
+	// process is the program to run.
 	// +required
 	Process ProcessTemplate `json:"process"`
 
-	// After which exits the process is started again. Defaults to Always.
+	// restartPolicy states after which exits Berth restarts the process: Always, OnFailure or Never. Defaults to Always.
 	// +optional
 	// +kubebuilder:default=Always
 	RestartPolicy RestartPolicy `json:"restartPolicy,omitempty"`
 
-	// How long to wait before a process that failed is started again.
+	// backoff is how long Berth waits before it restarts a process that failed.
 	// +optional
 	// +kubebuilder:default={}
 	Backoff BackoffPolicy `json:"backoff,omitzero"`
 
-	// When to stop trying.
+	// breaker states when Berth stops restarting a process that keeps failing.
 	// +optional
 	// +kubebuilder:default={}
 	Breaker BreakerPolicy `json:"breaker,omitzero"`
 
-	// Any change of this text closes the breaker and forgets the back-off.
+	// resetToken requests a reset: any change of its value closes the breaker and resets the back-off. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ResetToken string `json:"resetToken,omitempty"`
 
-	// What a changed spec does to the process that runs. Defaults to Recreate.
+	// updatePolicy is what happens to a running process when its spec changes: Recreate restarts it, OnRestart leaves it running until its next restart.
+	// Defaults to Recreate.
 	// +optional
 	// +kubebuilder:default=Recreate
 	UpdatePolicy UpdatePolicy `json:"updatePolicy,omitempty"`
 
-	// Delete the object this many seconds after its process was stopped or has ended for good, or what it was to adopt was not there. Unset: never.
+	// ttlSecondsAfterStopped deletes the object this many seconds after its process was stopped or exited for good, or after Berth found nothing to
+	// adopt. 0 to 31536000 (one year). Unset: the object is never deleted.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TTLSecondsAfterStopped *int32 `json:"ttlSecondsAfterStopped,omitempty"`
 }
 
-// LocalReference names an object of the same namespace.
+// LocalReference names an object in the same namespace.
 type LocalReference struct {
-	// Name of the object.
+	// name is the name of the object, at most 253 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -3,40 +3,40 @@
 
 package v1alpha1
 
-// RestartPolicy says after which exits a process is started again.
+// RestartPolicy states after which exits Berth restarts a process.
 // +kubebuilder:validation:Enum=Always;OnFailure;Never
 type RestartPolicy string
 
 const (
-	// RestartAlways starts again after every exit that nobody asked for.
+	// RestartAlways restarts the process after every exit that was not requested.
 	RestartAlways RestartPolicy = "Always"
-	// RestartOnFailure starts again after an exit code other than 0, a signal, or an exit that nobody could observe.
+	// RestartOnFailure restarts the process after an exit code other than 0, a signal, or an unknown exit status.
 	RestartOnFailure RestartPolicy = "OnFailure"
-	// RestartNever never starts again by itself.
+	// RestartNever does not restart the process after an exit.
 	RestartNever RestartPolicy = "Never"
 )
 
-// UpdatePolicy says what a changed spec does to the process that runs.
+// UpdatePolicy is what happens to a running process when its spec changes.
 // +kubebuilder:validation:Enum=Recreate;OnRestart
 type UpdatePolicy string
 
 const (
 	// UpdateRecreate restarts the process when its spec changes.
 	UpdateRecreate UpdatePolicy = "Recreate"
-	// UpdateOnRestart leaves the process as it is until its next restart, and shows the difference as DriftDetected.
+	// UpdateOnRestart leaves the process running until its next restart, and reports the difference with the condition DriftDetected.
 	UpdateOnRestart UpdatePolicy = "OnRestart"
 )
 
-// StopPolicy says how a process is asked to end. SIGKILL to the whole tree always follows.
+// StopPolicy is how Berth stops a process. SIGKILL to the whole process tree always follows.
 type StopPolicy struct {
-	// The signal that every process of the tree gets first. Unset means SIGHUP for an Instance in a terminal of this machine (runtimes Host and Tmux),
-	// because interactive shells ignore SIGTERM and a terminal that closes sends SIGHUP. For all others it means SIGTERM. Processes that remain when the
-	// program has ended get SIGTERM.
+	// signal is the first signal of a stop. Every process of the tree receives it; with the runtimes Docker and Pod, only the program of the container.
+	// Unset means SIGHUP for an Instance in a terminal of this machine (runtimes Host and Tmux), because interactive shells ignore SIGTERM and a
+	// terminal sends SIGHUP when it closes; for all others it means SIGTERM. Processes that remain after the program has exited receive SIGTERM.
 	// +optional
 	// +kubebuilder:validation:Enum=SIGTERM;SIGINT;SIGHUP;SIGQUIT;SIGUSR1;SIGUSR2;SIGKILL
 	Signal string `json:"signal,omitempty"`
 
-	// Seconds between that signal and SIGKILL. Defaults to 10.
+	// gracePeriodSeconds is the time between that signal and SIGKILL, in seconds. 0 to 3600. Defaults to 10.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
@@ -44,25 +44,27 @@ type StopPolicy struct {
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
 }
 
-// BackoffPolicy is the wait before a failed process is started again: initialSeconds, doubled with every further failure up to maxSeconds, ± 25 %.
-// From the second failure in a row the wait is at least 1 s, and 5 s if the process was lost (its Pod was refused or evicted, for example).
+// BackoffPolicy is the wait before Berth restarts a failed process: initialSeconds, doubled with every further failure up to maxSeconds, ± 25 %. From
+// the second failure in a row the wait is at least 1 s, and at least 5 s if the process was lost (for example because its Pod was refused or
+// evicted).
 // +kubebuilder:validation:XValidation:rule="!has(self.initialSeconds) || !has(self.maxSeconds) || self.initialSeconds <= self.maxSeconds",message="initialSeconds must not be greater than maxSeconds"
 type BackoffPolicy struct {
-	// Seconds before the first restart. 0 restarts at once the first time. Defaults to 1.
+	// initialSeconds is the wait before the first restart, in seconds. 0 to 3600, but not more than maxSeconds. With 0 the first restart is immediate.
+	// Defaults to 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	InitialSeconds *int32 `json:"initialSeconds,omitempty"`
 
-	// The longest wait, in seconds. Defaults to 60.
+	// maxSeconds is the longest wait, in seconds. 0 to 86400. Defaults to 60.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	MaxSeconds *int32 `json:"maxSeconds,omitempty"`
 
-	// A process that was ready and ran for this many seconds has earned a fresh start of the back-off. Defaults to 60.
+	// resetAfterSeconds is how long a process that became ready must run, in seconds, before Berth resets the back-off. 1 to 86400. Defaults to 60.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
@@ -70,23 +72,25 @@ type BackoffPolicy struct {
 	ResetAfterSeconds *int32 `json:"resetAfterSeconds,omitempty"`
 }
 
-// BreakerPolicy says when failures are too many: after failureThreshold failures within windowSeconds no start is tried for coolDownSeconds.
+// BreakerPolicy states when a process has failed too often: after failureThreshold failures within windowSeconds the breaker opens, and Berth does
+// not start the process for coolDownSeconds.
 type BreakerPolicy struct {
-	// Failures that open the breaker. Defaults to 5.
+	// failureThreshold is the number of failures that opens the breaker. 1 to 64. Defaults to 5.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 
-	// Only failures of the last so many seconds count. Defaults to 180.
+	// windowSeconds is how long a failure counts, in seconds. 1 to 86400. Defaults to 180.
 	// +optional
 	// +kubebuilder:default=180
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	WindowSeconds *int32 `json:"windowSeconds,omitempty"`
 
-	// Seconds until one start is tried again; any edit of the spec gives one try at once. 0: open until somebody edits the spec. Defaults to 600.
+	// coolDownSeconds is the time until an open breaker allows one trial start, in seconds. Any change of the spec allows one at once. 0 to 86400; with
+	// 0 the breaker stays open until the spec changes. Defaults to 600.
 	// +optional
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=0

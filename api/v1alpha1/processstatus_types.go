@@ -12,83 +12,87 @@ import (
 type BreakerState string
 
 const (
-	// BreakerClosed lets starts through.
+	// BreakerClosed allows starts.
 	BreakerClosed BreakerState = "Closed"
-	// BreakerOpen keeps the process from being started.
+	// BreakerOpen prevents starts.
 	BreakerOpen BreakerState = "Open"
-	// BreakerHalfOpen lets one start through, whose outcome decides.
+	// BreakerHalfOpen allows one trial start, whose outcome decides whether the breaker closes or opens.
 	BreakerHalfOpen BreakerState = "HalfOpen"
 )
 
-// ProcessStatus is what all kinds that are a process report.
+// ProcessStatus contains the status fields that all process kinds share.
 type ProcessStatus struct {
-	// The generation of the spec that this status is about.
+	// observedGeneration is the generation of the spec that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Counts the starts of a process for this object. Recorded, here or as reserved, before the process is started.
+	// incarnation is the number of starts of a process for this object. Berth records each number before the start, here or in reservedIncarnation.
 	// +optional
 	Incarnation int64 `json:"incarnation,omitempty"`
 
-	// The incarnation that may be started before that is recorded, which is the next one. One write then tells how this one ended, if it did, and
-	// that the next one runs. A reservation that was not used stays, and means nothing. Unset where a start is recorded first.
+	// reservedIncarnation is the next incarnation, which Berth may start before it records the start. A single write then records the exit of the
+	// current incarnation, if it has exited, and that the next one runs. An unused reservation stays and has no effect. Unset if Berth records each
+	// start in advance.
 	// +optional
 	ReservedIncarnation int64 `json:"reservedIncarnation,omitempty"`
 
-	// hostName is the host whose manager holds the process. It is empty before the first start, after the object was moved, and with the runtime Pod.
-	// No other host starts a process of this object while it is set.
+	// hostName is the host whose manager holds the process. While it is set, no other host starts a process for this object. Empty before the first
+	// start, after the object was moved, and with the runtime Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	HostName string `json:"hostName,omitempty"`
 
-	// Fingerprint of the part of the spec that the current incarnation was started from.
+	// specHash is a hash of the part of the spec from which the current incarnation was started.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SpecHash string `json:"specHash,omitempty"`
 
-	// The restartToken that the current incarnation has answered.
+	// observedRestartToken is the last restartToken that Berth acted on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedRestartToken string `json:"observedRestartToken,omitempty"`
 
-	// The resetToken that was carried out last.
+	// observedResetToken is the last resetToken that Berth acted on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedResetToken string `json:"observedResetToken,omitempty"`
 
-	// How often a process was started again, for whatever reason.
+	// restartCount is how often the process was restarted, for any reason.
 	// +optional
 	// +kubebuilder:default=0
 	RestartCount int64 `json:"restartCount,omitempty"`
 
-	// The process of the current incarnation; unset while there is none.
+	// process identifies the process of the current incarnation. Unset while none runs.
 	// +optional
 	// +structType=atomic
 	Process *ProcessReference `json:"process,omitempty"`
 
-	// The end that was asked for and is not seen yet.
+	// stopping is a requested stop whose completion Berth has not observed yet.
 	// +optional
 	// +structType=atomic
 	Stopping *StopRequest `json:"stopping,omitempty"`
 
-	// How the last incarnation that ended did so.
+	// lastExit is the exit of the last incarnation that ended.
 	// +optional
 	// +structType=atomic
 	LastExit *ProcessExit `json:"lastExit,omitempty"`
 
-	// Failures in a row that the back-off has counted.
+	// failures is the number of failures in a row, from which the back-off is computed.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
-	// When the process is started again, while it waits for that.
+	// nextRestartTime is when Berth restarts the process: the end of the back-off or, while the breaker is open, of its cool-down. Unset while no
+	// restart is planned.
 	// +optional
 	NextRestartTime *metav1.MicroTime `json:"nextRestartTime,omitempty"`
 
-	// The circuit breaker.
+	// breaker is the state of the circuit breaker.
 	// +optional
 	Breaker *BreakerStatus `json:"breaker,omitempty"`
 
-	// What is true of the object; see the manual of its kind.
+	// conditions describe the current state of the object. Ready, Reconciling, Stalled and, except for a StrategyRun, Restarting are always set. Any
+	// other condition is set only while it has its unusual status or a message; an absent condition has its usual status. The manual of each kind lists
+	// them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -96,105 +100,106 @@ type ProcessStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ProcessReference identifies a process of a host beyond the reuse of its PID: boot, PID and start time together.
+// ProcessReference identifies a process of a host even if its PID is reused: by boot, PID and start time together.
 type ProcessReference struct {
-	// The incarnation that this process is.
+	// incarnation is the incarnation of this process.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// Name of the machine.
+	// node is the name of the machine.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// Process id of the program.
+	// pid is the process ID of the program.
 	// +optional
 	PID int64 `json:"pid,omitempty"`
 
-	// Start of the process in clock ticks since boot (/proc/PID/stat, field 22). 0 where the system does not tell.
+	// startTicks is the start time of the process in clock ticks since boot (/proc/PID/stat, field 22). 0 if the system does not report it.
 	// +optional
 	StartTicks int64 `json:"startTicks,omitempty"`
 
-	// Id of the boot that the PID belongs to.
+	// bootID is the ID of the boot that the PID belongs to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
 
-	// Name of the Pod, with the runtime Pod.
+	// podName is the name of the Pod, with the runtime Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PodName string `json:"podName,omitempty"`
 
-	// Id of the container, with the runtimes Docker and Pod.
+	// containerID is the ID of the container, with the runtimes Docker and Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ContainerID string `json:"containerID,omitempty"`
 
-	// When it was started.
+	// startedAt is when the process was started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 }
 
-// StopRequest is an end that was asked for: recorded before the first signal.
+// StopRequest is a requested stop. Berth records it before it sends the first signal.
 type StopRequest struct {
-	// The incarnation that is to end; no other is touched.
+	// incarnation is the incarnation to stop; no other is affected.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// Why: Requested, SpecChanged, Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed), Idle, Stopped, Deleting or Superseded.
+	// reason is why it is stopped: Requested, SpecChanged, Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed), Idle, Stopped, Deleting or
+	// Superseded.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 
-	// When the whole tree is killed. It may come closer, never move away.
+	// deadline is when Berth kills the whole process tree. It can be moved to an earlier time, but never to a later one.
 	// +required
 	Deadline metav1.MicroTime `json:"deadline"`
 }
 
 // ProcessExit is how a process ended.
 type ProcessExit struct {
-	// The incarnation that ended.
+	// incarnation is the incarnation that ended.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// The exit code; unset when a signal ended the process or nobody could observe the end.
+	// exitCode is the exit code. Unset if a signal terminated the process or the exit status is unknown.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
 
-	// The signal that ended it, such as SIGKILL.
+	// signal is the signal that terminated the process, such as SIGKILL.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Signal string `json:"signal,omitempty"`
 
-	// Completed, Failed, Stopped (it was asked to end), Lost (somebody took its Pod away), Unknown (nobody could observe the end), Unhealthy and its kin, or why it
-	// could not be started.
+	// reason is one of Completed, Failed, Stopped (a stop was requested), Lost (its Pod was removed), Unknown (the exit status is unknown), Unhealthy
+	// (or Hung, ProtocolError, MemoryLimit, CanaryFailed, TimedOut), or why the process could not be started.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 
-	// What there is to say about it, such as that a container held more memory than it may.
+	// message contains details, for example that a container exceeded its memory limit.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// When it ended, as far as that is known.
+	// finishedAt is when the process ended, as far as that is known.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
 }
 
-// BreakerStatus is the state of the circuit breaker.
+// BreakerStatus is the state of the circuit breaker of a process.
 type BreakerStatus struct {
-	// Closed, Open or HalfOpen.
+	// state is Closed, Open or HalfOpen.
 	// +required
 	State BreakerState `json:"state"`
 
-	// When the failures that count happened, oldest first.
+	// failures are the times of the failures that count, oldest first. At most 64.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Failures []metav1.MicroTime `json:"failures,omitempty"`
 
-	// When it opened.
+	// openedAt is when the breaker opened.
 	// +optional
 	OpenedAt *metav1.MicroTime `json:"openedAt,omitempty"`
 }

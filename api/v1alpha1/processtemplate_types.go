@@ -3,10 +3,10 @@
 
 package v1alpha1
 
-// ProcessTemplate says what to execute. It is argv: no shell takes part.
+// ProcessTemplate describes the program to execute. Berth passes it as argv and runs no shell.
 type ProcessTemplate struct {
-	// The program and its arguments. $(NAME) is replaced by the variable NAME as Kubernetes does; $$(NAME) is left as $(NAME).
-	// A program without a slash is looked for in PATH.
+	// command is the program and its arguments. $(NAME) is replaced by the value of the variable NAME, as in Kubernetes; $$(NAME) becomes the text
+	// $(NAME). A program without a slash is looked up in PATH. 1 to 256 entries of at most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
@@ -15,20 +15,21 @@ type ProcessTemplate struct {
 	// +listType=atomic
 	Command []string `json:"command"`
 
-	// The directory to start in, absolute. Defaults to the home directory of the manager's user.
+	// workingDir is the directory in which the program starts; an absolute path of at most 4096 characters. Defaults to the home directory of the
+	// manager's user.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.startsWith('/')",message="workingDir must be an absolute path"
 	WorkingDir string `json:"workingDir,omitempty"`
 
-	// Environment variables, added to those of the manager.
+	// env lists environment variables, which are added to those of the manager. At most 256.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=map
 	// +listMapKey=name
 	Env []EnvVar `json:"env,omitempty"`
 
-	// How the process is asked to end.
+	// stop is how Berth stops the process.
 	// +optional
 	// +kubebuilder:default={}
 	Stop StopPolicy `json:"stop,omitzero"`
@@ -38,45 +39,45 @@ type ProcessTemplate struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.value) && has(self.valueFrom))",message="set value or valueFrom, not both"
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['LD_PRELOAD','LD_AUDIT','LD_LIBRARY_PATH','DYLD_INSERT_LIBRARIES','DYLD_LIBRARY_PATH','DYLD_FRAMEWORK_PATH'])",message="this variable changes how every program is loaded and is refused"
 type EnvVar struct {
-	// Name of the variable.
+	// name is the name of the variable, at most 256 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z][-._a-zA-Z0-9]*$`
 	Name string `json:"name"`
 
-	// The value; $(NAME) refers to a variable that stands earlier in the list.
+	// value is the value of the variable, at most 32768 characters. $(NAME) refers to a variable that is earlier in the list.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Value string `json:"value,omitempty"`
 
-	// Where the value comes from instead.
+	// valueFrom is the source of the value. It cannot be set together with value.
 	// +optional
 	ValueFrom *EnvVarSource `json:"valueFrom,omitempty"`
 }
 
-// EnvVarSource names a key of a Secret or a ConfigMap of the same namespace.
+// EnvVarSource names a key of a Secret or of a ConfigMap in the same namespace. Exactly one of its fields must be set.
 // +kubebuilder:validation:XValidation:rule="has(self.secretKeyRef) != has(self.configMapKeyRef)",message="set exactly one of secretKeyRef and configMapKeyRef"
 type EnvVarSource struct {
-	// A key of a Secret.
+	// secretKeyRef is a key of a Secret.
 	// +optional
 	SecretKeyRef *KeyRef `json:"secretKeyRef,omitempty"`
 
-	// A key of a ConfigMap.
+	// configMapKeyRef is a key of a ConfigMap.
 	// +optional
 	ConfigMapKeyRef *KeyRef `json:"configMapKeyRef,omitempty"`
 }
 
 // KeyRef names a key of an object in the same namespace.
 type KeyRef struct {
-	// Name of the object.
+	// name is the name of the object, at most 253 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Key in its data.
+	// key is the key in the data of the object, at most 253 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -4,54 +4,56 @@
 package v1alpha1
 
 // RuntimeSpec chooses where a process runs.
-// +kubebuilder:validation:XValidation:rule="self.type in ['Host', 'Pod']",message="this runs in the runtimes Host and Pod; Tmux and Docker are for Instances"
-// +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod, with an image, belongs to the type Pod, and to no other"
+// +kubebuilder:validation:XValidation:rule="self.type in ['Host', 'Pod']",message="type must be Host or Pod; only Instances support Tmux and Docker"
+// +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod is required if type is Pod, and not allowed otherwise"
 type RuntimeSpec struct {
-	// Host: on the machine of the manager, held by a berth-shim. Pod: in a Pod of the cluster.
+	// type is Host (on the machine of the manager, under a berth-shim) or Pod (in a Pod of the cluster).
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
 
-	// The Pod, of the type Pod.
+	// pod describes the Pod. Required if type is Pod, and not allowed otherwise.
 	// +optional
 	Pod *PodRuntime `json:"pod,omitempty"`
 }
 
 // InstanceRuntime chooses where a session runs.
-// +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod, with an image, belongs to the type Pod, and to no other"
-// +kubebuilder:validation:XValidation:rule="has(self.tmux) ? self.type == 'Tmux' : true",message="tmux is for the type Tmux"
-// +kubebuilder:validation:XValidation:rule="has(self.docker) == (self.type == 'Docker')",message="docker, an image or a container that is there, belongs to the type Docker, and to no other"
+// +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod is required if type is Pod, and not allowed otherwise"
+// +kubebuilder:validation:XValidation:rule="has(self.tmux) ? self.type == 'Tmux' : true",message="tmux is only allowed if type is Tmux"
+// +kubebuilder:validation:XValidation:rule="has(self.docker) == (self.type == 'Docker')",message="docker is required if type is Docker, and not allowed otherwise"
 type InstanceRuntime struct {
-	// Host: on the machine of the manager, held by a berth-shim. Tmux: the same, and a tmux session shows it. Docker: in a container.
-	// Pod: in a Pod of the cluster.
+	// type is Host (on the machine of the manager, under a berth-shim), Tmux (as Host, shown in a tmux session), Docker (in a container) or Pod (in a
+	// Pod of the cluster).
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
 
-	// The session, of the type Tmux. Defaults to a session with the name of the object.
+	// tmux describes the tmux session, if type is Tmux. Defaults to a session with the name of the object.
 	// +optional
 	Tmux *TmuxRuntime `json:"tmux,omitempty"`
 
-	// The container, of the type Docker.
+	// docker describes the container. Required if type is Docker, and not allowed otherwise.
 	// +optional
 	Docker *DockerRuntime `json:"docker,omitempty"`
 
-	// The Pod, of the type Pod.
+	// pod describes the Pod. Required if type is Pod, and not allowed otherwise.
 	// +optional
 	Pod *PodRuntime `json:"pod,omitempty"`
 }
 
 // TmuxRuntime names a tmux session of the manager's user.
 type TmuxRuntime struct {
-	// Name of the session. Defaults to the name of the object, with its namespace before it outside of "default", and - in place of a dot.
+	// session is the name of the session, at most 128 characters. Defaults to the name of the object, with - in place of each dot. In namespaces other
+	// than default, the default is prefixed with the namespace.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="!self.contains(':') && !self.contains('.')",message="tmux itself does not allow ':' and '.' in the name of a session"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]') && !self.matches('^[=@$%+{-]') && self.trim() == self",message="the name of a session must not begin with one of = @ $ % + { -, which tmux gives a meaning, nor hold control characters or spaces at its ends"
+	// +kubebuilder:validation:XValidation:rule="!self.contains(':') && !self.contains('.')",message="tmux does not allow ':' and '.' in the name of a session"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]') && !self.matches('^[=@$%+{-]') && self.trim() == self",message="the name of a session must not begin with one of = @ $ % + { -, which have a special meaning in tmux, contain control characters, or begin or end with spaces"
 	Session string `json:"session,omitempty"`
 
-	// Name of the tmux server's socket, as in tmux -L. Defaults to berth, a server of Berth's own that loads no user's configuration.
+	// socket is the socket name of the tmux server, as in tmux -L, at most 64 characters. Defaults to berth, a separate server of Berth that loads no
+	// tmux configuration of a user.
 	// +optional
 	// +kubebuilder:default=berth
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_]*$`
@@ -59,52 +61,52 @@ type TmuxRuntime struct {
 	Socket string `json:"socket,omitempty"`
 }
 
-// PullPolicy is whether an image may be fetched.
+// PullPolicy states when an image is pulled.
 type PullPolicy string
 
 const (
-	// PullNever uses only images that the engine has.
+	// PullNever uses only images that the engine or the node already has.
 	PullNever PullPolicy = "Never"
-	// PullIfNotPresent fetches an image that the engine does not have.
+	// PullIfNotPresent pulls an image that the engine or the node does not have.
 	PullIfNotPresent PullPolicy = "IfNotPresent"
-	// PullAlways asks the registry whenever a container is made; of a Pod only.
+	// PullAlways queries the registry whenever a container is created. Only Pods support it.
 	PullAlways PullPolicy = "Always"
 )
 
-// DockerRuntime says what container.
-// +kubebuilder:validation:XValidation:rule="has(self.image) || has(self.container)",message="set an image to start, or a container that is there to adopt"
+// DockerRuntime describes a container. At least one of image and container must be set.
+// +kubebuilder:validation:XValidation:rule="has(self.image) || has(self.container)",message="set image to start a container, or container to adopt an existing one"
 type DockerRuntime struct {
-	// The image to start.
+	// image is the image to start, at most 512 characters.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// Name or id of a container that is there already; spec.adoption says whether it is taken over.
+	// container is the name or the ID of an existing container, at most 128 characters. spec.adoption states whether Berth adopts it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_.]*$`
 	Container string `json:"container,omitempty"`
 
-	// Whether the image may be fetched. Defaults to Never.
+	// pull states whether Berth may pull the image: Never, or IfNotPresent if the engine does not have it. Defaults to Never.
 	// +optional
 	// +kubebuilder:default=Never
 	// +kubebuilder:validation:Enum=Never;IfNotPresent
 	Pull PullPolicy `json:"pull,omitempty"`
 
-	// Name of the network that the container joins; it has to be there. Defaults to the engine's own choice.
+	// network is the name of an existing network that the container joins, at most 128 characters. Defaults to the choice of the engine.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_.]*$`
 	Network string `json:"network,omitempty"`
 
-	// User in the container, as name or uid[:gid]. Defaults to what the image says.
+	// user is the user in the container, as a name or uid[:gid], at most 64 characters. Defaults to the user that the image specifies.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_][-A-Za-z0-9_.:]*$`
 	User string `json:"user,omitempty"`
 
-	// Directories of the machine that the container sees.
+	// mounts are directories of the machine that are mounted in the container. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -112,33 +114,33 @@ type DockerRuntime struct {
 	Mounts []DockerMount `json:"mounts,omitempty"`
 }
 
-// DockerMount is one directory.
+// DockerMount is one mounted directory.
 type DockerMount struct {
-	// Absolute path on the machine of the engine; it has to be there.
+	// source is an existing directory on the machine of the engine; an absolute path of at most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^/`
 	Source string `json:"source"`
 
-	// Absolute path in the container.
+	// target is the path in the container; an absolute path of at most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^/`
 	Target string `json:"target"`
 
-	// Whether the container may write there. Defaults to ReadWrite.
+	// access is ReadWrite or ReadOnly: whether the container may write to the directory. Defaults to ReadWrite.
 	// +optional
 	// +kubebuilder:default=ReadWrite
 	Access MountAccess `json:"access,omitempty"`
 }
 
-// MountAccess is what a container may do with a directory.
+// MountAccess is how a container may access a directory.
 // +kubebuilder:validation:Enum=ReadWrite;ReadOnly
 type MountAccess string
 
 const (
-	// MountReadWrite lets the container write.
+	// MountReadWrite permits the container to read and write.
 	MountReadWrite MountAccess = "ReadWrite"
-	// MountReadOnly lets it read only.
+	// MountReadOnly permits the container only to read.
 	MountReadOnly MountAccess = "ReadOnly"
 )

@@ -11,66 +11,70 @@ import (
 const (
 	// FinalizerCount keeps a StrategyRun until its Strategy has counted it.
 	FinalizerCount = "berth.dev/count"
-	// LabelStrategy is the label of the StrategyRuns of Plans that mirrors spec.strategyRef.name.
+	// LabelStrategy is the label that mirrors spec.strategyRef.name on the StrategyRuns of Plans.
 	LabelStrategy = "berth.dev/strategy"
 )
 
-// StrategyState says whether runs of a strategy are started.
+// StrategyState states whether Berth starts runs of a strategy.
 // +kubebuilder:validation:Enum=Enabled;Disabled
 type StrategyState string
 
 const (
-	// StrategyEnabled starts runs, unless the breaker is open.
+	// StrategyEnabled starts runs unless the breaker is open.
 	StrategyEnabled StrategyState = "Enabled"
-	// StrategyDisabled lets runs wait.
+	// StrategyDisabled makes new runs wait.
 	StrategyDisabled StrategyState = "Disabled"
 )
 
-// StrategySpec is a named way to do a piece of work.
+// StrategySpec is the desired state of a Strategy.
 type StrategySpec struct {
-	// What it does, for people.
+	// description is a description for users, at most 1024 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
 
-	// Whether runs are started: Enabled, or Disabled (they wait). Defaults to Enabled.
+	// state is Enabled or Disabled. While it is Disabled, new runs wait. Defaults to Enabled.
 	// +optional
 	// +kubebuilder:default=Enabled
 	State StrategyState `json:"state,omitempty"`
 
-	// The program that a run executes. A run takes it over when it starts; later changes are for later runs.
-	// The arguments of a run are there as variables, ARG_ and the name in capitals: see StrategyRun.
+	// process is the program that a run executes. A run copies it when it starts; changes apply only to later runs. The program gets each argument of
+	// the run as a variable with the prefix ARG_ and the name in upper case; see StrategyRun.
 	// +required
 	Process ProcessTemplate `json:"process"`
 
-	// Where runs take place. Defaults to the runtime that the manager was started with.
+	// runtime is where runs execute. Defaults to the runtime with which the manager was started.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 
-	// Seconds that a run may take; then it is ended and has the outcome TimedOut. Defaults to 3600.
+	// timeoutSeconds is the maximum duration of a run, in seconds. Berth stops a run that takes longer, and its outcome is TimedOut. 1 to 2592000 (30
+	// days). Defaults to 3600.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2592000
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// When no more runs are tried.
+	// breaker states when Berth stops starting runs because too many have failed.
 	// +optional
 	// +kubebuilder:default={}
 	Breaker StrategyBreaker `json:"breaker,omitzero"`
 
-	// Any change of this text closes the breaker and begins a new epoch: runs that started before it do not count for the breaker any more.
+	// resetToken requests a reset: any change of its value closes the breaker and starts a new epoch. Runs that started before it no longer affect the
+	// breaker. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ResetToken string `json:"resetToken,omitempty"`
 
-	// Runs are deleted this many seconds after they have finished and were counted. Unset: only the limits below delete them.
+	// ttlSecondsAfterFinished deletes a run this many seconds after it has finished and was counted. 0 to 31536000 (one year). Unset: only historyLimit
+	// deletes runs.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 
-	// How many finished runs are kept at most; the oldest go first. Runs of a Plan go with their Plan. Defaults to 100.
+	// historyLimit is the maximum number of finished runs; the oldest are deleted first. Runs of a Plan are deleted with their Plan instead. 0 to 10000.
+	// Defaults to 100.
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=0
@@ -78,16 +82,17 @@ type StrategySpec struct {
 	HistoryLimit *int32 `json:"historyLimit,omitempty"`
 }
 
-// StrategyBreaker is when no more runs are tried: after failureThreshold failures without a success between them.
+// StrategyBreaker states when Berth stops starting runs: after failureThreshold failures without a success in between.
 type StrategyBreaker struct {
-	// Failures (Failed and TimedOut) that open the breaker. Defaults to 3.
+	// failureThreshold is the number of failures (outcomes Failed and TimedOut) that opens the breaker. 1 to 100000. Defaults to 3.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 
-	// Seconds until one run is tried again. 0: open until spec.resetToken changes. Defaults to 0.
+	// coolDownSeconds is the time until an open breaker allows one trial run, in seconds. 0 to 2592000 (30 days). 0: the breaker stays open until
+	// spec.resetToken changes. Defaults to 0.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -95,30 +100,31 @@ type StrategyBreaker struct {
 	CoolDownSeconds *int32 `json:"coolDownSeconds,omitempty"`
 }
 
-// StrategyStatus is what is known of a strategy.
+// StrategyStatus is the observed state of a Strategy.
 type StrategyStatus struct {
-	// The generation of the spec that this status is about.
+	// observedGeneration is the generation of the spec that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The resetToken that was carried out last.
+	// observedResetToken is the last resetToken that Berth acted on.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ObservedResetToken string `json:"observedResetToken,omitempty"`
 
-	// Counts the resets. A run belongs to the epoch in which it started.
+	// epoch is the number of resets. A run belongs to the epoch in which it started.
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// The circuit breaker: open exactly while failures are at least as many as the threshold, or the one try after a cool-down has failed.
+	// breaker is the state of the circuit breaker. It is open exactly while the number of failures has reached the threshold, or after the trial run
+	// after a cool-down has failed.
 	// +optional
 	Breaker *StrategyBreakerStatus `json:"breaker,omitempty"`
 
-	// Finished runs of this strategy by outcome, since it was created.
+	// totals are the numbers of finished runs by outcome, since the strategy was created.
 	// +optional
 	Totals StrategyTotals `json:"totals,omitzero"`
 
-	// Runs that were counted and still have the finalizer that waits for it: whoever is listed here is not counted again.
+	// counted are the UIDs of runs that were counted and still have the finalizer berth.dev/count, at most 256. Berth does not count a listed run again.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:Type=string
@@ -126,7 +132,7 @@ type StrategyStatus struct {
 	// +listType=set
 	Counted []types.UID `json:"counted,omitempty"`
 
-	// What is true of the strategy: Ready, Reconciling, Stalled, CircuitOpen.
+	// conditions describe the current state of the strategy. Ready, Reconciling and Stalled are always set; CircuitOpen only while the breaker is open.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
@@ -136,20 +142,20 @@ type StrategyStatus struct {
 
 // StrategyBreakerStatus is the state of a strategy's breaker.
 type StrategyBreakerStatus struct {
-	// Closed, Open or HalfOpen.
+	// state is Closed, Open or HalfOpen.
 	// +required
 	State BreakerState `json:"state"`
 
-	// Failures since the last success or reset.
+	// failures is the number of failures since the last success or reset.
 	// +optional
 	// +kubebuilder:default=0
 	Failures int32 `json:"failures,omitempty"`
 
-	// When it opened.
+	// openedAt is when the breaker opened.
 	// +optional
 	OpenedAt *metav1.MicroTime `json:"openedAt,omitempty"`
 
-	// The run that is tried while it is HalfOpen.
+	// trial is the UID of the trial run while the breaker is HalfOpen.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -158,24 +164,24 @@ type StrategyBreakerStatus struct {
 
 // StrategyTotals counts runs by outcome.
 type StrategyTotals struct {
-	// Ended with exit code 0.
+	// succeeded is the number of runs that exited with code 0.
 	// +optional
 	Succeeded int64 `json:"succeeded,omitempty"`
-	// Ended otherwise.
+	// failed is the number of runs that ended in another way.
 	// +optional
 	Failed int64 `json:"failed,omitempty"`
-	// Took longer than they may.
+	// timedOut is the number of runs that took longer than timeoutSeconds.
 	// +optional
 	TimedOut int64 `json:"timedOut,omitempty"`
-	// Were cancelled.
+	// cancelled is the number of runs that were cancelled.
 	// +optional
 	Cancelled int64 `json:"cancelled,omitempty"`
-	// Were not started, as the breaker was open.
+	// skippedCircuitOpen is the number of runs that were not started because the breaker was open.
 	// +optional
 	SkippedCircuitOpen int64 `json:"skippedCircuitOpen,omitempty"`
 }
 
-// Strategy is a named way to do a piece of work, with a breaker that all of its runs share.
+// Strategy is a template for runs: a program, a timeout, and a circuit breaker that all runs share.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -186,16 +192,16 @@ type StrategyTotals struct {
 // +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.totals.succeeded`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.totals.failed`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters: it is the value of a label of its runs"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of its runs"
 type Strategy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wanted.
+	// spec is the desired state.
 	// +required
 	Spec StrategySpec `json:"spec"`
 
-	// What is; written by Berth alone.
+	// status is the observed state. Only Berth writes it.
 	// +optional
 	Status StrategyStatus `json:"status,omitempty"`
 }

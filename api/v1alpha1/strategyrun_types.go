@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// RunState is what is wanted of a run.
+// RunState is the desired state of a run.
 // +kubebuilder:validation:Enum=Active;Cancelled
 type RunState string
 
 const (
-	// RunActive wants the run to take place.
+	// RunActive requests that the run executes.
 	RunActive RunState = "Active"
-	// RunCancelled wants it ended, or not begun. There is no way back: create another run.
+	// RunCancelled requests that the run stops, or does not start. This cannot be undone; create another run instead.
 	RunCancelled RunState = "Cancelled"
 )
 
@@ -24,131 +24,132 @@ const (
 type RunOutcome string
 
 const (
-	// RunSucceeded says that the program ended with exit code 0.
+	// RunSucceeded means that the program exited with code 0.
 	RunSucceeded RunOutcome = "Succeeded"
-	// RunFailed says that it ended otherwise, could not be executed, or nobody could observe its end.
+	// RunFailed means that the program ended in another way, could not be executed, or has an unknown exit status.
 	RunFailed RunOutcome = "Failed"
-	// RunTimedOut says that it took longer than the strategy allows and was ended.
+	// RunTimedOut means that the run took longer than the strategy permits and was stopped.
 	RunTimedOut RunOutcome = "TimedOut"
-	// RunWasCancelled says that it was ended, or not begun, because the spec or a deletion asked for it.
+	// RunWasCancelled means that the run was stopped, or not started, because its spec or its deletion requested it.
 	RunWasCancelled RunOutcome = "Cancelled"
-	// RunSkipped says that the breaker of the strategy was open; no process was started.
+	// RunSkipped means that the breaker of the strategy was open; no process was started.
 	RunSkipped RunOutcome = "SkippedCircuitOpen"
 )
 
-// StrategyRunSpec asks for one execution of a strategy.
-// +kubebuilder:validation:XValidation:rule="self.strategyRef == oldSelf.strategyRef",message="strategyRef is immutable: create another run"
-// +kubebuilder:validation:XValidation:rule="has(self.arguments) == has(oldSelf.arguments) && (!has(self.arguments) || self.arguments == oldSelf.arguments)",message="arguments are immutable: create another run"
-// +kubebuilder:validation:XValidation:rule="has(self.inputs) == has(oldSelf.inputs) && (!has(self.inputs) || self.inputs == oldSelf.inputs)",message="inputs are immutable: create another run"
-// +kubebuilder:validation:XValidation:rule=`(has(self.program) ? self.program : "") == (has(oldSelf.program) ? oldSelf.program : "")`,message="program is immutable: create another run"
-// +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Cancelled' || self.state == 'Cancelled'",message="a run that was cancelled stays so: create another run"
+// StrategyRunSpec is the desired state of a StrategyRun.
+// +kubebuilder:validation:XValidation:rule="self.strategyRef == oldSelf.strategyRef",message="strategyRef is immutable; create another run"
+// +kubebuilder:validation:XValidation:rule="has(self.arguments) == has(oldSelf.arguments) && (!has(self.arguments) || self.arguments == oldSelf.arguments)",message="arguments are immutable; create another run"
+// +kubebuilder:validation:XValidation:rule="has(self.inputs) == has(oldSelf.inputs) && (!has(self.inputs) || self.inputs == oldSelf.inputs)",message="inputs are immutable; create another run"
+// +kubebuilder:validation:XValidation:rule=`(has(self.program) ? self.program : "") == (has(oldSelf.program) ? oldSelf.program : "")`,message="program is immutable; create another run"
+// +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Cancelled' || self.state == 'Cancelled'",message="a cancelled run cannot become Active again; create another run"
 type StrategyRunSpec struct {
-	// The Strategy, in the same namespace, that is executed. Immutable.
+	// strategyRef names the Strategy, in the same namespace, that the run executes. At most 63 characters. Immutable.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self.name.size() <= 63",message="the name of a strategy has at most 63 characters"
+	// +kubebuilder:validation:XValidation:rule="self.name.size() <= 63",message="the name of a strategy must have at most 63 characters"
 	StrategyRef LocalReference `json:"strategyRef"`
 
-	// What is wanted: Active, or Cancelled, from which there is no way back. Defaults to Active.
+	// state is the desired state: Active, or Cancelled, which stops the run, or prevents its start, and cannot be undone. Defaults to Active.
 	// +optional
 	// +kubebuilder:default=Active
 	State RunState `json:"state,omitempty"`
 
-	// Arguments of this run. The program finds the argument go-version as the variable ARG_GO_VERSION. Immutable.
+	// arguments are the arguments of this run. The program gets the argument go-version as the variable ARG_GO_VERSION. At most 64. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
 	Arguments []RunArgument `json:"arguments,omitempty"`
 
-	// What the earlier phases of the plan came to. The program finds them, one as JSON on each line, in the files that BERTH_RESULTS_STRATEGIZE and
-	// BERTH_RESULTS_EXECUTE name. Plans set it. Immutable.
+	// inputs are the results of the earlier phases of the plan. The program finds them, as one line of JSON for each run, in the files that
+	// BERTH_RESULTS_STRATEGIZE and BERTH_RESULTS_EXECUTE name. At most 64. Plans set this field. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=run
 	Inputs []PlanResult `json:"inputs,omitempty"`
 
-	// Fingerprint of the program that the strategy has to have for the run to start; unset: whatever it has then. Plans set it. Immutable.
+	// program is a hash of a program: the run starts only while the strategy has this program. Unset: any program. At most 64 characters. Plans set this
+	// field. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Program string `json:"program,omitempty"`
 }
 
-// RunArgument is one argument by name. It reaches the program as a variable, and is never a part of its command line unless the command names it.
+// RunArgument is one named argument. The program gets it as a variable. It is part of the command line only if the command refers to that variable.
 type RunArgument struct {
-	// Name of the argument.
+	// name is the name of the argument, at most 63 letters, digits, - and _.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-zA-Z][-_a-zA-Z0-9]*$`
 	Name string `json:"name"`
 
-	// Its value.
+	// value is the value of the argument, at most 8192 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Value string `json:"value,omitempty"`
 }
 
-// StrategyRunStatus is what is known of a run.
+// StrategyRunStatus is the observed state of a StrategyRun.
 type StrategyRunStatus struct {
 	ProcessStatus `json:",inline"`
 
-	// How the run ended; unset while it has not.
+	// outcome is the outcome of the run. Unset until it has ended.
 	// +optional
 	Outcome RunOutcome `json:"outcome,omitempty"`
 
-	// When the program was started; unset when it never was.
+	// startedAt is when the program was started. Unset if it was not started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 
-	// When the run ended.
+	// finishedAt is when the run ended.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
 
-	// What the run has left to others; unset when that is nothing.
+	// result is what the run left. Unset if it left nothing.
 	// +optional
 	Result *RunResult `json:"result,omitempty"`
 
-	// What the run took over from its strategy when it started, whatever became of that since.
+	// pinned is what the run copied from its strategy when it started. Later changes of the strategy do not affect it.
 	// +optional
 	// +structType=atomic
 	Pinned *PinnedStrategy `json:"pinned,omitempty"`
 }
 
-// PinnedStrategy is a strategy as a run found it.
+// PinnedStrategy is the copy of a strategy that a run made when it started.
 type PinnedStrategy struct {
-	// UID of the Strategy.
+	// uid is the UID of the Strategy.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 
-	// Its generation.
+	// generation is the generation of the Strategy.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 
-	// Its epoch: the run counts for the breaker in this one only.
+	// epoch is the epoch of the Strategy: the run affects the breaker only in this epoch.
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// The program.
+	// process is the program.
 	// +optional
 	Process *ProcessTemplate `json:"process,omitempty"`
 
-	// Where it runs; unset for the runtime of the manager.
+	// runtime is where the program runs. Unset: the runtime of the manager.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 
-	// Seconds that the run may take.
+	// timeoutSeconds is the maximum duration of the run, in seconds.
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// Seconds after which the finished run is deleted.
+	// ttlSecondsAfterFinished is the time after which the finished run is deleted, in seconds.
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
-// StrategyRun is one execution of a Strategy: a process that is started once.
+// StrategyRun is one execution of a Strategy: a process that Berth starts once.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -166,20 +167,20 @@ type StrategyRun struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wanted.
+	// spec is the desired state.
 	// +required
 	Spec StrategyRunSpec `json:"spec"`
 
-	// What is; written by Berth alone.
+	// status is the observed state. Only Berth writes it.
 	// +optional
 	Status StrategyRunStatus `json:"status,omitempty"`
 
-	// Resolved is the spec as a process: what the run took over, or would take over, from its strategy. It is made by the controller at every
-	// visit and never stored.
+	// Resolved is the spec of the run as a process: what the run copied, or would copy, from its strategy. The controller sets it in every
+	// reconciliation; it is never stored.
 	Resolved *ProcessSpec `json:"-"`
 }
 
-// GetProcessSpec gives the run as a process.
+// GetProcessSpec returns the spec of the run as a process.
 func (r *StrategyRun) GetProcessSpec() *ProcessSpec {
 	if r.Resolved == nil {
 		r.Resolved = &ProcessSpec{}
@@ -187,7 +188,7 @@ func (r *StrategyRun) GetProcessSpec() *ProcessSpec {
 	return r.Resolved
 }
 
-// GetProcessStatus gives the part of the status that all process kinds share.
+// GetProcessStatus returns the part of the status that all process kinds share.
 func (r *StrategyRun) GetProcessStatus() *ProcessStatus { return &r.Status.ProcessStatus }
 
 // StrategyRunList is a list of StrategyRuns.

@@ -1,15 +1,15 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim carries the policy by which objects are claimed at their creation.
+// Package claim embeds the admission policy that claims objects when they are created.
 package claim
 
 import _ "embed"
 
-// HostPlaceholder stands in Policy for the name of the host that claims.
+// HostPlaceholder is the text in Policy to replace with the name of the host that claims the objects.
 const HostPlaceholder = "BERTH_HOST"
 
-// Policy is a MutatingAdmissionPolicy, and Binding what puts it into force; both are YAML. They need Kubernetes 1.36; the controllers do without.
+// Policy is a MutatingAdmissionPolicy and Binding is its binding, both as YAML. They need Kubernetes 1.36. The controllers also work without them.
 var (
 	//go:embed policy.yaml
 	Policy []byte

@@ -23,8 +23,8 @@ func TestFirst(t *testing.T) {
 		want   string
 	}{
 		"the older one":               {[]Claim{young, old}, "b"},
-		"the lower UID of two twins":  {[]Claim{old, twin}, "a"},
-		"who holds it, however young": {[]Claim{old, twin, holder, young}, "d"},
+		"the lower UID at equal age":  {[]Claim{old, twin}, "a"},
+		"the holder, even if younger": {[]Claim{old, twin, holder, young}, "d"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(First(test.claims).UID).To(BeEquivalentTo(test.want))
@@ -38,12 +38,12 @@ func TestWhoWasGivenItAMomentAgoKeepsIt(t *testing.T) {
 	r := NewReservations(clock)
 	young, old := Claim{UID: "b", Created: begin.Add(time.Second)}, Claim{UID: "a", Created: begin}
 
-	g.Expect(r.Settle("main", "b", []Claim{young}).UID).To(BeEquivalentTo("b"), "alone as far as it can see")
-	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("b"), "the older one comes too late")
-	g.Expect(r.Settle("other", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "and wins what nobody was given")
+	g.Expect(r.Settle("main", "b", []Claim{young}).UID).To(BeEquivalentTo("b"), "it sees no other claim")
+	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("b"), "the reservation of the younger one stands")
+	g.Expect(r.Settle("other", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "the older one wins what is not reserved")
 
 	r.Release("b")
-	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "what was let go of goes to the older")
+	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "after the release the older one wins")
 	clock.SetTime(begin.Add(time.Minute))
-	g.Expect(r.Settle("main", "0", []Claim{{UID: "0", Created: begin}, old}).UID).To(BeEquivalentTo("0"), "a reservation does not last")
+	g.Expect(r.Settle("main", "0", []Claim{{UID: "0", Created: begin}, old}).UID).To(BeEquivalentTo("0"), "a reservation expires")
 }

@@ -67,7 +67,7 @@ func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client
 			err = meta.EachListItem(list, func(item kruntime.Object) error {
 				other, ok := item.(client.Object)
 				if !ok {
-					return fmt.Errorf("%T is no object of the API", item)
+					return fmt.Errorf("%T is not an API object", item)
 				}
 				if other.GetUID() != object.GetUID() {
 					requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(other)})
@@ -76,7 +76,7 @@ func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client
 			})
 		}
 		if err != nil { // each of these objects also retries by itself
-			ctrl.LoggerFrom(ctx).Error(err, "Listing the objects that name a thing", "index", c.Index, "thing", thing)
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot list the objects that claim a session, container or port", "index", c.Index, "thing", thing)
 		}
 	}
 	return requests

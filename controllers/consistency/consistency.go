@@ -22,7 +22,7 @@ import (
 )
 
 // ErrStale ends a reconcile that decided on a stale read. The reconcile took no action and is repeated after RetryAfter.
-var ErrStale = errors.New("the object that was read is older than the stored one")
+var ErrStale = errors.New("the cached object is older than the stored one")
 
 // RetryAfter is how long to wait for the cache after ErrStale. The cache needs milliseconds.
 const RetryAfter = 20 * time.Millisecond

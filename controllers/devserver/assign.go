@@ -130,7 +130,7 @@ func portRefused(port int32, err error) *lifecycle.Blocked {
 	if errors.Is(err, fs.ErrPermission) {
 		return &lifecycle.Blocked{
 			Reason: v1alpha1.ReasonPortForbidden,
-			Message: fmt.Sprintf("The manager may not listen on port %d for the proxy, because low ports need root or the capability CAP_NET_BIND_SERVICE. "+
+			Message: fmt.Sprintf("The manager is not permitted to listen on port %d for the proxy: ports below 1024 require root or the capability CAP_NET_BIND_SERVICE. "+
 				"Set spec.port to a port from 1024 to 65535, or give the manager that capability.", port),
 			Retry: noPortRetry,
 		}
@@ -138,7 +138,7 @@ func portRefused(port int32, err error) *lifecycle.Blocked {
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortInUse,
-		Message:  fmt.Sprintf("the proxy cannot listen on port %d: %v; end the program that holds the port or set another spec.port", port, err),
+		Message:  fmt.Sprintf("The proxy cannot listen on port %d: %v. Stop the program that uses the port or set another spec.port.", port, err),
 		Retry:    conflictRetry,
 	}
 }

@@ -27,7 +27,7 @@ func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports ass
 	}
 	var all v1alpha1.DevServerList
 	if err := k.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil { // read-only
-		return nil, fmt.Errorf("list the devservers that may claim a port: %w", err)
+		return nil, fmt.Errorf("list the DevServers that may claim a port: %w", err)
 	}
 	return &all, nil
 }
@@ -72,10 +72,10 @@ func (e *everybody) read(ctx context.Context, reader client.Reader) (*v1alpha1.D
 	select {
 	case <-mine.done:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the devservers that may claim a port: %w", ctx.Err())
+		return nil, fmt.Errorf("wait for the DevServers that may claim a port: %w", ctx.Err())
 	}
 	if mine.err != nil {
-		return nil, fmt.Errorf("list the devservers that may claim a port: %w", mine.err)
+		return nil, fmt.Errorf("list the DevServers that may claim a port: %w", mine.err)
 	}
 	return &mine.all, nil
 }

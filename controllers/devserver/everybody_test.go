@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// gate is a reader whose lists wait to be let through.
+// gate is a reader whose lists block until the test releases them.
 type gate struct {
 	client.Reader
 	lists  atomic.Int32
@@ -48,10 +48,10 @@ func TestListsAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 		g.Expect(list.Items).To(HaveLen(1))
 	})
 	g.Eventually(reader.waits).WithTimeout(time.Minute).Should(Receive())
-	// The first list has begun: what these ask may have happened since.
+	// The first list has already begun and may miss later changes, so it must not serve these calls.
 	ask(20, func(list *v1alpha1.DevServerList, err error) {
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(len(list.Items)).To(BeNumerically(">", 1), "older than the question")
+		g.Expect(len(list.Items)).To(BeNumerically(">", 1), "the list began before the call")
 	})
 	g.Eventually(func() bool {
 		e.mu.Lock()

@@ -112,9 +112,9 @@ func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, curr
 	case errors.Is(err, runtime.ErrNotFound): // it has just exited; the next check reports that
 	case err != nil:
 		if !m.blind {
-			ctrl.LoggerFrom(ctx).Error(err, "Looking at the sockets of a server")
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot list the listening sockets of a DevServer")
 		}
-		s.blind = "the sockets of its processes cannot be read; see the log of the manager"
+		s.blind = "Cannot read the listening sockets of the server; see the log of the manager."
 	default:
 		s.listeners = listeners
 	}
@@ -149,12 +149,8 @@ func (k *Kind) Rest(ctx context.Context, object process.Object) {
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
 	dev.Status.ObservedPorts = nil
-	k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, "No process runs")
-	if dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
-		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "")
-	} else {
-		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "No process runs")
-	}
+	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionPortVerified)
+	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionURLDetected)
 	k.memory(dev.UID).incarnation = 0
 	if !proxied(dev) && !claim.Live(dev) {
 		dev.Status.BackendPort = 0 // a backend port without a proxy is obsolete
@@ -171,7 +167,7 @@ func (k *Kind) ownAtRest(ctx context.Context, dev *v1alpha1.DevServer) {
 		return
 	}
 	if _, err := k.owners.Set(ctx, dev, dev.Spec.InstanceRef); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Setting the owner of a devserver that is stopped")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot set the owner of a stopped DevServer")
 	}
 }
 
@@ -242,16 +238,16 @@ func (k *Kind) observePorts(dev *v1alpha1.DevServer, s *sight) {
 	given := assigned(dev).own()
 	switch {
 	case slices.Contains(ports, given):
-		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, fmt.Sprintf("The server listens on port %d", given)+k.withoutIPv6(dev))
+		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, k.withoutIPv6(dev))
 	case len(ports) == 0:
-		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, fmt.Sprintf("The server does not listen on port %d", given))
+		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, fmt.Sprintf("The server does not listen on port %d.", given))
 	case s.port == 0:
 		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening,
-			fmt.Sprintf("The server listens on %s and not on port %d so far", list(shown), given))
+			fmt.Sprintf("The server listens on %s but not yet on port %d.", list(shown), given))
 	default:
 		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonOtherPort,
-			fmt.Sprintf("The server listens on %s instead of %d: give the program its port as $(PORT), with its flag against moving to another "+
-				"(such as --strictPort), or set spec.port to the one that it uses", list(shown), given))
+			fmt.Sprintf("The server listens on %s instead of %d. Pass $(PORT) to the program, with its flag that forbids another port "+
+				"(such as --strictPort), or set spec.port to the port that it uses.", list(shown), given))
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/weburl"
 )
 
-// site is a real HTTP server, which can be told what to answer.
+// site is a real HTTP server that answers with the status that the test sets.
 type site struct {
 	port   int32
 	status atomic.Int64
@@ -55,7 +55,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// becomes looks again, as the loop does, until the server is ready or not, as wanted.
+// becomes calls look repeatedly, as the reconcile loop does, until the readiness of the server is as given.
 func (s *stage) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
 	s.g.Eventually(func() *bool {
 		observed, _ := s.look(dev, number)
@@ -65,7 +65,7 @@ func (s *stage) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
 	}, long, time.Millisecond).Should(HaveValue(Equal(ready)))
 }
 
-// tick lets waiting probes ask again. The sockets settle with it, so that it is for tests in which that does not matter.
+// tick lets waiting probes run again. It also advances the settle time of the sockets, so it suits only tests in which that does not matter.
 func (s *stage) tick() {
 	if s.clock.HasWaiters() {
 		s.clock.Step(time.Second)
@@ -86,22 +86,21 @@ func TestLifeOfAServer(t *testing.T) {
 	dev := server("web", 0, running(here.port))
 
 	s.Rest(t.Context(), dev)
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False NotListening"))
-	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False NotDetected"))
+	s.g.Expect(dev.Status.Conditions).To(BeEmpty(), "without a process there is no condition about its sockets")
 	s.g.Expect(dev.Status.URL).To(BeEmpty())
 
 	observed, retry := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
-	s.g.Expect(observed.NotReady).To(ContainSubstring("none of its processes listens on a TCP port yet"))
+	s.g.Expect(observed.NotReady).To(ContainSubstring("The server does not listen on a TCP port yet"))
 	s.g.Expect(retry).To(Equal(lookStarting))
-	s.g.Expect(dev.Status.URL).To(BeEmpty(), "nothing listens yet")
+	s.g.Expect(dev.Status.URL).To(BeEmpty(), "no socket listens yet")
 
 	s.backend.listen(on("127.0.0.1", here.port), on("127.0.0.1", 4))
 	s.becomes(dev, 1, true)
 	address := "http://" + join("127.0.0.1", here.port) + "/"
 	s.g.Expect(dev.Status.URL).To(Equal(address))
 	s.g.Expect(dev.Status.ObservedPorts).To(Equal([]int32{4, here.port}))
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(BeEmpty())
 
 	asked := here.asked.Load()
 	s.clock.Step(time.Hour)
@@ -109,10 +108,10 @@ func TestLifeOfAServer(t *testing.T) {
 	observed, retry = s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 	s.g.Expect(retry).To(Equal(lookSettled))
-	s.g.Expect(dev).To(Equal(before), "a second look changes nothing")
-	s.g.Expect(here.asked.Load()).To(Equal(asked), "it is not asked for ever: that would fill its log")
+	s.g.Expect(dev).To(Equal(before), "a second call changes nothing")
+	s.g.Expect(here.asked.Load()).To(Equal(asked), "the built-in probe ends, because endless requests would fill the log of the server")
 
-	// It restarts: the address stays, the answer of the earlier incarnation counts no longer.
+	// After a restart the address stays, but the response of the earlier incarnation no longer counts.
 	s.Rest(t.Context(), dev)
 	setReady(dev, false)
 	s.backend.listen()
@@ -144,7 +143,7 @@ func TestLostSocketIsNotReady(t *testing.T) {
 	s.g.Expect(retry).To(Equal(lookStarting))
 	s.backend.listen(on("127.0.0.1", here.port))
 	observed, _ = s.look(dev, 1)
-	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "it has answered before, in this incarnation")
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "this incarnation has already answered")
 }
 
 func TestNewManagerTakesNothingAway(t *testing.T) {
@@ -176,8 +175,8 @@ func TestOtherPort(t *testing.T) {
 	dev := server("web", 0, running(4))
 	s.backend.listen(on("127.0.0.1", here.port))
 	observed, retry := s.look(dev, 1)
-	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "it may still open the one that it was given")
-	s.g.Expect(observed.NotReady).To(ContainSubstring("and not on the port that it was given, 4, yet"))
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the server may still open its assigned port")
+	s.g.Expect(observed.NotReady).To(ContainSubstring("but not yet on its assigned port 4"))
 	s.g.Expect(retry).To(Equal(lookStarting))
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False NotListening"))
 	s.g.Expect(dev.Status.URL).To(BeEmpty())
@@ -185,7 +184,7 @@ func TestOtherPort(t *testing.T) {
 	s.clock.Step(settleTime)
 	s.becomes(dev, 1, true)
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
-	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(HavePrefix("The server listens on " + list([]int32{here.port}) + " instead of 4: "))
+	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(HavePrefix("The server listens on " + list([]int32{here.port}) + " instead of 4. "))
 	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/"))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(4)))
 }
@@ -198,7 +197,7 @@ func TestOtherPortThatTheOutputNames(t *testing.T) {
 	s.g.Eventually(func() string {
 		s.look(dev, 1)
 		return dev.Status.URL
-	}, long).Should(Equal("http://localhost:5174/app/"), "at once, because the output names the port")
+	}, long).Should(Equal("http://localhost:5174/app/"), "immediately, because the output names the port")
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
 	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
 }
@@ -214,7 +213,7 @@ func TestManyPorts(t *testing.T) {
 	s.look(dev, 1)
 	s.g.Expect(dev.Status.ObservedPorts).To(HaveLen(maxObservedPorts))
 	s.g.Expect(dev.Status.ObservedPorts[0]).To(Equal(int32(1)))
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(BeEmpty())
 }
 
 func TestHostThatAnswers(t *testing.T) {
@@ -223,17 +222,17 @@ func TestHostThatAnswers(t *testing.T) {
 		overV4    bool
 		want      string
 	}{
-		"IPv4 loopback":        {[]string{"127.0.0.1"}, false, "127.0.0.1:80"},
-		"another loopback":     {[]string{"127.0.0.5"}, false, "127.0.0.5:80"},
-		"IPv6 loopback":        {[]string{"::1"}, false, "[::1]:80"},
-		"both":                 {[]string{"::1", "127.0.0.1"}, false, "localhost:80"},
-		"all of IPv4":          {[]string{"0.0.0.0"}, false, "127.0.0.1:80"},
-		"all of both":          {[]string{"::"}, true, "127.0.0.1:80"},
-		"all of IPv6 alone":    {[]string{"::"}, false, "[::1]:80"},
-		"all of both, by two":  {[]string{"::", "0.0.0.0"}, false, "127.0.0.1:80"},
-		"a mapped address":     {[]string{"::ffff:127.0.0.1"}, false, "127.0.0.1:80"},
-		"one of the network":   {[]string{"10.0.0.7"}, false, "10.0.0.7:80"},
-		"one and the loopback": {[]string{"10.0.0.7", "::1"}, false, "[::1]:80"},
+		"IPv4 loopback":            {[]string{"127.0.0.1"}, false, "127.0.0.1:80"},
+		"another loopback":         {[]string{"127.0.0.5"}, false, "127.0.0.5:80"},
+		"IPv6 loopback":            {[]string{"::1"}, false, "[::1]:80"},
+		"both":                     {[]string{"::1", "127.0.0.1"}, false, "localhost:80"},
+		"all of IPv4":              {[]string{"0.0.0.0"}, false, "127.0.0.1:80"},
+		"all of both":              {[]string{"::"}, true, "127.0.0.1:80"},
+		"all of IPv6 only":         {[]string{"::"}, false, "[::1]:80"},
+		"all of both, two sockets": {[]string{"::", "0.0.0.0"}, false, "127.0.0.1:80"},
+		"a mapped address":         {[]string{"::ffff:127.0.0.1"}, false, "127.0.0.1:80"},
+		"a network address":        {[]string{"10.0.0.7"}, false, "10.0.0.7:80"},
+		"network and loopback":     {[]string{"10.0.0.7", "::1"}, false, "[::1]:80"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
@@ -259,12 +258,12 @@ func TestHost_PrintedHostThatLeadsToTheServer(t *testing.T) {
 	}{
 		"localhost, on all addresses":             {"localhost", []string{"::", "0.0.0.0"}, nil, "localhost:80"},
 		"localhost, on 127.0.0.1":                 {"localhost", []string{"127.0.0.1"}, nil, "localhost:80"},
-		"localhost, on ::1 that is not its name":  {"localhost", []string{"::1"}, nil, "[::1]:80"},
+		"localhost, on ::1, not its address":      {"localhost", []string{"::1"}, nil, "[::1]:80"},
 		"localhost, on another loopback address":  {"localhost", []string{"127.0.0.5"}, nil, "127.0.0.5:80"},
 		"localhost, another program on ::1":       {"localhost", []string{"127.0.0.1"}, []string{"[::1]:80"}, "127.0.0.1:80"},
-		"localhost, another program on ::1 alone": {"localhost", []string{"0.0.0.0"}, []string{"[::1]:80"}, "127.0.0.1:80"},
-		"a name below localhost":                  {"app.localhost", []string{"127.0.0.1"}, nil, "app.localhost:80"},
-		"a name that the resolver does not know":  {"x.localhost", []string{"127.0.0.1"}, nil, "127.0.0.1:80"},
+		"localhost, on all, other program on ::1": {"localhost", []string{"0.0.0.0"}, []string{"[::1]:80"}, "127.0.0.1:80"},
+		"a subdomain of localhost":                {"app.localhost", []string{"127.0.0.1"}, nil, "app.localhost:80"},
+		"a name that does not resolve":            {"x.localhost", []string{"127.0.0.1"}, nil, "127.0.0.1:80"},
 		"a name of another machine":               {"far.localhost", []string{"127.0.0.1"}, nil, "127.0.0.1:80"},
 		"127.0.0.1":                               {"127.0.0.1", []string{"127.0.0.1", "::1"}, nil, "127.0.0.1:80"},
 		"::1":                                     {"[::1]", []string{"127.0.0.1", "::1"}, []string{"127.0.0.1:80"}, "[::1]:80"},
@@ -320,25 +319,25 @@ func TestChoice(t *testing.T) {
 		choice
 		port, awaited int32
 	}{
-		"nothing listens":                               {choice{given: 30, settled: true}, 0, 0},
-		"the given port":                                {choice{given: 30, listening: []int32{10, 30}}, 30, 0},
-		"the given port before a printed one":           {choice{given: 30, listening: []int32{10, 30}, printed: []found{printed("localhost", 10)}}, 30, 0},
-		"the given port may still come":                 {choice{given: 30, listening: []int32{10, 20}}, 0, 0},
-		"the lowest":                                    {choice{given: 30, listening: []int32{10, 20}, settled: true}, 10, 0},
-		"a printed one at once":                         {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 20)}}, 20, 0},
-		"the nearest printed one":                       {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("10.0.0.7", 10), printed("localhost", 20)}}, 20, 0},
-		"the lowest of equally near printed ones":       {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 20), printed("localhost", 10)}}, 10, 0},
-		"a printed one that does not listen":            {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 40)}, settled: true}, 10, 0},
-		"Ready: the chosen one before a lower one":      {choice{given: 30, chosen: 20, listening: []int32{10, 20}, settled: true}, 20, 0},
-		"Ready: the chosen one before a printed one":    {choice{given: 30, chosen: 20, listening: []int32{10, 20}, printed: []found{printed("localhost", 10)}, settled: true}, 20, 0},
-		"Ready: the given one comes late":               {choice{given: 30, chosen: 20, listening: []int32{20, 30}, settled: true}, 30, 0},
-		"Ready: the given one may return":               {choice{given: 30, chosen: 30, returning: true, listening: []int32{10}, settled: true}, 0, 30},
-		"Ready: the chosen one may return":              {choice{given: 30, chosen: 20, returning: true, listening: []int32{10}, printed: []found{printed("localhost", 10)}, settled: true}, 0, 20},
-		"Ready: all may return":                         {choice{given: 30, chosen: 20, returning: true, settled: true}, 0, 20},
-		"Ready: the chosen one returns":                 {choice{given: 30, chosen: 20, returning: true, listening: []int32{10, 20}, settled: true}, 20, 0},
-		"Ready: the chosen one does not return":         {choice{given: 30, chosen: 20, listening: []int32{10, 15}, settled: true}, 10, 0},
-		"Ready: a printed one, the chosen is gone":      {choice{given: 30, chosen: 20, listening: []int32{10, 15}, printed: []found{printed("localhost", 15)}, settled: true}, 15, 0},
-		"Ready: nothing listens, and nothing is waited": {choice{given: 30, chosen: 20, settled: true}, 0, 0},
+		"nothing listens":                              {choice{given: 30, settled: true}, 0, 0},
+		"the given port":                               {choice{given: 30, listening: []int32{10, 30}}, 30, 0},
+		"the given port before a printed one":          {choice{given: 30, listening: []int32{10, 30}, printed: []found{printed("localhost", 10)}}, 30, 0},
+		"the given port may still open":                {choice{given: 30, listening: []int32{10, 20}}, 0, 0},
+		"the lowest":                                   {choice{given: 30, listening: []int32{10, 20}, settled: true}, 10, 0},
+		"a printed one immediately":                    {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 20)}}, 20, 0},
+		"the nearest printed one":                      {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("10.0.0.7", 10), printed("localhost", 20)}}, 20, 0},
+		"the lowest of equally near printed ones":      {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 20), printed("localhost", 10)}}, 10, 0},
+		"a printed one that does not listen":           {choice{given: 30, listening: []int32{10, 20}, printed: []found{printed("localhost", 40)}, settled: true}, 10, 0},
+		"Ready: the chosen one before a lower one":     {choice{given: 30, chosen: 20, listening: []int32{10, 20}, settled: true}, 20, 0},
+		"Ready: the chosen one before a printed one":   {choice{given: 30, chosen: 20, listening: []int32{10, 20}, printed: []found{printed("localhost", 10)}, settled: true}, 20, 0},
+		"Ready: the given one opens late":              {choice{given: 30, chosen: 20, listening: []int32{20, 30}, settled: true}, 30, 0},
+		"Ready: the given one may return":              {choice{given: 30, chosen: 30, returning: true, listening: []int32{10}, settled: true}, 0, 30},
+		"Ready: the chosen one may return":             {choice{given: 30, chosen: 20, returning: true, listening: []int32{10}, printed: []found{printed("localhost", 10)}, settled: true}, 0, 20},
+		"Ready: all may return":                        {choice{given: 30, chosen: 20, returning: true, settled: true}, 0, 20},
+		"Ready: the chosen one returns":                {choice{given: 30, chosen: 20, returning: true, listening: []int32{10, 20}, settled: true}, 20, 0},
+		"Ready: the chosen one does not return":        {choice{given: 30, chosen: 20, listening: []int32{10, 15}, settled: true}, 10, 0},
+		"Ready: a printed one, the chosen closed":      {choice{given: 30, chosen: 20, listening: []int32{10, 15}, printed: []found{printed("localhost", 15)}, settled: true}, 15, 0},
+		"Ready: nothing listens, and the wait is over": {choice{given: 30, chosen: 20, settled: true}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			port, awaited := tc.choice.port()
@@ -373,10 +372,10 @@ func TestPort_StaysWhileTheServerReloads(t *testing.T) {
 	s.clock.Step(settleTime)
 	s.look(dev, 1)
 
-	for range 2 { // each reload starts a new wait
+	for range 2 { // each reload restarts the wait
 		s.backend.listen(both[1])
 		observed, retry := s.look(dev, 1)
-		s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "nothing answers at its URL")
+		s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the port of the URL is closed")
 		s.g.Expect(observed.NotReady).To(ContainSubstring(fmt.Sprintf("closed port %d", here.port)))
 		s.g.Expect(retry).To(Equal(lookStarting))
 		s.clock.Step(returnTime - time.Second)
@@ -393,11 +392,11 @@ func TestPort_StaysWhileTheServerReloads(t *testing.T) {
 
 	s.backend.log.append(fmt.Sprintf("http://localhost:%d/\n", other.port))
 	s.look(dev, 1)
-	s.g.Expect(dev.Status.URL).To(Equal(address), "it listens")
+	s.g.Expect(dev.Status.URL).To(Equal(address), "the chosen port still listens")
 	before := dev.DeepCopy()
 	s.restartManager(t)
 	s.look(dev, 1)
-	s.g.Expect(dev).To(Equal(before), "another manager changes nothing")
+	s.g.Expect(dev).To(Equal(before), "a new manager changes nothing")
 
 	s.backend.listen(both[1])
 	s.look(dev, 1)
@@ -416,15 +415,13 @@ func TestURLOfTheSpec(t *testing.T) {
 	})
 	s.backend.listen(on("127.0.0.1", 80))
 	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("https://localhost:80/mine"))
-	s.g.Expect(condition(dev, v1alpha1.ConditionURLDetected).Message).To(Equal("The output names https://localhost:80/app/"))
+	s.g.Expect(condition(dev, v1alpha1.ConditionURLDetected).Message).To(Equal("The server printed https://localhost:80/app/"))
 
 	dev.Spec.URL = v1alpha1.URLSpec{Scheme: "http", Detect: v1alpha1.URLDetectionDisabled}
 	dev.Generation = 2
 	s.look(dev, 1)
 	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"))
-	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False DetectionDisabled"))
-	s.Rest(t.Context(), dev)
-	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False DetectionDisabled"))
+	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(BeEmpty())
 }
 
 func TestPathStaysDuringARestart(t *testing.T) {
@@ -439,7 +436,7 @@ func TestPathStaysDuringARestart(t *testing.T) {
 	s.Rest(t.Context(), dev)
 	s.prepare(dev)
 	s.look(dev, 2)
-	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "it has not said yet where it is this time")
+	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "incarnation 2 has not printed a URL yet")
 	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False NotDetected"))
 	s.backend.log.append("http://localhost:80/new/\n")
 	s.g.Eventually(func() string { s.look(dev, 2); return dev.Status.URL }, long).Should(Equal("http://localhost:80/new/"))
@@ -449,7 +446,7 @@ func TestPathStaysDuringARestart(t *testing.T) {
 	s.look(dev, 3)
 	s.clock.Step(settleTime)
 	s.look(dev, 3)
-	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "this time it says nothing")
+	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "incarnation 3 prints no URL")
 }
 
 func TestOutputIsReadUntilTheAddressIsKnown(t *testing.T) {
@@ -463,7 +460,7 @@ func TestOutputIsReadUntilTheAddressIsKnown(t *testing.T) {
 	s.look(dev, 1)
 	s.g.Eventually(s.backend.log.followers, long).Should(BeZero())
 	s.look(dev, 1)
-	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "what was found stands")
+	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "the detected URL stays")
 
 	silent := server("silent", 0, running(80))
 	s.backend.mu.Lock()
@@ -484,8 +481,8 @@ func TestSocketsThatCannotBeSeen(t *testing.T) {
 	dev := server("web", 0, running(80))
 	s.backend.blind = errors.New("broken")
 	observed, retry := s.look(dev, 1)
-	s.g.Expect(observed.Ready).To(BeNil(), "what is known of it stands")
-	s.g.Expect(observed.NotReady).To(ContainSubstring("cannot be read"))
+	s.g.Expect(observed.Ready).To(BeNil(), "the last known readiness stays")
+	s.g.Expect(observed.NotReady).To(ContainSubstring("Cannot read the listening sockets"))
 	s.g.Expect(retry).To(Equal(lookStarting))
 	s.clock.Step(startingTime)
 	_, retry = s.look(dev, 1)
@@ -514,7 +511,7 @@ func TestReadinessProbe(t *testing.T) {
 	here.status.Store(http.StatusNotFound)
 	dev := server("web", 0, running(here.port), withReadiness(v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/ready"}}))
 	observed, _ := s.look(dev, 1)
-	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "it listens nowhere")
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "no socket listens")
 	s.backend.listen(on("127.0.0.1", here.port))
 	s.becomes(dev, 1, false)
 	s.g.Eventually(func() string {
@@ -541,7 +538,7 @@ func TestReadinessProbeAfterANewManager(t *testing.T) {
 	s.g.Eventually(func() *bool {
 		observed, _ := s.look(dev, 1)
 		if observed.Ready != nil {
-			s.g.Expect(*observed.Ready).To(BeTrue(), "a manager that has just come takes nothing away")
+			s.g.Expect(*observed.Ready).To(BeTrue(), "a new manager keeps the recorded readiness")
 		}
 		return observed.Ready
 	}, long).Should(HaveValue(BeTrue()))
@@ -552,14 +549,14 @@ func TestExecProbeHasTheEnvironmentOfTheServer(t *testing.T) {
 	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{
 		Exec: &v1alpha1.ExecProbe{Command: []string{"/bin/sh", "-c", `test "$TOKEN" = secret`}}}))
 	observed, _ := s.look(dev, 1)
-	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "its environment is not known yet")
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the environment of the server is not known yet")
 	current := incarnation(1)
 	plan := s.prepareBeside(dev, &current)
 	plan.Process.Env = []string{"TOKEN=secret"}
 	s.becomes(dev, 1, true)
 }
 
-// An exec probe is a program on the machine: without the permission of the namespace a changed one is not run.
+// An exec probe runs a program on the machine. If the namespace does not permit that, a changed probe does not run.
 func TestExecProbe_NotRunWhileStartsAreBlocked(t *testing.T) {
 	s := newStage(t)
 	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
@@ -588,7 +585,7 @@ func TestLiveness(t *testing.T) {
 	for range 20 {
 		s.clock.Step(time.Second)
 		observed, _ = s.look(dev, 1)
-		s.g.Expect(observed.Unhealthy).To(BeEmpty(), "it does not count before the server was ready")
+		s.g.Expect(observed.Unhealthy).To(BeEmpty(), "the probe does not count before the server has been ready")
 	}
 	here.status.Store(http.StatusOK)
 	s.becomes(dev, 1, true)
@@ -603,19 +600,19 @@ func TestLiveness(t *testing.T) {
 	s.Rest(t.Context(), dev)
 	setReady(dev, false)
 	observed, _ = s.look(dev, 2)
-	s.g.Expect(observed.Unhealthy).To(BeEmpty(), "that was another incarnation")
+	s.g.Expect(observed.Unhealthy).To(BeEmpty(), "the failures of another incarnation do not count")
 }
 
-func TestConditionsSayWhenAndAbout(t *testing.T) {
+func TestLook_ConditionsHaveTheGenerationAndTheTime(t *testing.T) {
 	s := newStage(t)
-	dev := server("web", 0)
+	dev := server("web", 0, running(80))
 	dev.Generation = 7
-	s.Rest(t.Context(), dev)
+	s.look(dev, 1)
+	s.g.Expect(dev.Status.Conditions).To(HaveLen(2), "the server neither listens nor has printed a URL")
 	for _, c := range dev.Status.Conditions {
 		s.g.Expect(c.ObservedGeneration).To(Equal(int64(7)))
 		s.g.Expect(c.LastTransitionTime).To(Equal(metav1.NewTime(epoch)))
 	}
-	s.g.Expect(dev.Status.Conditions).To(HaveLen(2))
 }
 
 func TestManyServersAreLookedAtMoreRarely(t *testing.T) {

@@ -53,7 +53,7 @@ func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current 
 // become Ready.
 func (s *sight) seePod(dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) {
 	if current.Address == "" {
-		m.pod, s.blind = nowhere, "its Pod has no address yet"
+		m.pod, s.blind = nowhere, "The Pod has no IP address yet."
 		return
 	}
 	m.pod = current.Address
@@ -66,8 +66,8 @@ func (k *Kind) observePod(dev *v1alpha1.DevServer, observed *lifecycle.Observed)
 	switch {
 	case !inPod(dev) || observed.Ready == nil:
 	case *observed.Ready:
-		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, "the Pod has answered")
+		k.set(dev, v1alpha1.ConditionPortVerified, true, v1alpha1.ReasonListening, "")
 	default:
-		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, "the Pod does not answer")
+		k.set(dev, v1alpha1.ConditionPortVerified, false, v1alpha1.ReasonNotListening, "The Pod does not respond.")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/probe"
 )
 
-// The Service has the name of the DevServer where it can, and always one that it can have.
+// The Service has the name of the DevServer if that is a valid Service name; otherwise a valid name is derived from it.
 func TestNamesOfServices(t *testing.T) {
 	g := NewWithT(t)
 	for name, want := range map[string]string{
@@ -27,16 +27,16 @@ func TestNamesOfServices(t *testing.T) {
 	}
 }
 
-// Nothing of this machine is asked for what runs in a Pod.
+// Probes of a server in a Pod never reach anything on this machine.
 func TestProbesOfAPodStayThere(t *testing.T) {
 	g := NewWithT(t)
 	k := &Kind{}
 	http := &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{}}
 	_, known := k.config(probe.Key{}, http, &memory{pod: nowhere, aim: 80})
-	g.Expect(known).To(BeFalse(), "a Pod without an address is not looked for on loopback")
+	g.Expect(known).To(BeFalse(), "a Pod without an address is not probed on loopback")
 	config, known := k.config(probe.Key{}, http, &memory{pod: "10.0.0.7", aim: 80})
 	g.Expect(known).To(BeTrue())
 	g.Expect(config.Check.HTTP.URL).To(Equal("http://10.0.0.7:80/"))
 	_, known = k.config(probe.Key{}, &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, &memory{pod: "10.0.0.7", aim: 80})
-	g.Expect(known).To(BeFalse(), "no command is run beside the manager")
+	g.Expect(known).To(BeFalse(), "no command runs beside the manager")
 }

@@ -32,7 +32,7 @@ var DefaultRange = Range{First: 20000, Last: 29999}
 
 func (r Range) validate() error {
 	if r.First < 1 || r.Last > 65535 || r.First > r.Last {
-		return fmt.Errorf("port range %d-%d: choose ports from 1 to 65535, the lower first", r.First, r.Last)
+		return fmt.Errorf("port range %d-%d is invalid: use ports from 1 to 65535, the lower one first", r.First, r.Last)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortClaimed,
-		Message: fmt.Sprintf("port %d belongs to DevServer %s, which claimed it first; stop or delete that one, or set another spec.port",
+		Message: fmt.Sprintf("Port %d belongs to DevServer %s, which claimed it first. Stop or delete that DevServer, or set another spec.port.",
 			port, first.Key),
 		Retry: conflictRetry,
 	}
@@ -95,7 +95,7 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 	}
 	if err != nil {
 		// The program detects the conflict itself and reports it.
-		ctrl.LoggerFrom(ctx).Error(err, "Finding out who listens on a port", "port", port)
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine which process listens on a port", "port", port)
 		return nil
 	}
 	if holder == nil || holder.UID == dev.UID {
@@ -104,7 +104,7 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortInUse,
-		Message:  fmt.Sprintf("port %d is held by %s; end it or set another spec.port", port, describe(holder, all)),
+		Message:  fmt.Sprintf("Port %d is used by %s. Stop that process or set another spec.port.", port, describe(holder, all)),
 		Retry:    conflictRetry,
 	}
 }
@@ -162,7 +162,7 @@ func (k *Kind) allocate(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ex
 	return 0, &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonNoFreePort,
-		Message: fmt.Sprintf("every port from %d to %d is claimed or in use; delete DevServers that are not needed, or set spec.port",
+		Message: fmt.Sprintf("Every port from %d to %d is claimed or in use. Delete unused DevServers or set spec.port.",
 			k.ports.First, k.ports.Last),
 		Retry: noPortRetry,
 	}

@@ -50,7 +50,7 @@ func TestAllocatedPortIsKept(t *testing.T) {
 	again := server("web", 0)
 	s.restartManager(t)
 	s.prepare(again)
-	s.g.Expect(again.Status.Port).To(Equal(chosen), "it follows from the UID")
+	s.g.Expect(again.Status.Port).To(Equal(chosen), "the port is derived from the UID")
 }
 
 func TestWhoOwnsAPort(t *testing.T) {
@@ -58,20 +58,20 @@ func TestWhoOwnsAPort(t *testing.T) {
 		dev, other *v1alpha1.DevServer
 		loses      bool
 	}{
-		"the other is older":                        {server("b", 1, fixed(8080)), server("a", 0, fixed(8080)), true},
-		"the other is younger":                      {server("a", 0, fixed(8080)), server("b", 1, fixed(8080)), false},
-		"the same age, the other's UID is lower":    {server("b", 0, fixed(8080)), server("a", 0, fixed(8080)), true},
-		"the same age, the other's UID is higher":   {server("a", 0, fixed(8080)), server("b", 0, fixed(8080)), false},
-		"another port":                              {server("b", 1, fixed(8080)), server("a", 0, fixed(8081)), false},
-		"the other was allocated it":                {server("b", 1, fixed(20003)), server("a", 0, given(20003)), true},
-		"the older one is stopped":                  {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), stopped), false},
-		"the older one is stopped but still runs":   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), stopped), true},
-		"the older one is deleted":                  {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), deleted), false},
-		"the older one is deleted but still runs":   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), deleted), true},
-		"the older one has ended for good":          {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Completed")), false},
-		"the older one was stopped and starts anew": {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Stopped")), true},
-		"the younger one runs":                      {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8080)), true},
-		"the younger one runs elsewhere":            {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8081)), false},
+		"the other is older":                         {server("b", 1, fixed(8080)), server("a", 0, fixed(8080)), true},
+		"the other is younger":                       {server("a", 0, fixed(8080)), server("b", 1, fixed(8080)), false},
+		"the same age, the other's UID is lower":     {server("b", 0, fixed(8080)), server("a", 0, fixed(8080)), true},
+		"the same age, the other's UID is higher":    {server("a", 0, fixed(8080)), server("b", 0, fixed(8080)), false},
+		"another port":                               {server("b", 1, fixed(8080)), server("a", 0, fixed(8081)), false},
+		"the other has it allocated":                 {server("b", 1, fixed(20003)), server("a", 0, given(20003)), true},
+		"the older one is stopped":                   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), stopped), false},
+		"the older one is stopped but still runs":    {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), stopped), true},
+		"the older one is deleted":                   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), deleted), false},
+		"the older one is deleted but still runs":    {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), deleted), true},
+		"the older one has completed":                {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Completed")), false},
+		"the older one was stopped and starts again": {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Stopped")), true},
+		"the younger one runs":                       {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8080)), true},
+		"the younger one runs elsewhere":             {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8081)), false},
 		"the younger one restarts": {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), given(8080), ended("Stopped"), func(dev *v1alpha1.DevServer) {
 			dev.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRestarting, Status: metav1.ConditionTrue}}
 		}), true},
@@ -89,10 +89,10 @@ func TestWhoOwnsAPort(t *testing.T) {
 			}
 			s.g.Expect(plan.Blocked).To(HaveValue(Equal(lifecycle.Blocked{
 				Conflict: true, Reason: v1alpha1.ReasonPortClaimed, Retry: conflictRetry,
-				Message: strings.ReplaceAll("port PORT belongs to DevServer default/"+tc.other.Name+
-					", which claimed it first; stop or delete that one, or set another spec.port", "PORT", list([]int32{*tc.dev.Spec.Port})),
+				Message: strings.ReplaceAll("Port PORT belongs to DevServer default/"+tc.other.Name+
+					", which claimed it first. Stop or delete that DevServer, or set another spec.port.", "PORT", list([]int32{*tc.dev.Spec.Port})),
 			})))
-			s.g.Expect(tc.dev.Status.Port).To(BeZero(), "it was given none")
+			s.g.Expect(tc.dev.Status.Port).To(BeZero(), "the loser has no port")
 		})
 	}
 }
@@ -102,15 +102,15 @@ func TestTwoAtOnceAreAllocatedDifferentPorts(t *testing.T) {
 	s := newStage(t, a.DeepCopy(), b.DeepCopy())
 	s.ports = Range{First: 20000, Last: 20001}
 	s.g.Expect(s.prepare(a).Blocked).To(BeNil())
-	s.g.Expect(s.prepare(b).Blocked).To(BeNil(), "although nobody can read yet what the first one was given")
+	s.g.Expect(s.prepare(b).Blocked).To(BeNil(), "although the port of the first one is not in the cache yet")
 	s.g.Expect(b.Status.Port).NotTo(Equal(a.Status.Port))
 
 	c := server("c", 0)
 	s.g.Expect(s.prepare(c).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonNoFreePort)))
 	s.Forget(a.UID)
-	s.g.Expect(s.prepare(c).Blocked).To(BeNil(), "what is forgotten is free")
+	s.g.Expect(s.prepare(c).Blocked).To(BeNil(), "the port of a forgotten object is free")
 	s.clock.Step(reservationTime)
-	s.g.Expect(s.prepare(server("d", 0)).Blocked).To(BeNil(), "a reservation that was never written ends")
+	s.g.Expect(s.prepare(server("d", 0)).Blocked).To(BeNil(), "a reservation that was never written expires")
 }
 
 func TestTheDecisionIsKeptUntilItIsWritten(t *testing.T) {
@@ -118,7 +118,7 @@ func TestTheDecisionIsKeptUntilItIsWritten(t *testing.T) {
 	s := newStage(t, a.DeepCopy(), b.DeepCopy())
 	s.g.Expect(s.prepare(b).Blocked).To(BeNil())
 	a.Spec.State = v1alpha1.StateRunning
-	s.g.Expect(s.prepare(a).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the other one may be starting at this moment")
+	s.g.Expect(s.prepare(a).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the other one may be starting now")
 	s.g.Expect(s.prepare(b).Blocked).To(BeNil())
 	s.clock.Step(reservationTime)
 	s.g.Expect(s.prepare(a).Blocked).To(BeNil())
@@ -129,10 +129,10 @@ func TestAllocatedPortOfAnOlderOne(t *testing.T) {
 	s := newStage(t, older)
 	fresh := server("b", 1, given(20004))
 	s.g.Expect(s.prepare(fresh).Blocked).To(BeNil())
-	s.g.Expect(fresh.Status.Port).NotTo(Equal(int32(20004)), "nothing has run on it: another one is as good")
+	s.g.Expect(fresh.Status.Port).NotTo(Equal(int32(20004)), "nothing has run on that port, so any other will do")
 
 	known := server("c", 1, given(20004), ended("Stopped"))
-	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "its address is kept")
+	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "a server that has run keeps its address")
 	s.g.Expect(known.Status.Port).To(Equal(int32(20004)))
 }
 
@@ -143,16 +143,16 @@ func TestForeignPort(t *testing.T) {
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 1234, Command: "python3 -m  http.server\x00 8080"}
 	s.g.Expect(blocked(server("web", 0, fixed(8080)))).To(HaveValue(Equal(lifecycle.Blocked{
 		Conflict: true, Reason: v1alpha1.ReasonPortInUse, Retry: conflictRetry,
-		Message: "port 8080 is held by pid 1234 (python3 -m http.server 8080); end it or set another spec.port",
+		Message: "Port 8080 is used by pid 1234 (python3 -m http.server 8080). Stop that process or set another spec.port.",
 	})))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-db"}
-	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("held by pid 7 (x) of DevServer default/db;"))
+	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("used by pid 7 (x) of DevServer default/db."))
 	s.backend.owners[8080] = &runtime.PortOwner{}
-	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("held by a process of another user;"))
+	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("used by a process of another user."))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: strings.Repeat("ü", 500)}
 	s.g.Expect(len([]rune(blocked(server("web", 0, fixed(8080))).Message))).To(BeNumerically("<", 250))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-web"}
-	s.g.Expect(blocked(server("web", 0, fixed(8080)))).To(BeNil(), "its own process is no stranger")
+	s.g.Expect(blocked(server("web", 0, fixed(8080)))).To(BeNil(), "its own process does not block it")
 }
 
 func TestForeignPortOfTheRange(t *testing.T) {
@@ -164,10 +164,10 @@ func TestForeignPortOfTheRange(t *testing.T) {
 	s.inUse[chosen] = true
 
 	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
-	s.g.Expect(dev.Status.Port).NotTo(Equal(chosen), "nothing has run on it: another one is as good")
+	s.g.Expect(dev.Status.Port).NotTo(Equal(chosen), "nothing has run on that port, so any other will do")
 
 	known := server("known", 0, given(chosen), ended("Stopped"))
-	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortInUse)), "its address is kept")
+	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortInUse)), "a server that has run keeps its address")
 }
 
 func TestNoFreePort(t *testing.T) {
@@ -194,7 +194,7 @@ func TestRunningServerKeepsItsPort(t *testing.T) {
 	*dev.Spec.Port = 8081
 	dev.Generation = 2
 	plan = s.prepareBeside(dev, &current)
-	s.g.Expect(plan.Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "it goes on where it is")
+	s.g.Expect(plan.Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the server keeps running on its old port")
 	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=8081"}))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)))
 
@@ -202,13 +202,13 @@ func TestRunningServerKeepsItsPort(t *testing.T) {
 	plan = s.prepareBeside(dev, &current)
 	s.g.Expect(plan.Blocked).To(BeNil())
 	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", "8082"))
-	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)), "what runs was given this one")
+	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)), "the running process has this port")
 }
 
 func TestEndedForGoodContendsForNothing(t *testing.T) {
 	s := newStage(t, server("a", 0, fixed(8080), running(8080)))
 	dev := server("web", 1, fixed(8080), ended("Completed"))
-	s.g.Expect(s.prepare(dev).Blocked).To(BeNil(), "it is done, and not in conflict")
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil(), "a completed server does not conflict")
 	dev.Generation = 2
 	s.g.Expect(s.prepare(dev).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
 }
@@ -251,7 +251,7 @@ func TestRange(t *testing.T) {
 	g.Expect(DefaultRange.validate()).To(Succeed())
 	for _, bad := range []Range{{0, 1}, {5, 4}, {1, 65536}} {
 		_, err := New(nil, nil, nil, nil, Options{Ports: bad}, func(types.UID) {})
-		g.Expect(err).To(MatchError(ContainSubstring("choose ports from 1 to 65535")))
+		g.Expect(err).To(MatchError(ContainSubstring("use ports from 1 to 65535")))
 	}
 }
 
@@ -260,7 +260,7 @@ func TestBindable(t *testing.T) {
 		t.Run(host, func(t *testing.T) {
 			g := NewWithT(t)
 			if !has(host) {
-				t.Logf("this machine has no %s", host)
+				t.Logf("no address %s on this machine", host)
 				return
 			}
 			listener, port := listenOutside(t, host)
@@ -273,7 +273,7 @@ func TestBindable(t *testing.T) {
 	}
 }
 
-// has says whether this machine has the address.
+// has reports whether this machine has the address.
 func has(host string) bool {
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -282,8 +282,8 @@ func has(host string) bool {
 	return listener.Close() == nil
 }
 
-// listenOutside listens on a port that the system gives to nobody by itself: those are also the local ports of connections, which keep a
-// port from being bound as well.
+// listenOutside listens on a port outside the ephemeral range. The ports of that range also serve as local ports of connections, which
+// prevent a bind as well.
 func listenOutside(t *testing.T, host string) (net.Listener, int32) {
 	t.Helper()
 	for try := range 1000 {
@@ -295,6 +295,6 @@ func listenOutside(t *testing.T, host string) (net.Listener, int32) {
 			return listener, port
 		}
 	}
-	t.Fatal("no port can be listened on")
+	t.Fatal("no free port to listen on")
 	return nil, 0
 }

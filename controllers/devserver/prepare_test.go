@@ -25,7 +25,7 @@ func of(name string) func(*v1alpha1.DevServer) {
 	return func(dev *v1alpha1.DevServer) { dev.Spec.InstanceRef = &v1alpha1.LocalReference{Name: name} }
 }
 
-// stored gives the object as the API server has it.
+// stored reads the object from the API server.
 func (s *stage) stored(name string) *v1alpha1.DevServer {
 	var dev v1alpha1.DevServer
 	s.g.Expect(s.store.Get(s.ctx(), client.ObjectKey{Namespace: "default", Name: name}, &dev)).To(Succeed())
@@ -47,7 +47,7 @@ func TestInstanceBecomesTheOwner(t *testing.T) {
 	owned := s.stored("web")
 	s.g.Expect(owned.OwnerReferences).To(Equal([]metav1.OwnerReference{ownerOf("i1", true)}))
 	s.g.Expect(s.prepare(owned).Blocked).To(BeNil())
-	s.g.Expect(s.stored("web").ResourceVersion).To(Equal(owned.ResourceVersion), "it is written once")
+	s.g.Expect(s.stored("web").ResourceVersion).To(Equal(owned.ResourceVersion), "the owner is written only once")
 }
 
 func TestOldReadDoesNotWriteTheOwner(t *testing.T) {
@@ -57,7 +57,7 @@ func TestOldReadDoesNotWriteTheOwner(t *testing.T) {
 	changed.Labels = map[string]string{"a": "b"}
 	s.g.Expect(s.store.Update(s.ctx(), changed)).To(Succeed())
 	s.prepare(old)
-	s.g.Expect(s.stored("web").OwnerReferences).To(BeEmpty(), "who decides on it notices as well, and looks again")
+	s.g.Expect(s.stored("web").OwnerReferences).To(BeEmpty(), "the status write fails on the same conflict, and the reconcile loop retries")
 }
 
 func TestInstanceBesideAnotherController(t *testing.T) {
@@ -75,8 +75,8 @@ func TestInstanceMissing(t *testing.T) {
 	doomed.DeletionTimestamp, doomed.Finalizers = &now, []string{v1alpha1.FinalizerProcess}
 	s := newStage(t, instance("agent", "i1"), doomed)
 	for name, want := range map[string]string{
-		"none":   "Instance none does not exist in namespace default; create it, or create this object anew without spec.instanceRef",
-		"doomed": "Instance doomed is being deleted, and this object with it",
+		"none":   "Instance none does not exist in namespace default; create it, or recreate this object without spec.instanceRef.",
+		"doomed": "Instance doomed is being deleted, and this object with it.",
 	} {
 		s.g.Expect(s.prepare(server("web", 0, of(name))).Blocked).To(HaveValue(Equal(
 			lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: want, Retry: owner.Retry})), name)
@@ -100,5 +100,5 @@ func TestBlockedAlready(t *testing.T) {
 	plan := &process.Plan{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}
 	s.g.Expect(s.Prepare(s.ctx(), dev, nil, plan)).To(Succeed())
 	s.g.Expect(plan.Blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
-	s.g.Expect(dev.Status.Port).To(BeZero(), "what can't start needs no port")
+	s.g.Expect(dev.Status.Port).To(BeZero(), "a blocked server needs no port")
 }

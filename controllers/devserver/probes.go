@@ -47,18 +47,18 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 		observed.NotReady = s.blind
 		return // the recorded readiness stands
 	case len(s.listeners) == 0:
-		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", assigned(dev).own())
+		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("The server does not listen on a TCP port yet; its assigned port is %d.", assigned(dev).own())
 		return
 	case s.awaited != 0:
 		observed.Ready, observed.NotReady = ptr.To(false),
-			fmt.Sprintf("the server closed port %d and listens on %s; waiting for it to open port %d again", s.awaited, list(s.ports()), s.awaited)
+			fmt.Sprintf("The server closed port %d and listens on %s. Waiting for it to open port %d again.", s.awaited, list(s.ports()), s.awaited)
 		return
 	case m.proven:
 		observed.Ready = ptr.To(true)
 		return
 	case s.port == 0:
 		observed.Ready, observed.NotReady = ptr.To(false),
-			fmt.Sprintf("it listens on %s and not on the port that it was given, %d, yet", list(s.ports()), assigned(dev).own())
+			fmt.Sprintf("The server listens on %s but not yet on its assigned port %d.", list(s.ports()), assigned(dev).own())
 		return
 	}
 	address := k.direct(dev, m, s)
@@ -72,7 +72,7 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 	result := k.probes.Result(key)
 	observed.Ready = ptr.To(result.OK)
 	if !result.OK {
-		observed.NotReady = cmp.Or(result.Message, "it listens; waiting for its first answer at "+address)
+		observed.NotReady = cmp.Or(result.Message, "The server listens. Waiting for its first response at "+address)
 	}
 }
 
@@ -81,7 +81,7 @@ func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sigh
 	config, ok := k.config(key, dev.Spec.Readiness, m)
 	if !ok {
 		k.probes.Stop(key)
-		observed.NotReady = cmp.Or(s.blind, fmt.Sprintf("none of its processes listens on a TCP port yet; it was given %d", assigned(dev).own()))
+		observed.NotReady = cmp.Or(s.blind, fmt.Sprintf("The server does not listen on a TCP port yet; its assigned port is %d.", assigned(dev).own()))
 		if s.blind == "" && !m.proven {
 			observed.Ready = ptr.To(false)
 		}
@@ -92,7 +92,7 @@ func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sigh
 	if result.Known {
 		observed.Ready = ptr.To(result.OK)
 	}
-	observed.NotReady = cmp.Or(result.Message, "waiting for the first answer of the readiness probe")
+	observed.NotReady = cmp.Or(result.Message, "Waiting for the first result of the readiness probe.")
 }
 
 // liveness determines whether the server must be restarted. It applies after the incarnation was Ready for the first time.

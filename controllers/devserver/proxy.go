@@ -84,7 +84,7 @@ func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
 	}
 	err := k.listen(dev, ports.public)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server cannot listen", "port", ports.public, "error", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a DevServer cannot listen", "port", ports.public, "error", err.Error())
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (k *Kind) route(dev *v1alpha1.DevServer, m *memory, s *sight, unheld error,
 		return
 	}
 	if unheld != nil {
-		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("the proxy cannot listen on port %d: %v; end the program that holds the port", ports.public, unheld)
+		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("The proxy cannot listen on port %d: %v. Stop the program that uses the port.", ports.public, unheld)
 	}
 	switch {
 	case s.port != 0:
@@ -112,7 +112,7 @@ func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("; its proxy listens on 127.0.0.1 but not on [::1]:%d (%v), so localhost may lead to another program: stop that, or use 127.0.0.1",
+	return fmt.Sprintf("The proxy listens on 127.0.0.1 but not on [::1]:%d (%v), so localhost may reach another program. Stop that program, or use 127.0.0.1.",
 		assigned(dev).public, err)
 }
 
@@ -126,7 +126,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 	}
 	if err := k.listen(dev, dev.Status.Port); err != nil {
 		// For an object that should run, the conditions report this; an object at rest does not need the port.
-		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a server cannot listen", "port", dev.Status.Port, "error", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a DevServer cannot listen", "port", dev.Status.Port, "error", err.Error())
 		return nil
 	}
 	if step.Action == lifecycle.StopProcess || step.Action == lifecycle.KillProcess {
@@ -139,7 +139,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 	m := k.memory(dev.UID)
 	reason := front.Reason{Reason: ready.Reason, Message: ready.Message, Until: startsAt(dev)}
 	switch {
-	case ready.Status == metav1.ConditionTrue:
+	case ready.Status == metav1.ConditionTrue && dev.Status.Process != nil:
 		k.open(ctx, dev, m)
 	case !comes(dev):
 		k.fronts.Refuse(dev.UID, reason)
@@ -167,12 +167,13 @@ func (k *Kind) open(ctx context.Context, dev *v1alpha1.DevServer, m *memory) {
 		return
 	}
 	if err := k.fronts.Open(dev.UID, m.incarnation, m.backend); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Letting requests through to a server")
+		ctrl.LoggerFrom(ctx).Error(err, "The proxy now forwards requests to the server")
 	}
 }
 
-// comes reports whether a server that is not Ready can be expected to start: it should run, and only time prevents it.
+// comes reports whether a server that does not run can be expected to start: it should run, and only time prevents it.
 func comes(dev *v1alpha1.DevServer) bool {
 	return dev.Spec.State != v1alpha1.StateStopped && dev.DeletionTimestamp.IsZero() &&
-		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionStalled)
+		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionStalled) &&
+		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady) // its program has ended, and nothing restarts it
 }

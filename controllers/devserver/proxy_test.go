@@ -39,7 +39,7 @@ func backendPort(port int32) func(*v1alpha1.DevServer) {
 
 var publicPorts atomic.Int32
 
-// publicPort gives a port that can be listened on, which the system gives to nobody by itself.
+// publicPort returns a free port outside the ephemeral range.
 func publicPort(t *testing.T) int32 {
 	t.Helper()
 	for range 2000 {
@@ -48,17 +48,17 @@ func publicPort(t *testing.T) int32 {
 			return port
 		}
 	}
-	t.Fatal("no port can be listened on")
+	t.Fatal("no free port to listen on")
 	return 0
 }
 
-// listenable says that nobody listens on a port. Connections that were there may still be remembered by the system.
+// listenable reports whether the port can be listened on. Earlier connections may still be in TIME_WAIT.
 func listenable(port int32) bool {
 	listener, err := net.Listen("tcp4", join("127.0.0.1", port))
 	return err == nil && listener.Close() == nil
 }
 
-// decided tells the kind what the loop has decided: whether it is ready, and why not.
+// decided passes a decision of the reconcile loop to the kind: the readiness, its reason, and the step.
 func (s *stage) decided(dev *v1alpha1.DevServer, ready bool, reason string, step lifecycle.Step) {
 	status := metav1.ConditionFalse
 	if ready {
@@ -77,7 +77,7 @@ func stalls(dev *v1alpha1.DevServer, stalled bool) {
 	process.SetCondition(dev, epoch, v1alpha1.ConditionStalled, status, "Test", "")
 }
 
-// fetch asks a server, on a connection of its own.
+// fetch requests address on a new connection.
 func fetch(address string) (status int, reason, body string, err error) {
 	browser := &http.Client{Timeout: long, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := browser.Get(address)
@@ -100,13 +100,13 @@ func TestProxyHasThePortAndTheProgramAnother(t *testing.T) {
 	s.g.Expect(backend).To(And(BeNumerically(">=", 20000), BeNumerically("<=", 20009)))
 	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", list([]int32{backend})))
 	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=" + list([]int32{public}), "proxy"}))
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "before anything is started")
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "before the server starts")
 
 	again := s.prepare(dev)
-	s.g.Expect(dev.Status.BackendPort).To(Equal(backend), "it is kept")
+	s.g.Expect(dev.Status.BackendPort).To(Equal(backend), "the backend port stays")
 	s.g.Expect(again.Fingerprint).To(Equal(plan.Fingerprint))
 	s.Forget(dev.UID)
-	s.g.Expect(listenable(public)).To(BeTrue(), "it is given back when the object is gone")
+	s.g.Expect(listenable(public)).To(BeTrue(), "the port is released with the object")
 }
 
 func TestBothPortsAreChosen(t *testing.T) {
@@ -130,7 +130,7 @@ func TestPrivatePortThatIsTakenIsAnother(t *testing.T) {
 	after := s.prepare(dev)
 	s.g.Expect(after.Blocked).To(BeNil())
 	s.g.Expect(dev.Status.BackendPort).NotTo(Equal(taken))
-	s.g.Expect(after.Fingerprint).To(Equal(plan.Fingerprint), "which is nobody's business")
+	s.g.Expect(after.Fingerprint).To(Equal(plan.Fingerprint), "the backend port is not part of the fingerprint")
 }
 
 func TestProxyThatCanNotHaveItsPort(t *testing.T) {
@@ -139,7 +139,7 @@ func TestProxyThatCanNotHaveItsPort(t *testing.T) {
 	dev := server("web", 0, fixed(port), behindProxy)
 	blocked := s.prepare(dev).Blocked
 	s.g.Expect(blocked).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonPortInUse), HaveField("Conflict", true))))
-	s.g.Expect(blocked.Message).To(ContainSubstring("the proxy cannot listen on port " + list([]int32{port})))
+	s.g.Expect(blocked.Message).To(ContainSubstring("The proxy cannot listen on port " + list([]int32{port})))
 	s.g.Expect(dev.Status.Port).To(BeZero())
 	s.g.Expect(listener.Close()).To(Succeed())
 	s.g.Eventually(func() any { return s.prepare(dev).Blocked }).WithTimeout(long).Should(BeNil())
@@ -149,7 +149,7 @@ func TestProxyHoldsItsPortAsLongAsTheObjectIsThere(t *testing.T) {
 	rested := []func(*v1alpha1.DevServer){fixed(8080), given(8080), behindProxy, backendPort(20003), ended("Stopped"), stopped}
 	s := newStage(t, server("a", 0, rested...))
 	s.g.Expect(s.prepare(server("b", 1, fixed(8080))).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
-	s.g.Expect(s.prepare(server("b", 1, fixed(20003))).Blocked).To(BeNil(), "nothing listens there")
+	s.g.Expect(s.prepare(server("b", 1, fixed(20003))).Blocked).To(BeNil(), "the backend port of a stopped server is free")
 	s = newStage(t, server("a", 0, fixed(8080), running(8080), behindProxy, backendPort(20003)))
 	s.g.Expect(s.prepare(server("b", 1, fixed(20003))).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
 	for range 9 {
@@ -167,7 +167,7 @@ func TestProxyHoldsItsPortAsLongAsTheObjectIsThere(t *testing.T) {
 	})).To(BeTrue())
 }
 
-// proxied is a server behind its proxy that really answers, and its object.
+// proxied returns a DevServer behind a proxy, and the real HTTP server that answers for it.
 func (s *stage) proxied(t *testing.T) (*v1alpha1.DevServer, *site) {
 	t.Helper()
 	here := newSite(t)
@@ -184,10 +184,9 @@ func TestLifeBehindAProxy(t *testing.T) {
 	dev, here := s.proxied(t)
 	s.becomes(dev, 1, true)
 	address := fmt.Sprintf("http://localhost:%d/", dev.Status.Port)
-	s.g.Expect(dev.Status.URL).To(Equal(address), "people are sent to the proxy")
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
-	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(Equal("The server listens on port " + list([]int32{here.port})))
-	s.g.Expect(here.asked.Load()).To(BeNumerically(">", 0), "probes don't go through the proxy, which lets nothing through yet")
+	s.g.Expect(dev.Status.URL).To(Equal(address), "the URL is that of the proxy")
+	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(BeEmpty())
+	s.g.Expect(here.asked.Load()).To(BeNumerically(">", 0), "probes bypass the proxy, which does not forward requests yet")
 
 	asked := here.asked.Load()
 	s.decided(dev, true, "Running", lifecycle.Step{})
@@ -196,7 +195,7 @@ func TestLifeBehindAProxy(t *testing.T) {
 	s.g.Expect(status).To(Equal(http.StatusOK))
 	s.g.Expect(here.asked.Load()).To(Equal(asked + 1))
 
-	// A restart: what comes now waits for the next incarnation, although the old one still answers, and whoever has seen an old status.
+	// During a restart, new requests wait for the next incarnation, although the old one still answers and a stale status says Ready.
 	s.decided(dev, false, "Requested", lifecycle.Step{Action: lifecycle.StopProcess, Incarnation: 1})
 	s.decided(dev, true, "Running", lifecycle.Step{})
 	got := make(chan int, 1)
@@ -208,7 +207,7 @@ func TestLifeBehindAProxy(t *testing.T) {
 	s.Rest(t.Context(), dev)
 	s.decided(dev, false, "Starting", lifecycle.Step{})
 	dev.Status.Incarnation, dev.Status.Process.Incarnation = 2, 2
-	s.decided(dev, true, "Running", lifecycle.Step{}) // nobody has looked at this one yet
+	s.decided(dev, true, "Running", lifecycle.Step{}) // incarnation 2 has not been observed yet
 	s.g.Expect(here.asked.Load()).To(Equal(asked + 1))
 	setReady(dev, false)
 	s.becomes(dev, 2, true)
@@ -255,7 +254,7 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 	s.restartManager(t)
 	address := fmt.Sprintf("http://127.0.0.1:%d/", dev.Status.Port)
 	_, _, _, err := fetch(address)
-	s.g.Expect(err).To(HaveOccurred(), "nobody holds it")
+	s.g.Expect(err).To(HaveOccurred(), "no manager listens on the port")
 	asked := here.asked.Load()
 	observed, _ := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
@@ -265,7 +264,7 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 	s.g.Expect(status).To(Equal(http.StatusOK))
 	s.g.Expect(here.asked.Load()).To(Equal(asked + 1))
 
-	// It is stopped, and then there is another manager again.
+	// The server is stopped, and the manager restarts again.
 	s.restartManager(t)
 	stopped(dev)
 	ended("Stopped")(dev)
@@ -277,7 +276,7 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(fmt.Sprint(status, " ", reason)).To(Equal("503 Stopped"))
 
-	// Nobody wants the proxy any more.
+	// The proxy is disabled.
 	dev.Spec.Proxy = v1alpha1.ProxyDisabled
 	s.Rest(t.Context(), dev)
 	s.g.Expect(dev.Status.BackendPort).To(BeZero())
@@ -303,7 +302,7 @@ func TestServerWhoseProxyLostItsPortIsNotReady(t *testing.T) {
 	s.g.Expect(err).NotTo(HaveOccurred())
 	observed, _ := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
-	s.g.Expect(observed.NotReady).To(HavePrefix("the proxy cannot listen on port"))
+	s.g.Expect(observed.NotReady).To(HavePrefix("The proxy cannot listen on port"))
 	s.g.Expect(thief.Close()).To(Succeed())
 	s.g.Eventually(func() *bool { observed, _ = s.look(dev, 1); return observed.Ready }).WithTimeout(long).Should(HaveValue(BeTrue()))
 }
@@ -314,14 +313,14 @@ func TestManagerThatEndsTakesNothingAway(t *testing.T) {
 	s.becomes(dev, 1, true)
 	s.halt()
 	observed, _ := s.look(dev, 1)
-	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "the server is as well as before")
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "the server itself is still ready")
 	s.g.Expect(s.prepare(server("other", 1, fixed(publicPort(t)), behindProxy)).Blocked).To(BeNil())
 }
 
 func TestServerBehindAProxyThatMoved(t *testing.T) {
 	s := newStage(t)
 	dev, here := s.proxied(t)
-	dev.Status.BackendPort = 4 // which it does not care for
+	dev.Status.BackendPort = 4 // the server ignores this port
 	s.look(dev, 1)
 	s.clock.Step(settleTime)
 	s.becomes(dev, 1, true)
@@ -330,7 +329,7 @@ func TestServerBehindAProxyThatMoved(t *testing.T) {
 	asked := here.asked.Load()
 	_, _, _, err := fetch(dev.Status.URL)
 	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(here.asked.Load()).To(Equal(asked+1), "it is found all the same")
+	s.g.Expect(here.asked.Load()).To(Equal(asked+1), "the proxy follows the server to its port")
 	address, err := url.Parse(dev.Status.URL)
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(address.Host).To(Equal(s.frontAddress(dev)))
@@ -342,7 +341,7 @@ func TestProxy_StaysWithThePortWhileTheServerReloads(t *testing.T) {
 	s.becomes(dev, 1, true)
 	s.clock.Step(settleTime)
 	backend := "http://" + join("127.0.0.1", here.port)
-	s.backend.listen(on("127.0.0.1", 4)) // such as a port for hot reload
+	s.backend.listen(on("127.0.0.1", 4)) // for example a port for hot reload
 	observed, _ := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the proxy holds requests")
 	s.g.Expect(s.memory(dev.UID).backend).To(Equal(backend))
@@ -357,7 +356,7 @@ func TestAddressInTheOutputBehindAProxy(t *testing.T) {
 	dev, here := s.proxied(t)
 	s.backend.log = newLog(fmt.Sprintf("Local: https://localhost:%d/app/\n", here.port))
 	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }).WithTimeout(long).
-		Should(Equal("http://"+s.frontAddress(dev)+"/app/"), "the path is the server's, all else the proxy's")
+		Should(Equal("http://"+s.frontAddress(dev)+"/app/"), "the path comes from the server, the rest from the proxy")
 	m := s.memory(dev.UID)
 	s.g.Expect(m.backend).To(Equal("http://" + join("127.0.0.1", here.port)))
 	dev.Spec.URL.Scheme = "https"
@@ -375,10 +374,10 @@ func TestProxyIsTakenUpAndGivenUpWithARestart(t *testing.T) {
 	dev.Generation = 2
 	beside := s.prepareBeside(dev, &facts.Incarnation{Number: 1})
 	s.g.Expect(beside.Blocked).To(BeNil())
-	s.g.Expect(beside.Fingerprint).NotTo(Equal(before.Fingerprint), "the server has to be given another port")
-	s.g.Expect(beside.Variables).To(HaveKeyWithValue("PORT", list([]int32{public})), "what runs has this one")
+	s.g.Expect(beside.Fingerprint).NotTo(Equal(before.Fingerprint), "the server needs another port")
+	s.g.Expect(beside.Variables).To(HaveKeyWithValue("PORT", list([]int32{public})), "the running process has this port")
 	s.g.Expect(dev.Status.BackendPort).To(BeZero())
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse(), "the server is there itself")
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse(), "the server itself listens there")
 
 	dev.Status.Process = nil
 	ended("SpecChanged")(dev)
@@ -389,7 +388,7 @@ func TestProxyIsTakenUpAndGivenUpWithARestart(t *testing.T) {
 	dev.Spec.Proxy = v1alpha1.ProxyDisabled
 	dev.Generation = 3
 	s.g.Expect(s.prepareBeside(dev, &facts.Incarnation{Number: 1}).Fingerprint).To(Equal(before.Fingerprint))
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "until the server has ended")
+	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "until the server has exited")
 	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
 	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse())
 	s.g.Expect(dev.Status.BackendPort).To(BeZero())
@@ -422,7 +421,7 @@ func TestProxyAnswersUnderAllowedHosts(t *testing.T) {
 	s.decided(dev, true, "Running", lifecycle.Step{})
 	s.g.Expect(ask("dev.example.com")).To(Equal(http.StatusForbidden))
 	dev.Spec.AllowedHosts = []string{"dev.example.com"}
-	s.g.Expect(s.prepare(dev).Fingerprint).To(HaveLen(2), "the names are none of the process's business: nothing is restarted")
+	s.g.Expect(s.prepare(dev).Fingerprint).To(HaveLen(2), "allowedHosts does not concern the process, so no restart follows")
 	s.decided(dev, true, "Running", lifecycle.Step{})
 	s.g.Expect(ask("dev.example.com")).To(Equal(http.StatusOK))
 	s.g.Expect(ask("other.example.com")).To(Equal(http.StatusForbidden))
@@ -433,7 +432,7 @@ func TestProxyThatCannotListenOverIPv6SaysSo(t *testing.T) {
 	public := publicPort(t)
 	other, err := net.Listen("tcp6", join("::1", public))
 	if err != nil {
-		t.Skip("this machine has no IPv6:", err)
+		t.Skip("no IPv6 on this machine:", err)
 	}
 	t.Cleanup(func() { _ = other.Close() })
 	here := newSite(t)
@@ -447,10 +446,10 @@ func TestProxyThatCannotListenOverIPv6SaysSo(t *testing.T) {
 	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("True Listening"))
 	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(ContainSubstring("not on [::1]:" + list([]int32{public})))
 	s.g.Expect(len(condition(dev, v1alpha1.ConditionPortVerified).Message)).To(BeNumerically("<=", 250))
-	s.g.Expect(dev.Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", public)), "localhost may lead to the other program")
+	s.g.Expect(dev.Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", public)), "localhost may resolve to the other program")
 
 	before := dev.DeepCopy()
 	s.restartManager(t)
 	s.look(dev, 1)
-	s.g.Expect(dev.Status.URL).To(Equal(before.Status.URL), "the first look of another manager changes nothing")
+	s.g.Expect(dev.Status.URL).To(Equal(before.Status.URL), "the first call of a new manager changes nothing")
 }

@@ -43,7 +43,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 // Setup registers the controller of DevServers with the manager. It returns an error if Ports is invalid or a registration fails.
 func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.DevServer{}, IndexPort, byPort); err != nil {
-		return fmt.Errorf("index devservers by port: %w", err)
+		return fmt.Errorf("index DevServers by port: %w", err)
 	}
 	wake := func(uid types.UID) { deps.Dispatcher.Wake(context.Background(), uid) }
 	kind, err := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock, o, wake)
@@ -51,10 +51,10 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return err
 	}
 	if err := mgr.Add(kind.Probes()); err != nil {
-		return fmt.Errorf("add the probes of devservers: %w", err)
+		return fmt.Errorf("add the probes of DevServers: %w", err)
 	}
 	if err := mgr.Add(kind.Fronts()); err != nil {
-		return fmt.Errorf("add the proxies of devservers: %w", err)
+		return fmt.Errorf("add the proxies of DevServers: %w", err)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		if deps.Runtimes.Has(v1alpha1.RuntimePod) {

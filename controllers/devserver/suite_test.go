@@ -32,7 +32,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// long is a time that nothing needs unless it is broken.
+// long is a timeout that only broken code reaches.
 const long = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// backend is a runtime of which only the sockets and the output are there.
+// backend is a runtime that implements only the sockets and the output.
 type backend struct {
 	runtime.Nothing
 	runtime.NoLogs
@@ -65,7 +65,7 @@ func (b *backend) Listeners(context.Context, types.UID) ([]runtime.Listener, err
 	return b.listeners, b.blind
 }
 
-// Exec stands for a command that succeeds if the environment holds TOKEN=secret.
+// Exec fakes a command that succeeds if the environment contains TOKEN=secret.
 func (*backend) Exec(_ context.Context, p runtime.Process) (facts.Exit, error) {
 	exit := facts.Exit{Known: true}
 	if p.UID == "" || p.Incarnation == 0 || !slices.Contains(p.Env, "TOKEN=secret") {
@@ -92,7 +92,7 @@ func (b *backend) OpenLog(context.Context, types.UID) (runtime.Log, error) {
 	return b.log, nil
 }
 
-// listen makes the processes listen on these addresses from now on.
+// listen sets the addresses on which the processes listen.
 func (b *backend) listen(listeners ...runtime.Listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +103,7 @@ func on(address string, port int32) runtime.Listener {
 	return runtime.Listener{Address: address, Port: port, PID: 1}
 }
 
-// memoryLog is output in memory, whose old part can go.
+// memoryLog is a log in memory whose oldest part can be discarded.
 type memoryLog struct {
 	mu    sync.Mutex
 	first int64
@@ -171,14 +171,14 @@ func (l *memoryLog) Close() error {
 	return nil
 }
 
-// followers says by how many the log is open.
+// followers returns the number of open readers.
 func (l *memoryLog) followers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
 }
 
-// stage is a kind over a fake API server, with the backend and the clock in the hands of the test.
+// stage is a kind over a fake API server, with a fake backend and clock.
 type stage struct {
 	*Kind
 	g       Gomega
@@ -187,8 +187,8 @@ type stage struct {
 	store   client.Client
 	inUse   map[int32]bool
 	overV4  bool
-	names   map[string][]netip.Addr // what the resolver knows
-	others  map[string]bool         // where other programs accept connections
+	names   map[string][]netip.Addr // the records of the resolver
+	others  map[string]bool         // addresses on which other programs accept connections
 }
 
 func newStage(t *testing.T, objects ...client.Object) *stage {
@@ -211,7 +211,7 @@ func newStage(t *testing.T, objects ...client.Object) *stage {
 	return s
 }
 
-// restartManager makes a kind that remembers nothing.
+// restartManager replaces the kind with a new one without any state.
 func (s *stage) restartManager(t *testing.T) {
 	t.Helper()
 	if s.Kind != nil {
@@ -234,7 +234,7 @@ func (s *stage) halt() { stop(s.Kind) }
 
 func (s *stage) ctx() context.Context { return context.Background() }
 
-// stop ends the probes of a kind and waits for them.
+// stop stops the probes and proxies of a kind and waits for them.
 func stop(kind *Kind) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -242,7 +242,7 @@ func stop(kind *Kind) {
 	_ = kind.fronts.Start(ctx)
 }
 
-// server gives a DevServer that was created some seconds after the epoch.
+// server returns a DevServer created the given number of seconds after the epoch.
 func server(name string, created int, change ...func(*v1alpha1.DevServer)) *v1alpha1.DevServer {
 	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, UID: types.UID("uid-" + name), Generation: 1,
@@ -285,7 +285,7 @@ func deleted(dev *v1alpha1.DevServer) {
 	dev.DeletionTimestamp, dev.Finalizers = &now, []string{v1alpha1.FinalizerProcess}
 }
 
-// prepare prepares an object for which nothing runs.
+// prepare prepares an object without a process.
 func (s *stage) prepare(dev *v1alpha1.DevServer) *process.Plan {
 	return s.prepareBeside(dev, nil)
 }
@@ -296,7 +296,7 @@ func (s *stage) prepareBeside(dev *v1alpha1.DevServer, current *facts.Incarnatio
 	return plan
 }
 
-// look looks at an incarnation that has just started.
+// look calls Look for an incarnation that has just started.
 func (s *stage) look(dev *v1alpha1.DevServer, number int64) (lifecycle.Observed, time.Duration) {
 	var observed lifecycle.Observed
 	retry, err := s.Look(context.Background(), dev, incarnation(number), &observed)
@@ -308,7 +308,7 @@ func incarnation(number int64) facts.Incarnation {
 	return facts.Incarnation{Number: number, Phase: facts.Running, PID: 1, StartedAt: epoch}
 }
 
-// record keeps in the status what the loop would: whether the incarnation is ready.
+// record sets Ready in the status, as the reconcile loop does.
 func record(dev *v1alpha1.DevServer, observed lifecycle.Observed) {
 	if observed.Ready != nil {
 		setReady(dev, *observed.Ready)

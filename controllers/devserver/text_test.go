@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// finds has the output read for incarnation 1 and waits until these addresses were found in it.
+// finds reads the output of incarnation 1 until exactly these addresses are found in it.
 func (s *stage) finds(want ...string) {
 	dev, m := server("web", 0, running(80)), s.memory("uid-web")
 	s.g.Eventually(func() []string {

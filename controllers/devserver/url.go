@@ -34,15 +34,15 @@ func (k *Kind) observeURL(ctx context.Context, dev *v1alpha1.DevServer, m *memor
 	disabled := inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled
 	switch {
 	case inPod(dev):
-		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "The output of a Pod is not searched: spec.url gives scheme and path")
+		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "Berth does not search the output of Pods for a URL. spec.url sets scheme and path.")
 	case disabled:
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "")
 	case !m.logKnown && k.detectedBefore(dev, s):
 		return // an earlier manager knew where the output begins; a URL found now may belong to something else
 	case detected:
-		k.set(dev, v1alpha1.ConditionURLDetected, true, v1alpha1.ReasonDetected, "The output names "+hint.String())
+		k.set(dev, v1alpha1.ConditionURLDetected, true, v1alpha1.ReasonDetected, "The server printed "+hint.String())
 	default:
-		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "No address of this server was found in its output so far")
+		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonNotDetected, "The server has not printed its URL yet.")
 	}
 	if s.port == 0 {
 		return

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
 // create creates the Instance of a thing. An existing name is not an error: another discovery has found the same thing, or a user has taken the name.
@@ -40,7 +41,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *thing, entry *v1alp
 		return holder, false, err
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		r.promises.drop(t.places()[0], key)
-		skip(entry, v1alpha1.ReasonRefused, "The API server refuses its Instance: "+err.Error())
+		skip(entry, v1alpha1.ReasonRefused, "The API server rejects the Instance: "+err.Error())
 		return nil, false, nil
 	}
 	return nil, false, fmt.Errorf("create Instance %s of %s: %w", key.Name, t.Name, err)
@@ -52,7 +53,7 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 ) {
 	object := &v1alpha1.Instance{}
 	if err := r.Reader.Get(ctx, key, object); err != nil {
-		return nil, consistency.StaleOr(err, "read Instance "+key.Name+", which is there already")
+		return nil, consistency.StaleOr(err, "read Instance "+key.Name+", which already exists")
 	}
 	entry.Instance = named(d, key)
 	switch same := instance.Place(object) == t.places()[0]; {
@@ -60,9 +61,9 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 		standsFor(d, object, entry)
 		return object, nil
 	case same:
-		skip(entry, v1alpha1.ReasonEnded, "Its Instance has ended or is stopped: delete it and it is found anew, or run berth restart inst/"+key.Name+".")
+		skip(entry, v1alpha1.ReasonEnded, "The process of its Instance has ended or is stopped. Delete the Instance to discover it again, or run: berth restart inst/"+key.Name+".")
 	default:
-		skip(entry, v1alpha1.ReasonNameTaken, "An Instance of something else has the name that it would get; delete or rename that.")
+		skip(entry, v1alpha1.ReasonNameTaken, "Another Instance already has the name for this one. Delete or rename that Instance.")
 	}
 	return nil, nil //nolint:nilnil // no Instance represents it, and the entry states why
 }
@@ -81,14 +82,14 @@ func wanted(d *v1alpha1.InstanceDiscovery, t *thing) *v1alpha1.Instance {
 		Finalizers: []string{v1alpha1.FinalizerProcess},
 	}}
 	spec := &object.Spec
-	spec.DisplayName = truncate(t.Name, longestShown)
+	spec.DisplayName = conditions.Truncate(t.Name, longestShown)
 	spec.Session = template.Session
 	spec.Adoption, spec.DeletionPolicy = v1alpha1.AdoptionRequired, v1alpha1.DeletionOrphan
 	spec.RestartPolicy = v1alpha1.RestartNever
 	spec.TTLSecondsAfterStopped = ptr.To(ptr.Deref(template.TTLSecondsAfterStopped, defaultTTL))
 	spec.Process.Command = []string{"unknown"}
 	if name := program(&t.Found); name != "" {
-		spec.Process.Command[0] = strings.ReplaceAll(truncate(name, longestShown), "$(", "$$(")
+		spec.Process.Command[0] = strings.ReplaceAll(conditions.Truncate(name, longestShown), "$(", "$$(")
 	}
 	spec.Runtime = &v1alpha1.InstanceRuntime{Type: t.kind}
 	if t.kind == v1alpha1.RuntimeTmux {

@@ -30,15 +30,15 @@ func TestAPassMakesWhatIsMissingAndASecondOneWritesNothing(t *testing.T) {
 	w.Expect(are(now)).To(Equal("Ready Discovered"))
 	w.Expect(now.Status.Totals).To(Equal(v1alpha1.DiscoveryTotals{Found: 3, Created: 3}))
 	w.Expect(now.Status.LastDiscoveryTime.Time).To(BeTemporally("==", begin))
-	w.Expect(w.events).To(ConsistOf(ContainSubstring("Normal Discovered Made 3 of what was found an Instance: foo-bar-")))
+	w.Expect(w.events).To(ConsistOf(ContainSubstring("Normal Discovered Created 3 Instances: foo-bar-")))
 	made := map[string]v1alpha1.Instance{}
 	for _, object := range w.instances() {
 		made[string(object.Spec.Runtime.Type)+" "+object.Spec.DisplayName] = object
 	}
-	w.Expect(made).To(HaveLen(3), "a session and a container of one name are two")
+	w.Expect(made).To(HaveLen(3), "a session and a container of the same name get one Instance each")
 	one := made["Tmux Foo_Bar"]
 	w.Expect(one.Labels).To(Equal(map[string]string{"team": "web", v1alpha1.LabelDiscoveredBy: "agents", v1alpha1.LabelSession: "pr-1"}))
-	w.Expect(one.OwnerReferences).To(BeEmpty(), "the end of the discovery is not theirs")
+	w.Expect(one.OwnerReferences).To(BeEmpty(), "Instances outlive the discovery")
 	w.Expect(one.Spec.Adoption).To(Equal(v1alpha1.AdoptionRequired))
 	w.Expect(one.Spec.DeletionPolicy).To(Equal(v1alpha1.DeletionOrphan))
 	w.Expect(one.Spec.RestartPolicy).To(Equal(v1alpha1.RestartNever))
@@ -53,7 +53,7 @@ func TestAPassMakesWhatIsMissingAndASecondOneWritesNothing(t *testing.T) {
 	}
 	w.Reconciler = w.manager()
 	now = w.pass(d)
-	w.Expect(w.writes.Load()).To(Equal(writes), "the same is found, so nothing is written")
+	w.Expect(w.writes.Load()).To(Equal(writes), "an unchanged result is not written")
 	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(3))
 	w.Expect(w.events).To(HaveLen(1))
 }
@@ -70,7 +70,7 @@ func TestARefreshIsCarriedOut(t *testing.T) {
 	w.Expect(d.Status.LastDiscoveryTime.Time).To(BeTemporally("==", begin.Add(time.Second)))
 }
 
-// one makes an Instance that names a session of the default server.
+// one returns an Instance that names a session of the default tmux server.
 func one(namespace, name, sessionName string, change func(*v1alpha1.Instance)) *v1alpha1.Instance {
 	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(begin)}}
 	object.Spec.Adoption = v1alpha1.AdoptionIfExists
@@ -88,7 +88,7 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 		return found
 	}
 	unfit := session("unfit")
-	unfit.Unfit = "no program runs in it"
+	unfit.Unfit = "no program is running in it"
 	boxed := one("default", "boxed", "", func(i *v1alpha1.Instance) {
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Container: "box"}}
 	})
@@ -106,7 +106,7 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 			[]client.Object{one("other", "mine", "work", nil)}, session("work"), false,
 			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "other/mine"},
 		},
-		"claimed by two, of whom the older has it": {
+		"claimed by two, held by the older one": {
 			[]client.Object{
 				one("default", "young", "work", func(i *v1alpha1.Instance) { i.CreationTimestamp = metav1.NewTime(begin.Add(time.Minute)) }),
 				one("default", "old", "work", nil),
@@ -114,19 +114,19 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 			session("work"), false,
 			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "old"},
 		},
-		"of a person who has stopped it": {
+		"claimed by a stopped Instance": {
 			[]client.Object{one("default", "mine", "work", func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })}, session("work"), false,
 			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
 		},
-		"a container that is claimed by its name": {
+		"a container that is claimed by name": {
 			[]client.Object{boxed}, runtime.Found{ID: strings.Repeat("cd", 32), Name: "box", Created: begin}, true,
 			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "boxed"},
 		},
 		"started by Berth": {
 			[]client.Object{one("default", "mine", "x", func(i *v1alpha1.Instance) { i.Spec.Adoption = v1alpha1.AdoptionNever })}, owned("work", "mine"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Instance: "mine", Message: "Berth has started it."},
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Instance: "mine", Message: "Started by Berth."},
 		},
-		"adopted, and called otherwise since": {
+		"adopted, and renamed since": {
 			[]client.Object{one("default", "mine", "before", nil)}, owned("after", "mine"), false,
 			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
 		},
@@ -134,13 +134,13 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 			nil, owned("work", ""), false,
 			v1alpha1.DiscoveredInstance{
 				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonForeignBerth,
-				Message: "It belongs to another Berth, or to an object that has just gone.",
+				Message: "Managed by another Berth installation, or by an object that was just deleted.",
 			},
 		},
 		"unfit": {
 			nil, unfit, false,
 			v1alpha1.DiscoveredInstance{
-				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonUnfit, Message: "It cannot be adopted: no program runs in it.",
+				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonUnfit, Message: "Cannot be adopted: no program is running in it.",
 			},
 		},
 	} {
@@ -162,7 +162,7 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 			w.Expect(now.Status.Found).To(Equal([]v1alpha1.DiscoveredInstance{test.want}))
 			w.Expect(w.instances()).To(HaveLen(len(test.there)))
 			for _, object := range w.instances() {
-				w.Expect(object.ResourceVersion).To(Equal(versions[object.Name]), "what is there is not touched")
+				w.Expect(object.ResourceVersion).To(Equal(versions[object.Name]), "existing Instances are not changed")
 			}
 		})
 	}
@@ -174,8 +174,8 @@ func TestANameThatIsTakenIsLeftAlone(t *testing.T) {
 		object *v1alpha1.Instance
 		reason string
 	}{
-		"by something else": {one("default", name, "something else", nil), v1alpha1.ReasonNameTaken},
-		"by one that has ended": {
+		"by another Instance": {one("default", name, "something else", nil), v1alpha1.ReasonNameTaken},
+		"by a stopped one of this discovery": {
 			one("default", name, "work", func(i *v1alpha1.Instance) {
 				i.Labels = map[string]string{v1alpha1.LabelDiscoveredBy: "agents"}
 				i.Spec.State = v1alpha1.StateStopped
@@ -201,7 +201,7 @@ func TestANameThatIsTakenIsLeftAlone(t *testing.T) {
 func TestDiscoveriesOfTwoNamespacesMakeOneEach(t *testing.T) {
 	a, b := discovery("a", "agents"), discovery("b", "agents")
 	w := newWorld(t, a, b)
-	// What was just created cannot be read yet.
+	// The cache does not contain the new Instances yet.
 	blind := interceptor.NewClient(w.api, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil }})
 	w.Client = blind
 	w.sessions.OfferSessions("default", session("work"))
@@ -211,5 +211,5 @@ func TestDiscoveriesOfTwoNamespacesMakeOneEach(t *testing.T) {
 	w.Expect(now.Status.Found[0].Outcome).To(Equal(v1alpha1.DiscoveryKnown))
 	w.Expect(now.Status.Found[0].Instance).To(HavePrefix("a/work-"))
 	w.Expect(w.instances()).To(HaveLen(1))
-	w.Expect(w.pass(a).Status.Totals.Created).To(BeEquivalentTo(1), "it is still its own")
+	w.Expect(w.pass(a).Status.Totals.Created).To(BeEquivalentTo(1), "the Instance still counts as created by this discovery")
 }

@@ -28,24 +28,24 @@ func TestWhatASourceMeans(t *testing.T) {
 		source v1alpha1.DiscoverySource
 		means  bool
 	}{
-		"nothing said":                {v1alpha1.DiscoverySource{Type: v1alpha1.RuntimeTmux}, true},
+		"no criteria":                 {v1alpha1.DiscoverySource{Type: v1alpha1.RuntimeTmux}, true},
 		"a prefix":                    {tmux("claude-", ""), true},
 		"another prefix":              {tmux("claude-foob", ""), false},
 		"a prefix in the middle":      {tmux("foo", ""), false},
 		"a pattern anywhere":          {tmux("", "de-f"), true},
 		"a pattern of the whole":      {tmux("", "^claude-fo$"), false},
 		"the prefix, not the pattern": {tmux("claude", "bar"), false},
-		"its program":                 {tmux("", "", "codex", "claude"), true},
+		"the program":                 {tmux("", "", "codex", "claude"), true},
 		"another program":             {tmux("", "", "codex"), false},
 		"an image":                    {docker("hub/agent:2", nil), true},
-		"the beginning of an image":   {docker("hub/agent", nil), false},
+		"a prefix of an image":        {docker("hub/agent", nil), false},
 		"a glob":                      {docker("*/agent:*", nil), true},
-		"a glob of more":              {docker("*/agent:*3", nil), false},
-		"a star alone":                {docker("*", nil), true},
+		"a glob that asks for more":   {docker("*/agent:*3", nil), false},
+		"only a star":                 {docker("*", nil), true},
 		"stars that share a text":     {docker("hub/agent:2*2", nil), false},
 		"a label":                     {docker("", map[string]v1alpha1.LabelText{"agent": "yes"}), true},
-		"a label of another value":    {docker("", map[string]v1alpha1.LabelText{"agent": ""}), false},
-		"a label that it lacks":       {docker("", map[string]v1alpha1.LabelText{"other": ""}), false},
+		"a label with another value":  {docker("", map[string]v1alpha1.LabelText{"agent": ""}), false},
+		"a missing label":             {docker("", map[string]v1alpha1.LabelText{"other": ""}), false},
 		"image, label and program":    {docker("hub/*", map[string]v1alpha1.LabelText{"agent": "yes"}, "claude"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestNames(t *testing.T) {
 		return &thing{kind: v1alpha1.RuntimeDocker, Found: runtime.Found{ID: id, Name: name, Created: at}}
 	}
 	g := NewWithT(t)
-	g.Expect(objectName(session("default", "Foo_Bar", at))).To(Equal(objectName(session("default", "Foo_Bar", at))), "the same whoever asks")
+	g.Expect(objectName(session("default", "Foo_Bar", at))).To(Equal(objectName(session("default", "Foo_Bar", at))), "the name depends only on the session")
 	all := []*thing{
 		session("default", "Foo_Bar", at), session("default", "foo-bar", at), session("berth", "foo-bar", at), session("default", "foo-bar", at.Add(time.Second)),
 		container("0123", "foo-bar"), container("4567", "foo-bar"), session("default", "日本 語", at), session("default", "!!!", at),
@@ -74,17 +74,10 @@ func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, thing := range all {
 		name := objectName(thing)
-		g.Expect(seen).NotTo(HaveKey(name), "two of one name")
+		g.Expect(seen).NotTo(HaveKey(name), "two objects have the same name")
 		seen[name] = true
 		g.Expect(validation.IsDNS1123Label(name)).To(BeEmpty(), name)
 	}
 	g.Expect(objectName(all[0])).To(HavePrefix("foo-bar-"))
 	g.Expect(objectName(all[7])).To(HavePrefix("found-"))
-}
-
-func TestTruncate(t *testing.T) {
-	g := NewWithT(t)
-	g.Expect(truncate("short", 5)).To(Equal("short"))
-	g.Expect(truncate("longer", 5)).To(Equal("lo…"))
-	g.Expect(truncate("äöüäöü", 8)).To(Equal("äö…"))
 }

@@ -76,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
-		if err = consistency.StaleOr(err, "set the label of this host"); errors.Is(err, consistency.ErrStale) {
+		if err = consistency.StaleOr(err, "set the host label"); errors.Is(err, consistency.ErrStale) {
 			return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("instancediscoveries/%s: %w", req, err)
@@ -115,7 +115,7 @@ func (p *pass) again() time.Duration {
 func (r *Reconciler) confirm(ctx context.Context, object *v1alpha1.InstanceDiscovery) error {
 	now := &v1alpha1.InstanceDiscovery{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {
-		return consistency.StaleOr(err, "read the discovery again")
+		return consistency.StaleOr(err, "read the InstanceDiscovery again")
 	}
 	if now.UID != object.UID || now.Generation != object.Generation || !now.DeletionTimestamp.IsZero() {
 		return consistency.ErrStale

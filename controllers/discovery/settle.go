@@ -16,6 +16,7 @@ import (
 	"github.com/berth-dev/berth/controllers/claim"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/hosts"
 )
 
@@ -100,15 +101,15 @@ const atOnce = 16
 func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, entry *v1alpha1.DiscoveredInstance) (
 	holder *v1alpha1.Instance, settled bool, err error,
 ) {
-	*entry = v1alpha1.DiscoveredInstance{Source: t.source, Name: truncate(t.Name, longestShown), ID: shown(t)}
+	*entry = v1alpha1.DiscoveredInstance{Source: t.source, Name: conditions.Truncate(t.Name, longestShown), ID: shown(t)}
 	if t.Owned {
 		holder, err = r.owner(ctx, t.Owner)
 		switch {
 		case err != nil:
 		case holder == nil:
-			skip(entry, v1alpha1.ReasonForeignBerth, "It belongs to another Berth, or to an object that has just gone.")
+			skip(entry, v1alpha1.ReasonForeignBerth, "Managed by another Berth installation, or by an object that was just deleted.")
 		case holder.Spec.Adoption == v1alpha1.AdoptionNever || holder.Spec.Adoption == "":
-			skip(entry, v1alpha1.ReasonBerthsOwn, "Berth has started it.")
+			skip(entry, v1alpha1.ReasonBerthsOwn, "Started by Berth.")
 			entry.Instance = named(d, client.ObjectKeyFromObject(holder))
 		default:
 			standsFor(d, holder, entry)
@@ -122,7 +123,7 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 		return holder, true, err
 	}
 	if t.Unfit != "" {
-		skip(entry, v1alpha1.ReasonUnfit, "It cannot be adopted: "+t.Unfit+".")
+		skip(entry, v1alpha1.ReasonUnfit, "Cannot be adopted: "+t.Unfit+".")
 		return nil, true, nil
 	}
 	return nil, false, nil
@@ -135,7 +136,7 @@ func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instan
 		return nil, nil //nolint:nilnil // absence is not an error
 	}
 	if err := r.Client.List(ctx, &list, client.MatchingFields{process.IndexUID: string(uid)}); err != nil {
-		return nil, fmt.Errorf("look up who owns a session: %w", err)
+		return nil, fmt.Errorf("find the owner of a session: %w", err)
 	}
 	if len(list.Items) == 0 {
 		return nil, nil //nolint:nilnil // absence is not an error
@@ -185,7 +186,7 @@ func standsFor(d *v1alpha1.InstanceDiscovery, holder *v1alpha1.Instance, entry *
 }
 
 func skip(entry *v1alpha1.DiscoveredInstance, reason, message string) {
-	entry.Outcome, entry.Reason, entry.Message = v1alpha1.DiscoverySkipped, reason, truncate(message, longestShown)
+	entry.Outcome, entry.Reason, entry.Message = v1alpha1.DiscoverySkipped, reason, conditions.Truncate(message, longestShown)
 }
 
 // named returns the name of an Instance, with its namespace if that differs from the one of the discovery.
@@ -204,7 +205,7 @@ func (r *Reconciler) namedIn(ctx context.Context, d *v1alpha1.InstanceDiscovery,
 	}
 	object := &v1alpha1.Instance{}
 	if err := r.Client.Get(ctx, key, object); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read Instance %s, which was found before: %w", name, err)
+		return nil, fmt.Errorf("read the discovered Instance %s: %w", name, err)
 	}
 	return object, nil
 }
@@ -219,18 +220,3 @@ func shown(t *thing) string {
 
 // longestShown is the maximum length of a text in a status entry, in bytes.
 const longestShown = 256
-
-// truncate shortens text to at most most bytes, at a character boundary.
-func truncate(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	cut := 0
-	for at := range text {
-		if at > most-len("…") {
-			break
-		}
-		cut = at
-	}
-	return text[:cut] + "…"
-}

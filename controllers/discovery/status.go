@@ -18,13 +18,12 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
 const (
 	// mostListed is the maximum number of found things in the status.
 	mostListed = 256
-	// longestMessage is the maximum length of a condition or event message, in bytes. The API server accepts no longer event.
-	longestMessage = 1000
 )
 
 // write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events. It skips an unchanged status: the time of
@@ -104,7 +103,7 @@ func (p *pass) conclude() {
 	t := &p.trouble
 	switch {
 	case p.stopped():
-		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonStopped, "Nothing is looked for until spec.state is Running.")
+		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonStopped, "Discovery is stopped. Set spec.state to Running to start it.")
 	case len(t.patterns) > 0:
 		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonInvalidPattern, strings.Join(t.patterns, "; ")+". Correct spec.sources.")
 	case len(t.forbidden) > 0:
@@ -112,24 +111,14 @@ func (p *pass) conclude() {
 	case len(t.missing) > 0:
 		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonRuntimeUnavailable, strings.Join(t.missing, "; "))
 	case len(t.away) > 0:
-		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonRuntimeUnavailable, strings.Join(t.away, "; ")+". It is tried again.")
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonRuntimeUnavailable, strings.Join(t.away, "; ")+". Berth retries.")
 	default:
-		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonDiscovered, "All sources were looked through.")
+		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonDiscovered, "All sources were searched.")
 	}
 }
 
-// be sets one of the three conditions to True and the others to False.
 func (p *pass) be(which, reason, message string) {
-	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
-		value := metav1.ConditionFalse
-		if conditionType == which {
-			value = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&p.discovery.Status.Conditions, metav1.Condition{
-			Type: conditionType, Status: value, Reason: reason, Message: truncate(message, longestMessage),
-			ObservedGeneration: p.discovery.Generation, LastTransitionTime: metav1.NewTime(p.now),
-		})
-	}
+	conditions.Writer{Conditions: &p.discovery.Status.Conditions, Generation: p.discovery.Generation, Now: p.now}.Be(which, reason, message)
 }
 
 // mostNamed is the maximum number of new Instances that an event names.
@@ -143,7 +132,7 @@ func (r *Reconciler) tell(p *pass, before, after *v1alpha1.InstanceDiscovery) {
 			names += fmt.Sprintf(" and %d more", n-mostNamed)
 		}
 		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonDiscovered, "Reconcile", "%s",
-			truncate(fmt.Sprintf("Made %d of what was found an Instance: %s", n, names), longestMessage))
+			conditions.Truncate(fmt.Sprintf("Created %d Instances: %s", n, names), conditions.MaxMessage))
 	}
 	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)

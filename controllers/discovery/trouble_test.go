@@ -42,9 +42,9 @@ func TestWhatCannotBeLookedThrough(t *testing.T) {
 	w.Expect(are(now)).To(Equal("Reconciling RuntimeUnavailable"))
 	message := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionReady).Message
 	w.Expect(message).To(And(ContainSubstring("source tmux: tmux is stuck"), ContainSubstring("source docker: ")))
-	w.Expect(now.Status.Totals.Found).To(BeEquivalentTo(1), "a look that failed tells nothing")
+	w.Expect(now.Status.Totals.Found).To(BeEquivalentTo(1), "a failed scan does not change the totals")
 	w.Expect(now.Status.Found).To(HaveLen(1))
-	w.Expect(w.events).To(HaveLen(2), "it is told once: %v", w.events)
+	w.Expect(w.events).To(HaveLen(2), "the failure is reported once: %v", w.events)
 
 	w.sessions.Away(nil)
 	w.Expect(are(w.pass(d))).To(Equal("Ready Discovered"))
@@ -55,7 +55,7 @@ func TestWhatCannotBeLookedThrough(t *testing.T) {
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("started without a runtime"))
 
 	w.Runtimes = runtime.NewRegistry(fake.New(w.ctx, w.clock), logr.Discard())
-	w.Expect(meta.FindStatusCondition(w.pass(d).Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("without the runtime Tmux"))
+	w.Expect(meta.FindStatusCondition(w.pass(d).Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("does not serve the runtime Tmux"))
 }
 
 func TestAPatternThatCannotBeReadIsNamed(t *testing.T) {
@@ -67,7 +67,7 @@ func TestAPatternThatCannotBeReadIsNamed(t *testing.T) {
 	now := w.pass(d)
 	w.Expect(are(now)).To(Equal("Stalled InvalidPattern"))
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("source broken: "))
-	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(1), "the other source is looked through all the same")
+	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(1), "the other source is still scanned")
 }
 
 func TestPatternsThatAreTooLargeAreNamed(t *testing.T) {
@@ -82,7 +82,7 @@ func TestPatternsThatAreTooLargeAreNamed(t *testing.T) {
 	w.Expect(are(now)).To(Equal("Stalled InvalidPattern"))
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(And(
 		ContainSubstring("source attack: "), ContainSubstring("2048"), ContainSubstring("source after: ")))
-	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(1), "the source before it is looked through all the same")
+	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(1), "the source before it is still scanned")
 }
 
 func TestPatternsThatAreTooLargeForTheNames(t *testing.T) {
@@ -113,7 +113,7 @@ func TestDiscovery_ListsNothingForANamespaceWithoutPermission(t *testing.T) {
 	w.Expect(message).To(And(ContainSubstring("source tmux: "), ContainSubstring("source docker: "), ContainSubstring("berth.dev/allow-runtime=Tmux")))
 
 	w.Expect(w.api.Update(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Tmux"}}})).To(Succeed())
-	w.Expect(w.pass(d).Status.Found).To(HaveLen(1), "of the source that is permitted")
+	w.Expect(w.pass(d).Status.Found).To(HaveLen(1), "from the permitted source")
 }
 
 func TestOneThatIsStoppedLooksForNothing(t *testing.T) {
@@ -128,8 +128,8 @@ func TestOneThatIsStoppedLooksForNothing(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(result.RequeueAfter).To(BeZero())
 	now := w.pass(d)
-	w.Expect(are(now)).To(Equal("Stalled Stopped"))
-	w.Expect(now.Status.Totals.Found).To(BeEquivalentTo(1), "what was found stays")
+	w.Expect(are(now)).To(Equal("Ready Stopped"))
+	w.Expect(now.Status.Totals.Found).To(BeEquivalentTo(1), "the last result stays")
 	w.Expect(w.instances()).To(HaveLen(1))
 }
 

@@ -34,7 +34,7 @@ import (
 
 var begin = time.Unix(1_800_000_000, 0)
 
-// world is an API with a discovery, and what it can find.
+// world is an API server with a discovery, and the sessions and containers that it can find.
 type world struct {
 	*WithT
 	ctx      context.Context
@@ -77,7 +77,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return w
 }
 
-// manager gives one without a memory.
+// manager returns a new reconciler without any state.
 func (w *world) manager() *Reconciler {
 	found := runtime.NewRegistry(w.sessions, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: w.sessions},
 		runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: w.sessions})
@@ -98,7 +98,7 @@ func session(name string) runtime.Found {
 	return runtime.Found{ID: "$1", Name: name, Created: begin, Command: "claude"}
 }
 
-// pass lets the discovery look, and gives it as it is then.
+// pass reconciles the discovery and returns its new state.
 func (w *world) pass(d *v1alpha1.InstanceDiscovery) *v1alpha1.InstanceDiscovery {
 	key := client.ObjectKeyFromObject(d)
 	result, err := w.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
@@ -115,7 +115,7 @@ func (w *world) instances() []v1alpha1.Instance {
 	return list.Items
 }
 
-// are says which condition is True, and why.
+// are returns the condition that is True, and its reason.
 func are(d *v1alpha1.InstanceDiscovery) string {
 	var is []string
 	for _, c := range d.Status.Conditions {

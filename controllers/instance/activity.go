@@ -84,7 +84,7 @@ func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, starte
 	}
 	active, err := k.terminal(ctx, instance, now)
 	if err != nil && !errors.Is(err, runtime.ErrNotFound) {
-		ctrl.LoggerFrom(ctx).Error(err, "Asking when something last happened in a terminal")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine the last activity of a terminal")
 		return idleness // unknown is not idle
 	}
 	used, _ := k.present.Last(instance.UID)
@@ -96,7 +96,7 @@ func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, starte
 func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now time.Time) (time.Time, error) {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil {
-		return time.Time{}, errors.New("this runtime does not tell when something happens in a terminal")
+		return time.Time{}, errors.New("this runtime does not report the last activity of a terminal")
 	}
 	active, err := logs.LastActivity(ctx, instance.UID)
 	if err == nil && active.After(now) {
@@ -121,8 +121,8 @@ func (k *Kind) resting(instance *v1alpha1.Instance) {
 	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "")
 	switch {
 	case lifecycle.Asleep(&instance.Status.ProcessStatus):
-		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, "It sleeps, as nobody used it. "+
-			"berth attach, berth send, a new restartToken or any edit of the spec starts it again.")
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, "Idle. "+
+			"To start the program again, run berth attach or berth send, or change the spec.")
 	case ptr.Deref(instance.Spec.IdleTimeoutSeconds, 0) == 0:
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonNoIdleTimeout, "")
 	default:
@@ -133,17 +133,17 @@ func (k *Kind) resting(instance *v1alpha1.Instance) {
 // showIdle sets the condition Idle of a running incarnation and returns when it will change. It ignores that the Instance was asleep until now.
 func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness, now time.Time) time.Duration {
 	falls := lifecycle.FallsAsleep(&instance.Status.ProcessStatus)
-	passed := fmt.Sprintf("Nothing has happened in the terminal for %s", idleness.Timeout)
+	passed := fmt.Sprintf("The terminal has been inactive for %s", idleness.Timeout)
 	switch {
 	case falls, idleness.Idle(now) && !idleness.Kept:
-		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, passed+", so it is ended until somebody asks for it.")
+		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, passed+". Stopping the program until its next use.")
 		if falls {
 			return 0
 		}
 		return decideAgain // this reconcile may be that of an edit, which counts as use for a moment
 	case idleness.Idle(now):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity,
-			passed+". It was adopted, so it goes on running; with deletionPolicy Terminate it would be ended.")
+			passed+". The program was adopted, so it keeps running. Set deletionPolicy to Terminate to stop idle adopted programs.")
 	case idleness.Timeout == 0:
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonNoIdleTimeout, "")
 	default:

@@ -36,7 +36,7 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	thing := Place(instance)
 	var list v1alpha1.InstanceList
 	if err := k.client.List(ctx, &list, client.MatchingFields{IndexPlace: thing}); err != nil {
-		return fmt.Errorf("list the instances that claim the same: %w", err)
+		return fmt.Errorf("list the Instances with the same claim: %w", err)
 	}
 	claims := []claim.Claim{claim.Of(instance, claim.Live(instance))}
 	for i := range list.Items {
@@ -51,7 +51,7 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	plan.Blocked = &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonSessionClaimed,
-		Message:  fmt.Sprintf("%s belongs to Instance %s, which claimed it first; stop or delete that one, or create this one anew with another", named(thing), first.Key),
+		Message:  fmt.Sprintf("The %s belongs to Instance %s, which claimed it first. Stop or delete that Instance, or recreate this one with another name.", named(thing), first.Key),
 		Retry:    conflictRetry,
 	}
 	return nil
@@ -82,7 +82,7 @@ func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *pro
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("ask whether it can be started: %w", err)
+		return fmt.Errorf("check whether the Instance can be started: %w", err)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (k *Kind) tellEnding(ctx context.Context, instance *v1alpha1.Instance) erro
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("list what ends with the program: %w", err)
+		return fmt.Errorf("list the child processes: %w", err)
 	}
 	if len(members) < 2 {
 		return nil
@@ -53,5 +53,5 @@ func ending(members []runtime.Member) string {
 	if more := len(members) - len(named); more > 0 {
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Sprintf("With the program end the processes that it has started, %d: %s.", len(members), strings.Join(named, ", "))
+	return fmt.Sprintf("Terminating %d child processes: %s.", len(members), strings.Join(named, ", "))
 }

@@ -74,7 +74,7 @@ var (
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	deps = deps.WithDefaults()
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Instance{}, IndexPlace, byPlace); err != nil {
-		return fmt.Errorf("index instances by what they claim: %w", err)
+		return fmt.Errorf("index Instances by claim: %w", err)
 	}
 	kind := New(mgr.GetClient(), deps.Runtimes, deps.Clock)
 	kind.present, kind.recorder = deps.Presence, mgr.GetEventRecorder("berth-instances")
@@ -181,7 +181,7 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	instance.Status.AttachCommand = command
 	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
 	if adopted {
-		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "It was there before and was taken over.")
+		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "Berth adopted a program that was already running.")
 	} else {
 		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
 	}
@@ -209,7 +209,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 		return nil // no process to interrupt
 	}
 	if err := terminals.Type(ctx, instance.UID, []byte{interrupt}); err != nil {
-		return fmt.Errorf("interrupt, as spec.interruptToken asks: %w", err)
+		return fmt.Errorf("interrupt the program for spec.interruptToken: %w", err)
 	}
 	return nil
 }
@@ -224,5 +224,5 @@ func (k *Kind) Forget(uid types.UID) {
 }
 
 func (k *Kind) set(instance *v1alpha1.Instance, conditionType string, status metav1.ConditionStatus, reason, message string) {
-	process.SetCondition(instance, k.clock.Now().Truncate(time.Second), conditionType, status, reason, message)
+	process.SetCondition(instance, k.clock.Now(), conditionType, status, reason, message)
 }

@@ -46,7 +46,7 @@ func TestPrepareGivesATerminal(t *testing.T) {
 		want runtime.Terminal
 	}{
 		"defaults": {want: runtime.Terminal{Columns: 120, Rows: 40}},
-		"as asked": {
+		"from the spec": {
 			spec: v1alpha1.TerminalSpec{Columns: ptr.To[int32](80), Rows: ptr.To[int32](24)},
 			want: runtime.Terminal{Columns: 80, Rows: 24},
 		},
@@ -118,7 +118,7 @@ func TestWhatAnInstanceClaims(t *testing.T) {
 		"tmux berth one two three": inTmux("default", "claude", "one two three"),
 	} {
 		if got := Place(instance); got != want {
-			t.Errorf("it claims %q, want %q", got, want)
+			t.Errorf("claims %q, want %q", got, want)
 		}
 	}
 }
@@ -135,31 +135,31 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 		return plan.Blocked
 	}
 	if why := blocked(old); why != nil {
-		t.Errorf("the older one is kept from its session: %s", why.Message)
+		t.Errorf("the older one does not get its session: %s", why.Message)
 	}
 	why := blocked(young)
 	if why == nil || !why.Conflict || why.Reason != v1alpha1.ReasonSessionClaimed {
-		t.Fatalf("two are given one session: %+v", why)
+		t.Fatalf("two Instances get the same session: %+v", why)
 	}
-	if want := `session "main" of the tmux server "berth" belongs to Instance other/old, which claimed it first; stop or delete that one, or create this one anew with another`; why.Message != want {
+	if want := `The session "main" of the tmux server "berth" belongs to Instance other/old, which claimed it first. Stop or delete that Instance, or recreate this one with another name.`; why.Message != want {
 		t.Errorf("got %q, want %q", why.Message, want)
 	}
 
-	young.Status.Incarnation = 1 // it runs already, which nobody takes from it
+	young.Status.Incarnation = 1 // it already runs, so it keeps its claim
 	kind = newKind(young, old)
 	if why := blocked(young); why != nil {
-		t.Errorf("what runs is disowned: %s", why.Message)
+		t.Errorf("a running Instance loses its claim: %s", why.Message)
 	}
 	if why := blocked(old); why == nil {
-		t.Error("the older one is given a session that is in use")
+		t.Error("the older one gets a session that is in use")
 	}
 	old.Status.Incarnation, old.Status.LastExit = 1, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonCompleted}
 	if why := blocked(old); why != nil {
-		t.Errorf("what has ended for good is told of a conflict about nothing: %s", why.Message)
+		t.Errorf("a completed Instance reports a conflict: %s", why.Message)
 	}
 }
 
-// refuses is a backend that would not start anything.
+// refuses is a backend that refuses every start.
 type refuses struct {
 	runtime.Nothing
 	runtime.NoInspection
@@ -176,7 +176,7 @@ func TestWhatARefusalMeans(t *testing.T) {
 	for reason, want := range map[string]struct{ conflict, absent bool }{
 		v1alpha1.ReasonSessionTaken:     {conflict: true},
 		v1alpha1.ReasonSessionClaimed:   {conflict: true},
-		v1alpha1.ReasonNothingToAdopt:   {absent: true}, // so that it is cleaned up in time
+		v1alpha1.ReasonNothingToAdopt:   {absent: true}, // so that its TTL can expire
 		v1alpha1.ReasonContainerMissing: {absent: true},
 		v1alpha1.ReasonInvalidSession:   {},
 	} {
@@ -184,7 +184,7 @@ func TestWhatARefusalMeans(t *testing.T) {
 		kind, plan := newKind(), &process.Plan{}
 		kind.runtimes = runtime.NewRegistry(runtime.Nothing{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refuses{reason: reason}})
 		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
-		g.Expect(plan.Blocked).To(BeNil(), "the first start is tried")
+		g.Expect(plan.Blocked).To(BeNil(), "the first start is attempted without a check")
 		plan.Refused = true
 		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
 		g.Expect(plan.Blocked).To(HaveValue(And(

@@ -80,7 +80,7 @@ func configOf(instance *v1alpha1.Instance) ([]byte, error) {
 	}
 	text, err := json.Marshal(config)
 	if err != nil {
-		return nil, fmt.Errorf("write down where it runs: %w", err)
+		return nil, fmt.Errorf("record the runtime of the Instance: %w", err)
 	}
 	return text, nil
 }

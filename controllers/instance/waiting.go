@@ -50,7 +50,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 		return k.quiet(ctx, instance, s)
 	}
 	if s.err != nil {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It cannot be told what the terminal shows.")
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
 		return lookEvery
 	}
 	left := stillness - s.now.Sub(s.active)
@@ -98,7 +98,7 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) 
 func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
 	view, err := k.shown(ctx, instance)
 	if err != nil {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "It cannot be told what the terminal shows.")
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
 		return
 	}
 	questions := screen.Defaults()

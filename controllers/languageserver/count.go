@@ -42,7 +42,7 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 		return retry
 	}
 	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
-		k.complete(server)
+		k.renew(server)
 		return sooner(left, retry)
 	}
 	m.counted = now
@@ -72,6 +72,7 @@ func present(server *v1alpha1.LanguageServer) figures {
 	status := &server.Status
 	f := figures{
 		clients: status.Clients, documents: status.OpenDocuments, held: status.HeldRequests, oldest: status.OldestRequestSeconds, memory: status.MemoryBytes,
+		idle: metav1.ConditionFalse, // which is left out
 	}
 	if idle := condition(server, v1alpha1.ConditionIdle); idle != nil {
 		f.idle = idle.Status

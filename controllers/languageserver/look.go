@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
@@ -38,15 +39,15 @@ func (k *Kind) Look(_ context.Context, object process.Object, current facts.Inca
 	report, known := k.report(server)
 	if !known {
 		// The recorded status of this incarnation stands: a manager that has just started removes nothing.
-		observed.NotReady = "its multiplexer has not reported yet"
+		observed.NotReady = "The multiplexer has not reported yet."
 		k.restarting(server)
-		k.complete(server)
+		k.renew(server)
 		return unheardRetry, nil
 	}
 	if report.Incarnation != current.Number {
 		notReady := false
-		observed.Ready, observed.NotReady = &notReady, "its multiplexer has not reported on this incarnation yet"
-		k.resting(server, v1alpha1.ReasonInitializing, "Nothing was reported on this incarnation yet.")
+		observed.Ready, observed.NotReady = &notReady, "The multiplexer has not reported on this incarnation yet."
+		k.initializing(server, v1alpha1.ReasonInitializing, "The multiplexer has not reported on this incarnation yet.")
 		k.restarting(server)
 		settled := equality.Semantic.DeepEqual(before, &server.Status)
 		return sooner(unheardRetry, k.count(server, report, !settled)), nil
@@ -73,14 +74,14 @@ func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current facts.Incarn
 	k.served(server, cmp.Or(current.StartedAt, k.clock.Now()))
 }
 
-const noMultiplexer = "This runtime has no multiplexer that could tell."
+const noMultiplexer = "Unknown, because this runtime has no multiplexer."
 
 // judge determines whether the server serves, and whether it must be restarted although it is running.
 func (k *Kind) judge(server *v1alpha1.LanguageServer, report lsp.Report, observed *lifecycle.Observed) {
 	trouble := cmp.Or(report.Message, report.Unhealthy)
 	ready := report.Initialized
 	if !ready {
-		observed.NotReady = "the language server has not answered initialize yet"
+		observed.NotReady = "The language server has not answered the initialize request yet."
 	}
 	if report.Unhealthy != "" && report.Restart {
 		ready = false
@@ -96,11 +97,11 @@ func (k *Kind) judge(server *v1alpha1.LanguageServer, report lsp.Report, observe
 func (k *Kind) describe(server *v1alpha1.LanguageServer, report lsp.Report) {
 	switch {
 	case !report.Initialized:
-		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, v1alpha1.ReasonInitializing, "The server has not answered initialize yet.")
+		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, v1alpha1.ReasonInitializing, "The language server has not answered the initialize request yet.")
 		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, v1alpha1.ReasonInitializing, "")
 	case !report.Indexed:
 		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")
-		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, v1alpha1.ReasonIndexing, "The server reads its workspace; answers may be incomplete.")
+		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, v1alpha1.ReasonIndexing, "The language server is indexing its workspace; answers may be incomplete.")
 	default:
 		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")
 		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionTrue, cmp.Or(report.IndexedBy, v1alpha1.ReasonSettled), "")
@@ -128,7 +129,9 @@ func (k *Kind) Rest(_ context.Context, object process.Object) {
 	before := server.Status.DeepCopy()
 	k.noteAsked(server)
 	k.locate(server)
-	k.resting(server, v1alpha1.ReasonNotRunning, "")
+	for _, conditionType := range []string{v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy} {
+		meta.RemoveStatusCondition(&server.Status.Conditions, conditionType)
+	}
 	k.restarting(server)
 	report, known := k.report(server)
 	switch {
@@ -140,27 +143,19 @@ func (k *Kind) Rest(_ context.Context, object process.Object) {
 		settled := equality.Semantic.DeepEqual(before, &server.Status)
 		k.count(server, report, !settled)
 	}
-	k.complete(server)
+	k.renew(server)
 }
 
-// resting sets the conditions of a server that does not serve, or not yet.
-func (k *Kind) resting(server *v1alpha1.LanguageServer, reason, message string) {
+// initializing sets the conditions of a server that does not serve yet.
+func (k *Kind) initializing(server *v1alpha1.LanguageServer, reason, message string) {
 	k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, reason, message)
 	k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, reason, "")
 	k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, reason, "")
 }
 
-// complete adds missing conditions, so that every condition of the kind always exists, and sets their observed generation to the current one.
-func (k *Kind) complete(server *v1alpha1.LanguageServer) {
-	for _, conditionType := range []string{
-		v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy, v1alpha1.ConditionIdle,
-	} {
-		if condition := condition(server, conditionType); condition != nil {
-			condition.ObservedGeneration = server.Generation
-			continue
-		}
-		k.set(server, conditionType, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
-	}
+// renew sets the observed generation of the conditions to the current one.
+func (k *Kind) renew(server *v1alpha1.LanguageServer) {
+	conditions.Writer{Conditions: &server.Status.Conditions, Generation: server.Generation}.Renew()
 }
 
 // locate sets status.endpoint while the object is available for use. Otherwise it clears the endpoint and releases the multiplexer.
@@ -189,7 +184,7 @@ func (k *Kind) untilIdle(server *v1alpha1.LanguageServer, report lsp.Report) tim
 }
 
 func (k *Kind) set(server *v1alpha1.LanguageServer, conditionType string, status metav1.ConditionStatus, reason, message string) {
-	process.SetCondition(server, k.clock.Now().Truncate(time.Second), conditionType, status, reason, message)
+	process.SetCondition(server, k.clock.Now(), conditionType, status, reason, message)
 }
 
 func condition(server *v1alpha1.LanguageServer, conditionType string) *metav1.Condition {

@@ -32,12 +32,12 @@ func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, 
 		into any
 	}{{config, &both.Config}, {plan.Process.Config, &both.Pod}} {
 		if err := json.Unmarshal(part.text, part.into); err != nil {
-			return fmt.Errorf("read what was written for the Pod: %w", err)
+			return fmt.Errorf("read the configuration for the Pod: %w", err)
 		}
 	}
 	var err error
 	if plan.Process.Config, err = json.Marshal(both); err != nil {
-		return fmt.Errorf("write down what the Pod is to be: %w", err)
+		return fmt.Errorf("encode the configuration of the Pod: %w", err)
 	}
 	service := place.Service(server, "LanguageServer", AddressName(server), "lsp", gate.Port)
 	service.Spec.PublishNotReadyAddresses = true // the multiplexer accepts clients before the server is ready, and holds their requests

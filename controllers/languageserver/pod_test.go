@@ -48,7 +48,7 @@ func TestAPodHasAServiceAndAnAddressInTheCluster(t *testing.T) {
 	s.kind.Rest(t.Context(), server)
 	s.Expect(server.Status.Endpoint).To(Equal("https://lsp-go.default.svc:7077/lsp"))
 	s.Expect(s.prepare(gopls(ofPod("gopls:1"))).Fingerprint).To(Equal(first.Fingerprint))
-	s.Expect(s.prepare(gopls(ofPod("gopls:2"))).Fingerprint).NotTo(Equal(first.Fingerprint), "a changed Pod is a changed spec")
+	s.Expect(s.prepare(gopls(ofPod("gopls:2"))).Fingerprint).NotTo(Equal(first.Fingerprint), "a change of the Pod changes the fingerprint")
 }
 
 func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
 	other.Namespace, other.Name = "default", "lsp-go"
 	s := newStage(t, other)
 	s.Expect(s.prepare(gopls(ofPod("gopls:1"))).Blocked).To(HaveValue(And(
-		HaveField("Reason", v1alpha1.ReasonNameTaken), HaveField("Conflict", true), HaveField("Message", ContainSubstring("not of this LanguageServer")))))
+		HaveField("Reason", v1alpha1.ReasonNameTaken), HaveField("Conflict", true), HaveField("Message", ContainSubstring("does not belong to this LanguageServer")))))
 }
 
 func TestAPodThatIsGoneDoesNotSleep(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAPodThatIsGoneDoesNotSleep(t *testing.T) {
 	s.Expect(s.kind.Asleep(t.Context(), server, s.clock.Now())).To(BeTrue())
 	process.SetCondition(server, epoch, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonIdle, "")
 	s.backend.gone, s.backend.report = true, nil
-	s.Expect(s.kind.Asleep(t.Context(), server, s.clock.Now())).To(BeFalse(), "nobody would hear a client")
+	s.Expect(s.kind.Asleep(t.Context(), server, s.clock.Now())).To(BeFalse(), "no process would listen for a client")
 	s.backend.gone = false
 	s.Expect(s.kind.Asleep(t.Context(), server, s.clock.Now())).To(BeTrue())
 }

@@ -73,7 +73,7 @@ func config(spec *v1alpha1.LanguageServerSpec) ([]byte, error) {
 		Replay:                spec.ReplayMethods,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write down the configuration of the multiplexer: %w", err)
+		return nil, fmt.Errorf("encode the configuration of the multiplexer: %w", err)
 	}
 	return text, nil
 }

@@ -103,7 +103,7 @@ func TestFingerprint(t *testing.T) {
 		server.Spec.Settings = raw("{\n  \"gopls\": {\"a\": {}, \"z\": true}}")
 		server.Spec.IdleTimeoutSeconds = ptr.To[int32](1)
 	})).Fingerprint
-	s.Expect(same).To(Equal(before), "order and spaces are no change, and how long it may idle is nothing to the server")
+	s.Expect(same).To(Equal(before), "the order of keys, white space and idleTimeoutSeconds do not concern the server")
 	for name, change := range map[string]func(*v1alpha1.LanguageServerSpec){
 		"language": func(spec *v1alpha1.LanguageServerSpec) { spec.Language = "c" },
 		"folders":  func(spec *v1alpha1.LanguageServerSpec) { spec.Workspace.Folders = []string{"/lib", "/src"} },
@@ -145,8 +145,8 @@ func TestInstanceOwnsTheServer(t *testing.T) {
 	version := server.ResourceVersion
 	s.Expect(s.prepare(server).Blocked).To(BeNil())
 	s.Expect(s.store.Get(t.Context(), client.ObjectKeyFromObject(server), server)).To(Succeed())
-	s.Expect(server.ResourceVersion).To(Equal(version), "it is written once")
+	s.Expect(server.ResourceVersion).To(Equal(version), "the owner is written only once")
 
 	server.OwnerReferences[0].UID = "uid-of-an-earlier-one"
-	s.Expect(s.prepare(server).Blocked.Message).To(ContainSubstring("create this object anew"))
+	s.Expect(s.prepare(server).Blocked.Message).To(ContainSubstring("Recreate this object."))
 }

@@ -95,7 +95,7 @@ func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
 	case end == nil || end.Incarnation != previous || reason != v1alpha1.ReasonCrashed:
 		return ""
 	case end.Signal != "":
-		return "ended by " + end.Signal
+		return "terminated by " + end.Signal
 	case end.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *end.ExitCode)
 	default:

@@ -20,7 +20,7 @@ func TestRestartThatWasAskedFor(t *testing.T) {
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
-	s.Expect(server.Status.RecentRestarts).To(BeEmpty(), "the first start is no restart")
+	s.Expect(server.Status.RecentRestarts).To(BeEmpty(), "the first start is not a restart")
 
 	asked := s.clock.Now()
 	server.Status.Stopping = &v1alpha1.StopRequest{
@@ -33,13 +33,13 @@ func TestRestartThatWasAskedFor(t *testing.T) {
 	restartingTo(server, s.clock.Now(), v1alpha1.ReasonRequested, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonStopped})
 	s.kind.Rest(t.Context(), server)
 	s.Expect(server.Status.RecentRestarts).To(HaveLen(1))
-	s.Expect(server.Status.RecentRestarts[0].TookMilliseconds).To(BeNil(), "it is not over")
+	s.Expect(server.Status.RecentRestarts[0].TookMilliseconds).To(BeNil(), "the restart is not complete yet")
 	s.pass(200 * time.Millisecond)
 	s.backend.report = serving(2)
 	s.look(server)
 	s.Expect(server.Status.RecentRestarts).To(Equal([]v1alpha1.Restart{{
 		Incarnation: 2, Time: metav1.NewMicroTime(asked), Reason: v1alpha1.ReasonRequested, TookMilliseconds: ptr.To[int64](500 + 1500),
-	}}), "from the request until it served")
+	}}), "from the request until the server is ready")
 
 	restarted(server, s.clock.Now())
 	before := server.DeepCopy()
@@ -57,14 +57,14 @@ func TestRestartAfterACrash(t *testing.T) {
 	s.backend.report = serving(2)
 	s.look(server)
 	s.Expect(server.Status.RecentRestarts).To(Equal([]v1alpha1.Restart{{
-		Incarnation: 2, Time: ended, Reason: v1alpha1.ReasonCrashed, TookMilliseconds: ptr.To[int64](3500), Message: "ended by SIGKILL",
-	}}), "by a manager that did not see it")
+		Incarnation: 2, Time: ended, Reason: v1alpha1.ReasonCrashed, TookMilliseconds: ptr.To[int64](3500), Message: "terminated by SIGKILL",
+	}}), "measured by a manager that did not observe the crash")
 
 	lost := gopls()
 	restartingTo(lost, epoch, v1alpha1.ReasonLost, &v1alpha1.ProcessExit{
-		Incarnation: 1, Reason: v1alpha1.ReasonLost, ExitCode: ptr.To[int32](0), FinishedAt: &ended, Message: "its Pod was taken away"})
+		Incarnation: 1, Reason: v1alpha1.ReasonLost, ExitCode: ptr.To[int32](0), FinishedAt: &ended, Message: "its Pod was deleted"})
 	s.look(lost)
-	s.Expect(lost.Status.RecentRestarts).To(ConsistOf(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", "its Pod was taken away"))))
+	s.Expect(lost.Status.RecentRestarts).To(ConsistOf(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", "its Pod was deleted"))))
 }
 
 func TestRestartOfAServerThatWasNoGood(t *testing.T) {
@@ -122,6 +122,6 @@ func TestStartThatFailsAgainIsToldTwice(t *testing.T) {
 	s.backend.report = serving(3)
 	s.look(server)
 	s.Expect(server.Status.RecentRestarts).To(HaveLen(2))
-	s.Expect(server.Status.RecentRestarts[0].TookMilliseconds).To(BeNil(), "it never served")
+	s.Expect(server.Status.RecentRestarts[0].TookMilliseconds).To(BeNil(), "the server never became ready")
 	s.Expect(server.Status.RecentRestarts[1].TookMilliseconds).NotTo(BeNil())
 }

@@ -38,7 +38,7 @@ const (
 	socket = "unix://" + path
 )
 
-// backend is a runtime of which only the multiplexer is there.
+// backend is a runtime that implements only the multiplexer.
 type backend struct {
 	runtime.Nothing
 	report *lsp.Report
@@ -58,7 +58,7 @@ func (b *backend) Keep(uid types.UID, keep bool)        { b.kept[uid] = keep }
 func (b *backend) Gone(context.Context, types.UID) bool { return b.gone }
 func (b *backend) reports(change func(*lsp.Report))     { change(b.report) }
 
-// stage is the kind over a backend and a clock in the hands of the test. What a test changes of the object is what the loop would have written.
+// stage is the kind with a fake backend and clock. Tests change the object where the reconcile loop would write it.
 type stage struct {
 	Gomega
 	t       *testing.T
@@ -90,22 +90,19 @@ func (s *stage) runtimes() *runtime.Registry {
 
 func (s *stage) pass(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
 
-// restartManager forgets what is in memory alone.
+// restartManager discards the state in memory.
 func (s *stage) restartManager() {
 	s.kind = New(s.store, s.store, s.runtimes(), s.clock)
 }
 
-// look is what the loop does of an incarnation that runs.
+// look does what the reconcile loop does for a running incarnation.
 func (s *stage) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.Duration) {
 	s.t.Helper()
 	var observed lifecycle.Observed
 	retry, err := s.kind.Look(s.t.Context(), server, s.incarnation(server), &observed)
 	s.Expect(err).NotTo(HaveOccurred())
-	for _, conditionType := range []string{
-		v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy, v1alpha1.ConditionIdle,
-	} {
-		s.Expect(condition(server, conditionType)).NotTo(BeNil(), conditionType)
-		s.Expect(condition(server, conditionType).ObservedGeneration).To(Equal(server.Generation), conditionType)
+	for _, condition := range server.Status.Conditions {
+		s.Expect(condition.ObservedGeneration).To(Equal(server.Generation), condition.Type)
 	}
 	return observed, retry
 }
@@ -117,7 +114,9 @@ func (s *stage) incarnation(server *v1alpha1.LanguageServer) facts.Incarnation {
 func (s *stage) said(server *v1alpha1.LanguageServer, conditionType string) string {
 	s.t.Helper()
 	found := condition(server, conditionType)
-	s.Expect(found).NotTo(BeNil(), conditionType)
+	if found == nil {
+		return "" // it has its usual status
+	}
 	return string(found.Status) + " " + found.Reason
 }
 
@@ -145,7 +144,7 @@ func onDemand(server *v1alpha1.LanguageServer) {
 	server.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
 }
 
-// serving is the report of a server that serves two clients.
+// serving returns the report of a server with two clients.
 func serving(incarnation int64) *lsp.Report {
 	return &lsp.Report{
 		Incarnation: incarnation, Phase: facts.Running, Initialized: true, Indexed: true, IndexedBy: "Settled",

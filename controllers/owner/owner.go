@@ -37,14 +37,14 @@ func (s Setter) Set(ctx context.Context, object process.Object, named *v1alpha1.
 	}
 	instance, err := s.instance(ctx, types.NamespacedName{Namespace: object.GetNamespace(), Name: named.Name})
 	if apierrors.IsNotFound(err) {
-		return missing("Instance %s does not exist in namespace %s; create it, or create this object anew without spec.instanceRef",
+		return missing("Instance %s does not exist in namespace %s; create it, or recreate this object without spec.instanceRef.",
 			named.Name, object.GetNamespace()), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the instance of spec.instanceRef: %w", err)
+		return nil, fmt.Errorf("read the Instance of spec.instanceRef: %w", err)
 	}
 	if !instance.DeletionTimestamp.IsZero() {
-		return missing("Instance %s is being deleted, and this object with it", instance.Name), nil
+		return missing("Instance %s is being deleted, and this object with it.", instance.Name), nil
 	}
 	for _, reference := range object.GetOwnerReferences() {
 		if reference.Kind != "Instance" || reference.Name != instance.Name {
@@ -53,7 +53,7 @@ func (s Setter) Set(ctx context.Context, object process.Object, named *v1alpha1.
 		if reference.UID == instance.UID {
 			return nil, nil //nolint:nilnil // nothing blocks
 		}
-		return missing("the Instance %s that this object belonged to was deleted, and a new one has its name; create this object anew",
+		return missing("The Instance %s that owned this object was deleted, and a new one has its name. Recreate this object.",
 			instance.Name), nil
 	}
 	return nil, s.write(ctx, object, instance)
@@ -79,11 +79,11 @@ func (s Setter) write(ctx context.Context, object process.Object, instance *v1al
 		err = controllerutil.SetOwnerReference(instance, owned, s.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false))
 	}
 	if err != nil {
-		return fmt.Errorf("make instance %s the owner: %w", instance.Name, err)
+		return fmt.Errorf("set Instance %s as the owner: %w", instance.Name, err)
 	}
 	err = s.Client.Patch(ctx, owned, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("make instance %s the owner: %w", instance.Name, err)
+		return fmt.Errorf("set Instance %s as the owner: %w", instance.Name, err)
 	}
 	return nil
 }

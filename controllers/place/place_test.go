@@ -45,7 +45,7 @@ func TestThePodOfASpec(t *testing.T) {
 	g.Expect(config.Template).To(MatchJSON(template.Raw))
 
 	spec.Image = "agent:2"
-	g.Expect(planned(g, spec).Fingerprint).NotTo(Equal(plan.Fingerprint), "another image is another spec")
+	g.Expect(planned(g, spec).Fingerprint).NotTo(Equal(plan.Fingerprint), "another image changes the fingerprint")
 	g.Expect(planned(g, nil).Process.Config).To(BeNil())
 }
 

@@ -40,7 +40,7 @@ func Pod(plan *process.Plan, object process.Object, kind string, spec *v1alpha1.
 	config.Namespace, config.Owner = object.GetNamespace(), Owner(object, kind)
 	text, err := json.Marshal(config)
 	if err != nil {
-		return fmt.Errorf("write down what its Pod is to be: %w", err)
+		return fmt.Errorf("encode the configuration of the Pod: %w", err)
 	}
 	plan.Process.Config = text
 	sum := sha256.Sum256(text)

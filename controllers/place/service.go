@@ -59,12 +59,12 @@ func (s Services) Serve(ctx context.Context, object process.Object, kind string,
 	case refuses(err):
 		return refused(kind, err), nil
 	case err != nil:
-		return nil, fmt.Errorf("make the Service %s: %w", key, err)
+		return nil, fmt.Errorf("create Service %s: %w", key, err)
 	case !metav1.IsControlledBy(there, object):
 		return &lifecycle.Blocked{
 			Conflict: true,
 			Reason:   v1alpha1.ReasonNameTaken,
-			Message:  fmt.Sprintf("there is a Service %s already that is not of this %s; delete that one, or give this one another name", key.Name, kind),
+			Message:  fmt.Sprintf("Service %s already exists and does not belong to this %s. Delete that Service, or rename this object.", key.Name, kind),
 			Retry:    takenRetry,
 		}, nil
 	}
@@ -77,7 +77,7 @@ func (s Services) Serve(ctx context.Context, object process.Object, kind string,
 func refused(kind string, err error) *lifecycle.Blocked {
 	return &lifecycle.Blocked{
 		Reason:  v1alpha1.ReasonStartFailed,
-		Message: fmt.Sprintf("the cluster does not let this %s have its Service, and it is asked again: %v", kind, err),
+		Message: fmt.Sprintf("Cannot create the Service of this %s; retrying: %v", kind, err),
 		Retry:   refusedRetry,
 	}
 }
@@ -104,7 +104,7 @@ func (s Services) correct(ctx context.Context, there, wanted *corev1.Service) er
 	}
 	there.Labels[pod.LabelManagedBy] = pod.ManagedBy
 	if err := s.Client.Patch(ctx, there, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("correct the Service %s: %w", client.ObjectKeyFromObject(there), err)
+		return fmt.Errorf("update Service %s: %w", client.ObjectKeyFromObject(there), err)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// What only a person can change is said to people, and tried again when there was time to; the rest is tried again at once.
+// A failure that a user has to fix blocks the object with a message and is retried later; other failures are retried as errors.
 func TestAServiceThatTheClusterDoesNotAllow(t *testing.T) {
 	g := NewWithT(t)
 	object := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "u"}}
@@ -33,7 +33,7 @@ func TestAServiceThatTheClusterDoesNotAllow(t *testing.T) {
 			return "", err
 		}
 		g.Expect(blocked.Message).To(ContainSubstring(answer.Error()))
-		g.Expect(blocked.Retry).To(BeNumerically(">", 0), "nobody tells when it may be made")
+		g.Expect(blocked.Retry).To(BeNumerically(">", 0), "no event announces when the Service can be created")
 		return blocked.Reason, err
 	}
 	for _, answer := range []error{
@@ -44,7 +44,7 @@ func TestAServiceThatTheClusterDoesNotAllow(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(reason).To(Equal(v1alpha1.ReasonStartFailed))
 	}
-	theirs := Service(object, "DevServer", "web", "dev", 8081) // a policy may let it be, and not be changed
+	theirs := Service(object, "DevServer", "web", "dev", 8081) // a policy may allow an existing Service but deny its change
 	denied := apierrors.NewForbidden(services, "web", errors.New("denied request"))
 	unchanging := fake.NewClientBuilder().WithObjects(theirs).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {

@@ -56,7 +56,7 @@ func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, er
 		return nil, nil //nolint:nilnil // nothing blocks
 	}
 	blocked := &plan.Blocked{Reason: v1alpha1.ReasonDuplicate, Waiting: "for plan " + first.Name + ", which has the same key",
-		Message: fmt.Sprintf("Plan %s has the same idempotencyKey and is older: this plan begins only if that one goes before it has begun.", first.Name)}
+		Message: fmt.Sprintf("Plan %s has the same idempotencyKey and is older. This plan starts only if that plan is deleted before it starts.", first.Name)}
 	if begun(&first) { // a plan that has not begun may turn out not to be the first
 		blocked.Duplicate = &v1alpha1.PlanReference{Name: first.Name, UID: first.UID}
 	}
@@ -110,11 +110,11 @@ func (r *Reconciler) own(ctx context.Context, v *visit) (*plan.Blocked, error) {
 	instance := &v1alpha1.Instance{}
 	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: v.plan.Namespace, Name: name}, instance)
 	if apierrors.IsNotFound(err) || err == nil && !instance.DeletionTimestamp.IsZero() {
-		return instanceMissing(name, "Instance %s does not exist in namespace %s; create it, or create this plan anew without spec.instanceRef.",
+		return instanceMissing(name, "Instance %s does not exist in namespace %s; create it, or recreate this plan without spec.instanceRef.",
 			name, v.plan.Namespace), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the instance of spec.instanceRef: %w", err)
+		return nil, fmt.Errorf("read the Instance of spec.instanceRef: %w", err)
 	}
 	for _, reference := range v.plan.OwnerReferences {
 		switch {
@@ -122,7 +122,7 @@ func (r *Reconciler) own(ctx context.Context, v *visit) (*plan.Blocked, error) {
 		case reference.UID == instance.UID:
 			return nil, nil //nolint:nilnil // nothing blocks
 		default:
-			return instanceMissing(name, "The Instance %s that this plan belonged to was deleted, and a new one has its name; create this plan anew.", name), nil
+			return instanceMissing(name, "The Instance %s that owned this plan was deleted, and a new one has its name. Recreate this plan.", name), nil
 		}
 	}
 	base := v.plan.DeepCopy()
@@ -130,7 +130,7 @@ func (r *Reconciler) own(ctx context.Context, v *visit) (*plan.Blocked, error) {
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: instanceKind, Name: name, UID: instance.UID,
 	})
 	if err := r.Client.Patch(ctx, v.plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return nil, consistency.StaleOr(err, "make instance "+name+" the owner")
+		return nil, consistency.StaleOr(err, "set Instance "+name+" as the owner")
 	}
 	r.memory.writes.Record(v.plan)
 	return nil, nil //nolint:nilnil // nothing blocks

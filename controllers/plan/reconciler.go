@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.result(req, nil, r.abandon(ctx, req.NamespacedName))
 	}
 	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
-		return r.result(req, nil, consistency.StaleOr(err, "set the label of this host"))
+		return r.result(req, nil, consistency.StaleOr(err, "set the host label"))
 	} else if !serve {
 		return ctrl.Result{}, nil
 	}

@@ -37,7 +37,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("index strategyruns by plan: %w", err)
 	}
 	if err := indexer.IndexField(context.Background(), &v1alpha1.Plan{}, IndexBlocked, notBegun); err != nil {
-		return fmt.Errorf("index plans that have not begun: %w", err)
+		return fmt.Errorf("index plans that have not started: %w", err)
 	}
 	reconciler := &Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("berth-plans"), Clock: deps.Clock,
@@ -72,7 +72,7 @@ func notBegun(object client.Object) []string {
 func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &v1alpha1.PlanList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexBlocked: all}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing the plans that have not begun")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the plans that have not started")
 		return nil
 	}
 	requests := make([]reconcile.Request, len(list.Items))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/mergepatch"
@@ -98,14 +99,14 @@ func (r *Reconciler) tell(v *visit) {
 	if told.Warning {
 		eventType = corev1.EventTypeWarning
 	}
-	r.Recorder.Eventf(v.object, nil, eventType, told.Reason, "Reconcile", "%s", truncate(told.Message))
+	r.Recorder.Eventf(v.object, nil, eventType, told.Reason, "Reconcile", "%s", conditions.Truncate(told.Message, conditions.MaxMessage))
 }
 
 // act carries out the action of the step. If this reconcile wrote nothing, the decision may rest on a stale cache, so act confirms it first.
 func (r *Reconciler) act(ctx context.Context, v *visit) error {
 	if observer, observes := r.Kind.(ActionObserver); observes {
 		if err := observer.BeforeAction(ctx, v.object, v.base, v.step, v.written); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Carrying out what the status records as done")
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot carry out an action that the status records as done")
 		}
 	}
 	r.settle(ctx, v)
@@ -129,13 +130,13 @@ func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 	if err == nil {
 		return nil
 	}
-	first := r.memory.complain(v.object.GetUID(), truncate(err.Error()))
+	first := r.memory.complain(v.object.GetUID(), conditions.Truncate(err.Error(), conditions.MaxMessage))
 	var refused *facts.StartError
 	if errors.As(err, &refused) && first {
 		return consistency.ErrStale // the next reconcile determines the cause and reports it in a condition
 	}
 	if first {
-		r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, string(v.step.Action), "%s", truncate(err.Error()))
+		r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, string(v.step.Action), "%s", conditions.Truncate(err.Error(), conditions.MaxMessage))
 	}
 	return fmt.Errorf("%s incarnation %d: %w", v.step.Action, v.step.Incarnation, err)
 }
@@ -150,7 +151,7 @@ func (r *Reconciler) settle(ctx context.Context, v *visit) {
 		return
 	}
 	if err := v.runtime.Settle(ctx, v.object.GetUID(), end.Incarnation); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Letting go of what has ended; it is tried again")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot release the resources of an ended incarnation; retrying")
 		v.retries = append(v.retries, settleRetry)
 	}
 }
@@ -179,7 +180,7 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 	case lifecycle.Forget:
 		return forget(ctx, v)
 	default:
-		return fmt.Errorf("no such action: %q", v.step.Action)
+		return fmt.Errorf("unknown action %q", v.step.Action)
 	}
 }
 
@@ -188,11 +189,11 @@ func forget(ctx context.Context, v *visit) error {
 	uid := v.object.GetUID()
 	if adoption := v.runtime.Capabilities().Adoption; adoption != nil && v.orphan {
 		if err := adoption.Release(ctx, uid); err != nil && !errors.Is(err, runtime.ErrNotFound) {
-			return fmt.Errorf("stop managing what was adopted: %w", err)
+			return fmt.Errorf("release the adopted process: %w", err)
 		}
 	}
 	if err := v.runtime.Forget(ctx, uid); err != nil {
-		return fmt.Errorf("forget what is left outside: %w", err)
+		return fmt.Errorf("remove the records of the runtime: %w", err)
 	}
 	return nil
 }
@@ -260,7 +261,7 @@ func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 	uid, version := v.object.GetUID(), v.object.GetResourceVersion()
 	err := r.Client.Delete(ctx, v.object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if err != nil {
-		return consistency.StaleOr(err, "delete the object after its ttlSecondsAfterStopped")
+		return consistency.StaleOr(err, "delete the object after ttlSecondsAfterStopped")
 	}
 	return nil
 }
@@ -270,7 +271,7 @@ func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 func stillGone(ctx context.Context, v *visit) error {
 	found, err := v.runtime.Observe(ctx, v.object.GetUID())
 	if err != nil {
-		return fmt.Errorf("look once more whether anything runs: %w", err)
+		return fmt.Errorf("check again whether a process is running: %w", err)
 	}
 	for i := range found {
 		if found[i].Alive() {

@@ -35,11 +35,11 @@ func TestStartAhead_OfAnObjectThatWasDeletedDuringItsClaim(t *testing.T) {
 		},
 	})
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
-	b.Expect(b.rt.Known()).To(BeEmpty(), "nothing is started for an object that is gone")
+	b.Expect(b.rt.Known()).To(BeEmpty(), "no process starts for a deleted object")
 
 	b = newBench(t, nil)
 	b.r.Kind = preStarted{b.kind}
 	b.reconcile()
-	b.Expect(b.rt.Live(testUID)).To(HaveLen(1), "an object that exists is started without a write of its status")
+	b.Expect(b.rt.Live(testUID)).To(HaveLen(1), "the process of an existing object starts without a write of its status")
 	b.Expect(b.writes).To(Equal(1), "the claim")
 }

@@ -30,11 +30,11 @@ func TestBeforeAction_ComesAfterTheWriteAndBeforeTheAction(t *testing.T) {
 	var actions []lifecycle.Action
 	b.r.Kind = &observing{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
 		actions = append(actions, step.Action)
-		b.Expect(b.object().Status.Incarnation).To(Equal(object.GetProcessStatus().Incarnation), "it is written")
+		b.Expect(b.object().Status.Incarnation).To(Equal(object.GetProcessStatus().Incarnation), "the status is already written")
 		found, err := b.rt.Observe(t.Context(), testUID)
 		b.Expect(err).NotTo(HaveOccurred())
 		if step.Action == lifecycle.StartProcess {
-			b.Expect(found).To(BeEmpty(), "it is not started yet")
+			b.Expect(found).To(BeEmpty(), "the process is not started yet")
 		}
 	}}
 	b.reconcile()

@@ -13,10 +13,10 @@ import (
 
 // sight is what one reconcile found, as far as the metrics need it.
 type sight struct {
-	generation              int64
-	running, ready, stalled bool
-	written                 bool
-	breaker                 string
+	generation                      int64
+	running, ready, atRest, stalled bool
+	written                         bool
+	breaker                         string
 	// missing is why the object is not ready although it should be, and missingSince is the latest time at which that can have begun.
 	missing      string
 	missingSince time.Time
@@ -60,7 +60,7 @@ func (c *census) note(kind string, uid types.UID, found sight, now time.Time) {
 	if found.written {
 		t.writes++
 	}
-	if t.writes > 0 && (found.ready || found.stalled) {
+	if t.writes > 0 && (found.ready || found.atRest || found.stalled) {
 		writesPerTransition.WithLabelValues(kind).Observe(float64(t.writes))
 		t.writes = 0
 	}
@@ -114,10 +114,13 @@ func (t *tally) miss(reason string, now time.Time) {
 func (t *tally) wait(found sight, now time.Time) {
 	if t.generation != found.generation {
 		t.generation, t.waitingSince = found.generation, time.Time{}
-		if !found.ready {
+		if !found.ready && !found.atRest {
 			t.waitingSince = now
 		}
 		return
+	}
+	if found.atRest { // what starts it later is a use, not the apply
+		t.waitingSince = time.Time{}
 	}
 	if found.ready && !t.waitingSince.IsZero() {
 		applyToReady.WithLabelValues(t.kind).Observe(now.Sub(t.waitingSince).Seconds())

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// notReadyFor gives an object with that condition Ready, and others if they are asked for.
+// notReadyFor returns an object whose Ready is False for the reason, with the other conditions.
 func notReadyFor(reason string, since time.Time, others ...metav1.Condition) *v1alpha1.StrategyRun {
 	object := &v1alpha1.StrategyRun{}
 	object.Status.Conditions = append(others, condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, since))
@@ -32,27 +32,25 @@ func TestWhatIsNotReadyAlthoughItOughtToBe(t *testing.T) {
 	over := func(status metav1.ConditionStatus) metav1.Condition {
 		return condition(v1alpha1.ConditionSucceeded, status, v1alpha1.ReasonFailed, now)
 	}
-	g.Expect(reasonOf(&v1alpha1.Instance{})).To(BeEmpty(), "of which nothing is known")
-	for _, reason := range []string{v1alpha1.ReasonStopped, v1alpha1.ReasonDisabled} {
-		g.Expect(reasonOf(notReadyFor(reason, now))).To(BeEmpty(), "%s is as somebody wants it", reason)
-	}
-	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonCancelled, now, over(metav1.ConditionFalse)))).To(BeEmpty(), "a run that is over")
-	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonStarting, now, over(metav1.ConditionUnknown)))).To(Equal(v1alpha1.ReasonStarting), "a run that is not")
+	g.Expect(reasonOf(&v1alpha1.Instance{})).To(BeEmpty(), "an object without conditions")
+	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonDisabled, now))).To(BeEmpty(), "disabled on purpose")
+	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonCancelled, now, over(metav1.ConditionFalse)))).To(BeEmpty(), "a finished run")
+	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonStarting, now, over(metav1.ConditionUnknown)))).To(Equal(v1alpha1.ReasonStarting), "an unfinished run")
 
-	for _, reason := range []string{v1alpha1.ReasonCompleted, v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown} {
+	for _, reason := range []string{v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown} {
 		object := notReadyFor(reason, now)
 		object.Status.Incarnation, object.Status.LastExit = 2, &v1alpha1.ProcessExit{Incarnation: 2}
-		g.Expect(reasonOf(object)).To(BeEmpty(), "%s, and its policy leaves it at that", reason)
+		g.Expect(reasonOf(object)).To(BeEmpty(), "%s, and restartPolicy does not restart it", reason)
 		object.Status.LastExit.Incarnation = 1
-		g.Expect(reasonOf(object)).To(Equal(reason), "what became of the second nobody knows")
+		g.Expect(reasonOf(object)).To(Equal(reason), "the exit of the second incarnation is unknown")
 		object.Status.LastExit.Incarnation, object.Status.NextRestartTime = 2, &metav1.MicroTime{Time: now}
-		g.Expect(reasonOf(object)).To(Equal(reason), "it is to be started again")
+		g.Expect(reasonOf(object)).To(Equal(reason), "it will be restarted")
 	}
 
 	_, since := missing(notReadyFor(v1alpha1.ReasonStarting, then, condition(v1alpha1.ConditionStalled, metav1.ConditionFalse, "", now)))
 	g.Expect(since).To(Equal(then))
 	_, since = missing(notReadyFor(v1alpha1.ReasonStarting, then, condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, "", now)))
-	g.Expect(since).To(Equal(now), "it was stopped until then")
+	g.Expect(since).To(Equal(now), "it was stopped on purpose until then")
 }
 
 func TestWhoIsNotReadyForTheLongestTime(t *testing.T) {
@@ -69,7 +67,7 @@ func TestWhoIsNotReadyForTheLongestTime(t *testing.T) {
 	for uid, since := range map[types.UID]int64{"a": 30, "b": 10, "c": 20} {
 		note(uid, 100, v1alpha1.ReasonStarting, since)
 	}
-	g.Expect(c.missing()).To(Equal(map[cause]absence{starting: {objects: 3, since: time.Unix(10, 0)}}), "as a manager finds them that has just come")
+	g.Expect(c.missing()).To(Equal(map[cause]absence{starting: {objects: 3, since: time.Unix(10, 0)}}), "as a new manager finds them")
 
 	note("b", 101, "", 0)
 	g.Expect(c.missing()).To(Equal(map[cause]absence{starting: {objects: 2, since: time.Unix(20, 0)}}))

@@ -5,7 +5,6 @@ package process
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +36,7 @@ func TestDesired(t *testing.T) {
 		want lifecycle.Desired
 	}{
 		"defaults": {want: defaults},
-		"as asked, zeros included": {
+		"from the spec, including zeros": {
 			spec: v1alpha1.ProcessSpec{
 				RestartToken: "t", ResetToken: "r", RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart,
 				Process: v1alpha1.ProcessTemplate{Stop: v1alpha1.StopPolicy{GracePeriodSeconds: ptr.To[int32](0)}},
@@ -58,7 +57,7 @@ func TestDesired(t *testing.T) {
 	}
 }
 
-// sleepyKind has a process that sleeps whenever it may.
+// sleepyKind has a process that sleeps whenever that is permitted.
 type sleepyKind struct{ Kind }
 
 func (sleepyKind) Asleep(context.Context, Object, time.Time) bool { return true }
@@ -88,23 +87,14 @@ func TestSpecHash(t *testing.T) {
 		}
 		sum, err := specHash(spec, words)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(sum).To(HaveLen(64), "status.specHash has room for no more")
+		g.Expect(sum).To(HaveLen(64), "the maximum length of status.specHash")
 		return sum
 	}
 	same := hash(nil)
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.RestartToken, s.ResetToken, s.State = "x", "y", v1alpha1.StateStopped })).To(Equal(same))
-	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Stop.Signal = "SIGINT" })).To(Equal(same), "how it is ended does not matter to what runs")
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Stop.Signal = "SIGINT" })).To(Equal(same), "the stop signal does not concern the running process")
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"a b"} })).NotTo(Equal(same))
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.WorkingDir = "/x" })).NotTo(Equal(same))
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Env[0].Value = "w" })).NotTo(Equal(same))
 	g.Expect(hash(nil, "port=1")).NotTo(Equal(same))
-}
-
-func TestTruncateKeepsWholeCharacters(t *testing.T) {
-	g := NewWithT(t)
-	g.Expect(truncate("short")).To(Equal("short"))
-	long := truncate(strings.Repeat("ü", longestMessage))
-	g.Expect(len(long)).To(BeNumerically("<=", longestMessage))
-	g.Expect(strings.ToValidUTF8(long, "?")).To(Equal(long))
-	g.Expect(long).To(HaveSuffix("ü…"))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Without a runtime an object says so, and asks for nothing: not even for the Secret that its environment names.
+// Without a runtime the object reports that, and the reconciler reads nothing, not even the Secret that the environment names.
 func TestADisabledRuntimeStallsObjects(t *testing.T) {
 	b := newBench(t, func(i *v1alpha1.Instance) {
 		i.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{
@@ -35,5 +35,5 @@ func TestADisabledRuntimeStallsObjects(t *testing.T) {
 
 	b.r.Runtimes = runtime.NewRegistry(b.rt, logr.Discard())
 	b.reconcile()
-	b.Expect(b.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment), "with a runtime it is looked for")
+	b.Expect(b.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment), "with a runtime the Secret is read")
 }

@@ -84,7 +84,7 @@ func (d *Dispatcher) Wake(ctx context.Context, uid types.UID) {
 	for _, s := range d.subscriptions() {
 		key, found, err := d.find(ctx, s.kind, uid)
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Looking up the object of a process", "uid", uid)
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot find the object of a process", "uid", uid)
 			continue
 		}
 		if found {

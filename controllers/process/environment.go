@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
@@ -59,7 +60,7 @@ func (r *Reconciler) resolve(ctx context.Context, object Object) ([]variable, *l
 			return nil, nil, err
 		}
 		if missing == "" && strings.ContainsRune(resolved.value, 0) {
-			missing = "its value holds a zero byte, which no environment can carry"
+			missing = "the value contains a zero byte; remove it"
 		}
 		if missing != "" {
 			return nil, invalidEnvironment("environment variable %s: %s", env[i].Name, missing), nil
@@ -72,7 +73,7 @@ func (r *Reconciler) resolve(ctx context.Context, object Object) ([]variable, *l
 func invalidEnvironment(format string, args ...any) *lifecycle.Blocked {
 	return &lifecycle.Blocked{
 		Reason:  v1alpha1.ReasonInvalidEnvironment,
-		Message: truncate(fmt.Sprintf(format, args...)),
+		Message: conditions.Truncate(fmt.Sprintf(format, args...), conditions.MaxMessage),
 		Retry:   environmentRetry,
 	}
 }
@@ -91,7 +92,7 @@ func (r *resolver) variable(ctx context.Context, env *v1alpha1.EnvVar) (v variab
 	case from.ConfigMapKeyRef != nil:
 		v.value, missing, err = r.key(ctx, "ConfigMap", *from.ConfigMapKeyRef)
 	default:
-		missing = "valueFrom names neither a Secret nor a ConfigMap"
+		missing = "valueFrom must name a Secret or a ConfigMap"
 	}
 	return v, missing, err
 }
@@ -105,7 +106,7 @@ func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (v
 		case apierrors.IsNotFound(err):
 			return "", fmt.Sprintf("%s %s does not exist in namespace %s; create it", kind, ref.Name, r.namespace), nil
 		case apierrors.IsForbidden(err):
-			return "", fmt.Sprintf("the manager may not read %s %s in namespace %s; bind its account to the ClusterRole berth-manager-environment there", kind, ref.Name, r.namespace), nil
+			return "", fmt.Sprintf("the manager has no permission to read %s %s in namespace %s; bind its service account to the ClusterRole berth-manager-environment there", kind, ref.Name, r.namespace), nil
 		case err != nil:
 			return "", "", fmt.Errorf("read %s %s: %w", kind, ref.Name, err)
 		}
@@ -188,11 +189,11 @@ func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
 	for i, word := range argv {
 		text, secret := e.expand(word)
 		if secret {
-			return nil, invalidEnvironment("command[%d] refers to a variable that comes from a Secret, and command lines can be read by everybody; "+
+			return nil, invalidEnvironment("command[%d] refers to a variable from a Secret, and all users can read command lines; "+
 				"let the program read the variable from its environment", i)
 		}
 		if strings.ContainsRune(text, 0) {
-			return nil, invalidEnvironment("command[%d] holds a zero byte, which no command line can carry", i)
+			return nil, invalidEnvironment("command[%d] contains a zero byte; remove it", i)
 		}
 		expanded[i] = text
 	}

@@ -136,7 +136,7 @@ func TestResolve(t *testing.T) {
 		"no config map":     {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("none", "k")}, wantMissing: "ConfigMap none does not exist"},
 		"another namespace": {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("elsewhere", "k")}, wantMissing: "Secret elsewhere does not exist"},
 		"zero byte":         {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "zero")}, wantMissing: "zero byte"},
-		"neither":           {env: v1alpha1.EnvVar{Name: "A", ValueFrom: &v1alpha1.EnvVarSource{}}, wantMissing: "neither a Secret nor a ConfigMap"},
+		"neither":           {env: v1alpha1.EnvVar{Name: "A", ValueFrom: &v1alpha1.EnvVarSource{}}, wantMissing: "must name a Secret or a ConfigMap"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

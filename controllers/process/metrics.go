@@ -21,36 +21,36 @@ import (
 var (
 	starts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "berth_starts_total",
-		Help: "Processes started, by kind and reason: Created, Resumed after a stop, or why it was restarted.",
+		Help: "Processes started, by kind and reason: Created, Resumed after a stop, or the reason of the restart.",
 	}, []string{"kind", "reason"})
 	live = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "berth_live_processes",
-		Help: "Objects whose process lives, by kind.",
+		Help: "Objects with a running process, by kind.",
 	}, []string{"kind"})
 	breakers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "berth_breakers",
-		Help: "Objects by kind and the state of their circuit breaker.",
+		Help: "Objects, by kind and the state of their circuit breaker.",
 	}, []string{"kind", "state"})
 	applyToReady = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "berth_apply_to_ready_seconds",
-		Help:    "Seconds from the first sight of a generation of an object until that generation is ready, by kind.",
+		Help:    "Seconds from the first reconcile of a generation of an object until that generation is ready, by kind.",
 		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
 	}, []string{"kind"})
 	adoption = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "berth_adoption_seconds",
-		Help:    "Seconds from the first reconcile of a manager until a process that it found running was taken over, by kind.",
+		Help:    "Seconds from the first reconcile of a manager until it took over a process that was already running, by kind.",
 		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 	}, []string{"kind"})
 	writesPerTransition = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "berth_status_writes_per_transition",
-		Help:    "Status writes from one rest (Ready or Stalled) of an object to the next, by kind.",
+		Help:    "Status writes from one settled state (Ready or Stalled) of an object to the next, by kind.",
 		Buckets: []float64{1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50},
 	}, []string{"kind"})
 	notReady = prometheus.NewDesc("berth_not_ready",
-		"Objects that ought to run and are not ready, by kind and the reason of their condition Ready.",
+		"Objects that should run but are not ready, by kind and the reason of the condition Ready.",
 		[]string{"kind", "reason"}, nil)
 	notReadySince = prometheus.NewDesc("berth_not_ready_since_timestamp_seconds",
-		"When the object became not ready that is so for the longest time, in seconds since 1970, by kind and the reason of its condition Ready.",
+		"Unix time in seconds at which the object that has been not ready for the longest became so, by kind and the reason of the condition Ready.",
 		[]string{"kind", "reason"}, nil)
 )
 
@@ -83,7 +83,8 @@ func (r *Reconciler) measure(v *visit) {
 	found := sight{
 		generation: v.object.GetGeneration(),
 		running:    v.current != nil && v.current.Phase == facts.Running,
-		ready:      isTrue(v.object, v1alpha1.ConditionReady),
+		ready:      isTrue(v.object, v1alpha1.ConditionReady) && status.Process != nil,
+		atRest:     isTrue(v.object, v1alpha1.ConditionReady) && status.Process == nil,
 		stalled:    isTrue(v.object, v1alpha1.ConditionStalled),
 		written:    v.written,
 	}
@@ -122,9 +123,9 @@ func rests(reason string, status *v1alpha1.ProcessStatus) bool {
 		return true
 	}
 	switch reason {
-	case v1alpha1.ReasonStopped, v1alpha1.ReasonDisabled:
+	case v1alpha1.ReasonDisabled:
 		return true
-	case v1alpha1.ReasonCompleted, v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown:
+	case v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown:
 		// While the state of an incarnation cannot be determined, its exit is not known either.
 		return status.LastExit != nil && status.LastExit.Incarnation == status.Incarnation && status.NextRestartTime == nil
 	}

@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
@@ -21,9 +22,9 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 	found, err := v.runtime.Observe(ctx, uid)
 	if err != nil {
 		if r.memory.complain(uid, "") {
-			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, "Observe", "%s", truncate(err.Error()))
+			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, "Observe", "%s", conditions.Truncate(err.Error(), conditions.MaxMessage))
 		}
-		return fmt.Errorf("ask the runtime: %w", err)
+		return fmt.Errorf("query the runtime: %w", err)
 	}
 	v.found, v.observed.Incarnations = found, found
 	for i := range found {
@@ -67,16 +68,16 @@ func (r *Reconciler) look(ctx context.Context, v *visit) error {
 		// The backend is ending the rest of the tree, so the process is no longer usable.
 		notReady := false
 		v.plan.Probed, v.observed.Ready = true, &notReady
-		v.observed.NotReady = "the program has ended; what it left behind is being ended"
+		v.observed.NotReady = "The program has exited; stopping the processes that it left behind."
 		r.Kind.Rest(ctx, v.object)
 	default:
 		retry, err := r.Kind.Look(ctx, v.object, *v.current, &v.observed)
 		if err != nil && v.want == lifecycle.Run && v.object.GetProcessStatus().Stopping == nil {
-			return fmt.Errorf("look at the process: %w", err)
+			return fmt.Errorf("inspect the process: %w", err)
 		}
 		if err != nil {
 			// A stop that is in progress does not depend on this check.
-			ctrl.LoggerFrom(ctx).Error(err, "Looking at a process that is being ended")
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot inspect a process that is being stopped")
 		}
 		v.retries = append(v.retries, retry)
 	}

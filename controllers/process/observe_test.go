@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// namespaced counts what it is asked of a UID before it was told where that is.
+// namespaced counts the calls for a UID that arrive before its namespace is set.
 type namespaced struct {
 	*fake.Runtime
 	homes map[types.UID]string
@@ -33,7 +33,7 @@ func (n *namespaced) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	return n.Runtime.Observe(ctx, uid)
 }
 
-// sleeper asks the runtime whether it is time to sleep, which is the first that a kind is asked.
+// sleeper calls the runtime in Asleep, the first hook of a kind that a reconcile calls.
 type sleeper struct {
 	*testKind
 	runtime *namespaced
@@ -44,7 +44,7 @@ func (s sleeper) Asleep(ctx context.Context, object Object, _ time.Time) bool {
 	return err != nil
 }
 
-// A manager that has just come knows of no start, so that whoever has a UID could show it something for it.
+// A new manager has no record of the starts. Without the namespace, any owner of a UID could present a process for it.
 func TestARuntimeIsToldTheNamespaceFirst(t *testing.T) {
 	b := newBench(t, nil)
 	rt := &namespaced{Runtime: b.rt, homes: map[types.UID]string{}}

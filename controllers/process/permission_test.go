@@ -56,9 +56,9 @@ func TestPermission_NothingStartsWithoutTheLabel(t *testing.T) {
 	b := guardedBench(t)
 	b.reconcile()
 	b.isForbidden()
-	b.Expect(b.object().Status.Incarnation).To(BeZero(), "no start is recorded either")
+	b.Expect(b.object().Status.Incarnation).To(BeZero(), "the start is not recorded either")
 	writes := b.writes
-	b.Expect(b.reconcile().RequeueAfter).To(BeZero(), "an event of the namespace comes when it changes")
+	b.Expect(b.reconcile().RequeueAfter).To(BeZero(), "a change of the namespace is an event")
 	b.Expect(b.writes).To(Equal(writes), "a reconcile at rest writes nothing")
 
 	b.permit("Docker")
@@ -89,7 +89,7 @@ func TestPermission_WithdrawnWhileTheProcessRuns(t *testing.T) {
 	b.isForbidden()
 }
 
-// The label is removed between the write of the intent and the start: the cache, by which the start was decided, still has it.
+// The label is removed between the write of the intent and the start, but is still in the cache from which the start was decided.
 func TestPermission_IsCheckedPastTheCacheBeforeAStart(t *testing.T) {
 	b := guardedBench(t)
 	stale := true
@@ -109,10 +109,10 @@ func TestPermission_IsCheckedPastTheCacheBeforeAStart(t *testing.T) {
 	b.isForbidden()
 	b.permit("Host")
 	b.reconcile()
-	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}), "the recorded intent is carried out when it is permitted")
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}), "the recorded start is carried out once it is permitted")
 }
 
-// A start that was reserved is made without a decision by the cache; the check is the same.
+// A reserved start needs no write, but the permission is checked all the same.
 func TestPermission_OfAStartAhead(t *testing.T) {
 	b := guardedBench(t)
 	v := &visit{object: b.object(), step: lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 1, Ahead: true}, runtime: b.rt, now: b.clock.Now()}
@@ -147,7 +147,7 @@ func TestPermission_ByTheParametersOfThePolicies(t *testing.T) {
 	}
 }
 
-// What cannot be read permits nothing, and is an error that is retried.
+// A namespace that cannot be read permits nothing; the error is retried.
 func TestPermission_OfANamespaceThatCannotBeRead(t *testing.T) {
 	b := guardedBench(t)
 	b.permit("Host")

@@ -38,7 +38,7 @@ func TestSightingsAreOfTheFirstTimeAndOfLate(t *testing.T) {
 	run := &v1alpha1.StrategyRun{}
 	run.UID = "run"
 	_, ok := seen.At(run, now)
-	g.Expect(ok).To(BeFalse(), "it has not ended")
+	g.Expect(ok).To(BeFalse(), "the process has not exited")
 	run.Status.Outcome, run.Status.FinishedAt = v1alpha1.RunFailed, ptr.To(metav1.NewMicroTime(now))
 	for _, after := range []time.Duration{time.Second, 2 * time.Second} {
 		at, ok := seen.At(run, now.Add(after))

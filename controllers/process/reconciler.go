@@ -204,7 +204,7 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) error {
 		return r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
-		return consistency.StaleOr(err, "add the finalizer")
+		return consistency.StaleOr(err, "write finalizers and labels")
 	}
 	r.memory.writes.Record(v.object)
 	return nil

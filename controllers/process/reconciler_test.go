@@ -45,13 +45,13 @@ func testScheme() *apiruntime.Scheme {
 	return scheme
 }
 
-// testKind is Instances with hooks.
+// testKind is the kind Instance with hooks.
 type testKind struct {
 	look      func(observed *lifecycle.Observed) (time.Duration, error)
 	probed    bool
 	variables map[string]string
 	forgotten []types.UID
-	refused   bool // as Prepare was told last
+	refused   bool // the value in the last call of Prepare
 }
 
 func (k *testKind) Resource() string           { return "instances" }
@@ -76,7 +76,7 @@ func (k *testKind) Look(_ context.Context, _ Object, _ facts.Incarnation, observ
 func (k *testKind) Rest(context.Context, Object) {}
 func (k *testKind) Forget(uid types.UID)         { k.forgotten = append(k.forgotten, uid) }
 
-// told collects events.
+// told is a recorder that collects events.
 type told struct {
 	mu     sync.Mutex
 	events []string
@@ -88,7 +88,7 @@ func (e *told) Eventf(_, _ apiruntime.Object, eventType, reason, _, note string,
 	e.events = append(e.events, eventType+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
-// bench is one object, a reconciler and all that it stands on.
+// bench is one object and its reconciler, with fakes of everything that the reconciler uses.
 type bench struct {
 	*WithT
 	t      *testing.T
@@ -98,7 +98,7 @@ type bench struct {
 	told   *told
 	api    client.WithWatch
 	writes int
-	// intercept may answer a write instead of the API.
+	// intercept may fail a write in place of the API server.
 	intercept func(write int) error
 	r         *Reconciler
 }
@@ -196,7 +196,7 @@ func TestStartIsRecordedFirst(t *testing.T) {
 	b.Expect(object.Labels).To(HaveKeyWithValue(v1alpha1.LabelSession, "pr-1"))
 	b.Expect(object.Status.Incarnation).To(BeEquivalentTo(1))
 	b.Expect(object.Status.ObservedGeneration).To(BeEquivalentTo(1))
-	b.Expect(b.writes).To(Equal(2), "finalizer and label in one, the intent in another")
+	b.Expect(b.writes).To(Equal(2), "one for finalizer and label, one for the intent")
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
 
 	b.reconcile()
@@ -240,10 +240,10 @@ func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
 		b.Expect(err).To(MatchError(ContainSubstring("no more processes")))
 	}
 	b.Expect(b.condition(v1alpha1.ConditionReconciling)).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring("no more processes"))),
-		"whoever looks is told why it takes long")
+		"the condition explains the delay")
 	b.reconcile()
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
-	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(1), "the recorded incarnation is the one that is started")
+	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(1), "the recorded incarnation is started, not the next one")
 	b.Expect(b.told.events).To(ContainElement("Warning RuntimeUnavailable no more processes"))
 	var complaints int
 	for _, event := range b.told.events {
@@ -256,12 +256,12 @@ func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
 
 func TestRefusedStartIsAskedAbout(t *testing.T) {
 	b := newBench(t, nil)
-	b.rt.Fail(fake.Start, &facts.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: "somebody else has it"})
+	b.rt.Fail(fake.Start, &facts.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: "another object has the session"})
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.kind.refused).To(BeFalse())
-	b.Expect(b.told.events).NotTo(ContainElement(HavePrefix("Warning")), "it is the kind's to say why")
+	b.Expect(b.told.events).NotTo(ContainElement(HavePrefix("Warning")), "the kind reports the reason")
 	b.reconcile()
-	b.Expect(b.kind.refused).To(BeTrue(), "the kind is not told to find out")
+	b.Expect(b.kind.refused).To(BeTrue(), "the kind is asked for the reason")
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
 	b.reconcile()
 	b.Expect(b.kind.refused).To(BeFalse())
@@ -272,10 +272,10 @@ func TestAnOldCacheStartsNothing(t *testing.T) {
 	b.rt.Fail(fake.Start, errors.New("manager killed"))
 	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
 	b.Expect(err).To(HaveOccurred())
-	old := b.object() // incarnation 1 is recorded and not started
+	old := b.object() // incarnation 1 is recorded but not started
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
 
-	// A manager that has just come still has the old object in its cache.
+	// The cache of a new manager still contains the old object.
 	stale := interceptor.NewClient(b.api, interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 			old.DeepCopyInto(o.(*v1alpha1.Instance))
@@ -298,7 +298,7 @@ func TestOwnWritesAreRemembered(t *testing.T) {
 		},
 	})
 	b.reconcile()
-	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue), "the live object is read when the cache is behind our own write")
+	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue), "the live object is read when the cache is older than the last own write")
 }
 
 func TestALostRecordIsRebuilt(t *testing.T) {
@@ -307,7 +307,7 @@ func TestALostRecordIsRebuilt(t *testing.T) {
 	b.reconcile()
 	b.reconcile()
 	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(7))
-	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{7}), "what runs is taken over")
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{7}), "the running incarnation is adopted into the record")
 }
 
 func TestDeleteEndsTheProcessFirst(t *testing.T) {
@@ -326,7 +326,7 @@ func TestDeleteEndsTheProcessFirst(t *testing.T) {
 	b.rt.Fail(fake.Forget, errors.New("busy"))
 	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
 	b.Expect(err).To(MatchError(ContainSubstring("busy")))
-	b.Expect(controllerFinalizer(b.object())).To(BeTrue(), "the finalizer stays while something is left")
+	b.Expect(controllerFinalizer(b.object())).To(BeTrue(), "the finalizer stays while a process is left")
 	b.reconcile()
 	b.Expect(apierrors.IsNotFound(b.api.Get(t.Context(), testKey, &v1alpha1.Instance{}))).To(BeTrue())
 	b.Expect(b.rt.Known()).To(BeEmpty())
@@ -348,19 +348,19 @@ func TestReadinessComesFromTheKind(t *testing.T) {
 	b.kind.probed = true
 	answer := false
 	b.kind.look = func(observed *lifecycle.Observed) (time.Duration, error) {
-		observed.Ready, observed.NotReady = &answer, "nobody listens yet"
+		observed.Ready, observed.NotReady = &answer, "the server does not listen yet"
 		return 100 * time.Millisecond, nil
 	}
 	b.reconcile()
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(100 * time.Millisecond))
-	b.Expect(b.condition(v1alpha1.ConditionReady).Message).To(Equal("nobody listens yet"))
+	b.Expect(b.condition(v1alpha1.ConditionReady).Message).To(Equal("the server does not listen yet"))
 	answer = true
 	b.reconcile()
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
 
 	b.rt.LeaderExit(testUID, facts.Exit{Known: true})
 	b.reconcile()
-	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse), "what the program left behind is not ready")
+	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse), "processes that the program left behind are not ready")
 }
 
 func TestALookThatFailsDoesNotHoldUpAnEnd(t *testing.T) {
@@ -384,12 +384,12 @@ func TestVariablesOfTheKindReachTheCommand(t *testing.T) {
 	process, _ := b.rt.Process(testUID)
 	b.Expect(process.Command).To(Equal([]string{"serve", "--port=8080"}))
 	b.Expect(process.Env).To(Equal([]string{"PORT=8080", "URL=http://localhost:8080"}))
-	b.Expect(process.Open).To(Equal([]string{"PORT"}), "and not what the spec says, which may be a secret")
+	b.Expect(process.Open).To(Equal([]string{"PORT"}), "only names; the values may be secret")
 	b.Expect(process.StopSignal).To(Equal("SIGTERM"))
 	b.Expect(process.Name).To(Equal("instances/default/one"))
 }
 
-// runsAgain is a runtime in which something is started outside between the first look and the second.
+// runsAgain is a runtime in which a process is started from outside between the first and the second observation.
 type runsAgain struct {
 	runtime.Runtime
 	uid   types.UID
@@ -420,13 +420,13 @@ func TestExpiry(t *testing.T) {
 			return nil
 		},
 	})
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "whoever asks for it again keeps it")
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "a new request keeps the object")
 	b.Expect(b.object().DeletionTimestamp).To(BeNil())
 
 	b.r.Client = live
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
 	b.r.Runtimes = runtime.NewRegistry(&runsAgain{Runtime: b.rt, uid: testUID}, logr.Discard())
-	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "what was started outside is not ended by a clean-up")
+	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "a process that was started from outside prevents the clean-up")
 	b.Expect(b.object().DeletionTimestamp).To(BeNil())
 
 	b.r.Runtimes = runtime.NewRegistry(b.rt, logr.Discard())

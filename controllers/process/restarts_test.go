@@ -29,7 +29,7 @@ func TestRestarts_LimitsTheRateAfterABurst(t *testing.T) {
 	for range 500 {
 		limit.plan("a", now)
 	}
-	g.Expect(limit.backlog("a", now)).To(Equal(10*time.Second), "500 beyond the burst, at 50 each second")
+	g.Expect(limit.backlog("a", now)).To(Equal(10*time.Second), "500 beyond the burst, at 50 per second")
 	g.Expect(limit.backlog("a", now.Add(4*time.Second))).To(Equal(6 * time.Second))
 	g.Expect(limit.backlog("a", now.Add(time.Minute))).To(BeZero())
 }
@@ -41,11 +41,11 @@ func TestRestarts_IsSharedFairly(t *testing.T) {
 	for range 10_000 {
 		limit.plan("crowd", now)
 	}
-	g.Expect(limit.backlog("quiet", now)).To(BeZero(), "another namespace does not wait for the crowd")
+	g.Expect(limit.backlog("quiet", now)).To(BeZero(), "another namespace does not wait for the busy one")
 	for range 150 {
 		limit.plan("quiet", now)
 	}
-	g.Expect(limit.backlog("quiet", now)).To(Equal(4*time.Second), "150 at half of the rate are 6 s, of which a burst is 2 s")
+	g.Expect(limit.backlog("quiet", now)).To(Equal(4*time.Second), "150 at half the rate take 6 s, of which the burst covers 2 s")
 }
 
 func TestRestarts_ForgetsNamespacesWithoutBacklog(t *testing.T) {

@@ -114,7 +114,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		b = option(b)
 	}
 	if err := b.Complete(reconciler); err != nil {
-		return fmt.Errorf("set up the controller of %s: %w", kind.Resource(), err)
+		return fmt.Errorf("set up the controller for %s: %w", kind.Resource(), err)
 	}
 	return nil
 }

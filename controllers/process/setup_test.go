@@ -11,7 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// However long the API server was away, its return is noticed soon.
+// Retries stay frequent however long the API server was unavailable, so that its return is noticed quickly.
 func TestRetriesStayFrequent(t *testing.T) {
 	g := NewWithT(t)
 	limiter, object := Retries(), ctrl.Request{}

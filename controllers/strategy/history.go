@@ -44,7 +44,7 @@ func setupHistory(mgr ctrl.Manager, now clock.PassiveClock) error {
 		For(&v1alpha1.Strategy{}, builder.WithPredicates(counted)).
 		Complete(&pacedHistory{history: history{client: mgr.GetClient()}, clock: now})
 	if err != nil {
-		return fmt.Errorf("set up the history of strategies: %w", err)
+		return fmt.Errorf("set up the controller for the history of strategies: %w", err)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (h *history) shorten(ctx context.Context, req ctrl.Request) error {
 		uid := runs[i].UID
 		err := h.client.Delete(ctx, &runs[i], client.Preconditions{UID: &uid})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("delete run %s, of which historyLimit has too many: %w", runs[i].Name, err)
+			return fmt.Errorf("delete run %s, which exceeds the history limit: %w", runs[i].Name, err)
 		}
 	}
 	return nil

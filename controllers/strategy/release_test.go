@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// bench is a strategy with one run of a plan that has just succeeded.
+// bench is a strategy with one run of a plan. The run has just succeeded.
 type bench struct {
 	Gomega
 	t       *testing.T
@@ -54,14 +54,14 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// counts lets the strategy look, and gives when it wants to look again; its total is as it should be at any time.
+// counts reconciles the strategy, checks its totals and returns the delay of the requeue.
 func (b *bench) counts() time.Duration {
 	b.t.Helper()
 	result, err := b.counter.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
 	b.Expect(err).NotTo(HaveOccurred())
 	strategy := &v1alpha1.Strategy{}
 	b.Expect(b.api.Get(b.t.Context(), key, strategy)).To(Succeed())
-	b.Expect(strategy.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1}), "it is counted at once, and once")
+	b.Expect(strategy.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1}), "the run is counted immediately and only once")
 	return result.RequeueAfter
 }
 
@@ -72,7 +72,7 @@ func (b *bench) finalizers() []string {
 	return run.Finalizers
 }
 
-// records puts an outcome of the run on record in the plan.
+// records writes status, which contains the outcome of the run, to the plan.
 func (b *bench) records(status v1alpha1.PlanStatus) {
 	b.t.Helper()
 	b.plan.Status = status
@@ -81,13 +81,13 @@ func (b *bench) records(status v1alpha1.PlanStatus) {
 
 func TestOneWriteLetsARunGoForItsPlanToo(t *testing.T) {
 	for what, status := range map[string]v1alpha1.PlanStatus{
-		"while the phase goes on": {Runs: []v1alpha1.PlanRun{{Name: "one", UID: "one", Outcome: v1alpha1.RunSucceeded}}},
-		"after it":                {Results: []v1alpha1.PlanResult{{Run: "one", Outcome: v1alpha1.RunSucceeded}}},
+		"during the phase": {Runs: []v1alpha1.PlanRun{{Name: "one", UID: "one", Outcome: v1alpha1.RunSucceeded}}},
+		"after the phase":  {Results: []v1alpha1.PlanResult{{Run: "one", Outcome: v1alpha1.RunSucceeded}}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
 			b.Expect(b.counts()).To(Equal(planPolling))
-			b.Expect(b.finalizers()).To(HaveLen(2), "the plan has not got its outcome yet")
+			b.Expect(b.finalizers()).To(HaveLen(2), "the plan has not recorded the outcome yet")
 			b.records(status)
 			b.Expect(b.counts()).To(BeZero())
 			b.Expect(b.finalizers()).To(BeEmpty())
@@ -97,10 +97,10 @@ func TestOneWriteLetsARunGoForItsPlanToo(t *testing.T) {
 
 func TestARunWaitsForItsPlanForAMomentOnly(t *testing.T) {
 	for what, do := range map[string]func(b *bench){
-		"the plan says nothing":  func(b *bench) { b.clock.SetTime(b.clock.Now().Add(planPatience)) },
-		"the clock was set back": func(b *bench) { b.clock.SetTime(b.clock.Now().Add(-time.Hour)) },
-		"the plan is gone":       func(b *bench) { b.Expect(b.api.Delete(b.t.Context(), b.plan)).To(Succeed()) },
-		"the manager has died a while ago": func(b *bench) {
+		"the plan records nothing": func(b *bench) { b.clock.SetTime(b.clock.Now().Add(planPatience)) },
+		"the clock was set back":   func(b *bench) { b.clock.SetTime(b.clock.Now().Add(-time.Hour)) },
+		"the plan is deleted":      func(b *bench) { b.Expect(b.api.Delete(b.t.Context(), b.plan)).To(Succeed()) },
+		"the manager crashed a minute ago": func(b *bench) {
 			b.counter = &Reconciler{Client: b.api, Reader: b.api, Recorder: b.counter.Recorder, Clock: b.clock}
 			b.clock.SetTime(b.clock.Now().Add(time.Minute))
 		},
@@ -110,7 +110,7 @@ func TestARunWaitsForItsPlanForAMomentOnly(t *testing.T) {
 			b.Expect(b.counts()).To(Equal(planPolling))
 			do(b)
 			b.Expect(b.counts()).To(BeZero())
-			b.Expect(b.finalizers()).To(ConsistOf(v1alpha1.FinalizerPlan), "the plan takes its own off")
+			b.Expect(b.finalizers()).To(ConsistOf(v1alpha1.FinalizerPlan), "the plan removes its own finalizer")
 		})
 	}
 }

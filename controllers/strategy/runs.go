@@ -128,7 +128,7 @@ func (r *Reconciler) addCounted(
 	}
 	live := &v1alpha1.StrategyRunList{}
 	if err := r.Reader.List(ctx, live, client.InNamespace(key.Namespace)); err != nil {
-		return nil, fmt.Errorf("list the runs of strategies/%s past the cache: %w", key, err)
+		return nil, fmt.Errorf("list the runs of strategies/%s from the API server: %w", key, err)
 	}
 	for i := range live.Items {
 		run := &live.Items[i]
@@ -177,7 +177,7 @@ func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Stra
 		return consistency.ErrStale
 	}
 	if err != nil {
-		return fmt.Errorf("confirm that the strategy is there: %w", err)
+		return fmt.Errorf("confirm that the strategy exists: %w", err)
 	}
 	return nil
 }

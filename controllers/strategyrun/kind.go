@@ -71,7 +71,7 @@ func New(cache, reader client.Reader, runtimes *runtime.Registry, now clock.Pass
 // Setup registers the controller of StrategyRuns with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexWaiting, waitsFor); err != nil {
-		return fmt.Errorf("index strategyruns that wait: %w", err)
+		return fmt.Errorf("index waiting strategyruns: %w", err)
 	}
 	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock)
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
@@ -94,7 +94,7 @@ func (k *Kind) waiting(ctx context.Context, object client.Object) []reconcile.Re
 	list := &v1alpha1.StrategyRunList{}
 	err := k.client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexWaiting: object.GetName()})
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing the runs that wait for a strategy")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the runs that wait for a strategy")
 		return nil
 	}
 	requests := make([]reconcile.Request, len(list.Items))
@@ -226,7 +226,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current facts.In
 	if left > 0 {
 		return left, nil
 	}
-	observed.Unhealthy = fmt.Sprintf("The run takes longer than the %d seconds that its strategy allows.", pinned.TimeoutSeconds)
+	observed.Unhealthy = fmt.Sprintf("The run exceeded the timeout of %d seconds that its strategy sets.", pinned.TimeoutSeconds)
 	observed.UnhealthyReason = v1alpha1.ReasonTimedOut
 	return 0, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -77,22 +78,22 @@ func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Bl
 	}
 	if pinned := run.Spec.Program; pinned != "" && pinned != plan.Program(strategy) {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonStrategyChanged,
-			Message: fmt.Sprintf("Strategy %s has another program than when the plan of this run began. Put that one back, "+
-				"or cancel the plan and create another.", name)}
+			Message: fmt.Sprintf("The program of strategy %s has changed since the plan of this run started. Restore that program, "+
+				"or cancel the plan and create a new one.", name)}
 	}
 	breaker := strategy.Status.Breaker
 	if breaker == nil || strategy.Status.ObservedResetToken != strategy.Spec.ResetToken {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonPending, Retry: pendingRetry,
-			Message: fmt.Sprintf("Strategy %s has not been looked at yet.", name)}
+			Message: fmt.Sprintf("Strategy %s has not been reconciled yet.", name)}
 	}
 	switch {
 	case breaker.State == v1alpha1.BreakerOpen:
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen,
-			Message: fmt.Sprintf("The breaker of strategy %s is open after %d failures, so nothing was started. "+
-				"Mend the cause and run: berth reset strategies %s", name, breaker.Failures, name)}
+			Message: fmt.Sprintf("The breaker of strategy %s is open after %d failures, so the run was skipped. "+
+				"Fix the cause, then run: berth reset strategies %s", name, breaker.Failures, name)}
 	case breaker.State == v1alpha1.BreakerHalfOpen && breaker.Trial != run.UID:
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonCircuitHalfOpen,
-			Message: fmt.Sprintf("The breaker of strategy %s lets one run through first.", name)}
+			Message: fmt.Sprintf("The breaker of strategy %s allows one trial run first.", name)}
 	default:
 		return nil
 	}
@@ -106,7 +107,7 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 		variable := "ARG_" + strings.ToUpper(strings.ReplaceAll(argument.Name, "-", "_"))
 		if other, taken := names[variable]; taken {
 			return variables, &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidArgument,
-				Message: fmt.Sprintf("The arguments %s and %s would both be the variable %s; create the run anew with other names.", other, argument.Name, variable)}
+				Message: fmt.Sprintf("Arguments %s and %s both map to the variable %s. Recreate the run with other names.", other, argument.Name, variable)}
 		}
 		names[variable], variables[variable] = argument.Name, argument.Value
 	}
@@ -141,7 +142,6 @@ func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, n
 		return
 	}
 	if run.Status.Outcome == "" {
-		process.SetCondition(run, now, v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
 		return
 	}
 	finished := metav1.NewMicroTime(now)
@@ -152,16 +152,10 @@ func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, n
 	conclude(run, now)
 }
 
-// unsaid lists the conditions of processes that may be restarted. They would be the same for every run, and each makes every write larger.
-var unsaid = []string{
-	v1alpha1.ConditionRestarting, v1alpha1.ConditionCircuitOpen, v1alpha1.ConditionConflict, v1alpha1.ConditionDriftDetected,
-}
-
 // leaveOut removes the parts of the status that mean nothing for a process that starts only once.
 func leaveOut(run *v1alpha1.StrategyRun) {
-	status := &run.Status
-	status.Breaker = nil
-	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool { return slices.Contains(unsaid, c.Type) })
+	run.Status.Breaker = nil
+	meta.RemoveStatusCondition(&run.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 
 // unrecorded returns how long the write of the start of a process may be delayed if there is nothing else to write. A process that ends soon then costs one
@@ -232,7 +226,7 @@ func describe(run *v1alpha1.StrategyRun) string {
 	case run.Status.Outcome == v1alpha1.RunWasCancelled:
 		return "was cancelled"
 	case run.Status.Outcome == v1alpha1.RunTimedOut:
-		return "took too long and was ended"
+		return "exceeded its timeout and was stopped"
 	case end == nil:
 		return "failed"
 	}
@@ -243,7 +237,7 @@ func describe(run *v1alpha1.StrategyRun) string {
 	case end.ExitCode != nil:
 		how = fmt.Sprintf("ended with exit code %d", *end.ExitCode)
 	case end.Signal != "":
-		how = "was ended by " + end.Signal
+		how = "was terminated by " + end.Signal
 	}
 	if more != "" {
 		how += ": " + more

@@ -29,7 +29,7 @@ func TestHowARunEnded(t *testing.T) {
 		"failed":                                   nil,
 		"was lost: evicted":                        {Reason: v1alpha1.ReasonLost, ExitCode: ptr.To[int32](0), Message: "evicted."},
 		"ended with exit code 137: too much":       {Reason: v1alpha1.ReasonFailed, ExitCode: ptr.To[int32](137), Message: "too much"},
-		"was ended by SIGKILL":                     {Reason: v1alpha1.ReasonFailed, Signal: "SIGKILL"},
+		"was terminated by SIGKILL":                {Reason: v1alpha1.ReasonFailed, Signal: "SIGKILL"},
 		"failed: the program vet is in none of it": {Reason: v1alpha1.ReasonCommandNotFound, Message: "the program vet is in none of it."},
 	} {
 		run := &v1alpha1.StrategyRun{}
@@ -50,8 +50,7 @@ func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
 	for _, condition := range run.Status.Conditions {
 		types = append(types, condition.Type)
 	}
-	g.Expect(types).To(ConsistOf(v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled,
-		v1alpha1.ConditionContained, v1alpha1.ConditionSucceeded))
+	g.Expect(types).To(ConsistOf(v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled))
 	g.Expect(run.Status.Breaker).To(BeNil())
 	g.Expect(step.Action).To(Equal(lifecycle.StartProcess))
 
@@ -59,5 +58,5 @@ func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
 	later := run.DeepCopy()
 	later.Status.ProcessStatus = again.Status
 	New(nil, nil, nil, nil).DeriveStatus(later, run, &again, now)
-	g.Expect(later.Status).To(Equal(run.Status), "what is left out is no change at the next visit")
+	g.Expect(later.Status).To(Equal(run.Status), "conditions that are left out do not change the status at the next reconcile")
 }

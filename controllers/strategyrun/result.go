@@ -49,7 +49,7 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.Plan) error {
 		}
 		line, err := json.Marshal(input)
 		if err != nil {
-			return fmt.Errorf("write down the result of %s: %w", input.Run, err)
+			return fmt.Errorf("record the result of %s: %w", input.Run, err)
 		}
 		name := strings.ToLower(string(input.Phase)) + ".jsonl"
 		inputs[name] = append(append(inputs[name], line...), '\n')

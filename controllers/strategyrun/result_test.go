@@ -28,15 +28,15 @@ import (
 
 func TestSummaries(t *testing.T) {
 	for name, test := range map[string]struct{ head, want string }{
-		"a sentence":                {"2 findings.\n", "2 findings."},
-		"several lines":             {"one\r\n\ttwo\n\n three", "one two three"},
-		"nothing to read":           {" \n\x00", ""},
-		"what confuses terminals":   {"a\x1b[31mb\x07\u202ec\u0085d\x7f", "a[31mbc d"},
-		"what is no UTF-8":          {"a\xff\xfeb", "ab"},
-		"a rune that was cut apart": {"caf\xc3", "caf"},
-		"as long as it may be":      {strings.Repeat("x", longestSummary), strings.Repeat("x", longestSummary)},
-		"a byte longer":             {strings.Repeat("x", longestSummary+1), strings.Repeat("x", longestSummary-3) + "…"},
-		"a cut between runes":       {strings.Repeat("é", longestSummary), strings.Repeat("é", (longestSummary-3)/2) + "…"},
+		"a sentence":          {"2 findings.\n", "2 findings."},
+		"several lines":       {"one\r\n\ttwo\n\n three", "one two three"},
+		"no printable text":   {" \n\x00", ""},
+		"control characters":  {"a\x1b[31mb\x07\u202ec\u0085d\x7f", "a[31mbc d"},
+		"invalid UTF-8":       {"a\xff\xfeb", "ab"},
+		"a truncated rune":    {"caf\xc3", "caf"},
+		"the maximum length":  {strings.Repeat("x", longestSummary), strings.Repeat("x", longestSummary)},
+		"a byte longer":       {strings.Repeat("x", longestSummary+1), strings.Repeat("x", longestSummary-3) + "…"},
+		"a cut between runes": {strings.Repeat("é", longestSummary), strings.Repeat("é", (longestSummary-3)/2) + "…"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -46,7 +46,7 @@ func TestSummaries(t *testing.T) {
 			g.Expect(len(got)).To(BeNumerically("<=", longestSummary))
 		})
 	}
-	NewWithT(t).Expect(summary([]byte("the beginning "), 1<<20)).To(Equal("the beginning…"), "the file goes on")
+	NewWithT(t).Expect(summary([]byte("the beginning "), 1<<20)).To(Equal("the beginning…"), "the file is longer")
 }
 
 func TestResultsByReference(t *testing.T) {
@@ -61,10 +61,10 @@ func TestResultsByReference(t *testing.T) {
 
 	place.Private = true
 	g.Expect(resultOf(place, runtime.Results{File: true, Size: 2, SHA256: "abc", Head: []byte("ok"), Artifacts: true})).To(
-		Equal(&v1alpha1.RunResult{Summary: "ok", Size: 2, SHA256: "abc"}), "nobody else finds anything at such paths")
+		Equal(&v1alpha1.RunResult{Summary: "ok", Size: 2, SHA256: "abc"}), "private paths mean nothing to other readers")
 }
 
-// A run is given what the earlier phases of its plan came to, by phase, and a place for its own results.
+// A run receives the results of the earlier phases of its plan, by phase, and a place for its own results.
 func TestInputsOfARun(t *testing.T) {
 	g := NewWithT(t)
 	backend := fake.New(t.Context(), clock.RealClock{})
@@ -102,7 +102,7 @@ func TestBackendsWithoutAPlaceForResults(t *testing.T) {
 	g.Expect(run.Status.Result).To(BeNil())
 }
 
-// When a program was started stays known after its end, even if nobody wrote it down while it ran.
+// The start time of a program is recorded after its exit, even if it was not recorded while the program ran.
 func TestStartIsKnownAfterTheEnd(t *testing.T) {
 	g := NewWithT(t)
 	at := ptr.To(metav1.NewMicroTime(time.Unix(1_800_000_000, 0)))
@@ -113,10 +113,10 @@ func TestStartIsKnownAfterTheEnd(t *testing.T) {
 	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: at}})
 	g.Expect(run.Status.StartedAt).To(Equal(at))
 	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: ptr.To(metav1.NewMicroTime(at.Add(time.Hour)))}})
-	g.Expect(run.Status.StartedAt).To(Equal(at), "it never changes")
+	g.Expect(run.Status.StartedAt).To(Equal(at), "the start time never changes")
 }
 
-// A run of a plan starts the program that the plan is pinned to, or none.
+// A run of a plan starts only the program that the plan has pinned.
 func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
 	g := NewWithT(t)
 	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Name: "build"}}
@@ -139,7 +139,7 @@ func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
 	g.Expect(blocked()).To(BeEmpty())
 	strategy.Spec.TimeoutSeconds, strategy.Spec.Description = ptr.To[int32](5), "other"
 	strategy.Generation = 7
-	g.Expect(blocked()).To(BeEmpty(), "how long it may take is no part of the program")
+	g.Expect(blocked()).To(BeEmpty(), "the timeout is not part of the program")
 	for name, change := range map[string]func(*v1alpha1.StrategySpec){
 		"command":     func(s *v1alpha1.StrategySpec) { s.Process.Command = []string{"build", "--fast"} },
 		"directory":   func(s *v1alpha1.StrategySpec) { s.Process.WorkingDir = "/" },
@@ -149,14 +149,14 @@ func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
 		change(&strategy.Spec)
 		g.Expect(blocked()).To(Equal(v1alpha1.ReasonStrategyChanged), name)
 		run.Spec.Program = ""
-		g.Expect(blocked()).To(BeEmpty(), "a run of no plan takes what there is")
+		g.Expect(blocked()).To(BeEmpty(), "a run without a plan uses the current program")
 		run.Spec.Program = plan.Program(before)
 		strategy = before
 	}
-	g.Expect(blocked()).To(BeEmpty(), "it was put back")
+	g.Expect(blocked()).To(BeEmpty(), "the program is as it was")
 }
 
-// FuzzSummary: whatever a program leaves, its summary is one short line of printable text.
+// FuzzSummary checks that the summary of any result file is one short line of printable text.
 func FuzzSummary(f *testing.F) {
 	f.Add([]byte("done\n"), int64(5))
 	f.Add([]byte("\x1b]0;title\a\u202e\xff text"), int64(1<<40))

@@ -37,7 +37,7 @@ func (c *cluster) api() (*api, error) {
 		}
 	}
 	if err := json.Unmarshal(data, &config); err != nil || len(config.Clusters) != 1 || len(config.Users) != 1 {
-		return nil, fmt.Errorf("the kubeconfig of the cluster is not ours: %w", err)
+		return nil, fmt.Errorf("unexpected kubeconfig of the cluster: %w", err)
 	}
 	ca, err := os.ReadFile(c.path("pki/ca.crt"))
 	if err != nil {
@@ -57,15 +57,15 @@ func (a *api) get(ctx context.Context, path string, into any) error {
 	request.Header.Set("Authorization", "Bearer "+a.token)
 	response, err := a.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the API server: %w", err)
+		return fmt.Errorf("request %s: %w", path, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	data, err := io.ReadAll(response.Body)
 	if err != nil {
-		return fmt.Errorf("ask the API server: %w", err)
+		return fmt.Errorf("request %s: %w", path, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the API server says %s for %s: %.300s", response.Status, path, data)
+		return fmt.Errorf("request %s: %s: %.300s", path, response.Status, data)
 	}
 	if into == nil {
 		return nil
@@ -86,7 +86,7 @@ func (a *api) nodeReady(ctx context.Context) error {
 	if err := a.get(ctx, "/api/v1/nodes/"+nodeName, &node); err != nil {
 		return err
 	}
-	said := errors.New("the node says nothing yet")
+	said := errors.New("the node has no condition Ready yet")
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == "Ready" && condition.Status == "True" {
 			said = nil

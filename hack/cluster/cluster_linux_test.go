@@ -17,8 +17,8 @@ func TestTheFolderHasToBeOfItsOwn(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("BERTH_CLUSTER")))
 	t.Setenv("BERTH_CLUSTER", t.TempDir())
 	c, err := open()
-	if err == nil { // a long temporary folder is refused, as sockets would not fit
-		g.Expect(c.down(t.Context())).NotTo(Succeed(), "a folder of somebody else is not removed")
+	if err == nil { // a long temporary folder is refused, because the paths of its sockets would be too long
+		g.Expect(c.down(t.Context())).NotTo(Succeed(), "a folder that is not of a cluster is not removed")
 		g.Expect(c.dir).To(BeADirectory())
 	}
 }
@@ -30,14 +30,14 @@ func TestAPartHasToBeOneOfTheCluster(t *testing.T) {
 	g.Expect(c.startPart(t.Context(), "kubelet")).To(MatchError(ContainSubstring("is the cluster up?")))
 	g.Expect(c.stopPart(t.Context(), "kubelet")).NotTo(Succeed())
 	g.Expect(os.MkdirAll(c.path("logs"), 0o700)).To(Succeed())
-	// Its own process stands for one that runs.
+	// This test's own process stands for a running kubelet.
 	self, err := identify(os.Getpid())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())
-	g.Expect(c.startPart(t.Context(), "kubelet")).To(Succeed(), "what runs is left so")
+	g.Expect(c.startPart(t.Context(), "kubelet")).To(Succeed(), "a running process is not started again")
 	self.Ticks--
 	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())
-	g.Expect(c.stopPart(t.Context(), "kubelet")).To(Succeed(), "somebody else's process is not ended")
-	g.Expect(c.killPart(t.Context(), "kubelet")).To(Succeed(), "nor killed")
+	g.Expect(c.stopPart(t.Context(), "kubelet")).To(Succeed(), "another process with the same PID is not stopped")
+	g.Expect(c.killPart(t.Context(), "kubelet")).To(Succeed(), "or killed")
 	g.Expect(c.startPart(t.Context(), "kubelet")).To(MatchError(ContainSubstring("ports")))
 }

@@ -42,7 +42,7 @@ func (c *cluster) restoreSettings() error {
 	}
 	before := map[string]string{}
 	if err := errors.Join(err, json.Unmarshal(data, &before)); err != nil {
-		return fmt.Errorf("read how the settings of the kernel were: %w", err)
+		return fmt.Errorf("read saved kernel settings: %w", err)
 	}
 	for name, value := range before {
 		now, _ := os.ReadFile(filepath.Join("/proc/sys", name))
@@ -50,7 +50,7 @@ func (c *cluster) restoreSettings() error {
 			continue
 		}
 		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
-			return fmt.Errorf("set %s back to %s: %w", name, value, err)
+			return fmt.Errorf("restore %s to %s: %w", name, value, err)
 		}
 	}
 	return nil
@@ -62,12 +62,12 @@ func (c *cluster) down(ctx context.Context) error {
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("a cluster has to be ended as root")
+		return errors.New("deleting a cluster needs root")
 	}
 	if _, err := os.Stat(c.path("settings.json")); err != nil {
-		return fmt.Errorf("%s is no folder of a cluster; name another one in BERTH_CLUSTER, or remove it", c.dir)
+		return fmt.Errorf("%s is not the folder of a cluster; set BERTH_CLUSTER to another folder, or remove it", c.dir)
 	}
-	say("ending the cluster in %s", c.dir)
+	say("deleting the cluster in %s", c.dir)
 	sockets := c.shimSockets() // containerd forgets the sockets once their shims are gone
 	for _, part := range slices.Backward(parts) {
 		if part == "containerd" { // a running containerd would react to the end of the Pods
@@ -158,7 +158,7 @@ func (c *cluster) groups() []string {
 func (c *cluster) addGroups() error {
 	for _, dir := range c.groups() {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("%w: make a cgroup: %w", errUnavailable, err)
+			return fmt.Errorf("%w: create cgroup: %w", errUnavailable, err)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func removeServices(ctx context.Context) error {
 	for _, family := range []string{"ip", "ip6"} {
 		out, err := exec.CommandContext(ctx, "nft", "delete", "table", family, "kube-proxy").CombinedOutput()
 		if err != nil && !errors.Is(err, exec.ErrNotFound) && !bytes.Contains(out, []byte("No such file")) {
-			failed = errors.Join(failed, fmt.Errorf("remove the table kube-proxy of %s: %w: %s", family, err, out))
+			failed = errors.Join(failed, fmt.Errorf("remove table kube-proxy of family %s: %w: %s", family, err, out))
 		}
 	}
 	return failed
@@ -191,7 +191,7 @@ func removeBridge(ctx context.Context) error {
 	}
 	out, err := exec.CommandContext(ctx, "ip", "link", "delete", bridge).CombinedOutput()
 	if err != nil && !bytes.Contains(out, []byte("Cannot find")) {
-		return fmt.Errorf("remove the bridge %s: %w: %s", bridge, err, out)
+		return fmt.Errorf("remove bridge %s: %w: %s", bridge, err, out)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ type ports struct {
 func (c *cluster) writeFiles(used ports, tokens map[string]string) error {
 	for _, dir := range []string{"cni", "kubelet", "kubelet/plugins-exec", "logs", "pki"} {
 		if err := os.MkdirAll(c.path(dir), 0o700); err != nil {
-			return fmt.Errorf("make a folder: %w", err)
+			return fmt.Errorf("create folder: %w", err)
 		}
 	}
 	var access strings.Builder

@@ -22,14 +22,14 @@ import (
 func (c *cluster) image(ctx context.Context, name string, programs []string) error {
 	archive, err := imageArchive(name, programs)
 	if err != nil {
-		return fmt.Errorf("make the image %s: %w", name, err)
+		return fmt.Errorf("create image %s: %w", name, err)
 	}
 	cmd := exec.CommandContext(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import", "-")
 	cmd.Stdin = bytes.NewReader(archive)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("import the image %s (is the cluster up?): %w: %s", name, err, out)
+		return fmt.Errorf("import image %s (is the cluster up?): %w: %s", name, err, out)
 	}
-	say("image %s is on the node", name)
+	say("imported image %s", name)
 	return nil
 }
 

@@ -2,12 +2,12 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints what there is on this machine of a cluster in the folder $BERTH_CLUSTER, a line each: nothing before it is made, and nothing after it was taken down.
-# What is of other clusters and engines on the machine is not counted, but for folders that are the same for all.
+# Prints everything on this machine that belongs to a cluster in the folder $BERTH_CLUSTER, one item per line: compare the output before the cluster is created
+# with the output after it is deleted. Items of other clusters and engines are not printed, except in folders that all of them share.
 set -uo pipefail
 group=$(basename "$BERTH_CLUSTER")
 
-# The programs of the cluster have its folder in their arguments; this script, and what called it, only in their environment.
+# The programs of the cluster have its folder in their arguments; this script and its callers have it only in their environment.
 for process in /proc/[0-9]*; do
   words=$(tr '\0' ' ' 2>/dev/null <"$process/cmdline") || continue
   case $words in *"$BERTH_CLUSTER/"*) echo "process ${process#/proc/}: ${words:0:200}" ;; esac
@@ -25,7 +25,7 @@ fi
 for folder in "$BERTH_CLUSTER" /var/lib/kubelet/device-plugins /var/lib/cni/results /var/log/pods /var/log/containers; do
   find "$folder" -mindepth 1 -maxdepth 1 2>/dev/null | sed 's/^/file /'
 done
-# Forwarding is not among them, as a Docker Engine that starts meanwhile sets it too.
+# IP forwarding is not included, because a Docker Engine that starts in the meantime also sets it.
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
   echo "setting $setting $(cat "/proc/sys/$setting" 2>/dev/null)"
 done

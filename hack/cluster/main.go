@@ -5,11 +5,11 @@
 // the scheduler and the kubelet are built from the pinned Kubernetes version and run on a separate containerd. Pods run for real.
 //
 //	cluster up                     create the cluster; do nothing if it is up
-//	cluster image NAME PROGRAM...  create an image of static programs, which are in its /, and import it into the node
+//	cluster image NAME PROGRAM...  create an image with static programs in /, and import it into the node
 //	cluster stop PART              stop one process, such as kubelet or kube-apiserver, to test the behavior without it
 //	cluster kill PART              kill one process, to simulate a crash
 //	cluster start PART             start the process again, with the same configuration and ports
-//	cluster logs                   print the ends of the logs of its processes
+//	cluster logs                   print the end of the log of each process
 //	cluster down                   stop the cluster and remove everything that it created
 //
 // BERTH_CLUSTER is the folder that contains all files of the cluster, including its kubeconfig (default /var/lib/berth-cluster). The exit code is 77 if this
@@ -35,7 +35,7 @@ const (
 )
 
 // errUnavailable means that this machine cannot run a node.
-var errUnavailable = errors.New("no cluster can be made here")
+var errUnavailable = errors.New("this machine cannot run a node")
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -97,7 +97,7 @@ func open() (*cluster, error) {
 		return nil, fmt.Errorf("folder %s: %w", dir, err)
 	}
 	if filepath.Dir(dir) == dir || len(dir) > 60 {
-		return nil, fmt.Errorf("BERTH_CLUSTER is %s; name a folder of its own, in at most 60 characters, as sockets are in it", dir)
+		return nil, fmt.Errorf("BERTH_CLUSTER is %s; choose a separate folder with a path of at most 60 characters, because it contains sockets", dir)
 	}
 	assets, err = filepath.Abs(assets)
 	if err != nil {

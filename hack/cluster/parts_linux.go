@@ -43,7 +43,7 @@ func (c *cluster) startPart(_ context.Context, part string) error {
 	data, err := os.ReadFile(c.path(portsFile))
 	var used ports
 	if err := errors.Join(err, json.Unmarshal(data, &used)); err != nil {
-		return fmt.Errorf("read the ports of the cluster: %w", err)
+		return fmt.Errorf("read ports of the cluster: %w", err)
 	}
 	return c.start(part, c.argv(part, used)...)
 }
@@ -51,7 +51,7 @@ func (c *cluster) startPart(_ context.Context, part string) error {
 // knows returns an error if a component does not exist or was never started in this cluster.
 func (c *cluster) knows(part string) error {
 	if !slices.Contains(parts, part) {
-		return fmt.Errorf("there is no part %q of a cluster; it has %s", part, strings.Join(parts, ", "))
+		return fmt.Errorf("unknown part %q; a cluster has %s", part, strings.Join(parts, ", "))
 	}
 	if c.recorded(part) == nil {
 		return fmt.Errorf("%s was never started in %s (is the cluster up?)", part, c.dir)

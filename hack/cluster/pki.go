@@ -33,7 +33,7 @@ func (c *cluster) writePKI() error {
 	}{{"ca", authority, authorityKey}, {"node", node, nodeKey}} {
 		der, err := x509.CreateCertificate(rand.Reader, signed.template, authority, &signed.key.PublicKey, authorityKey)
 		if err != nil {
-			return fmt.Errorf("make a certificate: %w", err)
+			return fmt.Errorf("create certificate: %w", err)
 		}
 		if err := writeFile(c.path("pki", signed.name+".crt"), encode("CERTIFICATE", der)); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (c *cluster) writePKI() error {
 	for name, key := range map[string]*ecdsa.PrivateKey{"node": nodeKey, "service-accounts": newKey()} {
 		der, err := x509.MarshalECPrivateKey(key)
 		if err != nil {
-			return fmt.Errorf("make a key: %w", err)
+			return fmt.Errorf("encode key: %w", err)
 		}
 		if err := writeFile(c.path("pki", name+".key"), encode("EC PRIVATE KEY", der)); err != nil {
 			return err
@@ -55,7 +55,7 @@ func encode(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// newKey returns a new key. It panics if there is no randomness.
+// newKey returns a new key. It panics if the system has no randomness.
 func newKey() *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -56,7 +56,7 @@ func (c *cluster) start(part string, argv ...string) error {
 	}
 	id, err := identify(cmd.Process.Pid)
 	if err != nil {
-		return fmt.Errorf("%s ended at once: %w", part, err)
+		return fmt.Errorf("%s exited immediately: %w", part, err)
 	}
 	go func() { _ = cmd.Wait() }()
 	return writeFile(c.path("logs", part+".pid"), id)
@@ -132,7 +132,7 @@ func (c *cluster) kill(ctx context.Context, part string) error {
 // gone returns an error while the process is running.
 func (i *identity) gone(context.Context) error {
 	if i.alive() {
-		return fmt.Errorf("process %d lives", i.PID)
+		return fmt.Errorf("process %d is still running", i.PID)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (c *cluster) endPods(ctx context.Context) error {
 			}
 		}
 		if len(left) > 0 {
-			return fmt.Errorf("processes of Pods are left: %v", left)
+			return fmt.Errorf("processes of Pods are still running: %v", left)
 		}
 		return nil
 	})
@@ -190,7 +190,7 @@ func (c *cluster) lastWords() string {
 		}
 		data, _ := io.ReadAll(log)
 		_ = log.Close()
-		fmt.Fprintf(&text, "\n== the end of the log of %s\n%s", part, data)
+		fmt.Fprintf(&text, "\n== end of the log of %s\n%s", part, data)
 	}
 	return text.String()
 }

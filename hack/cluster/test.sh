@@ -2,8 +2,8 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the suites that need a real node on a cluster made for them, and takes it down, whatever happens. A cluster that is up already is used, and left.
-# Where a node cannot be made the suites are left out by name, with what is missing.
+# Creates a cluster, runs the suites that need a real node on it, and always deletes it. If a cluster is already up, the script uses that one and keeps it.
+# If this machine cannot run a node, the script prints what is missing and the names of the skipped suites.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=$KUBEBUILDER_ASSETS
@@ -11,21 +11,21 @@ suites=(./internal/runtime/pod ./test/cluster)
 
 if [ -e "$BERTH_CLUSTER/kubeconfig" ]; then mine=no; else mine=yes; fi
 before=$(hack/cluster/left.sh)
-# Takes down what was made here, and fails when anything of it is left.
+# Deletes the cluster that this script created, and fails if anything of it is left.
 down() {
   [ "$mine" = yes ] || return 0
   "$bin/cluster" down || return 1
   local left
   left=$(comm -13 <(sort <<<"$before") <(hack/cluster/left.sh | sort))
   if [ -n "$left" ]; then
-    printf 'the cluster has left:\n%s\n' "$left"
+    printf 'left behind by the cluster:\n%s\n' "$left"
     return 1
   fi
 }
 status=0
 "$bin/cluster" up || status=$?
 if [ "$status" -eq 77 ]; then
-  echo "left out, as there is no node (see above): TestConformance, TestOnANode, TestTerminalsOnANode and TestCluster of ${suites[*]}"
+  echo "skipped, because there is no node (see above): TestConformance, TestOnANode, TestTerminalsOnANode and TestCluster of ${suites[*]}"
   exit 0
 fi
 if [ "$status" -ne 0 ]; then

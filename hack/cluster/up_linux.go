@@ -26,7 +26,7 @@ const devicePlugins = "/var/lib/kubelet/device-plugins/kubelet.sock"
 // missing returns an error that names what this machine lacks to run a node, or nil.
 func (c *cluster) missing() error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("%w: a node has to be made as root", errUnavailable)
+		return fmt.Errorf("%w: root is required", errUnavailable)
 	}
 	var packages []string
 	for program, name := range debian {
@@ -35,15 +35,15 @@ func (c *cluster) missing() error {
 		}
 	}
 	if len(packages) > 0 {
-		return fmt.Errorf("%w: install what is missing (on Debian: apt-get install --no-install-recommends %s)", errUnavailable, strings.Join(packages, " "))
+		return fmt.Errorf("%w: packages are missing (on Debian: apt-get install --no-install-recommends %s)", errUnavailable, strings.Join(packages, " "))
 	}
 	if other, err := net.Dial("unix", devicePlugins); err == nil {
 		_ = other.Close()
-		return fmt.Errorf("%w: this machine is a node of another cluster; use that one through KUBECONFIG", errUnavailable)
+		return fmt.Errorf("%w: it is a node of another cluster; use that cluster with KUBECONFIG", errUnavailable)
 	}
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "pause"} {
 		if _, err := os.Stat(filepath.Join(c.assets, program)); err != nil {
-			return fmt.Errorf("%s is not in %s: use `make cluster`, which builds it", program, c.assets)
+			return fmt.Errorf("%s does not exist in %s; build it with `make cluster`", program, c.assets)
 		}
 	}
 	return nil
@@ -52,7 +52,7 @@ func (c *cluster) missing() error {
 // up creates the cluster. It first removes a cluster that is incomplete.
 func (c *cluster) up(ctx context.Context) error {
 	if api, err := c.api(); err == nil && c.allAlive() && api.nodeReady(ctx) == nil {
-		say("the cluster is up already; its kubeconfig is %s", c.kubeconfigOf("admin"))
+		say("the cluster is already up; its kubeconfig is %s", c.kubeconfigOf("admin"))
 		return nil
 	}
 	if err := c.down(ctx); err != nil {
@@ -66,14 +66,14 @@ func (c *cluster) up(ctx context.Context) error {
 		// The folder and its logs remain until the next up or down.
 		return errors.Join(err, errors.New(said))
 	}
-	say("the cluster is up; use it with KUBECONFIG=%s, and end it with `make cluster-down`", c.kubeconfigOf("admin"))
+	say("the cluster is up; use it with KUBECONFIG=%s, and delete it with `make cluster-down`", c.kubeconfigOf("admin"))
 	return nil
 }
 
 func (c *cluster) make(ctx context.Context) error {
 	began := time.Now()
 	if err := os.MkdirAll(c.dir, 0o711); err != nil {
-		return fmt.Errorf("make the folder of the cluster: %w", err)
+		return fmt.Errorf("create folder of the cluster: %w", err)
 	}
 	if err := c.keepSettings(); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (c *cluster) startKubernetes(ctx context.Context, used ports) error {
 func serviceAnswers(ctx context.Context) error {
 	connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", serviceIP+":443")
 	if err != nil {
-		return fmt.Errorf("the Service of the API server: %w", err)
+		return fmt.Errorf("connect to the Service of the API server: %w", err)
 	}
 	return connection.Close()
 }
@@ -145,7 +145,7 @@ func (c *cluster) images(ctx context.Context) error {
 
 func addBridge(ctx context.Context) error {
 	if _, err := os.Stat("/sys/class/net/" + bridge); err == nil {
-		return fmt.Errorf("there is a network link %s already: end the other cluster with its BERTH_CLUSTER, or remove it with `ip link delete %s`", bridge, bridge)
+		return fmt.Errorf("network link %s already exists; delete the other cluster with its BERTH_CLUSTER, or remove the link with `ip link delete %s`", bridge, bridge)
 	}
 	for _, args := range [][]string{
 		{"link", "add", bridge, "type", "bridge"},
@@ -176,7 +176,7 @@ func freePorts() (ports, error) {
 		free = append(free, port)
 	}
 	if len(free) < 6 {
-		return ports{}, fmt.Errorf("find free ports from %d to %d: %w", firstPort, lastPort, refused)
+		return ports{}, fmt.Errorf("find free ports between %d and %d: %w", firstPort, lastPort, refused)
 	}
 	return ports{ETCD: free[0], Peer: free[1], API: free[2], Kubelet: free[3], Proxy: free[4], ProxyMetrics: free[5]}, nil
 }
@@ -195,7 +195,7 @@ func until(ctx context.Context, try func(context.Context) error) error {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waited in vain: %w", err)
+			return fmt.Errorf("timed out: %w", err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func (c *cluster) up(context.Context) error {
-	return fmt.Errorf("%w: a node runs on Linux only; use a cluster of your own through KUBECONFIG", errUnavailable)
+	return fmt.Errorf("%w: a node needs Linux; use your own cluster with KUBECONFIG", errUnavailable)
 }
 
 func (c *cluster) stopPart(context.Context, string) error { return errUnavailable }

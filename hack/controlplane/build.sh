@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the control plane that Berth embeds and tests against, from pinned Go modules, into the folder given (default: bin/ of the project).
-# Words after the folder are further programs of Kubernetes to build: kube-scheduler, kubelet and kube-proxy, for a node.
-# What is there already in the pinned version is left alone, so a second call takes no time.
+# Builds the control plane that berth up runs and that the tests use, from pinned Go modules, into the given folder (default: bin/ of the project).
+# Further arguments name additional programs of Kubernetes to build for a node: kube-scheduler, kubelet and kube-proxy.
+# Programs that already exist in the pinned version are not built again, so a second call takes no time.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=$(mkdir -p "${1:-$here/../../bin}" && cd "${1:-$here/../../bin}" && pwd)
@@ -25,7 +25,7 @@ declare -A packages=(
 
 [ "$(cat "$stamp" 2>/dev/null)" = "$pinned" ] || current=no
 
-# What is not built now must not be taken for current later.
+# Remove all programs of another version, so that a later call does not take one that is not built now for current.
 if [ "${current:-yes}" != yes ]; then
   for name in "${!packages[@]}"; do rm -f "$out/$name"; done
 fi
@@ -44,7 +44,7 @@ for name in "${missing[@]}"; do
   build=$!
   trap 'kill "$build" 2>/dev/null || true' EXIT
   while kill -0 "$build" 2>/dev/null; do
-    # A line now and then, so that nobody takes a long compilation for a hang.
+    # Print a line every 30 s to show progress.
     if [ $(( (SECONDS - started) % 30 )) -eq 29 ]; then echo "  still building $name, $((SECONDS - started)) s" >&2; fi
     sleep 1
   done

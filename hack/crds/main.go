@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command crds changes the generated CustomResourceDefinitions in the given folders so that the API server tracks one owner for each condition as a whole
-// instead of one for each of its fields. Conditions remain a list with a key: a client that applies a condition owns that condition. The field owners of nine
-// conditions took most of the size of an object, and a large part of the cost of every status write. controller-gen has no marker for the items of a list whose
-// type is defined in another module.
+// instead of one for each of its fields. Conditions remain a list with a key: a client that applies a condition owns that condition. With one owner for each
+// field, the managed fields of nine conditions were most of the size of an object, and a large part of the cost of every status write. controller-gen has no
+// marker for the items of a list whose type is defined in another module.
 package main
 
 import (
@@ -17,17 +17,17 @@ import (
 	"strings"
 )
 
-// word makes an object atomic, with one owner for the whole object.
+// word marks an object as atomic, so that it has one owner as a whole.
 const word = "x-kubernetes-map-type: atomic"
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("name the folders of the CustomResourceDefinitions"))
+		fail(errors.New("usage: crds FOLDER..."))
 	}
 	for _, folder := range os.Args[1:] {
 		files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 		if err != nil || len(files) == 0 {
-			fail(fmt.Errorf("%s has no CustomResourceDefinitions: generate them first, with make manifests", folder))
+			fail(fmt.Errorf("%s contains no CustomResourceDefinitions; generate them with make manifests", folder))
 		}
 		for _, file := range files {
 			if err := rewrite(file); err != nil {
@@ -49,8 +49,8 @@ func rewrite(file string) error {
 	return os.WriteFile(file, after, 0o644)
 }
 
-// atomicConditions adds word to the items of every list whose key is type, such as conditions. In generated YAML, the last property of the items is that they
-// are objects, indented by two more spaces than the properties of the list.
+// atomicConditions adds word to the items of every list whose key is type, such as conditions. In generated YAML, the last property of the items is
+// "type: object", indented by two more spaces than the properties of the list.
 func atomicConditions(text []byte) []byte {
 	var out []string
 	lines := strings.Split(string(text), "\n")
@@ -58,7 +58,7 @@ func atomicConditions(text []byte) []byte {
 		deeper, isKey := strings.CutSuffix(line, "x-kubernetes-list-map-keys:")
 		if isKey && i+1 < len(lines) && strings.TrimSpace(lines[i+1]) == "- type" {
 			deeper += "  "
-			// If the file was already changed, this finds word itself.
+			// If the file was already changed, lastOf finds word itself.
 			if at := lastOf(out, deeper+"type: object", deeper+word); at >= 0 && out[at] != deeper+word {
 				out = slices.Insert(out, at+1, deeper+word)
 			}

@@ -11,19 +11,19 @@ import (
 )
 
 var healths = []struct{ name, object, status, message string }{
-	{"new", `{metadata: {generation: 1}}`, "Progressing", "Waiting for the manager to see it"},
+	{"new", `{metadata: {generation: 1}}`, "Progressing", "Waiting for the manager to observe the object"},
 	{"changed", `{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", reason: Running}]}}`, "Progressing", ""},
 	{"ready", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "False"}, {type: Ready, status: "True", reason: Running, message: It runs}]}}`, "Healthy", "It runs"},
 	{"starting", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Reconciling, status: "True", reason: Starting, message: soon}]}}`, "Progressing", "Starting: soon"},
 	{"restarting", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Reconciling, status: "True", reason: BackOff}]}}`, "Progressing", "BackOff: "},
 	{"failed", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "True", reason: CircuitOpen, message: too often}]}}`, "Degraded", "CircuitOpen: too often"},
-	{"stopped", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "True", reason: Stopped}]}}`, "Suspended", ""},
-	{"completed", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "True", reason: Completed}]}}`, "Healthy", ""},
+	{"stopped", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", reason: Stopped}]}}`, "Suspended", ""},
+	{"completed", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", reason: Completed}]}}`, "Healthy", ""},
 	{"action", `{kind: Action, metadata: {generation: 1}}`, "Healthy", ""},
 	{"nothing yet", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: Unknown}]}}`, "Progressing", ""},
 }
 
-// TestHealth runs the health check as Argo CD does: the object is obj, and what is returned has a status and perhaps a message.
+// TestHealth runs the health check as Argo CD does: obj is the object, and the script returns a status and an optional message.
 func TestHealth(t *testing.T) {
 	script := read(t, "config", "argocd", "health.lua")
 	for _, h := range healths {
@@ -40,13 +40,13 @@ func TestHealth(t *testing.T) {
 			}
 			result, is := state.Get(-1).(*lua.LTable)
 			if !is {
-				t.Fatalf("gave %v", state.Get(-1))
+				t.Fatalf("returned %v", state.Get(-1))
 			}
 			if status := result.RawGetString("status").String(); status != h.status {
-				t.Errorf("is %s, not %s", status, h.status)
+				t.Errorf("status is %s, want %s", status, h.status)
 			}
 			if message := result.RawGetString("message").String(); h.message != "" && message != h.message {
-				t.Errorf("says %q, not %q", message, h.message)
+				t.Errorf("message is %q, want %q", message, h.message)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 
 var root = filepath.Join("..", "..")
 
-// complete are the values that have the chart give all that the folders of config/ do.
+// complete are the values with which the chart creates all objects of config/.
 const complete = `metrics: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`
 
 func TestKustomizeAndHelmGiveTheSame(t *testing.T) {
@@ -50,7 +50,7 @@ func TestWhatIsBesideTheDefaultIsOff(t *testing.T) {
 	}
 }
 
-// variation is what values change in the objects.
+// variations are values with the check of the objects that they change.
 var variations = []struct {
 	name, values string
 	check        func(t *testing.T, objects Objects)
@@ -69,30 +69,30 @@ var variations = []struct {
 	{"no metrics", "metrics: {enabled: false, serviceMonitor: {enabled: true}}", func(t *testing.T, objects Objects) {
 		without("Service", "ServiceMonitor")(t, objects)
 		if manager := text(t, objects.Get("Deployment", "berth-manager")); strings.Contains(manager, "metrics") {
-			t.Errorf("metrics are served all the same: %s", manager)
+			t.Errorf("the manager still serves metrics: %s", manager)
 		}
 		if policy := objects.Get("NetworkPolicy", "berth-manager"); policy.At("spec", "ingress") != nil {
-			t.Error("somebody may come in all the same")
+			t.Error("the network policy still allows ingress")
 		}
 	}},
 	{"no disruption budget, no network policy", "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}", without("PodDisruptionBudget", "NetworkPolicy")},
 	{"where metrics are scraped from", "networkPolicy: {metricsFrom: {team: monitoring}}", func(t *testing.T, objects Objects) {
 		policy := text(t, objects.Get("NetworkPolicy", "berth-manager"))
 		if !strings.Contains(policy, "team: monitoring") || strings.Contains(policy, "metrics: enabled") {
-			t.Errorf("who may come in is %s", policy)
+			t.Errorf("wrong ingress in %s", policy)
 		}
 	}},
 	{"no runtime", "runtimes: []", func(t *testing.T, objects Objects) {
 		for key := range objects {
 			if strings.HasSuffix(key, "berth-manager-pods") || strings.HasSuffix(key, "berth-manager-nodes") || strings.Contains(key, "ClusterRoleBinding") && strings.HasSuffix(key, "berth-manager-environment") {
-				t.Errorf("%s is there all the same", key)
+				t.Errorf("%s still exists", key)
 			}
 		}
 		if policy := objects.Get("NetworkPolicy", "berth-manager"); strings.Contains(text(t, policy), "namespaceSelector: {}") {
-			t.Error("the manager may reach Pods all the same")
+			t.Error("the manager may still reach Pods")
 		}
 		if manager := text(t, objects.Get("Deployment", "berth-manager")); !strings.Contains(manager, "- --runtimes=\n") {
-			t.Errorf("the manager has a runtime all the same: %s", manager)
+			t.Errorf("the manager still has a runtime: %s", manager)
 		}
 	}},
 	{"some namespaces", "watchNamespaces: [team-a, berth-system]", func(t *testing.T, objects Objects) {
@@ -114,15 +114,15 @@ var variations = []struct {
 		}
 		for _, name := range []string{"berth-manager-nodes", "berth-manager-reviews"} {
 			if rules := text(t, objects.Get("ClusterRole", name)); !strings.Contains(rules, "- nodes") && !strings.Contains(rules, "reviews") || strings.Contains(rules, "- pods") {
-				t.Errorf("%s may do more: %s", name, rules)
+				t.Errorf("%s has additional rights: %s", name, rules)
 			}
 		}
 		if manager := text(t, objects.Get("Deployment", "berth-manager")); !strings.Contains(manager, "- --namespaces=team-a,berth-system\n") {
 			t.Errorf("the manager serves other namespaces: %s", manager)
 		}
 	}},
-	{"no kinds", "crds: {install: false}", without("CustomResourceDefinition")},
-	{"where to run", "{nodeSelector: {disk: fast}, tolerations: [{operator: Exists}], priorityClassName: high, imagePullSecrets: [{name: key}], podLabels: {team: a}}",
+	{"no CRDs", "crds: {install: false}", without("CustomResourceDefinition")},
+	{"scheduling", "{nodeSelector: {disk: fast}, tolerations: [{operator: Exists}], priorityClassName: high, imagePullSecrets: [{name: key}], podLabels: {team: a}}",
 		func(t *testing.T, objects Objects) {
 			pod := []string{"spec", "template", "spec"}
 			field("Deployment", "berth-manager", "fast", append(pod, "nodeSelector", "disk")...)(t, objects)
@@ -137,9 +137,9 @@ var variations = []struct {
 func TestVariations(t *testing.T) {
 	for _, v := range variations {
 		t.Run(v.name, func(t *testing.T) {
-			if v.check == nil { // a tag that is a number is a mistake
+			if v.check == nil { // the values are invalid: here the tag is a number
 				if _, err := Helm(root, Namespace, v.values); err == nil {
-					t.Error("was accepted")
+					t.Error("invalid values were accepted")
 				}
 				return
 			}
@@ -151,7 +151,7 @@ func TestVariations(t *testing.T) {
 func TestEverythingFollowsTheNamespace(t *testing.T) {
 	for key, object := range helmed(t, "elsewhere", complete) {
 		if object.Kind() == "PrometheusRule" || object.Kind() == "CustomResourceDefinition" {
-			continue // texts
+			continue // they name it in texts only
 		}
 		if rendered := text(t, object); strings.Contains(rendered, Namespace) {
 			t.Errorf("%s names %s:\n%s", key, Namespace, rendered)
@@ -165,13 +165,13 @@ func TestKindsStayOnUninstall(t *testing.T) {
 		if object.Kind() == "CustomResourceDefinition" {
 			kinds++
 			if object.At("metadata", "annotations", "helm.sh/resource-policy") != "keep" {
-				t.Errorf("%s would be deleted, and all of its objects", key)
+				t.Errorf("uninstalling would delete %s and all of its objects", key)
 			}
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(root, "config", "crd", "bases", "*.yaml"))
 	if err != nil || len(files) != kinds || kinds < 7 {
-		t.Errorf("%d kinds of %d files (%v)", kinds, len(files), err)
+		t.Errorf("%d CRDs from %d files (%v)", kinds, len(files), err)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestTheSchemaRefusesMistakes(t *testing.T) {
 	}
 }
 
-// Helm keeps chart and manifest of a release in a Secret, which may hold 1 MiB, base64 twice.
+// Helm stores the chart and the manifest of a release in a Secret of at most 1 MiB, encoded twice as base64.
 func TestAReleaseFitsIntoItsSecret(t *testing.T) {
 	read, err := LoadChart(root)
 	if err != nil {
@@ -234,12 +234,12 @@ func text(t *testing.T, object Object) string {
 	return string(rendered)
 }
 
-// field expects that value at that place.
+// field checks that an object has the value want at the path fields.
 func field(kind, name string, want any, fields ...string) func(*testing.T, Objects) {
 	return func(t *testing.T, objects Objects) {
 		t.Helper()
 		if got := objects.Get(kind, name).At(fields...); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s %s %v is %v, not %v", kind, name, fields, got, want)
+			t.Errorf("%s %s %v is %v, want %v", kind, name, fields, got, want)
 		}
 	}
 }
@@ -249,12 +249,12 @@ func image(want string) func(*testing.T, Objects) {
 		t.Helper()
 		containers, _ := objects.Get("Deployment", "berth-manager").At("spec", "template", "spec", "containers").([]any)
 		if got := fmt.Sprint(Object(containers[0].(map[string]any)).At("image")); got != want {
-			t.Errorf("the image is %s, not %s", got, want)
+			t.Errorf("image is %s, want %s", got, want)
 		}
 	}
 }
 
-// without expects no object of these kinds, and some of the others.
+// without checks that there are objects, but none of these kinds.
 func without(kinds ...string) func(*testing.T, Objects) {
 	return func(t *testing.T, objects Objects) {
 		t.Helper()
@@ -263,7 +263,7 @@ func without(kinds ...string) func(*testing.T, Objects) {
 		}
 		for key, object := range objects {
 			if slices.Contains(kinds, object.Kind()) {
-				t.Errorf("%s is there", key)
+				t.Errorf("unexpected object %s", key)
 			}
 		}
 	}

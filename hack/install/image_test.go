@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An image can't be built without a registry; what its recipe names has to be there at least.
+// Building the image needs a registry, so this test only checks that everything that the Dockerfile names exists.
 func TestTheRecipeOfTheImage(t *testing.T) {
 	recipe, ignored := read(t, "Dockerfile"), read(t, ".dockerignore")
 	copied := regexp.MustCompile(`(?m)^COPY ([a-z]+) ([a-z]+)$`).FindAllStringSubmatch(recipe, -1)
@@ -30,10 +30,10 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 			t.Error(err)
 		}
 		if !strings.Contains(ignored, "\n!"+match[1]+"\n") {
-			t.Errorf(".dockerignore leaves %s out", match[1])
+			t.Errorf(".dockerignore excludes %s", match[1])
 		}
 	}
-	// What the programs are made of is in the folders that are copied.
+	// The folders that are copied contain all packages of the programs.
 	programs := regexp.MustCompile(`\./cmd/[a-z-]+`).FindAllString(recipe, -1)
 	if len(programs) != 4 {
 		t.Errorf("builds %v", programs)
@@ -47,12 +47,12 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 	for _, path := range strings.Fields(string(out)) {
 		folder, _, _ := strings.Cut(strings.TrimPrefix(path, "github.com/berth-dev/berth/"), "/")
 		if !slices.Contains(folders, folder) {
-			t.Errorf("%s is needed, and %s not copied", path, folder)
+			t.Errorf("%s is needed, but %s is not copied", path, folder)
 		}
 	}
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
 	if version == nil || !strings.Contains(recipe, "golang:"+version[1]+" ") {
-		t.Errorf("is not built with Go %v", version)
+		t.Errorf("the image is not built with Go %v", version)
 	}
 	for _, arg := range []string{"TARGETOS", "TARGETARCH"} {
 		if !strings.Contains(recipe, "ARG "+arg+"\n") || !strings.Contains(recipe, "$"+arg) {
@@ -61,12 +61,12 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 	}
 }
 
-// The user of the image, the version, and the name are the same wherever they stand.
+// All files agree on the user, the version and the name of the image.
 func TestTheImageIsTheSameEverywhere(t *testing.T) {
 	manager := kustomized(t, "config/default").Get("Deployment", "berth-manager")
 	user := manager.At("spec", "template", "spec", "securityContext", "runAsUser")
 	if !strings.Contains(read(t, "Dockerfile"), fmt.Sprintf("USER %v:", user)) {
-		t.Errorf("the Deployment runs it as %v, and the Dockerfile does not", user)
+		t.Errorf("the Deployment runs the image as user %v, but the Dockerfile does not", user)
 	}
 	read, err := LoadChart(root)
 	if err != nil {
@@ -89,6 +89,6 @@ func TestKo(t *testing.T) {
 		}
 	}
 	if !slices.Contains(ko.At("defaultPlatforms").([]any), any("linux/arm64")) {
-		t.Error("there is no image for arm64")
+		t.Error("no image for arm64")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// runbooks is where users read what an alert means; the section is named like the alert.
+// runbooks is the page that explains the alerts. Each section has the name of its alert.
 const runbooks = "https://github.com/berth-dev/berth/blob/main/docs/operations.md#"
 
 func TestAlerts(t *testing.T) {
@@ -38,19 +38,19 @@ func TestAlerts(t *testing.T) {
 				}
 			}
 			if runbook, _ := alert.At("annotations", "runbook_url").(string); runbook != runbooks+strings.ToLower(name) {
-				t.Errorf("%s has the runbook %q, and its section is %s", name, runbook, runbooks+strings.ToLower(name))
+				t.Errorf("%s has the runbook %q, want %s", name, runbook, runbooks+strings.ToLower(name))
 			}
 			if !strings.Contains(operations, "### "+name+"\n") {
-				t.Errorf("docs/operations.md has no section %s: say what it means and what to do", name)
+				t.Errorf("docs/operations.md has no section %s; add one that explains the alert", name)
 			}
 		}
 	}
 	if alerts < 10 {
-		t.Errorf("there are %d alerts", alerts)
+		t.Errorf("only %d alerts", alerts)
 	}
 	for _, section := range regexp.MustCompile(`(?m)^### (Berth\w+)$`).FindAllStringSubmatch(operations, -1) {
 		if !strings.Contains(text(t, rule), "alert: "+section[1]+"\n") {
-			t.Errorf("docs/operations.md tells of %s, which is no alert", section[1])
+			t.Errorf("docs/operations.md has a section %s, but there is no such alert", section[1])
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestDashboard(t *testing.T) {
 	for _, panel := range list(dashboard.At("panels")) {
 		title, _ := panel.At("title").(string)
 		if ids[panel.At("id")] || title == "" {
-			t.Errorf("panel %v has no title or not an id of its own", panel.At("id"))
+			t.Errorf("panel %v has no title or no unique id", panel.At("id"))
 		}
 		ids[panel.At("id")] = true
 		for _, target := range list(panel.At("targets")) {
@@ -75,16 +75,16 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if expressions < 20 {
-		t.Errorf("there are %d expressions", expressions)
+		t.Errorf("only %d expressions", expressions)
 	}
 	for _, metric := range []string{"berth_live_processes", "berth_not_ready", "berth_starts_total", "berth_breakers", "berth_apply_to_ready_seconds_bucket"} {
 		if !strings.Contains(read(t, "config", "prometheus", "berth.json"), metric) {
-			t.Errorf("nothing shows %s", metric)
+			t.Errorf("no panel shows %s", metric)
 		}
 	}
 }
 
-// TestMistakesAreFound has known find what it is there for.
+// TestMistakesAreFound checks that problems reports invalid expressions.
 func TestMistakesAreFound(t *testing.T) {
 	for _, expression := range []string{"sum(berth_starts)", "sum by (kind (berth_breakers)", "sum(berth_starts_total{kynd='x'})", "sum by (kynd) (berth_starts_total)"} {
 		if problems(t, expression) == nil {
@@ -101,15 +101,15 @@ func known(t *testing.T, where, expression string) {
 }
 
 var (
-	// row is a metric in docs/metrics.md: its name and type, and the rest of its row with the labels.
+	// row matches a metric in a table of docs/metrics.md: its name, and the rest of its row, which contains the labels.
 	row = regexp.MustCompile("(?m)^\\| `([a-z_*]+)` \\|(.*)$")
-	// anywhere is a metric that a text there names.
+	// anywhere matches a metric that the text of the page names.
 	anywhere = regexp.MustCompile("`([a-z_]+)`")
-	// ofPrometheus are labels that a scrape adds, and the metric of the scrape itself.
+	// ofPrometheus are labels that a scrape adds, and the label of histogram buckets.
 	ofPrometheus = []string{"job", "pod", "namespace", "instance", "le"}
 )
 
-// problems are what is wrong with an expression: it does not parse, or names a metric or a label that docs/metrics.md does not have.
+// problems returns what is wrong with an expression: it does not parse, or it uses a metric or label that docs/metrics.md does not list.
 func problems(t *testing.T, expression string) []string {
 	t.Helper()
 	parsed, err := parser.ParseExpr(expression)
@@ -150,7 +150,7 @@ func has(labelled, label string) bool {
 	return label == "__name__" || slices.Contains(ofPrometheus, label) || strings.Contains(labelled, "`"+label+"`")
 }
 
-// documentation gives what the page says of a metric beside its name.
+// documentation returns the row of a metric without its name, which is empty if only the text names the metric, and reports whether the page names it at all.
 func documentation(page, metric string) (string, bool) {
 	family := metric
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {

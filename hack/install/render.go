@@ -89,7 +89,7 @@ func Helm(root, namespace, values string) (Objects, error) {
 	}
 	given := map[string]any{}
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
-		return nil, fmt.Errorf("read the values: %w", err)
+		return nil, fmt.Errorf("parse values: %w", err)
 	}
 	release := common.ReleaseOptions{Name: "berth", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(read, given, release, nil)
@@ -121,7 +121,7 @@ func parse(files map[string]string) (Objects, error) {
 			group, _, _ := strings.Cut(fmt.Sprint(object["apiVersion"]), "/")
 			key := fmt.Sprintf("%s %s %v/%s", group, object.Kind(), object.At("metadata", "namespace"), object.Name())
 			if objects[key] != nil {
-				return nil, fmt.Errorf("%s: %s is there twice", file, key)
+				return nil, fmt.Errorf("%s: duplicate object %s", file, key)
 			}
 			objects[key] = object
 		}

@@ -28,7 +28,7 @@ func main() {
 func check(system string) error {
 	goos, goarch, named := strings.Cut(system, "/")
 	if !named {
-		return errors.New("a system is named as GOOS/GOARCH")
+		return errors.New("expected GOOS/GOARCH")
 	}
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax |
@@ -37,7 +37,7 @@ func check(system string) error {
 		Tests: true,
 	}, "./...")
 	if err != nil {
-		return fmt.Errorf("load the packages: %w", err)
+		return fmt.Errorf("load packages: %w", err)
 	}
 	if n := packages.PrintErrors(loaded); n > 0 {
 		return fmt.Errorf("%d errors, see above", n)

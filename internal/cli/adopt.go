@@ -34,20 +34,20 @@ func (a *app) adoptCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "adopt KIND/NAME...",
 		Short: "Move objects from another host to this one",
-		Long: "Several hosts can serve one API server; each object that runs on a machine belongs to one of them, named by the label " + v1alpha1.LabelHost + ". " +
+		Long: "Several hosts can use one API server. Each object that runs on a machine belongs to one host, named by the label " + v1alpha1.LabelHost + ". " +
 			"Adopt changes that label. The former host stops the process, then the new host starts it.\n\n" +
-			"If the former host will never come back, add --host-is-gone: the new host then starts the process without waiting for the former one. " +
-			"Use it only if the machine or its state directory is gone: a process that still runs there would run twice. " +
-			"Adopt first watches for " + leaseWatch.String() + " whether that host still reports, and refuses if it does.",
+			"If the former host will never return, add --host-is-gone. The new host then starts the process without waiting for the former host. " +
+			"Use it only if the machine or its state directory is gone: otherwise the process would run twice. " +
+			"Adopt first observes for " + leaseWatch.String() + " whether the former host still renews its Lease, and returns an error if it does.",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(&flags.connectionFlags),
 		RunE:              func(command *cobra.Command, args []string) error { return a.adopt(command.Context(), flags, args) },
 	}
 	flags.add(command)
-	command.Flags().StringVar(&flags.host, "host", "", "host to move to; default: the host of --state-dir on this machine")
+	command.Flags().StringVar(&flags.host, "host", "", "host to move the objects to; default: the host of --state-dir on this machine")
 	command.Flags().StringVar(&flags.stateDir, "state-dir", defaultStateDir(), "state directory of the manager on this machine")
-	command.Flags().StringVar(&flags.namespace, "lease-namespace", endpoint.Namespace, "namespace of the Leases by which hosts report")
-	command.Flags().BoolVar(&flags.gone, "host-is-gone", false, "the former host will never come back; start without waiting for it")
+	command.Flags().StringVar(&flags.namespace, "lease-namespace", endpoint.Namespace, "namespace of the Leases of the hosts")
+	command.Flags().BoolVar(&flags.gone, "host-is-gone", false, "the former host will never return; start without waiting for it")
 	return command
 }
 
@@ -63,7 +63,7 @@ func (a *app) adopt(ctx context.Context, flags *adoption, args []string) error {
 		}
 	}
 	if wrong := validation.IsValidLabelValue(target); len(wrong) > 0 {
-		return fmt.Errorf("host %q cannot be the name of a host: %s", target, wrong[0])
+		return fmt.Errorf("invalid host name %q: %s", target, wrong[0])
 	}
 	to, err := a.connect(&flags.connectionFlags)
 	if err != nil {
@@ -86,7 +86,7 @@ func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref
 	}
 	holder := object.GetProcessStatus().HostName
 	if holder == target && object.GetLabels()[v1alpha1.LabelHost] == target {
-		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s already\n", ref, target)
+		_, _ = fmt.Fprintf(a.out, "%s already belongs to host %s\n", ref, target)
 		return nil
 	}
 	gone := flags.gone && holder != "" && holder != target
@@ -96,18 +96,18 @@ func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref
 			return fmt.Errorf("%s: %w", ref, err)
 		}
 	case ref.kind.once && holder != "" && holder != target:
-		return fmt.Errorf("%s runs on host %s, and a run cannot be moved: cancel it with berth stop %s and start another", ref, clean(holder), ref)
+		return fmt.Errorf("%s runs on host %s, and runs cannot be moved: cancel it with berth stop %s and start a new run", ref, clean(holder), ref)
 	}
 	if err := relabel(ctx, to, object, target, gone); err != nil {
 		return fmt.Errorf("adopt %s: %w", ref, err)
 	}
 	switch {
 	case gone:
-		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s now; host %s was declared lost\n", ref, target, clean(holder))
+		_, _ = fmt.Fprintf(a.out, "%s now belongs to host %s; host %s was declared lost\n", ref, target, clean(holder))
 	case holder == "" || holder == target:
-		_, _ = fmt.Fprintf(a.out, "%s belongs to host %s now\n", ref, target)
+		_, _ = fmt.Fprintf(a.out, "%s now belongs to host %s\n", ref, target)
 	default:
-		_, _ = fmt.Fprintf(a.out, "%s moves to host %s as soon as host %s has stopped it\n", ref, target, clean(holder))
+		_, _ = fmt.Fprintf(a.out, "%s moves to host %s after host %s has stopped it\n", ref, target, clean(holder))
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref
 func relabel(ctx context.Context, to *connection, object process.Object, target string, gone bool) error {
 	before, ok := object.DeepCopyObject().(client.Object)
 	if !ok {
-		return fmt.Errorf("%T is no object", object)
+		return fmt.Errorf("%T is not a Kubernetes object", object)
 	}
 	set := func(values map[string]string, key, value string) map[string]string {
 		if values == nil {
@@ -137,7 +137,7 @@ func relabel(ctx context.Context, to *connection, object process.Object, target 
 func (a *app) refuseReporting(ctx context.Context, to *connection, namespace, host string, reports map[string]bool) error {
 	reporting, known := reports[host]
 	if !known {
-		a.say("watching for %s whether host %s reports", leaseWatch, host)
+		a.say("checking for %s whether host %s still reports", leaseWatch, host)
 		var err error
 		if reporting, err = hosts.Renews(ctx, to.client, a.clock, namespace, host, leaseWatch); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (a *app) refuseReporting(ctx context.Context, to *connection, namespace, ho
 		reports[host] = reporting
 	}
 	if reporting {
-		return fmt.Errorf("host %s reports, so it is not gone: leave out --host-is-gone, and it hands the object over", host)
+		return fmt.Errorf("host %s still reports: omit --host-is-gone, and it hands over the object", host)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 )
 
-// of makes web an object of a host.
+// of returns a change that assigns web to a host.
 func of(host string) func(*v1alpha1.DevServer) {
 	return func(server *v1alpha1.DevServer) {
 		server.Labels = map[string]string{v1alpha1.LabelHost: host}
@@ -35,15 +35,15 @@ func TestAdopt(t *testing.T) {
 		label   string
 	}{
 		"from a host that reports": {
-			objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--host", "b"}, out: "devserver/web moves to host b as soon as host a has stopped it", label: "b",
+			objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--host", "b"}, out: "devserver/web moves to host b after host a has stopped it", label: "b",
 		},
-		"of no host":           {objects: []client.Object{web()}, args: []string{"devserver/web", "--host", "b"}, out: "belongs to host b now", label: "b"},
-		"again":                {objects: []client.Object{web(of("b"))}, args: []string{"devserver/web", "--host", "b"}, out: "belongs to host b already", label: "b"},
-		"no name of a host":    {objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--host", "b c"}, code: 1, err: `host "b c" cannot be the name of a host`, label: "a"},
-		"no directory":         {objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--state-dir", "/nonexistent"}, code: 1, err: "no manager has used the state directory", label: "a"},
-		"no object":            {objects: []client.Object{web(of("a"))}, args: []string{"devserver/nope", "--host", "b"}, code: 1, err: "does not exist", label: "a"},
-		"nothing":              {objects: []client.Object{web(of("a"))}, code: 2, err: "requires at least 1 arg", label: "a"},
-		"what needs no moving": {objects: []client.Object{web(of("b"))}, args: []string{"devserver/web", "--host", "b", "--host-is-gone"}, out: "belongs to host b already", label: "b"},
+		"from no host":        {objects: []client.Object{web()}, args: []string{"devserver/web", "--host", "b"}, out: "now belongs to host b", label: "b"},
+		"again":               {objects: []client.Object{web(of("b"))}, args: []string{"devserver/web", "--host", "b"}, out: "already belongs to host b", label: "b"},
+		"invalid host name":   {objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--host", "b c"}, code: 1, err: `invalid host name "b c"`, label: "a"},
+		"no directory":        {objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--state-dir", "/nonexistent"}, code: 1, err: "no manager has used the state directory", label: "a"},
+		"no object":           {objects: []client.Object{web(of("a"))}, args: []string{"devserver/nope", "--host", "b"}, code: 1, err: "does not exist", label: "a"},
+		"nothing":             {objects: []client.Object{web(of("a"))}, code: 2, err: "requires at least 1 arg", label: "a"},
+		"already on the host": {objects: []client.Object{web(of("b"))}, args: []string{"devserver/web", "--host", "b", "--host-is-gone"}, out: "already belongs to host b", label: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -74,7 +74,7 @@ func TestAdopt_MovesNoRun(t *testing.T) {
 	}}
 	f := newFixture(run)
 	g.Expect(f.run(t.Context(), "adopt", "strategyrun/r", "--host", "b")).To(Equal(1))
-	g.Expect(f.err.String()).To(ContainSubstring("a run cannot be moved: cancel it with berth stop strategyrun/r"))
+	g.Expect(f.err.String()).To(ContainSubstring("runs cannot be moved: cancel it with berth stop strategyrun/r"))
 }
 
 func leaseOf(host string) *coordinationv1.Lease {
@@ -89,9 +89,9 @@ func TestAdopt_FromAHostThatIsGone(t *testing.T) {
 		lease  *coordinationv1.Lease
 		renews bool
 	}{
-		"it does not report": {lease: leaseOf("a")},
-		"it has no Lease":    {},
-		"it does report":     {lease: leaseOf("a"), renews: true},
+		"it no longer reports": {lease: leaseOf("a")},
+		"it has no Lease":      {},
+		"it still reports":     {lease: leaseOf("a"), renews: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -106,7 +106,7 @@ func TestAdopt_FromAHostThatIsGone(t *testing.T) {
 			go func() { code <- f.run(t.Context(), "adopt", "devserver/web", "--host", "b", "--host-is-gone") }()
 			if example.lease != nil {
 				g.Eventually(clock.Waiters, timeout).Should(Equal(2), "a timer and a ticker")
-				g.Expect(readWeb(g, f).Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "a"), "before the Lease was watched long enough")
+				g.Expect(readWeb(g, f).Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "a"), "before the Lease has been watched long enough")
 			}
 			if example.renews {
 				later := metav1.NewMicroTime(time.Now().Add(hosts.Interval))
@@ -121,13 +121,13 @@ func TestAdopt_FromAHostThatIsGone(t *testing.T) {
 			server := func() *v1alpha1.DevServer { return readWeb(g, f) }
 			if example.renews {
 				g.Eventually(code, timeout).Should(Receive(Equal(1)))
-				g.Expect(f.err.String()).To(ContainSubstring("host a reports, so it is not gone"))
+				g.Expect(f.err.String()).To(ContainSubstring("host a still reports: omit --host-is-gone"))
 				g.Expect(server().Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "a"))
 				g.Expect(server().Annotations).To(BeEmpty())
 				return
 			}
 			g.Eventually(code, timeout).Should(Receive(BeZero()))
-			g.Expect(f.out.String()).To(ContainSubstring("devserver/web belongs to host b now; host a was declared lost"))
+			g.Expect(f.out.String()).To(ContainSubstring("devserver/web now belongs to host b; host a was declared lost"))
 			g.Expect(server().Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "b"))
 			g.Expect(server().Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationLostHost, "a"))
 		})

@@ -78,7 +78,7 @@ func readManifests(path string) ([]manifest, error) {
 			}
 		}
 		if len(files) == 0 {
-			return nil, fmt.Errorf("%s holds no .yaml, .yml or .json file", path)
+			return nil, fmt.Errorf("%s contains no .yaml, .yml or .json file", path)
 		}
 	}
 	var all []manifest
@@ -139,7 +139,7 @@ func readManifestFile(file string) ([]manifest, error) {
 		}
 		for _, m := range found {
 			if m.object.GetKind() == "" || m.object.GetAPIVersion() == "" || m.object.GetName() == "" {
-				return nil, fmt.Errorf("%s: apiVersion, kind and metadata.name are needed", m.source)
+				return nil, fmt.Errorf("%s: apiVersion, kind and metadata.name are required", m.source)
 			}
 		}
 	}

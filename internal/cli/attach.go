@@ -22,10 +22,10 @@ func (a *app) attachCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	command := &cobra.Command{
 		Use:   "attach KIND/NAME",
-		Short: "Take the terminal of a process; Ctrl-] leaves it",
-		Long: "Attach connects this terminal to that of a process, which goes on when you leave with Ctrl-]. It needs a running manager, or for a process in a Pod\n" +
-			"the right to attach to that (create pods/attach). When the manager is restarted, attach reconnects for up to 30 s if the process still runs.\n" +
-			"Input that is not a terminal is typed, and attach ends when the output that follows its end has paused for 1 s, after 10 s at the latest.",
+		Short: "Attach to the terminal of a process (detach with Ctrl-])",
+		Long: "Attach connects this terminal to the terminal of a process. The process keeps running when you detach with Ctrl-].\n" +
+			"Attach needs a running manager or, for a process in a Pod, permission to create pods/attach. If the manager restarts,\nattach tries to reconnect for up to 30 s while the process keeps running.\n" +
+			"If standard input is not a terminal, attach types it, then exits once the output has paused for 1 s, at most 10 s after the end of the input.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -49,7 +49,7 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	}
 	defer func() { _ = conn.Close() }()
 	if t.window.in >= 0 {
-		a.say("attached to %s; Ctrl-] leaves it", ref)
+		a.say("attached to %s; press Ctrl-] to detach", ref)
 	}
 	restore, err := t.window.raw()
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	}
 	switch {
 	case left:
-		a.say("detached from %s; it continues to run", ref)
+		a.say("detached from %s; the process keeps running", ref)
 		return nil
 	case err != nil:
 		return fmt.Errorf("attach %s: %w", ref, err)
@@ -136,7 +136,7 @@ func (w window) raw() (restore func(), err error) {
 	}
 	before, err := term.MakeRaw(w.in)
 	if err != nil {
-		return nil, fmt.Errorf("take over the terminal: %w", err)
+		return nil, fmt.Errorf("set the terminal to raw mode: %w", err)
 	}
 	return func() {
 		_ = term.Restore(w.in, before)

@@ -44,7 +44,7 @@ type input struct {
 
 var (
 	errDetached = errors.New("detached")
-	errReplaced = errors.New("the process was replaced by a new one")
+	errReplaced = errors.New("the process was restarted")
 )
 
 // connect connects to the terminal. It returns errReplaced if the object now has another incarnation than the one that the user attached to.
@@ -201,7 +201,7 @@ func (t *attachment) again(ctx context.Context, lost error) (line, error) {
 		select {
 		case found := <-done:
 			if found.err != nil && !errors.Is(found.err, errReplaced) {
-				return nil, fmt.Errorf("%w, and no new connection could be made within %s: %w", lost, t.patience, found.err)
+				return nil, fmt.Errorf("%w, and reconnecting failed for %s: %w", lost, t.patience, found.err)
 			}
 			return found.conn, found.err
 		case next := <-keys:

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// terminalAway is a remote terminal that echoes its input until it is closed or lost.
+// terminalAway is a remote terminal that echoes its input until it is closed or the connection is lost.
 type terminalAway struct {
 	shown *io.PipeReader
 	typed *io.PipeWriter
@@ -55,7 +55,7 @@ func TestAttach_EndsAfterThePipedInput(t *testing.T) {
 	left, err := attachmentOf(f, strings.NewReader("hello")).stay(t.Context(), conn)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(left).To(BeTrue())
-	g.Expect(f.out.String()).To(Equal("hello"), "all output was copied")
+	g.Expect(f.out.String()).To(Equal("hello"), "all output is copied")
 	g.Expect(time.Since(began)).To(BeNumerically(">=", settledFor))
 }
 
@@ -66,7 +66,7 @@ func TestAttach_GivesUpWithoutAManager(t *testing.T) {
 	conn := newTerminalAway(fmt.Errorf("%w: reset", endpoint.ErrLost))
 	g.Expect(conn.Close()).To(Succeed())
 	_, err := attachmentOf(f, in).stay(t.Context(), conn)
-	g.Expect(err).To(MatchError(And(ContainSubstring("the connection was lost: reset"), ContainSubstring("no new connection could be made within 50ms"))))
+	g.Expect(err).To(MatchError(And(ContainSubstring("the connection was lost: reset"), ContainSubstring("reconnecting failed for 50ms"))))
 	g.Expect(strings.Count(f.err.String(), "reconnecting…")).To(Equal(1))
 	g.Expect(keys.Close()).To(Succeed())
 }

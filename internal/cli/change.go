@@ -33,9 +33,9 @@ func (a *app) restartCommand() *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "restart KIND/NAME...",
-		Short: "Restart processes; the objects stay",
-		Long: "Restart asks for one new incarnation of each process, by changing spec.restartToken. Requests made before the new one starts are one restart.\n" +
-			"With --wait it returns when the new incarnation is ready, and fails when that will not happen.",
+		Short: "Restart processes",
+		Long: "Restart requests a new incarnation of each process by changing spec.restartToken. Requests that arrive before it starts count as one restart.\n" +
+			"With --wait, restart returns when the new incarnation is ready, and fails if it cannot become ready.",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -74,7 +74,7 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 			continue
 		}
 		if object.GetProcessSpec().State == v1alpha1.StateStopped {
-			errs = append(errs, fmt.Errorf("%s is stopped, so nothing is restarted: run berth start %s", ref, ref))
+			errs = append(errs, fmt.Errorf("%s is stopped, so it cannot be restarted: run berth start %s", ref, ref))
 			continue
 		}
 		changed = append(changed, makeRow(ref.kind, object))
@@ -95,7 +95,7 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 func newToken(now time.Time) (string, error) {
 	random := make([]byte, 4)
 	if _, err := rand.Read(random); err != nil {
-		return "", fmt.Errorf("make a token: %w", err)
+		return "", fmt.Errorf("generate a token: %w", err)
 	}
 	return now.UTC().Format(time.RFC3339Nano) + "-" + hex.EncodeToString(random), nil
 }
@@ -123,7 +123,7 @@ func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, gen
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%s was not ready after %s: see berth status %s and berth logs %s", ref, timeout, ref, ref)
+				return fmt.Errorf("%s is not ready after %s: see berth status %s and berth logs %s", ref, timeout, ref, ref)
 			}
 			return ctx.Err()
 		case <-tick.C():
@@ -141,6 +141,10 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 	if stalled := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
 		return false, fmt.Errorf("%s: %s", stalled.Reason, clean(stalled.Message))
 	}
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil && ready.Reason == v1alpha1.ReasonStopped {
+		return false, fmt.Errorf("%s: %s", ready.Reason, clean(ready.Message))
+	}
 	newer := object.GetProcessSpec().RestartToken
 	if status.ObservedRestartToken != token && status.ObservedRestartToken != newer {
 		return false, nil
@@ -150,11 +154,11 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 }
 
 func (a *app) stopCommand() *cobra.Command {
-	return a.stateCommand("stop", "Stop processes, and cancel runs; the objects stay", v1alpha1.StateStopped, "is to be stopped")
+	return a.stateCommand("stop", "Stop processes and cancel runs", v1alpha1.StateStopped, "stop requested")
 }
 
 func (a *app) startCommand() *cobra.Command {
-	return a.stateCommand("start", "Start processes that were stopped", v1alpha1.StateRunning, "is to run")
+	return a.stateCommand("start", "Start stopped processes", v1alpha1.StateRunning, "start requested")
 }
 
 func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said string) *cobra.Command {
@@ -162,7 +166,7 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 	command := &cobra.Command{
 		Use:               name + " KIND/NAME...",
 		Short:             short,
-		Long:              short + ", by setting spec.state to " + string(state) + ". What is so already stays as it is.",
+		Long:              short + " by setting spec.state to " + string(state) + ". The objects are kept. Objects that already have this state are not changed.",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -216,7 +220,7 @@ func (c *connection) change(ctx context.Context, ref reference, fields map[strin
 		return nil, fmt.Errorf("change %s: %w", ref, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s does not exist in namespace %q: berth status -A shows what there is", ref, c.namespace)
+		return nil, fmt.Errorf("%s does not exist in namespace %q: to list all objects, run berth status -A", ref, c.namespace)
 	}
 	return object, nil
 }

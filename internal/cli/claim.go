@@ -44,14 +44,14 @@ func awaitUnclaimed(ctx context.Context, api client.Client) error {
 func dropClaim(ctx context.Context, api client.Client) (found bool, err error) {
 	policy, binding, err := claimObjects("")
 	if err != nil {
-		return false, fmt.Errorf("remove the policy that claims objects: %w", err)
+		return false, fmt.Errorf("remove the admission policy that claims objects: %w", err)
 	}
 	for _, object := range []*unstructured.Unstructured{binding, policy} {
 		switch err := api.Delete(ctx, object); {
 		case err == nil:
 			found = true
 		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
-			return found, fmt.Errorf("remove the policy that claims objects: %w", err)
+			return found, fmt.Errorf("remove the admission policy that claims objects: %w", err)
 		}
 	}
 	return found, nil
@@ -65,7 +65,7 @@ func claimAtCreation(ctx context.Context, api client.Client, host string, log lo
 	go func() {
 		defer close(ended)
 		if err := installClaim(installing, api, host); err != nil && installing.Err() == nil {
-			log.Info("Objects are claimed by their controllers, not at their creation", "cause", err.Error())
+			log.Info("Cannot install the admission policy; controllers claim objects after their creation", "cause", err.Error())
 		}
 	}()
 	return func() {
@@ -74,7 +74,7 @@ func claimAtCreation(ctx context.Context, api client.Client, host string, log lo
 		dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 		defer cancel()
 		if _, err := dropClaim(dropping, api); err != nil {
-			log.Info("The next run has to remove the policy", "cause", err.Error())
+			log.Info("Cannot remove the admission policy; the next run of berth up removes it", "cause", err.Error())
 		}
 	}
 }
@@ -99,7 +99,7 @@ func installClaim(ctx context.Context, api client.Client, host string) error {
 	err = poll(tried, func() error {
 		claimed, err := tryClaim(tried, api, endpoint.Namespace)
 		if err == nil && !claimed {
-			err = errors.New("the policy is not in force yet")
+			err = errors.New("the admission policy is not in effect yet")
 		}
 		return err
 	})

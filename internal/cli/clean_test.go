@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// hostile sets the title of a terminal, clears it, turns text around and begins another line.
+// hostile sets the title of a terminal, clears it, reverses text and starts another line.
 const hostile = "before \x1b]0;OWNED\a\x1b[2J\u009b31m\u202eRLO\u2066\u200f\r\u2028\nforged line"
 
-// controls returns what of a text can do something to a terminal.
+// controls returns the characters of a text that can control a terminal.
 func controls(text string) string {
 	return strings.Map(func(char rune) rune {
 		if char == '\n' || char == '\t' || !unicode.In(char, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
@@ -36,15 +36,15 @@ func TestPrintable(t *testing.T) {
 		"plain text":                {"a\tb\nc é 漢字 🙂", "a\tb\nc é 漢字 🙂"},
 		"a color":                   {"\x1b[1;31mred\x1b[0m", "red"},
 		"a title":                   {"\x1b]0;OWNED\a", "\ufffd]0;OWNED\ufffd"},
-		"a title without an end":    {"\x1b]0;OWNED, and what follows", "\ufffd]0;OWNED, and what follows"},
-		"a sequence in a sequence":  {"\x1b\x1b[0m[31mx", "\ufffd[31mx"},
+		"an unterminated title":     {"\x1b]0;OWNED, and what follows", "\ufffd]0;OWNED, and what follows"},
+		"a nested sequence":         {"\x1b\x1b[0m[31mx", "\ufffd[31mx"},
 		"8-bit controls":            {"\u009b31mx", "\ufffd31mx"},
-		"bytes that are no UTF-8":   {"\x9b31mx", "\ufffd31mx"},
+		"invalid UTF-8":             {"\x9b31mx", "\ufffd31mx"},
 		"carriage return":           {"safe\revil", "safe\ufffdevil"},
 		"backspace and delete":      {"a\b\x7f", "a\ufffd\ufffd"},
 		"bidirectional marks":       {"a\u202eb\u2066c\u200fd\u061c", "a\ufffdb\ufffdc\ufffdd\ufffd"},
 		"invisible characters":      {"a\u200bb\ufeff\U000e0041", "a\ufffdb\ufffd\ufffd"},
-		"separators of lines":       {"a\u2028b\u2029", "a\ufffdb\ufffd"},
+		"line separators":           {"a\u2028b\u2029", "a\ufffdb\ufffd"},
 		"the replacement character": {"\ufffd", "\ufffd"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func FuzzPrintable(f *testing.F) {
 			t.Errorf("%q becomes %q", text, shown)
 		}
 		if printable(shown) != shown {
-			t.Errorf("%q is changed twice", text)
+			t.Errorf("%q changes when it is cleaned again", text)
 		}
 		if line := clean(text); strings.ContainsAny(line, "\n\t") || controls(line) != "" {
 			t.Errorf("%q becomes the line %q", text, line)
@@ -72,7 +72,7 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-// hostileConditions are those of an object that does not go on.
+// hostileConditions are the conditions of a stalled object, with hostile messages.
 func hostileConditions() []metav1.Condition {
 	return []metav1.Condition{
 		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Reason", Message: hostile},
@@ -81,7 +81,7 @@ func hostileConditions() []metav1.Condition {
 	}
 }
 
-// hostileObjects have hostile text wherever the API takes text.
+// hostileObjects contain hostile text in every field that accepts text.
 func hostileObjects() []client.Object {
 	plan := check(at(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), func(plan *v1alpha1.Plan) {
 		plan.Annotations = map[string]string{annotationReason: hostile}
@@ -121,7 +121,7 @@ func TestNothingThatIsPrintedControlsTheTerminal(t *testing.T) {
 	const owned = "]0;OWNED"
 	for _, tc := range []struct {
 		args  string
-		shown string // what of the hostile text is to be seen, so that the case shows something
+		shown string // the part of the hostile text that must appear, so that the case proves something
 	}{
 		{"status", owned}, {"status -A", owned}, {"status devserver/web", owned}, {"status instance/shell", owned}, {"status languageserver/go", owned},
 		{"status strategy/search", owned}, {"status strategyrun/run", owned}, {"status plan/check", owned},
@@ -151,7 +151,7 @@ func TestNothingThatIsPrintedControlsTheTerminal(t *testing.T) {
 			g.Expect(utf8.ValidString(shown)).To(BeTrue())
 			g.Expect(shown).To(ContainSubstring(tc.shown))
 			if !strings.Contains(tc.args, "HOSTILE") {
-				g.Expect(shown).NotTo(ContainSubstring("\nforged"), "no value begins a line")
+				g.Expect(shown).NotTo(ContainSubstring("\nforged"), "no value starts a new line")
 			}
 		})
 	}

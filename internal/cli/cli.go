@@ -88,12 +88,12 @@ func (e *usageError) Unwrap() error { return e.error }
 func (a *app) command(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
-		Short: "Keep sessions, dev servers and language servers running, and carry plans out, as Kubernetes resources",
-		Long: "Berth keeps the processes that coding agents need: sessions (Instance), dev servers (DevServer) and language servers (LanguageServer), " +
-			"and carries out plans (Action, Plan) that run strategies (Strategy, StrategyRun).\n" +
-			"Each is a Kubernetes resource: kubectl apply says what should be there, and Berth makes it so.\n\n" +
+		Short: "Manage sessions, dev servers, language servers and plans as Kubernetes resources",
+		Long: "Berth runs the processes that coding agents need: sessions (Instance), dev servers (DevServer) and language servers (LanguageServer). " +
+			"It also carries out plans (Action, Plan), which run strategies (Strategy, StrategyRun).\n" +
+			"Each is a Kubernetes resource: declare the desired state with kubectl apply, and Berth maintains it.\n\n" +
 			"KIND is devserver (devservers, dsv), instance (instances, inst), languageserver (languageservers, lsv) or strategyrun (strategyruns, srun); " +
-			"berth status knows strategy (strategies), too.",
+			"berth status also accepts strategy (strategies).",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -27,32 +27,32 @@ func TestCommands(t *testing.T) {
 		code     int
 		out, err []string
 	}{
-		"status":                   {args: "status", out: []string{"NAME", "devserver/web   True    Running   http://127.0.0.1:5173/   2          4711   5m"}},
-		"status of a kind":         {args: "status dsv", out: []string{"devserver/web"}},
-		"status of one":            {args: "status devservers/web", out: []string{"devserver/web"}},
-		"status elsewhere":         {args: "status -n other", out: []string{"instance/shell   False   CommandNotFound", "  instance/shell: sh was not found"}},
-		"status everywhere":        {args: "status -A", out: []string{"NAMESPACE", "default     devserver/web", "other       instance/shell"}},
-		"status of nothing":        {args: "status -n empty", err: []string{"nothing is declared in namespace empty"}},
-		"status, not there":        {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
-		"status, a name and -A":    {args: "status -A devserver/web", code: 1, err: []string{"leave out -A"}},
-		"status, no such kind":     {args: "status pods", code: 1, err: []string{"use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery"}},
-		"restart":                  {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
-		"restart, with the group":  {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
-		"restart, several":         {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
-		"restart, not a reference": {args: "restart web", code: 1, err: []string{"KIND/NAME"}},
-		"restart, nothing":         {args: "restart", code: 2, err: []string{"requires at least 1 arg", "Usage:", "berth restart KIND/NAME..."}},
-		"stop":                     {args: "stop dsv/web", out: []string{"devserver/web is to be stopped"}},
-		"start":                    {args: "start dsv/web", out: []string{"devserver/web is to run"}},
-		"start elsewhere":          {args: "start dsv/web -n other", code: 1, err: []string{"does not exist in namespace \"other\""}},
-		"logs without a manager":   {args: "logs devserver/web", code: 1, err: []string{"no manager", "berth up"}},
-		"attach without a manager": {args: "attach instance/shell", code: 1, err: []string{"no manager"}},
-		"logs, a name":             {args: "logs web", code: 1, err: []string{"no manager"}},
-		"logs, a name elsewhere":   {args: "logs shell", code: 1, err: []string{`nothing named "shell" exists in namespace "default"`, "KIND/NAME", "berth status -A"}},
-		"logs of two":              {args: "logs devserver/web devserver/web", code: 2, err: []string{"accepts 1 arg"}},
-		"unknown flag":             {args: "status --nope", code: 2, err: []string{"unknown flag: --nope", "Usage:"}},
-		"unknown command":          {args: "nope", code: 1, err: []string{"unknown command"}},
-		"version":                  {args: "version", out: []string{"berth "}},
-		"up, no such file":         {args: "up -f /does/not/exist", code: 1, err: []string{"read manifests"}},
+		"status":                            {args: "status", out: []string{"NAME", "devserver/web   True    Running   http://127.0.0.1:5173/   2          4711   5m"}},
+		"status of a kind":                  {args: "status dsv", out: []string{"devserver/web"}},
+		"status of one":                     {args: "status devservers/web", out: []string{"devserver/web"}},
+		"status, other namespace":           {args: "status -n other", out: []string{"instance/shell   False   CommandNotFound", "  instance/shell: sh was not found"}},
+		"status, all namespaces":            {args: "status -A", out: []string{"NAMESPACE", "default     devserver/web", "other       instance/shell"}},
+		"status, no objects":                {args: "status -n empty", err: []string{"no objects in namespace empty"}},
+		"status, not there":                 {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
+		"status, a name and -A":             {args: "status -A devserver/web", code: 1, err: []string{"omit -A"}},
+		"status, no such kind":              {args: "status pods", code: 1, err: []string{"use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery"}},
+		"restart":                           {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
+		"restart, with the group":           {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
+		"restart, several":                  {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
+		"restart, not a reference":          {args: "restart web", code: 1, err: []string{"KIND/NAME"}},
+		"restart, nothing":                  {args: "restart", code: 2, err: []string{"requires at least 1 arg", "Usage:", "berth restart KIND/NAME..."}},
+		"stop":                              {args: "stop dsv/web", out: []string{"devserver/web stop requested"}},
+		"start":                             {args: "start dsv/web", out: []string{"devserver/web start requested"}},
+		"start, other namespace":            {args: "start dsv/web -n other", code: 1, err: []string{"does not exist in namespace \"other\""}},
+		"logs without a manager":            {args: "logs devserver/web", code: 1, err: []string{"no manager", "berth up"}},
+		"attach without a manager":          {args: "attach instance/shell", code: 1, err: []string{"no manager"}},
+		"logs, a name":                      {args: "logs web", code: 1, err: []string{"no manager"}},
+		"logs, a name of another namespace": {args: "logs shell", code: 1, err: []string{`no object named "shell" in namespace "default"`, "KIND/NAME", "berth status -A"}},
+		"logs of two":                       {args: "logs devserver/web devserver/web", code: 2, err: []string{"accepts 1 arg"}},
+		"unknown flag":                      {args: "status --nope", code: 2, err: []string{"unknown flag: --nope", "Usage:"}},
+		"unknown command":                   {args: "nope", code: 1, err: []string{"unknown command"}},
+		"version":                           {args: "version", out: []string{"berth "}},
+		"up, no such file":                  {args: "up -f /does/not/exist", code: 1, err: []string{"read manifests"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -64,7 +64,7 @@ func TestCommands(t *testing.T) {
 			for _, text := range test.err {
 				g.Expect(f.err.String()).To(ContainSubstring(text))
 			}
-			g.Expect(f.out.String()+f.err.String()).NotTo(ContainSubstring("\x1b"), "nothing that a terminal would obey")
+			g.Expect(f.out.String()+f.err.String()).NotTo(ContainSubstring("\x1b"), "no control sequences")
 		})
 	}
 }
@@ -75,7 +75,7 @@ func TestLogs_NameOfSeveralObjectsIsRefused(t *testing.T) {
 	twin.Namespace, twin.Name = "default", "web"
 	f := newFixture(web(), twin)
 	g.Expect(f.run(t.Context(), "logs", "web")).To(Equal(1))
-	g.Expect(f.err.String()).To(ContainSubstring(`several objects are named "web": write devserver/web or instance/web`))
+	g.Expect(f.err.String()).To(ContainSubstring(`several objects are named "web": use devserver/web or instance/web`))
 }
 
 func TestAsPlugin(t *testing.T) {
@@ -92,7 +92,7 @@ func TestChangesOfTheSpec(t *testing.T) {
 	g.Expect(readWeb(g, f).Spec.State).To(Equal(v1alpha1.StateStopped))
 
 	g.Expect(f.run(t.Context(), "restart", "devserver/web")).To(Equal(1))
-	g.Expect(f.err.String()).To(ContainSubstring("is stopped, so nothing is restarted: run berth start devserver/web"))
+	g.Expect(f.err.String()).To(ContainSubstring("is stopped, so it cannot be restarted: run berth start devserver/web"))
 
 	g.Expect(f.run(t.Context(), "start", "devserver/web")).To(BeZero())
 	g.Expect(readWeb(g, f).Spec.State).To(Equal(v1alpha1.StateRunning))
@@ -102,8 +102,8 @@ func TestChangesOfTheSpec(t *testing.T) {
 		g.Expect(f.run(t.Context(), "restart", "devserver/web")).To(BeZero())
 		tokens[readWeb(g, f).Spec.RestartToken] = true
 	}
-	g.Expect(tokens).To(HaveLen(3), "every request is a new one")
-	g.Expect(readWeb(g, f).Spec.Process.Command).To(Equal([]string{"web"}), "the rest stays")
+	g.Expect(tokens).To(HaveLen(3), "each request sets a new token")
+	g.Expect(readWeb(g, f).Spec.Process.Command).To(Equal([]string{"web"}), "the rest of the spec is unchanged")
 }
 
 func TestRestartWaits(t *testing.T) {
@@ -113,7 +113,7 @@ func TestRestartWaits(t *testing.T) {
 		says   string
 	}{
 		"until it is ready": {status: func(s *v1alpha1.DevServer) { s.Status.ObservedRestartToken = s.Spec.RestartToken }, says: "devserver/web restarted"},
-		"until it is clear that it won't be": {code: 1, says: "CommandNotFound: no such program", status: func(s *v1alpha1.DevServer) {
+		"until it is stalled": {code: 1, says: "CommandNotFound: no such program", status: func(s *v1alpha1.DevServer) {
 			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
 				Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program",
 			})
@@ -124,9 +124,9 @@ func TestRestartWaits(t *testing.T) {
 			f := newFixture(web())
 			code := make(chan int, 1)
 			go func() { code <- f.run(t.Context(), "restart", "--wait", "devserver/web") }()
-			// The controller answers some time after the request.
+			// The controller reacts some time after the request.
 			g.Eventually(func() string { return readWeb(g, f).Spec.RestartToken }, timeout).ShouldNot(BeEmpty())
-			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "that it was ready before is no answer")
+			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "Ready from before the request does not count")
 			server := readWeb(g, f)
 			test.status(server)
 			g.Expect(f.api.Status().Update(t.Context(), server)).To(Succeed())
@@ -140,7 +140,7 @@ func TestRestartGivesUp(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(web())
 	g.Expect(f.run(t.Context(), "restart", "--wait", "--timeout=300ms", "devserver/web")).To(Equal(1))
-	g.Expect(f.err.String()).To(ContainSubstring("was not ready after 300ms: see berth status devserver/web"))
+	g.Expect(f.err.String()).To(ContainSubstring("is not ready after 300ms: see berth status devserver/web"))
 }
 
 func TestStatusWatches(t *testing.T) {
@@ -154,7 +154,7 @@ func TestStatusWatches(t *testing.T) {
 	g.Eventually(f.out.String, timeout).Should(ContainSubstring("devserver/web deleted"))
 	cancel()
 	g.Eventually(code, timeout).Should(Receive(Equal(130)))
-	g.Expect(strings.Count(f.out.String(), "\n")).To(Equal(2), "a line per change")
+	g.Expect(strings.Count(f.out.String(), "\n")).To(Equal(2), "one line per change")
 }
 
 func goServer(change ...func(*v1alpha1.LanguageServer)) *v1alpha1.LanguageServer {
@@ -179,17 +179,17 @@ func TestLanguageServerCommands(t *testing.T) {
 	}{
 		"status":                {args: "status lsv/go", out: "languageserver/go   True    Running   berth lsp connect go"},
 		"restart":               {args: "restart languageserver/go", out: "languageserver/go restart requested"},
-		"stop":                  {args: "stop languageservers/go", out: "languageserver/go is to be stopped"},
-		"start":                 {args: "start lsv/go", out: "languageserver/go is to run"},
+		"stop":                  {args: "stop languageservers/go", out: "languageserver/go stop requested"},
+		"start":                 {args: "start lsv/go", out: "languageserver/go start requested"},
 		"logs":                  {args: "logs lsv/go", code: 1, err: "no manager"},
-		"connect to nothing":    {args: "lsp connect nope", code: 1, err: `languageserver/nope does not exist in namespace "default": berth status languageservers -A`},
-		"connect to a server":   {args: "lsp connect devserver/web", code: 1, err: "devserver/web is no language server"},
+		"connect to nothing":    {args: "lsp connect nope", code: 1, err: `languageserver/nope does not exist in namespace "default": to list all, run berth status languageservers -A`},
+		"connect to a server":   {args: "lsp connect devserver/web", code: 1, err: "devserver/web is not a language server"},
 		"connect without name":  {args: "lsp connect", code: 2, err: "accepts 1 arg"},
 		"connect and hang up":   {args: "lsp connect go"},
 		"as editors call it":    {args: "lsp connect languageserver/go --stdio --clientProcessId=4711"},
-		"connect, stopped":      {args: "lsp connect stopped", err: "is stopped; waiting until somebody runs berth start languageserver/stopped"},
+		"connect, stopped":      {args: "lsp connect stopped", err: "is stopped; waiting. To start it, run: berth start languageserver/stopped"},
 		"connect, no address":   {args: "lsp connect fresh", err: "has no endpoint yet"},
-		"connect, another kind": {args: "lsp connect far", code: 1, err: "does not know: tcp://1.2.3.4:5"},
+		"connect, another kind": {args: "lsp connect far", code: 1, err: "does not support: tcp://1.2.3.4:5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -204,7 +204,7 @@ func TestLanguageServerCommands(t *testing.T) {
 	}
 }
 
-// TestLanguageServerThatComesLater connects before there is an address, and again when that has moved.
+// TestLanguageServerThatComesLater connects before the endpoint exists, and reconnects after it has changed.
 func TestLanguageServerThatComesLater(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(goServer(func(s *v1alpha1.LanguageServer) { s.Status.Endpoint = "" }))

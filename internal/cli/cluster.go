@@ -62,7 +62,7 @@ func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
 	config.QPS = -1 // as for the manager: the API server itself limits the rate
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("reach the Pods of the cluster: %w", err)
+		return nil, fmt.Errorf("connect to the Pods of the cluster: %w", err)
 	}
 	pods, err := pod.New(pod.Options{Client: api, Config: config, Namespaces: opts.namespaces, Logger: opts.log.WithName("pods")})
 	if err != nil {
@@ -86,7 +86,7 @@ func multiplexerImage(ctx context.Context, api kubernetes.Interface, named strin
 	}
 	name, namespace := os.Getenv(podNameVariable), os.Getenv(podNamespaceVariable)
 	if name == "" || namespace == "" {
-		return langserver.Image{}, errors.New("this manager does not run in a Pod whose image it could take for the multiplexer of a language server; " +
+		return langserver.Image{}, errors.New("this manager does not run in a Pod, so it cannot use its own image for the multiplexer of a language server; " +
 			"start it with --multiplexer-image")
 	}
 	own, err := api.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})

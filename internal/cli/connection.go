@@ -43,10 +43,10 @@ const (
 // addEndpoint adds the flags of a command that connects to the manager.
 func (f *connectionFlags) addEndpoint(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&f.endpoint.URL, "endpoint", "", "https address of the manager to trust with your token; default: "+endpointVariable+
-		", then the published one if it is on this machine")
-	flags.StringVar(&f.endpoint.CAFile, "endpoint-ca", "", "file with the certificate authority of that address; default: the published one")
-	flags.StringVar(&f.endpoint.ServiceAccount, "service-account", "", "NAMESPACE/NAME of a service account; the manager then gets a short-lived token of it, and not your own; default: "+
+	flags.StringVar(&f.endpoint.URL, "endpoint", "", "https address of the manager, which receives your token; default: "+endpointVariable+
+		", then the published address if it is on this machine")
+	flags.StringVar(&f.endpoint.CAFile, "endpoint-ca", "", "file with the certificate authority of the manager; default: the published one")
+	flags.StringVar(&f.endpoint.ServiceAccount, "service-account", "", "NAMESPACE/NAME of a service account; the manager then receives a short-lived token of this account instead of your own; default: "+
 		serviceAccountVariable)
 	flags.StringVar(&f.endpoint.Namespace, "manager-namespace", "", "namespace of the installation; default: "+managerNamespaceVariable+", then "+endpoint.Namespace)
 }
@@ -55,7 +55,7 @@ func (f *connectionFlags) add(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config, then the one of berth up")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace to look in; default: that of the context")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the objects; default: the namespace of the context")
 }
 
 // connection is a connection to an API server.
@@ -89,7 +89,7 @@ func connect(flags *connectionFlags) (*connection, error) {
 	}
 	api, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+		return nil, fmt.Errorf("connect to the API server %s: %w", config.Host, err)
 	}
 	return &connection{config: config, client: api, namespace: namespace}, nil
 }
@@ -100,7 +100,7 @@ func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {
 	if flags.kubeconfig == "" && !anyExists(rules.Precedence) {
 		own := controlplane.KubeconfigPath(defaultStateDir())
 		if _, err := os.Stat(own); err != nil {
-			return nil, "", errors.New("no kubeconfig was found: start a control plane with berth up, or name a kubeconfig with --kubeconfig or KUBECONFIG")
+			return nil, "", errors.New("no kubeconfig found: start a control plane with berth up, or set --kubeconfig or KUBECONFIG")
 		}
 		rules.ExplicitPath = own
 	}
@@ -145,10 +145,10 @@ func explain(err error) error {
 	var dial *net.OpError
 	switch {
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("the API server does not know the kinds of berth.dev: is it the right one? berth up prints the KUBECONFIG of its own; "+
-			"elsewhere install the kinds first (%w)", err)
+		return fmt.Errorf("the API server does not serve the kinds of berth.dev: is it the right one? berth up prints the KUBECONFIG of its API server; "+
+			"on other API servers, install the CRDs first (%w)", err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server does not accept these credentials: check KUBECONFIG (%w)", err)
+		return fmt.Errorf("the API server rejects these credentials: check KUBECONFIG (%w)", err)
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: is it running? berth up starts a control plane on this machine", err)
 	default:

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FuzzKubeconfig: loadConfig returns an error for a file that is not a kubeconfig, and never panics.
+// FuzzKubeconfig checks that loadConfig returns an error for a file that is not a kubeconfig, and never panics.
 func FuzzKubeconfig(f *testing.F) {
 	for _, text := range []string{
 		"", "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n" +

@@ -37,9 +37,9 @@ func (a *app) discoverCommand() *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "discover [NAME...]",
-		Short: "Look for sessions and containers now, and show what was found",
-		Long: "Discover has each InstanceDiscovery look at once, by changing spec.refreshToken, waits until it has, and shows what it has found.\n" +
-			"Without a name it does so with all of the namespace.",
+		Short: "Discover sessions and containers now and show the results",
+		Long: "Discover makes each InstanceDiscovery search now, by changing spec.refreshToken, waits for it, and shows the results.\n" +
+			"Without NAME it refreshes all InstanceDiscoveries of the namespace.",
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.discover(command.Context(), flags, args, timeout)
 		},
@@ -60,7 +60,7 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 		}
 	}
 	if len(names) == 0 {
-		a.say("there is no instancediscovery in namespace %s", to.namespace)
+		a.say("no InstanceDiscovery in namespace %s", to.namespace)
 		return nil
 	}
 	token, err := newToken(a.clock.Now())
@@ -119,7 +119,7 @@ func (c *connection) refresh(ctx context.Context, name, token string) error {
 	patch := fmt.Appendf(nil, `{"spec":{"refreshToken":%q}}`, token)
 	err := c.client.Patch(ctx, d, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("instancediscovery/%s does not exist in namespace %q: berth status disc -A shows what there is", name, c.namespace)
+		return fmt.Errorf("instancediscovery/%s does not exist in namespace %q: to list all, run berth status disc -A", name, c.namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("refresh instancediscovery/%s: %w", name, err)
@@ -143,7 +143,7 @@ func (a *app) awaitDiscovery(ctx context.Context, to *connection, name, token st
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, fmt.Errorf("instancediscovery/%s has not looked within %s: does a manager run?", name, timeout)
+				return nil, fmt.Errorf("instancediscovery/%s did not search within %s: is a manager running?", name, timeout)
 			}
 			return nil, ctx.Err()
 		case <-tick.C():

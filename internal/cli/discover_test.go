@@ -15,19 +15,19 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// agents is a discovery that has found two sessions.
+// agents returns a discovery that has found two sessions.
 func agents() *v1alpha1.InstanceDiscovery {
 	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agents"}}
 	d.Status.Totals = v1alpha1.DiscoveryTotals{Found: 2, Created: 1, Skipped: 1}
 	d.Status.Found = []v1alpha1.DiscoveredInstance{
 		{Source: "tmux", Name: "work", ID: "$1", Outcome: v1alpha1.DiscoveryCreated, Instance: "work-1"},
-		{Source: "tmux", Name: "own\x1b[31m", ID: "$2", Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Message: "Berth has started it."},
+		{Source: "tmux", Name: "own\x1b[31m", ID: "$2", Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Message: "Started by Berth."},
 	}
 	d.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDiscovered}}
 	return d
 }
 
-// obeys carries requests to look out at once, as a manager would.
+// obeys fulfills refresh requests immediately, as a manager would.
 func obeys(f *fixture, change func(*v1alpha1.InstanceDiscovery)) {
 	f.api = interceptor.NewClient(f.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -48,7 +48,7 @@ func TestDiscover(t *testing.T) {
 	g.Expect(f.run(t.Context(), "discover")).To(Equal(0), f.err.String())
 	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^SOURCE +NAME +ID +OUTCOME +INSTANCE +WHY$`))
 	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +work +\$1 +Created +work-1$`))
-	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +own +\$2 +Skipped +Berth has started it\.$`))
+	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +own +\$2 +Skipped +Started by Berth\.$`))
 	d := &v1alpha1.InstanceDiscovery{}
 	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "agents"}, d)).To(Succeed())
 	g.Expect(d.Spec.RefreshToken).NotTo(BeEmpty())
@@ -60,7 +60,7 @@ func TestDiscoverThatFails(t *testing.T) {
 		err  string
 	}{
 		"no such discovery": {[]string{"discover", "nope"}, `instancediscovery/nope does not exist in namespace "default"`},
-		"nobody looks":      {[]string{"discover", "--timeout", "300ms"}, "has not looked within 300ms: does a manager run?"},
+		"no manager":        {[]string{"discover", "--timeout", "300ms"}, "did not search within 300ms: is a manager running?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -78,14 +78,14 @@ func TestDiscoverThatFails(t *testing.T) {
 	})
 	g.Expect(f.run(t.Context(), "discover", "agents")).To(Equal(1))
 	g.Expect(f.err.String()).To(ContainSubstring("instancediscovery/agents: RuntimeUnavailable: source tmux: no tmux"))
-	g.Expect(f.out.String()).To(ContainSubstring("work-1"), "what is known is shown all the same")
+	g.Expect(f.out.String()).To(ContainSubstring("work-1"), "the known objects are still shown")
 }
 
 func TestDiscoverWithoutAny(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture()
 	g.Expect(f.run(t.Context(), "discover")).To(Equal(0))
-	g.Expect(f.err.String()).To(ContainSubstring("there is no instancediscovery in namespace default"))
+	g.Expect(f.err.String()).To(ContainSubstring("no InstanceDiscovery in namespace default"))
 }
 
 func TestStatusOfADiscovery(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -47,13 +47,13 @@ type ender struct {
 func (e *ender) endAll(ctx context.Context) error {
 	found, err := e.on.List(ctx)
 	if err != nil {
-		return fmt.Errorf("list what runs: %w", err)
+		return fmt.Errorf("list running processes: %w", err)
 	}
 	found = slices.DeleteFunc(found, func(i facts.Incarnation) bool { return !i.Alive() || i.Adopted })
 	if len(found) == 0 {
 		return nil
 	}
-	e.say("ending %d processes", len(found))
+	e.say("stopping %d processes", len(found))
 	objects, err := e.objects(ctx)
 	if err != nil {
 		// The processes are stopped nevertheless; the next manager counts each stop as a crash.
@@ -95,14 +95,14 @@ func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object p
 			number = 0
 		}
 		if err := e.record(ctx, object, number, grace); err != nil {
-			e.say("%s: its end could not be recorded, so it will count as a crash: %v", incarnation.Name, err)
+			e.say("%s: cannot record the stop, so it counts as a crash: %v", incarnation.Name, err)
 		}
 	}
 	backend, err := e.on.Find(ctx, types.UID(incarnation.UID))
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil // it has exited since it was listed
 	} else if err != nil {
-		return fmt.Errorf("end %s: %w", incarnation.Name, err)
+		return fmt.Errorf("stop %s: %w", incarnation.Name, err)
 	}
 	if err := backend.Stop(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
 		e.say("%s: %v; killing it", incarnation.Name, err)
@@ -112,10 +112,10 @@ func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object p
 		return tidy(ctx, backend, incarnation)
 	}
 	if err := backend.Kill(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
-		return fmt.Errorf("end %s: %w", incarnation.Name, err)
+		return fmt.Errorf("stop %s: %w", incarnation.Name, err)
 	}
 	if !gone(ctx, e.clock, backend, incarnation, killPatience) {
-		return fmt.Errorf("end %s (process %d): it is still there; the next berth up goes on with it", incarnation.Name, incarnation.PID)
+		return fmt.Errorf("stop %s (process %d): the process did not exit; the next berth up continues to manage it", incarnation.Name, incarnation.PID)
 	}
 	return tidy(ctx, backend, incarnation)
 }
@@ -127,7 +127,7 @@ func tidy(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarn
 		return nil
 	}
 	if err := terminals.Tidy(ctx, types.UID(incarnation.UID)); err != nil {
-		return fmt.Errorf("tidy up after %s: %w", incarnation.Name, err)
+		return fmt.Errorf("clean up after %s: %w", incarnation.Name, err)
 	}
 	return nil
 }
@@ -145,17 +145,12 @@ func (e *ender) record(ctx context.Context, object process.Object, number int64,
 			Incarnation: number, Reason: endReason, Deadline: metav1.NewMicroTime(e.clock.Now().Add(grace)),
 		}
 	}
-	message := "berth up was ended; the next one starts the process again."
+	message := "berth up stopped the process on shutdown. The next berth up starts it again."
 	if _, once := object.(*v1alpha1.StrategyRun); once {
-		message = "berth up was ended, and the run with it: it is cancelled."
+		message = "berth up cancelled the run on shutdown."
 	}
-	for kind, value := range map[string]metav1.ConditionStatus{
-		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionReconciling: metav1.ConditionTrue, v1alpha1.ConditionStalled: metav1.ConditionFalse,
-	} {
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: kind, Status: value, Reason: v1alpha1.ReasonStopping, Message: message, ObservedGeneration: status.ObservedGeneration,
-		})
-	}
+	conditions.Writer{Conditions: &status.Conditions, Generation: status.ObservedGeneration, Now: e.clock.Now()}.
+		Be(v1alpha1.ConditionReconciling, v1alpha1.ReasonStopping, message)
 	return e.api.Status().Patch(ctx, object, client.MergeFrom(before), client.FieldOwner(fieldOwner))
 }
 

@@ -19,7 +19,7 @@ func TestLogs_TrustsOnlyThisMachineOrAPinnedAddress(t *testing.T) {
 		environment map[string]string
 		says        string
 	}{
-		"published":                  {says: "your token is not sent there"},
+		"published":                  {says: "berth does not send your token there"},
 		"pinned by a flag":           {args: []string{"--endpoint=ftp://pinned"}, says: `"ftp://pinned"`},
 		"pinned by the environment":  {environment: map[string]string{endpointVariable: "ftp://pinned"}, says: `"ftp://pinned"`},
 		"the flag wins":              {args: []string{"--endpoint=ftp://flag"}, environment: map[string]string{endpointVariable: "x"}, says: `"ftp://flag"`},

@@ -36,10 +36,10 @@ func TestReadManifests(t *testing.T) {
 			files: map[string]string{"a.json": `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}]}`},
 			want:  []string{"c"},
 		},
-		"no YAML":       {files: map[string]string{"a.yaml": "a: [b"}, says: "a.yaml, object 1"},
-		"no name":       {files: map[string]string{"a.yaml": named("one") + "---\nkind: DevServer\n"}, says: "a.yaml, object 2: apiVersion, kind and metadata.name are needed"},
+		"invalid YAML":  {files: map[string]string{"a.yaml": "a: [b"}, says: "a.yaml, object 1"},
+		"no name":       {files: map[string]string{"a.yaml": named("one") + "---\nkind: DevServer\n"}, says: "a.yaml, object 2: apiVersion, kind and metadata.name are required"},
 		"a field twice": {files: map[string]string{"a.yaml": named("one") + "kind: DevServer\n"}, says: "already set"},
-		"nothing":       {files: map[string]string{"a.txt": ""}, says: "holds no .yaml"},
+		"no manifests":  {files: map[string]string{"a.txt": ""}, says: "contains no .yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -107,7 +107,7 @@ func TestWhichKubeconfig(t *testing.T) {
 	write(filepath.Join(home, "state", "berth", "kubeconfig"), "https://up")
 	config, namespace, err := loadConfig(&connectionFlags{})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(config.Host).To(Equal("https://up"), "that of berth up when there is no other")
+	g.Expect(config.Host).To(Equal("https://up"), "the one of berth up if there is no other")
 	g.Expect(namespace).To(Equal("room"))
 
 	write(filepath.Join(home, "none"), "https://env")

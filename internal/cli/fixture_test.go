@@ -26,7 +26,7 @@ import (
 
 const timeout = time.Minute
 
-// berthVariable makes this test binary the program berth, with the lines of the variable as its arguments.
+// berthVariable turns this test binary into the program berth. Each line of the variable is one argument.
 const berthVariable = "BERTH_TEST_ARGUMENTS"
 
 func TestMain(m *testing.M) {
@@ -34,11 +34,11 @@ func TestMain(m *testing.M) {
 		os.Exit(Main(append([]string{"berth"}, strings.Split(arguments, "\n")...)))
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-		// client-go's, of a terminal that was left; the program of a user ends with it.
+		// client-go leaves this goroutine behind after a detach; in production it ends with the program.
 		goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
 }
 
-// output may be written to and read at the same time.
+// output is a buffer that supports concurrent writes and reads.
 type output struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -56,7 +56,7 @@ func (o *output) String() string {
 	return o.buffer.String()
 }
 
-// fixture is a command line over objects in memory.
+// fixture is the command line with objects in memory.
 type fixture struct {
 	app      *app
 	api      client.WithWatch
@@ -84,7 +84,7 @@ func (f *fixture) run(ctx context.Context, args ...string) int {
 	return f.app.run(ctx, append([]string{"berth"}, args...))
 }
 
-// web is a devserver that runs.
+// web returns a running DevServer.
 func web(change ...func(*v1alpha1.DevServer)) *v1alpha1.DevServer {
 	server := &v1alpha1.DevServer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web", CreationTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Minute))},
@@ -100,7 +100,7 @@ func web(change ...func(*v1alpha1.DevServer)) *v1alpha1.DevServer {
 	return server
 }
 
-// shell is an instance that does not run, in another namespace.
+// shell returns an Instance in another namespace that is not running.
 func shell() *v1alpha1.Instance {
 	return &v1alpha1.Instance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "shell", UID: "uid-shell"},

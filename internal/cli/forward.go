@@ -29,7 +29,7 @@ func forward(config *rest.Config, namespace string, address *url.URL) (http.Hand
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite: f.rewrite, Transport: transport, ModifyResponse: f.relocate, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, "The API server cannot be reached: "+err.Error(), http.StatusBadGateway)
+			http.Error(w, "Cannot reach the API server: "+err.Error(), http.StatusBadGateway)
 		},
 	}
 	return f, nil
@@ -39,13 +39,13 @@ func forward(config *rest.Config, namespace string, address *url.URL) (http.Hand
 func upgradable(config *rest.Config) (*url.URL, http.RoundTripper, error) {
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+		return nil, nil, fmt.Errorf("connect to the API server %s: %w", config.Host, err)
 	}
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
 	transport, err := rest.TransportFor(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+		return nil, nil, fmt.Errorf("connect to the API server %s: %w", config.Host, err)
 	}
 	return base, transport, nil
 }
@@ -61,11 +61,11 @@ type forwarding struct {
 // front.CheckHost.
 func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := front.CheckHost(r, nil); err != nil {
-		http.Error(w, "Forbidden: "+err.Error()+". This address is for this machine alone: use 127.0.0.1 or localhost.", http.StatusForbidden)
+		http.Error(w, "Forbidden: "+err.Error()+". This address only serves this machine: use 127.0.0.1 or localhost.", http.StatusForbidden)
 		return
 	}
 	if slices.Contains(strings.Split(r.URL.Path, "/"), "..") {
-		http.Error(w, "A path must not lead upwards.", http.StatusBadRequest)
+		http.Error(w, "The path must not contain '..'.", http.StatusBadRequest)
 		return
 	}
 	f.proxy.ServeHTTP(w, r)

@@ -29,28 +29,28 @@ import (
 func installCRDs(ctx context.Context, config *rest.Config) error {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
+		return fmt.Errorf("install the CRDs: %w", err)
 	}
 	api, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
+		return fmt.Errorf("install the CRDs: %w", err)
 	}
 	files, err := fs.Glob(crd.Bases, "bases/*.yaml")
 	if err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
+		return fmt.Errorf("install the CRDs: %w", err)
 	}
 	var installed []string
 	for _, file := range files {
 		data, err := crd.Bases.ReadFile(file)
 		if err != nil {
-			return fmt.Errorf("install the kinds: %w", err)
+			return fmt.Errorf("install the CRDs: %w", err)
 		}
 		definition := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(data, &definition.Object); err != nil {
-			return fmt.Errorf("install the kinds: %s: %w", file, err)
+			return fmt.Errorf("install the CRDs: %s: %w", file, err)
 		}
 		if err := serverSideApply(ctx, api, definition); err != nil {
-			return fmt.Errorf("install the kinds: %s: %w", file, err)
+			return fmt.Errorf("install the CRDs: %s: %w", file, err)
 		}
 		installed = append(installed, definition.GetName())
 	}
@@ -74,13 +74,13 @@ func awaitEstablished(ctx context.Context, api client.Client, config *rest.Confi
 			return fmt.Errorf("%s is not established", name)
 		})
 		if err != nil {
-			return fmt.Errorf("install the kinds: %w", err)
+			return fmt.Errorf("install the CRDs: %w", err)
 		}
 	}
 	// The condition Established becomes true shortly before a kind is served.
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return fmt.Errorf("install the kinds: %w", err)
+		return fmt.Errorf("install the CRDs: %w", err)
 	}
 	return poll(ctx, func() error {
 		fresh, err := client.New(config, client.Options{Scheme: scheme})

@@ -27,22 +27,22 @@ func (a *app) logsCommand() *cobra.Command {
 		Use:     "logs [-f] [--tail N] [--screen] KIND/NAME",
 		Aliases: []string{"log"},
 		Short:   "Print the output of a process",
-		Long: "Logs prints the output of all incarnations of a process, as far as it is still there. It needs a running manager;\n" +
-			"for what runs in a Pod it needs none, and prints what the node has of the newest one. A name alone is enough if no other kind has an object of that name.",
+		Long: "Logs prints the retained output of all incarnations of a process. It needs a running manager, except for processes in Pods:\n" +
+			"there it prints the output of the newest Pod that the node retains. NAME alone is sufficient if only one kind has an object of that name.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
 			if asScreen && (opts.Follow || command.Flags().Changed("tail")) {
-				return &usageError{errors.New("--screen prints what the terminal shows now: use it without --follow and --tail"), command.UsageString()}
+				return &usageError{errors.New("--screen prints the current screen: it cannot be combined with --follow or --tail"), command.UsageString()}
 			}
 			return a.logs(command.Context(), flags, args[0], opts, asScreen)
 		},
 	}
 	flags.add(command)
 	flags.addEndpoint(command)
-	command.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on with what comes, over restarts too")
-	command.Flags().Int64Var(&opts.Tail, "tail", -1, "only the last so many lines, of which a long one counts once for each 16 KiB; -1 for all")
-	command.Flags().BoolVar(&asScreen, "screen", false, "print what the terminal of an instance shows now, as plain text")
+	command.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "follow the output, also across restarts")
+	command.Flags().Int64Var(&opts.Tail, "tail", -1, "number of lines to print from the end; a long line counts once per 16 KiB; -1 prints all")
+	command.Flags().BoolVar(&asScreen, "screen", false, "print the current terminal screen of an instance as plain text")
 	return command
 }
 
@@ -96,14 +96,14 @@ func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, objec
 	if drawn, is := out.(*screen.Screen); is && stream.Screen {
 		out = screenLines{drawn}
 	} else if stream.Screen {
-		a.say("%s was there before Berth, so its output is not kept: this is what its terminal shows now", ref)
+		a.say("%s was adopted, so its output is not recorded: printing its current terminal screen", ref)
 	}
 	if _, err := io.Copy(out, stream); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("logs of %s: the manager ended", ref)
+			return fmt.Errorf("logs of %s: the manager shut down", ref)
 		}
 		return fmt.Errorf("logs of %s: %w", ref, err)
 	}

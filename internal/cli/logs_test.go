@@ -36,8 +36,8 @@ func TestLogs_ScreenIsRefused(t *testing.T) {
 		code int
 		says string
 	}{
-		"with -f":     {[]string{"-f", "instance/agent"}, 2, "--screen prints what the terminal shows now: use it without --follow and --tail"},
-		"with --tail": {[]string{"--tail=3", "instance/agent"}, 2, "use it without --follow and --tail"},
+		"with -f":     {[]string{"-f", "instance/agent"}, 2, "--screen prints the current screen: it cannot be combined with --follow or --tail"},
+		"with --tail": {[]string{"--tail=3", "instance/agent"}, 2, "it cannot be combined with --follow or --tail"},
 		"of a server": {[]string{"devserver/web"}, 1, "devserver/web has no terminal"},
 		"of nothing":  {[]string{"instance/none"}, 1, "instance/none"},
 	} {

@@ -21,7 +21,7 @@ import (
 )
 
 func (a *app) lspCommand() *cobra.Command {
-	command := &cobra.Command{Use: "lsp", Short: "Use language servers"}
+	command := &cobra.Command{Use: "lsp", Short: "Connect to language servers"}
 	command.AddCommand(a.lspConnectCommand())
 	return command
 }
@@ -30,10 +30,10 @@ func (a *app) lspConnectCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	command := &cobra.Command{
 		Use:   "connect NAME",
-		Short: "Speak to a LanguageServer on standard input and output, as editors do",
-		Long: "Connect is what an editor runs in the place of a language server: it speaks the Language Server Protocol on standard input and output.\n" +
-			"The server behind it may be restarted, and the connection be lost: it connects again by itself. It runs on the machine of the manager; for a server\n" +
-			"in a Pod anywhere: it is reached through the API server, with your rights (services/proxy, and the Secret with its token).",
+		Short: "Connect standard input and output to a LanguageServer",
+		Long: "Editors run connect instead of a language server. It speaks the Language Server Protocol on standard input and output.\n" +
+			"If the server restarts or the connection is lost, connect reconnects. Run it on the machine of the manager. For a server in a Pod you can run it\n" +
+			"anywhere: it connects through the API server with your permissions (services/proxy, and the Secret with the token of the server).",
 		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.lspConnect(command.Context(), flags, args[0])
@@ -41,8 +41,8 @@ func (a *app) lspConnectCommand() *cobra.Command {
 	}
 	flags.add(command)
 	// Editors add these flags to every language server that they start.
-	command.Flags().Bool("stdio", true, "ignored: there is no other way")
-	command.Flags().Int("clientProcessId", 0, "ignored: the process ends with its standard input")
+	command.Flags().Bool("stdio", true, "ignored; accepted for compatibility with editors")
+	command.Flags().Int("clientProcessId", 0, "ignored; the command exits at the end of its standard input")
 	_ = command.Flags().MarkHidden("stdio")
 	_ = command.Flags().MarkHidden("clientProcessId")
 	return command
@@ -74,7 +74,7 @@ func parseLanguageServer(word string) (string, error) {
 		return "", err
 	}
 	if ref.kind.singular != "languageserver" {
-		return "", fmt.Errorf("%s is no language server: berth status languageservers shows what there is", ref)
+		return "", fmt.Errorf("%s is not a language server: to list language servers, run berth status languageservers", ref)
 	}
 	return ref.name, nil
 }
@@ -111,7 +111,7 @@ func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
 			if apierrors.IsForbidden(err) {
 				return nil, err
 			}
-			d.tell(fmt.Sprintf("nobody answers at %s yet (%v); waiting", place, err))
+			d.tell(fmt.Sprintf("no response from %s yet (%v); waiting", place, err))
 		}
 		select {
 		case <-ctx.Done():
@@ -135,13 +135,13 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	err := d.to.client.Get(ctx, d.key, server)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("languageserver/%s does not exist in namespace %q: berth status languageservers -A shows what there is; "+
-			"kubectl apply one, or name another (%w)", d.key.Name, d.key.Namespace, bridge.ErrGone)
+		return "", fmt.Errorf("languageserver/%s does not exist in namespace %q: to list all, run berth status languageservers -A; "+
+			"create it, or use another name (%w)", d.key.Name, d.key.Namespace, bridge.ErrGone)
 	case meta.IsNoMatchError(err):
 		return "", err
 	case err != nil && d.last != "":
 		// The API server is unavailable. The socket may be available again before the API server is.
-		d.tell(fmt.Sprintf("the API server does not answer (%v); trying the last known socket", err))
+		d.tell(fmt.Sprintf("the API server does not respond (%v); trying the last known socket", err))
 		return d.last, nil
 	case err != nil:
 		return "", fmt.Errorf("read languageserver/%s: %w", d.key.Name, err)
@@ -149,7 +149,7 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	place, ok := strings.CutPrefix(server.Status.Endpoint, "unix://")
 	switch {
 	case server.Spec.State == v1alpha1.StateStopped:
-		d.tell(fmt.Sprintf("languageserver/%s is stopped; waiting until somebody runs berth start languageserver/%s", d.key.Name, d.key.Name))
+		d.tell(fmt.Sprintf("languageserver/%s is stopped; waiting. To start it, run: berth start languageserver/%s", d.key.Name, d.key.Name))
 		return "", nil
 	case server.Status.Endpoint == "":
 		d.tell(fmt.Sprintf("languageserver/%s has no endpoint yet; waiting for the manager", d.key.Name))
@@ -157,7 +157,7 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	case strings.HasPrefix(place, "https://"):
 		return place, nil
 	case !ok:
-		return "", errors.New("languageserver/" + d.key.Name + " has an endpoint that this version does not know: " + clean(server.Status.Endpoint))
+		return "", errors.New("languageserver/" + d.key.Name + " has an endpoint that this version of berth does not support: " + clean(server.Status.Endpoint))
 	}
 	return place, nil
 }

@@ -52,35 +52,35 @@ func (a *app) managerCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "manager",
 		Short: "Run the controllers against any API server",
-		Long: "Manager runs the controllers of Berth against the API server of the kubeconfig, and processes on this machine.\n" +
-			"The kinds must be installed there. It runs programs on this machine only for namespaces with the label " + v1alpha1.LabelAllowRuntime + ", or that the\n" +
-			"ConfigMap " + process.PolicyConfigMap + " permits. When the manager ends, the processes keep running; the next manager with the same --state-dir finds them.",
+		Long: "Manager runs the controllers of Berth against the API server of the kubeconfig, and runs processes on this machine.\n" +
+			"The CRDs must be installed. Manager runs programs on this machine only for namespaces that have the label " + v1alpha1.LabelAllowRuntime + " or that the\n" +
+			"ConfigMap " + process.PolicyConfigMap + " permits. When the manager exits, the processes keep running; the next manager with the same --state-dir takes them over.",
 		Args: needs(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error { return a.manager(command.Context(), f) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.connection.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config, then the one of berth up")
 	flags.StringVar(&f.connection.context, "context", "", "context of the kubeconfig to use")
-	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "where the processes of this machine are recorded")
-	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
-	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
+	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "directory for the records of the processes on this machine")
+	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: the directory of this program, or PATH")
+	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: the directory of this program, or PATH")
 	flags.StringVar(&f.runAs, "run-as", "", runAsHelp)
-	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "where to serve metrics, such as 127.0.0.1:8080; 0 for nowhere")
-	flags.BoolVar(&f.metricsSecure, "metrics-secure", false, "serve metrics over TLS, and only to callers whose token is allowed to get /metrics")
-	flags.StringVar(&f.metricsCertDir, "metrics-cert-dir", "", "where tls.crt and tls.key for the metrics are; without them a certificate is made")
-	flags.StringVar(&f.probes, "health-probe-bind-address", "0", "where to serve /healthz and /readyz, such as :8081; 0 for nowhere")
-	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "where to serve logs and terminals; beyond loopback it needs a certificate; 0 for nowhere")
-	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate to serve logs and terminals with")
-	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "key of that certificate")
+	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "address to serve metrics on, such as 127.0.0.1:8080; 0 disables them")
+	flags.BoolVar(&f.metricsSecure, "metrics-secure", false, "serve metrics over TLS, and only to clients whose token permits them to get /metrics")
+	flags.StringVar(&f.metricsCertDir, "metrics-cert-dir", "", "directory with tls.crt and tls.key for the metrics; default: generate a certificate")
+	flags.StringVar(&f.probes, "health-probe-bind-address", "0", "address to serve /healthz and /readyz on, such as :8081; 0 disables them")
+	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "address to serve logs and terminals on; an address other than loopback needs a certificate; 0 disables them")
+	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate file for serving logs and terminals")
+	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "private key file of that certificate")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false,
-		"run one of several managers: wait while another one uses the state directory or, with other runtimes than Host, leads")
-	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation: of the leases of the leader and of hosts, and of the ConfigMap berth-endpoint")
+		"run as one of several managers: wait while another manager uses the state directory or, with runtimes other than Host, is the leader")
+	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation, which contains the Leases of the leader and of hosts, and the ConfigMap berth-endpoint")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "runtimes to serve: Host (this machine, with Tmux and Docker) and Pod (the cluster); empty serves none")
-	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it, by the label "+v1alpha1.LabelAllowRuntime+
+	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it with the label "+v1alpha1.LabelAllowRuntime+
 		" or the ConfigMap "+process.PolicyConfigMap)
-	flags.StringSliceVar(&f.namespaces, "namespaces", nil, "namespaces whose objects the manager serves; it needs no rights in others; empty for all")
-	flags.StringVar(&f.image, "multiplexer-image", "", "image that has berth-lsp-pod, for language servers in Pods; default: that of the Pod of this manager")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
+	flags.StringSliceVar(&f.namespaces, "namespaces", nil, "namespaces whose objects the manager reconciles; it needs no permissions in others; empty for all")
+	flags.StringVar(&f.image, "multiplexer-image", "", "image that contains berth-lsp-pod, for language servers in Pods; default: the image of the Pod of this manager")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log debug messages")
 	return command
 }
 
@@ -180,11 +180,11 @@ const mostNamespaces = 100
 // validNamespaces returns an error if there are too many names, if a name is invalid, or if a name is listed twice.
 func validNamespaces(namespaces []string) error {
 	if len(namespaces) > mostNamespaces {
-		return fmt.Errorf("--namespaces: %d namespaces are more than %d; leave it empty to serve all", len(namespaces), mostNamespaces)
+		return fmt.Errorf("--namespaces: %d namespaces exceed the limit of %d; leave it empty to serve all", len(namespaces), mostNamespaces)
 	}
 	for i, name := range namespaces {
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-			return fmt.Errorf("--namespaces: %q is not the name of a namespace: %s", name, problems[0])
+			return fmt.Errorf("--namespaces: %q is not a valid namespace name: %s", name, problems[0])
 		}
 		if slices.Contains(namespaces[:i], name) {
 			return fmt.Errorf("--namespaces: %q is listed twice", name)
@@ -259,7 +259,7 @@ func (m *assembled) start(ctx context.Context) error {
 func ensureNamespace(ctx context.Context, config *rest.Config, name string) error {
 	api, err := client.New(config, client.Options{})
 	if err != nil {
-		return fmt.Errorf("make namespace %s: %w", name, err)
+		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := api.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); client.IgnoreNotFound(err) != nil {
@@ -269,7 +269,7 @@ func ensureNamespace(ctx context.Context, config *rest.Config, name string) erro
 	}
 	namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := client.IgnoreAlreadyExists(api.Create(ctx, namespace)); err != nil {
-		return fmt.Errorf("make namespace %s: %w", name, err)
+		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
 	return nil
 }

@@ -30,10 +30,10 @@ import (
 	"github.com/berth-dev/berth/test/plane"
 )
 
-// clusterTimeout is for what a manager and an API server do together, on a busy machine.
+// clusterTimeout is long enough for a manager and an API server on a busy machine.
 const clusterTimeout = 3 * time.Minute
 
-// A manager as it runs in a cluster: without a runtime it starts, refuses objects with a reason and lets them go; metrics are for who may read them.
+// A manager as in a cluster: it starts without a runtime, stalls objects with a reason, removes their finalizers, and serves metrics only to permitted users.
 func TestManagerInACluster(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
@@ -55,14 +55,14 @@ func TestManagerInACluster(t *testing.T) {
 		g.Expect(stalled.Message).To(ContainSubstring("--runtimes"))
 	}, clusterTimeout).Should(Succeed(), m.err.String)
 	g.Expect(refused.Status.Incarnation).To(BeZero())
-	g.Expect(refused.Status.Port).To(BeZero(), "no port is claimed for what does not run")
+	g.Expect(refused.Status.Port).To(BeZero(), "an object that cannot start claims no port")
 	g.Expect(api.Delete(ctx, refused)).To(Succeed())
 	g.Eventually(func() bool {
 		return apierrors.IsNotFound(api.Get(ctx, client.ObjectKeyFromObject(refused), refused))
-	}, clusterTimeout).Should(BeTrue(), "an object that was never run can be deleted")
+	}, clusterTimeout).Should(BeTrue(), "an object that never ran can be deleted")
 
 	g.Expect(m.scrape(ctx, "")).To(HavePrefix("401 metrics need a bearer token"))
-	g.Expect(m.scrape(ctx, "nonsense")).To(HavePrefix("401 the API server does not accept"))
+	g.Expect(m.scrape(ctx, "nonsense")).To(HavePrefix("401 the API server rejects"))
 	token := account(g, api, "scraper")
 	g.Expect(m.scrape(ctx, token)).To(HavePrefix(`403 user "system:serviceaccount:default:scraper" may not get /metrics`))
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "scrape"},
@@ -78,10 +78,10 @@ func TestManagerInACluster(t *testing.T) {
 func TestRuntimesHaveNamesThatAreThere(t *testing.T) {
 	g := NewWithT(t)
 	_, err := (&app{}).openRuntimes([]string{"Moon"}, nil, runtimeOptions{})
-	g.Expect(err).To(MatchError(ContainSubstring(`--runtimes: there is no runtime "Moon" here; use Host, Pod or both`)))
+	g.Expect(err).To(MatchError(ContainSubstring(`--runtimes: unknown runtime "Moon"; use Host, Pod or both`)))
 }
 
-// cluster is an API server with the kinds of Berth, and a kubeconfig of its administrator.
+// cluster starts an API server with the CRDs of Berth and returns a kubeconfig of its administrator.
 func cluster(t *testing.T) (api client.Client, kubeconfig string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -100,19 +100,19 @@ func cluster(t *testing.T) (api client.Client, kubeconfig string) {
 	return api, kubeconfig
 }
 
-// clusterManager is a berth manager that serves metrics.
+// clusterManager is a running berth manager that serves metrics.
 type clusterManager struct {
 	*fixture
 	metrics string
 	http    *http.Client
 }
 
-// startManager runs berth manager as the manifests of the cluster do. Its port is free when it is chosen; should somebody take it, another is tried.
+// startManager runs berth manager as the manifests of the cluster do. If another program takes the chosen free port first, it tries another port.
 func startManager(t *testing.T, kubeconfig string, more ...string) *clusterManager {
 	t.Helper()
 	for range 5 {
 		m := &clusterManager{fixture: newFixture(), metrics: freePort(t)}
-		// Its certificate is made at every start, and nobody else's token is sent there.
+		// The manager generates its certificate at every start, and only tokens of this test are sent to it.
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 		m.http = &http.Client{Transport: transport, Timeout: timeout}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -132,7 +132,7 @@ func startManager(t *testing.T, kubeconfig string, more ...string) *clusterManag
 		}, clusterTimeout).Should(BeTrue(), m.err.String)
 		if code != nil {
 			cancel()
-			t.Logf("berth manager ended with %d: %s", *code, m.err)
+			t.Logf("berth manager exited with %d: %s", *code, m.err)
 			continue
 		}
 		t.Cleanup(func() {
@@ -142,11 +142,11 @@ func startManager(t *testing.T, kubeconfig string, more ...string) *clusterManag
 		})
 		return m
 	}
-	t.Fatal("berth manager did not come up")
+	t.Fatal("berth manager did not start")
 	return nil
 }
 
-// scrape gives the status code and the text of an answer; nothing when there is none.
+// scrape returns the status code and the body of the response, or "" if there is none.
 func (m *clusterManager) scrape(ctx context.Context, token string) string {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+m.metrics+"/metrics", nil)
 	if err != nil {
@@ -164,7 +164,7 @@ func (m *clusterManager) scrape(ctx context.Context, token string) string {
 	return fmt.Sprintf("%d %s", response.StatusCode, text)
 }
 
-// account makes a service account and gives a token of it.
+// account creates a service account and returns a token for it.
 func account(g Gomega, api client.Client, name string) string {
 	made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Expect(api.Create(context.Background(), made)).To(Succeed())

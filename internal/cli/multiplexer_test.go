@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
-// passingOn plays an API server that passes on what is for one Service, to an address.
+// passingOn fakes an API server that proxies the requests for one Service to an address.
 func passingOn(t *testing.T, path, address string, keys map[string][]byte) *httptest.Server {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: gate.Trust(keys[gate.Certificate]), DisableKeepAlives: true}

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// limitedObjects are two namespaces, of which the manager serves one, and an object in each.
+// limitedObjects are two namespaces with one object each. The manager serves only one of them.
 const limitedObjects = `
 apiVersion: v1
 kind: Namespace
@@ -50,7 +50,7 @@ spec:
   runtime: {type: Pod, pod: {image: local}}
 `
 
-// The manager has the rights that the chart gives it with watchNamespaces, and these are enough.
+// The permissions that the chart grants with watchNamespaces are sufficient for the manager.
 func TestManagerOfSomeNamespaces(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
@@ -105,10 +105,10 @@ func TestNamespacesAreChecked(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(validNamespaces(nil)).To(Succeed())
 	g.Expect(validNamespaces([]string{"a", "b-1"})).To(Succeed())
-	g.Expect(validNamespaces([]string{"a", "A"})).To(MatchError(ContainSubstring(`"A" is not the name of a namespace`)))
-	g.Expect(validNamespaces([]string{"a", ""})).To(MatchError(ContainSubstring(`"" is not the name of a namespace`)))
+	g.Expect(validNamespaces([]string{"a", "A"})).To(MatchError(ContainSubstring(`"A" is not a valid namespace name`)))
+	g.Expect(validNamespaces([]string{"a", ""})).To(MatchError(ContainSubstring(`"" is not a valid namespace name`)))
 	g.Expect(validNamespaces([]string{"a", "a"})).To(MatchError(ContainSubstring(`"a" is listed twice`)))
-	g.Expect(validNamespaces(make([]string, 101))).To(MatchError(ContainSubstring("more than 100")))
+	g.Expect(validNamespaces(make([]string, 101))).To(MatchError(ContainSubstring("exceed the limit of 100")))
 }
 
 func limitedBinding(kind, namespace, roleKind, role string) string {
@@ -131,7 +131,7 @@ func applyAll(t *testing.T, api client.Client, text string) {
 	}
 }
 
-// limitedKubeconfig writes a copy of a kubeconfig with a token in the place of its credentials.
+// limitedKubeconfig writes a copy of a kubeconfig in which a token replaces the credentials.
 func limitedKubeconfig(t *testing.T, kubeconfig, token string) string {
 	t.Helper()
 	g := NewWithT(t)

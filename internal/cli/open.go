@@ -22,10 +22,10 @@ func (a *app) openCommand() *cobra.Command {
 	flags, port := &connectionFlags{}, int32(0)
 	command := &cobra.Command{
 		Use:   "open devserver/NAME",
-		Short: "Reach a dev server from this machine",
-		Long: "Open prints an address of this machine at which the dev server is reached. That of one in a Pod is forwarded through the API server until " +
-			"you leave with Ctrl-C, over its restarts; that takes rights on services/proxy, which the role edit has. The address is for this machine only, " +
-			"and whoever uses it does so with your rights, on this one server. The API server does not pass on the header Authorization.",
+		Short: "Print a local address of a dev server",
+		Long: "Open prints an address on this machine at which you can reach the dev server. For a dev server in a Pod, open forwards that address through the API server until " +
+			"you press Ctrl-C, also across restarts; this needs permission for services/proxy, which the role edit grants. The address only serves this machine, " +
+			"and its clients use your permissions, for this dev server only. The API server does not forward the header Authorization.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -33,7 +33,7 @@ func (a *app) openCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
-	command.Flags().Int32Var(&port, "port", 0, "the port on this machine; 0 takes a free one")
+	command.Flags().Int32Var(&port, "port", 0, "port on this machine; 0 selects a free port")
 	return command
 }
 
@@ -49,9 +49,9 @@ func (a *app) open(ctx context.Context, flags *connectionFlags, word string, por
 	dev, is := object.(*v1alpha1.DevServer)
 	switch {
 	case !is:
-		return fmt.Errorf("%s is no dev server: berth attach takes a terminal, berth lsp connect a language server", ref)
+		return fmt.Errorf("%s is not a dev server: use berth attach for a terminal, or berth lsp connect for a language server", ref)
 	case dev.Status.URL == "":
-		return fmt.Errorf("%s has no address yet: berth status %s says how it is", ref, ref)
+		return fmt.Errorf("%s has no address yet: see berth status %s", ref, ref)
 	case !inPod(dev):
 		_, _ = fmt.Fprintln(a.out, clean(dev.Status.URL))
 		return nil
@@ -88,7 +88,7 @@ func (a *app) serveOpen(ctx context.Context, ref reference, handler http.Handler
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	_, _ = fmt.Fprintf(a.out, "http://%s/\n", listener.Addr())
-	a.say("%s is forwarded to this address; Ctrl-C ends it", ref)
+	a.say("forwarding this address to %s; press Ctrl-C to stop", ref)
 	select {
 	case <-ctx.Done():
 	case err := <-served:

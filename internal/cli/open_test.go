@@ -20,7 +20,7 @@ import (
 
 const servicePath = "/api/v1/namespaces/default/services/http:web:5173/proxy"
 
-// serviceProxy answers as an API server does for a Service: with what it was asked, and as whom.
+// serviceProxy fakes the proxy of an API server for a Service. Its responses echo the request and the credentials.
 func serviceProxy(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == servicePath+"/moved" {
@@ -38,7 +38,7 @@ func serviceProxy(t *testing.T) string {
 	return server.URL
 }
 
-// opened runs berth open and gives the address that it prints.
+// opened runs berth open and returns the address that it prints.
 func opened(t *testing.T, change func(*v1alpha1.DevServer)) (address string) {
 	g := NewWithT(t)
 	f, host := newFixture(web(webInPod, change)), serviceProxy(t)
@@ -80,10 +80,10 @@ func TestOpenForwardsToTheService(t *testing.T) {
 	status, body, header := ask(http.MethodPost, "/a%2Fb/c?d=e")
 	g.Expect(status).To(Equal(http.StatusOK))
 	g.Expect(body).To(Equal("POST " + servicePath + "/a%2Fb/c?d=e"))
-	g.Expect(header.Get("As")).To(Equal("Bearer mine"), "the credentials of the user, and nothing that a page says")
+	g.Expect(header.Get("As")).To(Equal("Bearer mine"), "the credentials are those of the user, not those of the request")
 
 	_, body, _ = ask(http.MethodGet, servicePath+"/style.css")
-	g.Expect(body).To(Equal("GET "+servicePath+"/style.css"), "as the API server writes it into pages")
+	g.Expect(body).To(Equal("GET "+servicePath+"/style.css"), "the API server rewrites links in pages to this form")
 	status, _, header = ask(http.MethodGet, "/moved")
 	g.Expect(status).To(Equal(http.StatusFound))
 	g.Expect(header.Get("Location")).To(Equal("/there?x=1"))
@@ -93,10 +93,10 @@ func TestOpenForwardsToTheService(t *testing.T) {
 		g.Expect(status).To(Equal(http.StatusBadRequest), path)
 	}
 	status, _, _ = ask(http.MethodGet, "/", func(r *http.Request) { r.Host = "evil.example" })
-	g.Expect(status).To(Equal(http.StatusForbidden), "a name that leads here by somebody else's DNS")
+	g.Expect(status).To(Equal(http.StatusForbidden), "a foreign name that resolves to this address (DNS rebinding)")
 }
 
-// What reloads a page in the browser is a WebSocket.
+// answerOnce answers one message on a WebSocket, which dev servers use to reload pages.
 func answerOnce(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	conn, err := (&websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}).Upgrade(w, r, nil)
 	if err != nil {
@@ -106,7 +106,7 @@ func answerOnce(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	defer func() { _ = conn.Close() }()
 	kind, text, err := conn.ReadMessage()
 	if err != nil || conn.WriteMessage(kind, append([]byte(r.URL.RequestURI()+" "+r.Header.Get("Authorization")+" "), text...)) != nil {
-		t.Error("nothing was said, or heard", err)
+		t.Error("no message was received or sent:", err)
 	}
 }
 
@@ -152,5 +152,5 @@ func TestOpenPrintsTheAddressOnTheHost(t *testing.T) {
 	g.Expect(f.err.String()).To(ContainSubstring("has no address yet"))
 	f = newFixture(shell())
 	g.Expect(f.run(t.Context(), "open", "-n", "other", "instance/shell")).To(Equal(1))
-	g.Expect(f.err.String()).To(ContainSubstring("is no dev server"))
+	g.Expect(f.err.String()).To(ContainSubstring("is not a dev server"))
 }

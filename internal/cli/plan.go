@@ -44,15 +44,15 @@ func parsePhase(word string) (v1alpha1.PlanPhase, error) {
 			return phase, nil
 		}
 	}
-	return "", fmt.Errorf("there is no phase %q: use strategize, execute or apply", word)
+	return "", fmt.Errorf("unknown phase %q: use strategize, execute or apply", word)
 }
 
 func (a *app) planCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "plan",
-		Short: "Show plans, and let them go on, begin again or end",
-		Long: "A plan is one use of an action: berth use begins one. It waits after each phase until the next is approved.\n\n" +
-			"NAME is that of a Plan, with or without plan/ before it.",
+		Short: "Show, approve, retry, revert and cancel plans",
+		Long: "A plan is one use of an action; berth use creates it. After each phase it waits until the next phase is approved.\n\n" +
+			"NAME is the name of a Plan, with or without the prefix plan/.",
 	}
 	command.AddCommand(a.planStatusCommand(), a.planApproveCommand(), a.planCancelCommand(), a.planRetryCommand(), a.planRevertCommand())
 	return command
@@ -67,7 +67,7 @@ type planFlags struct {
 }
 
 func (f *planFlags) addWait(command *cobra.Command) {
-	command.Flags().BoolVar(&f.wait, "wait", false, "wait until the plan is where it may go, and fail when it won't get there")
+	command.Flags().BoolVar(&f.wait, "wait", false, "wait until the plan has completed all approved phases, and fail if it cannot")
 	command.Flags().DurationVar(&f.timeout, "timeout", planTimeout, "how long to wait")
 }
 
@@ -80,7 +80,7 @@ func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, err
 	plan := &v1alpha1.Plan{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, plan)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("plan/%s %w in namespace %q: berth plan status shows what there is", name, errMissing, c.namespace)
+		return nil, fmt.Errorf("plan/%s %w in namespace %q: to list the plans, run berth plan status", name, errMissing, c.namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read plan/%s: %w", name, err)
@@ -112,7 +112,7 @@ func (a *app) answeredPlan(ctx context.Context, to *connection, name string) (*v
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-deadline.C():
-			return nil, fmt.Errorf("plan/%s: what was asked of it before has not been answered yet: is a manager running? berth up or berth manager is one", name)
+			return nil, fmt.Errorf("plan/%s: the manager has not processed an earlier request yet: is a manager running? Start one with berth up or berth manager", name)
 		case <-tick.C():
 		}
 	}
@@ -147,7 +147,7 @@ func (a *app) changePlan(
 			return plan, said, err
 		}
 	}
-	return nil, "", fmt.Errorf("plan/%s changes all the time: try again", name)
+	return nil, "", fmt.Errorf("plan/%s changes too often: try again", name)
 }
 
 // request carries out one command on one plan.
@@ -177,12 +177,12 @@ func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan
 	defer cancel()
 	err := a.followPlan(limited, to, plan.Name, func(now *v1alpha1.Plan) (bool, error) {
 		if now.UID != plan.UID {
-			return false, fmt.Errorf("plan/%s was deleted, and there is another of that name", plan.Name)
+			return false, fmt.Errorf("plan/%s was deleted and recreated", plan.Name)
 		}
 		return arrived(now, plan.Generation)
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("plan/%s was not done after %s: see berth plan status %s", plan.Name, patience, plan.Name)
+		return fmt.Errorf("plan/%s was not complete after %s: see berth plan status %s", plan.Name, patience, plan.Name)
 	}
 	return err
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// newPlanFixture is a command line over plans in memory, whose server finds them by key.
+// newPlanFixture returns a command line with plans in memory, which the API server can select by key.
 func newPlanFixture(objects ...client.Object) *fixture {
 	f := newFixture()
 	f.api = fake.NewClientBuilder().WithScheme(manager.Scheme()).WithObjects(objects...).
@@ -32,7 +32,7 @@ func newPlanFixture(objects ...client.Object) *fixture {
 	return f
 }
 
-// checkModule is an action with an argument that has to be given and one that need not.
+// checkModule returns an action with a required and an optional argument.
 func checkModule() *v1alpha1.Action {
 	return &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "check-module"}, Spec: v1alpha1.ActionSpec{
 		Arguments: []v1alpha1.ActionArgument{
@@ -42,7 +42,7 @@ func checkModule() *v1alpha1.Action {
 	}}
 }
 
-// check is a plan that waits for approval of Execute.
+// check returns a plan that waits for approval of Execute.
 func check(change ...func(*v1alpha1.Plan)) *v1alpha1.Plan {
 	plan := &v1alpha1.Plan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "check", UID: "uid-check"},
@@ -65,7 +65,7 @@ func check(change ...func(*v1alpha1.Plan)) *v1alpha1.Plan {
 	return plan
 }
 
-// at puts a plan into a phase and a state; it may go as far as it is.
+// at sets the phase and the state of a plan, and makes that phase its target.
 func at(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) func(*v1alpha1.Plan) {
 	return func(plan *v1alpha1.Plan) {
 		plan.Status.CurrentPhase, plan.Status.State, plan.Status.Waiting = phase, state, ""
@@ -88,38 +88,38 @@ func TestPlanCommands(t *testing.T) {
 		args string
 		code int
 		says string
-		// target is the phase that the plan may go on to afterwards.
+		// target is spec.targetPhase after the command.
 		target v1alpha1.PlanPhase
 	}{
-		"approve the next":              {check(), "approve check", 0, "plan/check may go on to Execute", execute},
-		"approve by its full name":      {check(), "approve plan/check", 0, "plan/check may go on to Execute", execute},
-		"approve all":                   {check(), "approve check --to Apply", 0, "may go on to Apply", apply},
-		"approve no phase":              {check(), "approve check --to deploy", 2, "there is no phase \"deploy\": use strategize, execute or apply", strategize},
-		"approve nothing":               {check(), "approve", 2, "berth plan approve NAME", strategize},
-		"approve while it goes on":      {check(at(strategize, v1alpha1.PlanProcessing)), "approve check", 0, "may go on to Execute", execute},
-		"approve what is approved":      {check(func(p *v1alpha1.Plan) { p.Spec.TargetPhase = execute }), "approve check", 0, "may go on to Execute already", execute},
-		"approve less":                  {check(func(p *v1alpha1.Plan) { p.Spec.TargetPhase = apply }), "approve check --to execute", 0, "may go on to Apply already", apply},
-		"approve what has failed":       {check(at(execute, v1alpha1.PlanErrored)), "approve check", 1, "is Errored in Execute, so that no phase waits for approval: see berth plan status check", execute},
-		"approve after the last":        {check(at(apply, v1alpha1.PlanProcessing)), "approve check", 1, "the last phase: nothing is left to approve", apply},
-		"approve what is applied":       {check(at(apply, v1alpha1.PlanApplied)), "approve check", 1, "is applied: no phase is left", apply},
-		"approve what is cancelled":     {check(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "approve check", 1, "was cancelled, from which there is no way back", strategize},
-		"approve a duplicate":           {check(at("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Status.DuplicateOf = &v1alpha1.PlanReference{Name: "first"} }), "approve check", 1, "plan/first has the same key", ""},
-		"approve what is not there":     {check(), "approve nope", 1, "plan/nope does not exist in namespace \"default\": berth plan status shows what there is", strategize},
-		"cancel":                        {check(), "cancel check --reason enough", 0, "plan/check is to be cancelled", strategize},
-		"cancel what is applied":        {check(at(apply, v1alpha1.PlanApplied)), "cancel check", 1, "nothing is left to cancel: berth plan revert check", apply},
-		"cancel twice":                  {check(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "cancel check", 0, "is cancelled already", strategize},
-		"retry":                         {check(at(execute, v1alpha1.PlanErrored)), "retry check", 0, "is to run Execute once more", execute},
-		"retry what has succeeded":      {check(), "retry check", 1, "has nothing to retry, as Strategize has succeeded", strategize},
-		"retry what has not begun":      {check(at("", v1alpha1.PlanQueued)), "retry check", 1, "has not begun", ""},
-		"revert":                        {check(at(execute, v1alpha1.PlanComplete)), "revert check --reason again", 0, "is to begin again at Strategize", strategize},
-		"revert and go on":              {check(at(apply, v1alpha1.PlanApplied)), "revert check --to execute", 0, "is to begin again", execute},
-		"revert the first phase":        {check(), "revert check", 1, "its first phase, which can be reverted only when it has failed", strategize},
-		"revert the first, which fails": {check(at(strategize, v1alpha1.PlanErrored)), "revert check", 0, "is to begin again", strategize},
-		"revert too often":              {check(at(execute, v1alpha1.PlanErrored), func(p *v1alpha1.Plan) { p.Status.Reversions = 1 }), "revert check", 1, "was reverted 1 times, which is as often as its action allows", execute},
-		"status of all":                 {check(), "status", 0, "check   check-module   Strategize   Complete   for approval of Execute", strategize},
-		"status of one":                 {check(), "status check", 0, "to go on: berth plan approve check", strategize},
-		"status of nothing":             {check(), "status -n empty", 0, "there is no plan in namespace empty: berth use ACTION begins one", strategize},
-		"status, all live":              {check(), "status -w", 2, "-w needs the NAME of a plan", strategize},
+		"approve the next":                 {check(), "approve check", 0, "plan/check approved up to Execute", execute},
+		"approve by its full name":         {check(), "approve plan/check", 0, "plan/check approved up to Execute", execute},
+		"approve all":                      {check(), "approve check --to Apply", 0, "approved up to Apply", apply},
+		"approve no phase":                 {check(), "approve check --to deploy", 2, "unknown phase \"deploy\": use strategize, execute or apply", strategize},
+		"approve without a name":           {check(), "approve", 2, "berth plan approve NAME", strategize},
+		"approve while it runs":            {check(at(strategize, v1alpha1.PlanProcessing)), "approve check", 0, "approved up to Execute", execute},
+		"approve again":                    {check(func(p *v1alpha1.Plan) { p.Spec.TargetPhase = execute }), "approve check", 0, "is already approved up to Execute", execute},
+		"approve less":                     {check(func(p *v1alpha1.Plan) { p.Spec.TargetPhase = apply }), "approve check --to execute", 0, "is already approved up to Apply", apply},
+		"approve after a failure":          {check(at(execute, v1alpha1.PlanErrored)), "approve check", 1, "is Errored in Execute, so no phase is waiting for approval: see berth plan status check", execute},
+		"approve after the last":           {check(at(apply, v1alpha1.PlanProcessing)), "approve check", 1, "the last phase, so no phase remains to approve", apply},
+		"approve an applied plan":          {check(at(apply, v1alpha1.PlanApplied)), "approve check", 1, "is applied, so no phase remains", apply},
+		"approve a cancelled plan":         {check(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "approve check", 1, "was cancelled, which is final", strategize},
+		"approve a duplicate":              {check(at("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Status.DuplicateOf = &v1alpha1.PlanReference{Name: "first"} }), "approve check", 1, "plan/first has the same key", ""},
+		"approve a missing plan":           {check(), "approve nope", 1, "plan/nope does not exist in namespace \"default\": to list the plans, run berth plan status", strategize},
+		"cancel":                           {check(), "cancel check --reason enough", 0, "plan/check cancellation requested", strategize},
+		"cancel an applied plan":           {check(at(apply, v1alpha1.PlanApplied)), "cancel check", 1, "so it cannot be cancelled: to start again, run berth plan revert check", apply},
+		"cancel twice":                     {check(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "cancel check", 0, "is already cancelled", strategize},
+		"retry":                            {check(at(execute, v1alpha1.PlanErrored)), "retry check", 0, "retry of Execute requested", execute},
+		"retry after a success":            {check(), "retry check", 1, "has nothing to retry, because Strategize succeeded", strategize},
+		"retry before the start":           {check(at("", v1alpha1.PlanQueued)), "retry check", 1, "has not started", ""},
+		"revert":                           {check(at(execute, v1alpha1.PlanComplete)), "revert check --reason again", 0, "revert to Strategize requested", strategize},
+		"revert with a target":             {check(at(apply, v1alpha1.PlanApplied)), "revert check --to execute", 0, "revert to Strategize requested", execute},
+		"revert the first phase":           {check(), "revert check", 1, "its first phase, which can be reverted only after it failed", strategize},
+		"revert the first after a failure": {check(at(strategize, v1alpha1.PlanErrored)), "revert check", 0, "revert to Strategize requested", strategize},
+		"revert too often":                 {check(at(execute, v1alpha1.PlanErrored), func(p *v1alpha1.Plan) { p.Status.Reversions = 1 }), "revert check", 1, "was reverted 1 times, the limit of its action", execute},
+		"status of all":                    {check(), "status", 0, "check   check-module   Strategize   Complete   for approval of Execute", strategize},
+		"status of one":                    {check(), "status check", 0, "to continue: berth plan approve check", strategize},
+		"status without plans":             {check(), "status -n empty", 0, "no plan in namespace empty: to create one, run berth use ACTION", strategize},
+		"status, watch all":                {check(), "status -w", 2, "-w needs the NAME of a plan", strategize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -152,7 +152,7 @@ func TestPlanRequestsAreNewEachTime(t *testing.T) {
 	g.Expect(plan.Annotations).To(HaveKeyWithValue(annotationReason, "enough"))
 }
 
-// Somebody else approves the same phase in between, which then succeeds at once: what comes after it was never approved.
+// Another user approves the same phase at the same time, and it succeeds immediately. The phase after it must not be approved.
 func TestTwoApproveOnePhase(t *testing.T) {
 	g := NewWithT(t)
 	f := newPlanFixture(check())
@@ -171,11 +171,11 @@ func TestTwoApproveOnePhase(t *testing.T) {
 		},
 	})
 	g.Expect(f.run(t.Context(), "plan", "approve", "check")).To(BeZero(), f.err.String())
-	g.Expect(f.out.String()).To(ContainSubstring("may go on to Execute already"))
+	g.Expect(f.out.String()).To(ContainSubstring("is already approved up to Execute"))
 	g.Expect(readCheck(g, f).Spec.TargetPhase).To(Equal(v1alpha1.PhaseExecute))
 }
 
-// Nothing is decided on a status that is about an older spec: a revert may be on its way.
+// No decision is based on the status of an older generation, because a revert may be pending.
 func TestDecisionsWaitForTheAnswer(t *testing.T) {
 	g := NewWithT(t)
 	f := newPlanFixture(check(at(v1alpha1.PhaseExecute, v1alpha1.PlanComplete), func(p *v1alpha1.Plan) {
@@ -203,11 +203,11 @@ func TestPlanIsFollowed(t *testing.T) {
 		says   string
 		delete bool
 	}{
-		"until it is applied":      {args: "status -w check", then: []func(*v1alpha1.Plan){at(v1alpha1.PhaseApply, v1alpha1.PlanApplied)}, says: "plan/check Apply Applied"},
-		"until it is deleted":      {args: "status -w check", delete: true, code: 1, says: "plan/check does not exist"},
-		"to its gate":              {args: "retry check --wait", then: []func(*v1alpha1.Plan){at(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)}, says: "plan/check Execute Complete"},
-		"until it fails":           {args: "retry check --wait", then: []func(*v1alpha1.Plan){at(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), stalled}, code: 1, says: "plan/check is Errored: PhaseFailed: test Failed"},
-		"not longer than it likes": {args: "retry check --wait --timeout 300ms", code: 1, says: "plan/check was not done after 300ms: see berth plan status check"},
+		"until it is applied": {args: "status -w check", then: []func(*v1alpha1.Plan){at(v1alpha1.PhaseApply, v1alpha1.PlanApplied)}, says: "plan/check Apply Applied"},
+		"until it is deleted": {args: "status -w check", delete: true, code: 1, says: "plan/check does not exist"},
+		"until the next gate": {args: "retry check --wait", then: []func(*v1alpha1.Plan){at(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)}, says: "plan/check Execute Complete"},
+		"until it fails":      {args: "retry check --wait", then: []func(*v1alpha1.Plan){at(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), stalled}, code: 1, says: "plan/check is Errored: PhaseFailed: test Failed"},
+		"until the timeout":   {args: "retry check --wait --timeout 300ms", code: 1, says: "plan/check was not complete after 300ms: see berth plan status check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

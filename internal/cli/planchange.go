@@ -17,9 +17,9 @@ func (a *app) planApproveCommand() *cobra.Command {
 	var target v1alpha1.PlanPhase
 	command := &cobra.Command{
 		Use:   "approve NAME",
-		Short: "Let the next phase of a plan begin",
-		Long: "Approve raises spec.targetPhase to the phase after the one that the plan is in, or to that of --to. Two who approve the same phase approve\n" +
-			"it once. Whoever wants to be sure which phase it is says so with --to. What is so already stays as it is.",
+		Short: "Approve the next phase of a plan",
+		Long: "Approve raises spec.targetPhase to the phase after the current one, or to the phase of --to. If two users approve the same phase, it is approved\n" +
+			"once. To approve one specific phase, set --to. A phase that is already approved stays approved.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) (err error) {
@@ -38,7 +38,7 @@ func (a *app) planApproveCommand() *cobra.Command {
 	}
 	f.add(command)
 	f.addWait(command)
-	command.Flags().StringVar(&f.to, "to", "", "the last phase that may begin: execute or apply; default: the next")
+	command.Flags().StringVar(&f.to, "to", "", "last approved phase: execute or apply; default: the next phase")
 	return command
 }
 
@@ -49,29 +49,29 @@ func approve(plan *v1alpha1.Plan, to v1alpha1.PlanPhase) (string, error) {
 	case over(plan) != "":
 		return "", errors.New(over(plan))
 	case s.State == v1alpha1.PlanApplied:
-		return "", fmt.Errorf("is applied: no phase is left. To do it again run berth plan revert %s", name)
+		return "", fmt.Errorf("is applied, so no phase remains: to start again, run berth plan revert %s", name)
 	case to == "" && (s.State == v1alpha1.PlanErrored || s.State == v1alpha1.PlanConstrained):
-		return "", fmt.Errorf("is %s in %s, so that no phase waits for approval: see berth plan status %s; then berth plan retry %s, or berth plan revert %s",
+		return "", fmt.Errorf("is %s in %s, so no phase is waiting for approval: see berth plan status %s; then run berth plan retry %s or berth plan revert %s",
 			s.State, s.CurrentPhase, name, name, name)
 	case to == "" && target <= current && current == len(planPhases)-1:
-		return "", fmt.Errorf("is in %s, the last phase: nothing is left to approve", s.CurrentPhase)
+		return "", fmt.Errorf("is in %s, the last phase, so no phase remains to approve", s.CurrentPhase)
 	case to != "" && phaseRank(to) <= target, to == "" && target > current:
-		return fmt.Sprintf("may go on to %s already", plan.Spec.TargetPhase), nil
+		return fmt.Sprintf("is already approved up to %s", plan.Spec.TargetPhase), nil
 	}
 	if to == "" {
 		to = planPhases[current+1]
 	}
 	plan.Spec.TargetPhase = to
-	return fmt.Sprintf("may go on to %s", to), nil
+	return fmt.Sprintf("approved up to %s", to), nil
 }
 
 // over returns why a plan accepts no more requests, or an empty string if it does.
 func over(plan *v1alpha1.Plan) string {
 	switch {
 	case plan.Spec.State == v1alpha1.PlanCancelRequested:
-		return "was cancelled, from which there is no way back: begin another with berth use " + plan.Spec.ActionRef.Name
+		return "was cancelled, which is final: create a new plan with berth use " + plan.Spec.ActionRef.Name
 	case plan.Status.DuplicateOf != nil:
-		return fmt.Sprintf("never begins, as plan/%s has the same key and was there before: use that one", plan.Status.DuplicateOf.Name)
+		return fmt.Sprintf("never starts, because plan/%s has the same key and is older: use that plan", plan.Status.DuplicateOf.Name)
 	default:
 		return ""
 	}
@@ -81,9 +81,9 @@ func (a *app) planCancelCommand() *cobra.Command {
 	f := &planFlags{}
 	command := &cobra.Command{
 		Use:   "cancel NAME",
-		Short: "End a plan for good",
-		Long: "Cancel sets spec.state to Cancelled. What runs of the plan is ended; what it has done stays. There is no way back.\n" +
-			"What is so already stays as it is.",
+		Short: "Cancel a plan",
+		Long: "Cancel sets spec.state to Cancelled. Active runs of the plan are stopped; completed work stays. A cancelled plan cannot be resumed.\n" +
+			"A plan that is already cancelled is not changed.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -104,20 +104,20 @@ func (a *app) planCancelCommand() *cobra.Command {
 		},
 	}
 	f.add(command)
-	command.Flags().StringVar(&f.reason, "reason", "", "why, for people")
+	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users")
 	return command
 }
 
 func cancelPlan(plan *v1alpha1.Plan, reason string) (string, error) {
 	if plan.Status.State == v1alpha1.PlanApplied {
-		return "", fmt.Errorf("is applied, so that nothing is left to cancel: berth plan revert %s takes it back to its beginning", plan.Name)
+		return "", fmt.Errorf("is applied, so it cannot be cancelled: to start again, run berth plan revert %s", plan.Name)
 	}
 	if plan.Spec.State == v1alpha1.PlanCancelRequested {
-		return "is cancelled already", nil
+		return "is already cancelled", nil
 	}
 	plan.Spec.State = v1alpha1.PlanCancelRequested
 	because(plan, reason)
-	return "is to be cancelled", nil
+	return "cancellation requested", nil
 }
 
 // because records the reason of a request in an annotation.
@@ -136,9 +136,9 @@ func (a *app) planRetryCommand() *cobra.Command {
 	f := &planFlags{}
 	command := &cobra.Command{
 		Use:   "retry NAME",
-		Short: "Run the current phase of a plan once more",
-		Long: "Retry runs the phase that has failed once more, by changing spec.retryToken. What still runs of it is ended before.\n" +
-			"A plan that was reverted too often goes on from where it is.",
+		Short: "Retry the current phase of a plan",
+		Long: "Retry runs the failed phase again by changing spec.retryToken. Its active runs are stopped first.\n" +
+			"A plan that has reached its reversion limit continues from its current phase.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -149,7 +149,7 @@ func (a *app) planRetryCommand() *cobra.Command {
 	}
 	f.add(command)
 	f.addWait(command)
-	command.Flags().StringVar(&f.reason, "reason", "", "why, for people")
+	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users")
 	return command
 }
 
@@ -159,22 +159,22 @@ func retryPlan(plan *v1alpha1.Plan, token, reason string) (string, error) {
 	case over(plan) != "":
 		return "", errors.New(over(plan))
 	case s.State == v1alpha1.PlanQueued || s.State == "":
-		return "", fmt.Errorf("has not begun, so that there is nothing to retry: berth plan status %s says what it waits for", name)
+		return "", fmt.Errorf("has not started, so there is nothing to retry: see berth plan status %s", name)
 	case s.State == v1alpha1.PlanApplied || s.State == v1alpha1.PlanComplete:
-		return "", fmt.Errorf("has nothing to retry, as %s has succeeded: berth plan revert %s begins anew", s.CurrentPhase, name)
+		return "", fmt.Errorf("has nothing to retry, because %s succeeded: to start again, run berth plan revert %s", s.CurrentPhase, name)
 	}
 	plan.Spec.RetryToken = token
 	because(plan, reason)
-	return fmt.Sprintf("is to run %s once more", s.CurrentPhase), nil
+	return fmt.Sprintf("retry of %s requested", s.CurrentPhase), nil
 }
 
 func (a *app) planRevertCommand() *cobra.Command {
 	f := &planFlags{}
 	command := &cobra.Command{
 		Use:   "revert NAME",
-		Short: "Let a plan begin again at its first phase",
-		Long: "Revert takes a plan back to Strategize, by changing spec.revert. What still runs of it is ended before. The plan waits after Strategize for\n" +
-			"approval, unless --to says how far it may go. How often a plan may be reverted is spec.maxReversions of its action.",
+		Short: "Revert a plan to its first phase",
+		Long: "Revert returns a plan to Strategize by changing spec.revert. Its active runs are stopped first. After Strategize the plan waits for\n" +
+			"approval, unless --to sets a later phase. The limit of reversions is spec.maxReversions of the action.",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -189,8 +189,8 @@ func (a *app) planRevertCommand() *cobra.Command {
 	}
 	f.add(command)
 	f.addWait(command)
-	command.Flags().StringVar(&f.reason, "reason", "", "why, for people; it is kept in the history")
-	command.Flags().StringVar(&f.to, "to", "strategize", "the last phase that may begin without approval: strategize, execute or apply")
+	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users; it is recorded in the history")
+	command.Flags().StringVar(&f.to, "to", "strategize", "last phase that starts without further approval: strategize, execute or apply")
 	return command
 }
 
@@ -201,13 +201,13 @@ func revertPlan(plan *v1alpha1.Plan, token, reason string, target v1alpha1.PlanP
 	case over(plan) != "":
 		return "", errors.New(over(plan))
 	case s.State == v1alpha1.PlanQueued || s.State == "":
-		return "", fmt.Errorf("has not begun, so that there is nothing to revert: berth plan status %s says what it waits for", name)
+		return "", fmt.Errorf("has not started, so there is nothing to revert: see berth plan status %s", name)
 	case first && (s.State == v1alpha1.PlanProcessing || s.State == v1alpha1.PlanComplete):
-		return "", fmt.Errorf("is in Strategize, its first phase, which can be reverted only when it has failed: berth plan cancel %s ends it", name)
+		return "", fmt.Errorf("is in Strategize, its first phase, which can be reverted only after it failed: to end the plan, run berth plan cancel %s", name)
 	case s.Pinned != nil && s.Reversions >= s.Pinned.MaxReversions:
-		return "", fmt.Errorf("was reverted %d times, which is as often as its action allows: berth plan cancel %s ends it", s.Reversions, name)
+		return "", fmt.Errorf("was reverted %d times, the limit of its action: to end the plan, run berth plan cancel %s", s.Reversions, name)
 	}
 	plan.Spec.Revert = &v1alpha1.PlanRevert{ToPhase: v1alpha1.PhaseStrategize, Token: token, Reason: reason}
 	plan.Spec.TargetPhase = target
-	return "is to begin again at Strategize", nil
+	return "revert to Strategize requested", nil
 }

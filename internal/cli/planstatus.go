@@ -27,14 +27,14 @@ func (a *app) planStatusCommand() *cobra.Command {
 	var watch bool
 	command := &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "Show a plan with its phases and runs, or all plans",
-		Long: "Status shows the phases of a plan, its attempts and runs, how they ended and how long they took.\n" +
-			"With -w it goes on showing what changes until the plan is applied or cancelled. Without NAME it lists the plans.",
+		Short: "Show a plan with its phases and runs, or list all plans",
+		Long: "Status shows the phases of a plan and its attempts and runs, with their outcomes and durations.\n" +
+			"With -w it shows changes until the plan is applied or cancelled. Without NAME it lists the plans.",
 		Args:              needs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: a.completePlans(flags),
 		RunE: func(command *cobra.Command, args []string) error {
 			if watch && len(args) == 0 {
-				return &usageError{errors.New("-w needs the NAME of a plan; kubectl get plans -w watches all"), command.UsageString()}
+				return &usageError{errors.New("-w needs the NAME of a plan; to watch all plans, run kubectl get plans -w"), command.UsageString()}
 			}
 			to, err := a.connect(flags)
 			switch {
@@ -49,7 +49,7 @@ func (a *app) planStatusCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
-	command.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what changes")
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "watch for changes and show them")
 	return command
 }
 
@@ -64,7 +64,7 @@ func (a *app) listPlans(ctx context.Context, to *connection) error {
 		return fmt.Errorf("list plans: %w", err)
 	}
 	if len(list.Items) == 0 {
-		a.say("there is no plan in namespace %s: berth use ACTION begins one", to.namespace)
+		a.say("no plan in namespace %s: to create one, run berth use ACTION", to.namespace)
 		return nil
 	}
 	slices.SortFunc(list.Items, func(a, b v1alpha1.Plan) int { return strings.Compare(a.Name, b.Name) })
@@ -123,7 +123,7 @@ func (a *app) followPlan(ctx context.Context, to *connection, name string, enoug
 			return err
 		case err != nil && !failed:
 			failed = true
-			a.say("%v; trying again", explain(err))
+			a.say("%v; retrying", explain(err))
 		case err == nil:
 			seen, failed = true, false
 			now := a.clock.Now()

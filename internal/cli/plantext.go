@@ -24,7 +24,7 @@ func brief(plan *v1alpha1.Plan) string {
 		words = append(words, fmt.Sprintf("(attempt %d)", s.Attempt))
 	}
 	if s.Waiting != "" {
-		words = append(words, "waits "+clean(s.Waiting))
+		words = append(words, "waiting "+clean(s.Waiting))
 	}
 	return strings.Join(words, " ")
 }
@@ -41,15 +41,15 @@ func remarks(plan *v1alpha1.Plan) []string {
 	}
 	switch {
 	case plan.Spec.State == v1alpha1.PlanCancelRequested && s.State != v1alpha1.PlanCancelled && s.State != v1alpha1.PlanApplied:
-		said = append(said, "is being cancelled")
+		said = append(said, "cancellation in progress")
 	case s.State == v1alpha1.PlanComplete && phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase):
-		said = append(said, "to go on: berth plan approve "+name)
+		said = append(said, "to continue: berth plan approve "+name)
 	case s.State == v1alpha1.PlanErrored:
-		said = append(said, fmt.Sprintf("to run %s again: berth plan retry %s; to begin anew: berth plan revert %s", s.CurrentPhase, name, name))
+		said = append(said, fmt.Sprintf("to run %s again: berth plan retry %s; to start over: berth plan revert %s", s.CurrentPhase, name, name))
 	case s.State == v1alpha1.PlanConstrained && skipped(s) != "":
-		said = append(said, fmt.Sprintf("to go on: berth reset strategies %s, then berth plan retry %s", skipped(s), name))
+		said = append(said, fmt.Sprintf("to continue: berth reset strategies %s, then berth plan retry %s", skipped(s), name))
 	case s.State == v1alpha1.PlanConstrained:
-		said = append(said, fmt.Sprintf("to go on from here: berth plan retry %s; to end it: berth plan cancel %s", name, name))
+		said = append(said, fmt.Sprintf("to continue from here: berth plan retry %s; to end the plan: berth plan cancel %s", name, name))
 	}
 	return said
 }

@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// runOfCheck is a run of the plan check.
+// runOfCheck returns a run of the plan check.
 func runOfCheck(name, strategy string, phase v1alpha1.PlanPhase, attempt string, took time.Duration, outcome v1alpha1.RunOutcome) *v1alpha1.StrategyRun {
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, Labels: map[string]string{v1alpha1.LabelPlan: "check"},
@@ -36,12 +36,12 @@ func history(phase v1alpha1.PlanPhase, state v1alpha1.PlanState, after time.Dura
 	return v1alpha1.PlanHistoryEntry{Time: metav1.NewMicroTime(noon.Add(after)), Phase: phase, State: state}
 }
 
-// errored is a plan whose second phase failed at the second attempt.
+// errored returns a plan whose second phase failed in the second attempt.
 func errored() (*v1alpha1.Plan, []v1alpha1.StrategyRun) {
 	plan := check(at(v1alpha1.PhaseExecute, v1alpha1.PlanErrored))
 	s := &plan.Status
 	s.Attempt, s.Waiting = 2, "for a retry or a revert"
-	s.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "PhaseFailed", Message: "Execute has failed:\x1b[31m test Failed."}}
+	s.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "PhaseFailed", Message: "Execute failed:\x1b[31m test Failed."}}
 	s.History = []v1alpha1.PlanHistoryEntry{
 		history(v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 0), history(v1alpha1.PhaseStrategize, v1alpha1.PlanComplete, 1500*time.Millisecond),
 		history(v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 2*time.Second), history(v1alpha1.PhaseExecute, v1alpha1.PlanErrored, 9*time.Second),
@@ -55,7 +55,7 @@ func errored() (*v1alpha1.Plan, []v1alpha1.StrategyRun) {
 		{Name: "check-2-execute-1", Strategy: "test", Outcome: v1alpha1.RunFailed, Message: "The run ended with exit code 1."},
 	}
 	runs := []v1alpha1.StrategyRun{
-		// The run of Strategize was deleted since; nobody knows how long it took.
+		// The run of Strategize has been deleted; its duration is unknown.
 		*runOfCheck("check-1-execute-0", "search", v1alpha1.PhaseExecute, "1", time.Second, v1alpha1.RunSucceeded),
 		*runOfCheck("check-1-execute-1", "test", v1alpha1.PhaseExecute, "1", 7*time.Second, v1alpha1.RunTimedOut),
 		*runOfCheck("check-2-execute-0", "search", v1alpha1.PhaseExecute, "2", 1234*time.Millisecond, v1alpha1.RunSucceeded),
@@ -68,9 +68,9 @@ func TestTreeOfAPlan(t *testing.T) {
 	g := NewWithT(t)
 	plan, runs := errored()
 	g.Expect("\n" + strings.Join(newTree(plan, runs).lines(noon.Add(time.Hour)), "\n") + "\n").To(Equal(`
-plan/check   action check-module: Execute Errored (attempt 2) waits for a retry or a revert
-  PhaseFailed: Execute has failed: test Failed.
-  to run Execute again: berth plan retry check; to begin anew: berth plan revert check
+plan/check   action check-module: Execute Errored (attempt 2) waiting for a retry or a revert
+  PhaseFailed: Execute failed: test Failed.
+  to run Execute again: berth plan retry check; to start over: berth plan revert check
 ├─ Strategize     Complete    1.5s
 │  └─ attempt 1
 │     └─ list     Succeeded
@@ -96,7 +96,7 @@ func TestTreeOfAPlanThatGoesOn(t *testing.T) {
 	ended.Status.Process, ended.CreationTimestamp = nil, metav1.NewTime(noon)
 	runs := []v1alpha1.StrategyRun{*ended, *runOfCheck("check-1-execute-1", "test", v1alpha1.PhaseExecute, "1", 0, "")}
 	g.Expect("\n" + strings.Join(newTree(plan, runs).lines(noon.Add(5*time.Second)), "\n") + "\n").To(Equal(`
-plan/check   action check-module: Execute Processing waits for 1 of 2 runs
+plan/check   action check-module: Execute Processing waiting for 1 of 2 runs
 ├─ Strategize   Complete
 │  └─ list
 ├─ Execute      Processing   5s
@@ -107,7 +107,7 @@ plan/check   action check-module: Execute Processing waits for 1 of 2 runs
 `))
 }
 
-// What runs have left is beside them, on one line that no table is broken by, and outlives the runs.
+// The tree shows the result of a run beside it, on one line, also after the run has been deleted.
 func TestTreeShowsResults(t *testing.T) {
 	g := NewWithT(t)
 	plan, runs := errored()
@@ -131,10 +131,10 @@ func TestTreeOfAPlanThatHasNotBegun(t *testing.T) {
 	g := NewWithT(t)
 	plan := check(at("", v1alpha1.PlanQueued))
 	plan.Status.Pinned, plan.Status.Waiting = nil, "for action check-module"
-	g.Expect(newTree(plan, nil).lines(noon)).To(Equal([]string{"plan/check   action check-module: Queued waits for action check-module"}))
+	g.Expect(newTree(plan, nil).lines(noon)).To(Equal([]string{"plan/check   action check-module: Queued waiting for action check-module"}))
 }
 
-// What is written line by line says each thing once.
+// The output line by line reports each fact once.
 func TestTreeIsToldInLines(t *testing.T) {
 	g := NewWithT(t)
 	out := &output{}

@@ -48,7 +48,7 @@ func inPod(object process.Object) bool {
 func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts endpoint.LogOptions, out io.Writer) error {
 	api, err := kubernetes.NewForConfig(to.config)
 	if err != nil {
-		return fmt.Errorf("use the API server %s: %w", to.config.Host, err)
+		return fmt.Errorf("connect to the API server %s: %w", to.config.Host, err)
 	}
 	from := podOutput{api: api, follow: opts.Follow, out: out}
 	if opts.Tail >= 0 {
@@ -62,7 +62,7 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 		}
 		switch {
 		case newest == nil && !opts.Follow:
-			return errors.New("there is no Pod of it: berth status says how it is")
+			return errors.New("it has no Pod: see berth status")
 		case newest != nil && incarnationOf(newest) > printed:
 			started, err := from.print(ctx, newest)
 			if err != nil || !opts.Follow {

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// podServer answers for the output of Pods, which it says by their names.
+// podServer fakes the log endpoint of Pods. The log of a Pod contains its name.
 func podServer(t *testing.T, f *fixture) (asked func() []string) {
 	var mu sync.Mutex
 	var queries []string
@@ -56,7 +56,7 @@ func TestLogsOfAPodComeFromTheAPIServer(t *testing.T) {
 	f := newFixture(web(webInPod), webPod("9"), webPod("10"))
 	asked := podServer(t, f)
 	g.Expect(f.run(t.Context(), "logs", "--tail", "5", "devserver/web")).To(BeZero(), f.err.String())
-	g.Expect(f.out.String()).To(Equal("said by web-10\n"), "of the newest")
+	g.Expect(f.out.String()).To(Equal("said by web-10\n"), "the log of the newest Pod")
 	g.Expect(asked()).To(ConsistOf("/api/v1/namespaces/default/pods/web-10/log?container=main&tailLines=5"))
 
 	broken := webPod("11")
@@ -64,12 +64,12 @@ func TestLogsOfAPodComeFromTheAPIServer(t *testing.T) {
 	f = newFixture(web(webInPod), broken)
 	asked = podServer(t, f)
 	g.Expect(f.run(t.Context(), "logs", "devserver/web")).To(BeZero(), f.err.String())
-	g.Expect(asked()).To(ConsistOf("/api/v1/namespaces/default/pods/web-11/log?container=clone"), "which has kept the program from running")
+	g.Expect(asked()).To(ConsistOf("/api/v1/namespaces/default/pods/web-11/log?container=clone"), "the init container that prevented the start of the program")
 
 	none := newFixture(web(webInPod))
 	podServer(t, none)
 	g.Expect(none.run(t.Context(), "logs", "devserver/web")).To(Equal(1))
-	g.Expect(none.err.String()).To(ContainSubstring("there is no Pod of it"))
+	g.Expect(none.err.String()).To(ContainSubstring("it has no Pod"))
 }
 
 func TestLogsOfAPodGoOnWithTheNext(t *testing.T) {

@@ -28,17 +28,17 @@ func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) 
 	}
 	instance, is := object.(*v1alpha1.Instance)
 	if !is {
-		return nil, fmt.Errorf("%s has no terminal: in Pods only Instances have one; berth logs %s shows what it says", ref, ref)
+		return nil, fmt.Errorf("%s has no terminal: in Pods only Instances have one; use berth logs %s to see its output", ref, ref)
 	}
 	if lifecycle.Asleep(&instance.Status.ProcessStatus) {
-		a.say("%s sleeps; it is started again", ref)
+		a.say("%s is idle; starting it", ref)
 		if instance, err = a.wake(ctx, to, ref); err != nil {
 			return nil, err
 		}
 	}
 	newest, err := to.newestPod(ctx, object)
 	if err == nil && (newest == nil || instance.Status.AttachCommand == "") {
-		err = fmt.Errorf("%s has no terminal in a Pod now: berth status %s says how it is", ref, ref)
+		err = fmt.Errorf("%s has no terminal in a Pod at the moment: see berth status %s", ref, ref)
 	}
 	return newest, err
 }
@@ -64,12 +64,12 @@ func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha
 			return object.(*v1alpha1.Instance), nil // a reference of another kind was rejected before
 		case !lifecycle.FallsAsleep(status):
 			if err := a.askAndAwait(ctx, to, ref); err != nil {
-				return nil, fmt.Errorf("wake it: %w", err)
+				return nil, fmt.Errorf("start the idle process: %w", err)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s goes on sleeping: berth status %s says how it is", ref, ref)
+			return nil, fmt.Errorf("%s is still idle: see berth status %s", ref, ref)
 		case <-tick.C():
 		}
 	}

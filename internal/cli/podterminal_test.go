@@ -25,8 +25,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// terminalServer plays the API server for the terminal of a Pod: it shows what is typed, and the program ends at a Ctrl-D. Some nodes say when all that
-// was typed has been passed on, by their end of the connection.
+// terminalServer fakes the API server for the terminal of a Pod: it echoes the input, and Ctrl-D ends the program. If says is true, it closes the connection
+// once all input has been delivered, as some nodes do.
 func terminalServer(t *testing.T, f *fixture, says bool) (typed chan string) {
 	typed = make(chan string, 100)
 	upgrader := websocket.Upgrader{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
@@ -78,7 +78,7 @@ func agentPod(incarnation string) *corev1.Pod {
 func TestATerminalInAPodIsTaken(t *testing.T) {
 	for name, test := range map[string]struct{ last, says string }{
 		"the program ends": {last: "\x04", says: "the process has ended"},
-		"the user leaves":  {last: "\x1d", says: "detached from instance/agent; it continues to run"},
+		"the user leaves":  {last: "\x1d", says: "detached from instance/agent; the process keeps running"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -102,7 +102,7 @@ func TestATerminalInAPodIsTaken(t *testing.T) {
 }
 
 func TestTypingIntoAPod(t *testing.T) {
-	for name, says := range map[string]bool{"whose node says when it was passed on": true, "whose node does not": false} {
+	for name, says := range map[string]bool{"whose node confirms delivery": true, "whose node does not confirm": false} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			f := newFixture(agentInPod(), agentPod("2"))
@@ -110,7 +110,7 @@ func TestTypingIntoAPod(t *testing.T) {
 			g.Expect(f.run(t.Context(), "send", "instance/agent", "go", "on")).To(BeZero(), f.err.String())
 			g.Expect(typed).To(Receive(Equal(attachQuery)))
 			g.Expect(typed).To(Receive(Equal("go on")))
-			g.Expect(typed).To(Receive(Equal("\r")), "Enter comes alone")
+			g.Expect(typed).To(Receive(Equal("\r")), "Enter is sent separately")
 		})
 	}
 }
@@ -127,8 +127,8 @@ func TestWhatSleepsInAPodIsWoken(t *testing.T) {
 		code    int
 		says    string
 	}{
-		"and typed into": {becomes: metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning}},
-		"or cannot be": {code: 1, says: "StartFailed: no such image",
+		"and receives input": {becomes: metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning}},
+		"or fails to start": {code: 1, says: "StartFailed: no such image",
 			becomes: metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonStartFailed, Message: "no such image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,20 +144,20 @@ func TestWhatSleepsInAPodIsWoken(t *testing.T) {
 				g.Expect(f.api.Get(t.Context(), client.ObjectKeyFromObject(asleep()), agent)).To(Succeed())
 				return agent.Spec.RestartToken
 			}
-			g.Consistently(read, 300*time.Millisecond).Should(BeEmpty(), "what falls asleep is not asked yet")
+			g.Consistently(read, 300*time.Millisecond).Should(BeEmpty(), "no wake-up is requested while the process is still stopping")
 			agent.Status.Stopping = nil
 			g.Expect(f.api.Status().Update(t.Context(), agent)).To(Succeed())
 			g.Eventually(read, timeout).ShouldNot(BeEmpty())
-			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "what sleeps is ready, which is no answer")
+			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "Ready of a sleeping object does not count")
 			agent.Status.ObservedRestartToken, agent.Status.AttachCommand = agent.Spec.RestartToken, agentInPod().Status.AttachCommand
 			meta.SetStatusCondition(&agent.Status.Conditions, test.becomes)
 			g.Expect(f.api.Status().Update(t.Context(), agent)).To(Succeed())
 			g.Eventually(code, timeout).Should(Receive(Equal(test.code)), f.err.String())
-			g.Expect(f.err.String()).To(And(ContainSubstring("instance/agent sleeps; it is started again"), ContainSubstring(test.says)))
+			g.Expect(f.err.String()).To(And(ContainSubstring("instance/agent is idle; starting it"), ContainSubstring(test.says)))
 			if test.code == 0 {
 				g.Expect(typed).To(Receive(Equal(attachQuery)))
 				g.Expect(typed).To(Receive(Equal("go on")))
-				g.Expect(typed).To(Receive(Equal("\r")), "Enter comes alone")
+				g.Expect(typed).To(Receive(Equal("\r")), "Enter is sent separately")
 			}
 		})
 	}
@@ -170,8 +170,8 @@ func TestATerminalInAPodThatIsNotThere(t *testing.T) {
 		f          *fixture
 		word, says string
 	}{
-		"stopped":     {newFixture(stopped), "instance/agent", "instance/agent has no terminal in a Pod now: berth status instance/agent says how it is"},
-		"a DevServer": {newFixture(web(webInPod), webPod("1")), "devserver/web", "in Pods only Instances have one; berth logs devserver/web shows what it says"},
+		"stopped":     {newFixture(stopped), "instance/agent", "instance/agent has no terminal in a Pod at the moment: see berth status instance/agent"},
+		"a DevServer": {newFixture(web(webInPod), webPod("1")), "devserver/web", "in Pods only Instances have one; use berth logs devserver/web to see its output"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -92,7 +92,7 @@ func findKind(word string) (*kind, error) {
 	if kind := kindNamed(kinds, word); kind != nil {
 		return kind, nil
 	}
-	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver or strategyrun", word)
+	return nil, fmt.Errorf("unknown kind %q: use devserver, instance, languageserver or strategyrun", word)
 }
 
 // reference is KIND/NAME. An empty name refers to all objects of the kind.
@@ -111,7 +111,7 @@ func parseReference(word string) (reference, error) { return parseReferenceOf(wo
 func parseReferenceOf(word string, find func(string) (*kind, error)) (reference, error) {
 	kindWord, name, ok := strings.Cut(word, "/")
 	if !ok || name == "" || kindWord == "" || strings.Contains(name, "/") {
-		return reference{}, fmt.Errorf("%q is not KIND/NAME: write for example devserver/web", word)
+		return reference{}, fmt.Errorf("%q is not KIND/NAME: use for example devserver/web", word)
 	}
 	kind, err := find(kindWord)
 	return reference{kind: kind, name: name}, err
@@ -153,11 +153,11 @@ func (c *connection) only(ctx context.Context, name string) (reference, error) {
 	}
 	switch len(found) {
 	case 0:
-		return reference{}, fmt.Errorf("nothing named %q exists in namespace %q: write KIND/NAME as berth status -A prints it", name, c.namespace)
+		return reference{}, fmt.Errorf("no object named %q in namespace %q: use KIND/NAME as printed by berth status -A", name, c.namespace)
 	case 1:
 		return found[0], nil
 	}
-	return reference{}, fmt.Errorf("several objects are named %q: write %s", name, strings.Join(names, " or "))
+	return reference{}, fmt.Errorf("several objects are named %q: use %s", name, strings.Join(names, " or "))
 }
 
 func parseReferences(words []string) ([]reference, error) {
@@ -177,7 +177,7 @@ func (c *connection) get(ctx context.Context, ref reference) (process.Object, er
 	object := ref.kind.object()
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s does not exist in namespace %q: berth status -A shows what there is", ref, c.namespace)
+		return nil, fmt.Errorf("%s does not exist in namespace %q: to list all objects, run berth status -A", ref, c.namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", ref, err)

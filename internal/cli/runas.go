@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-const runAsHelp = "user (name or UID) that programs on this machine run as, instead of the user of the manager; only root can use it"
+const runAsHelp = "user (name or UID) that runs programs on this machine, instead of the user of the manager; requires root"
 
 // lookUpUser returns the user that programs run as, or nil if name is empty. It rejects root, because a manager without --run-as runs programs as root anyway.
 // It returns an error unless the caller is root.
@@ -33,7 +33,7 @@ func lookUpUser(name string) (*shim.User, error) {
 	}
 	groups, err := found.GroupIds()
 	if err != nil {
-		return nil, fmt.Errorf("--run-as %s: groups of the user: %w", name, err)
+		return nil, fmt.Errorf("--run-as %s: read the groups of the user: %w", name, err)
 	}
 	ids := make([]uint32, 0, 2+len(groups))
 	for _, text := range append([]string{found.Uid, found.Gid}, groups...) {

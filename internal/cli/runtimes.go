@@ -125,12 +125,12 @@ func (m *machine) openTmux(opts runtimeOptions) (runtime.Backend, error) {
 }
 
 // podsOnly is the message for objects with no runtime or the runtime Host, if the manager serves only Pods.
-const podsOnly = "This manager was started with the runtime Pod alone (--runtimes=Pod), and this object does not name it. Create it anew with spec.runtime " +
-	"{type: Pod, pod: {image: ...}}, or run a manager on a machine of your own (berth up)."
+const podsOnly = "This manager only serves the runtime Pod (--runtimes=Pod), and this object does not select it. Recreate the object with spec.runtime " +
+	"{type: Pod, pod: {image: ...}}, or run a manager on your machine (berth up)."
 
 // noRuntime is the message for objects of a manager without runtimes.
-const noRuntime = "This manager was started without a runtime, so it runs nothing. Give it one with --runtimes, " +
-	"or run a manager on a machine of your own (berth up)."
+const noRuntime = "This manager was started without a runtime, so it runs no processes. Set --runtimes, " +
+	"or run a manager on your machine (berth up)."
 
 // clusterOnly holds the backends of a manager that runs nothing on its own machine.
 type clusterOnly struct {
@@ -148,7 +148,7 @@ func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOpti
 	for _, name := range names {
 		kind := v1alpha1.RuntimeType(name)
 		if kind != v1alpha1.RuntimeHost && kind != v1alpha1.RuntimePod {
-			return nil, fmt.Errorf("--runtimes: there is no runtime %q here; use %s, %s or both, or leave it empty to run nothing",
+			return nil, fmt.Errorf("--runtimes: unknown runtime %q; use %s, %s or both, or leave it empty to run no processes",
 				name, v1alpha1.RuntimeHost, v1alpha1.RuntimePod)
 		}
 		asked[kind] = true

@@ -25,9 +25,9 @@ func (a *app) sendCommand() *cobra.Command {
 	var noEnter, interrupt bool
 	command := &cobra.Command{
 		Use:   "send KIND/NAME [TEXT]...",
-		Short: "Type a line into the terminal of a process",
-		Long: "Send types the text, and then Enter, into the terminal of a process, as if somebody had typed it there. With --interrupt it types Ctrl-C first.\n" +
-			"It needs a running manager, and the right to attach; for a process in a Pod the right to attach to that (create pods/attach).",
+		Short: "Type text into the terminal of a process",
+		Long: "Send types the text, followed by Enter, into the terminal of a process. With --interrupt it types Ctrl-C first.\n" +
+			"Send needs a running manager and permission to attach or, for a process in a Pod, permission to create pods/attach.",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -56,7 +56,7 @@ func keys(words []string, interrupt, noEnter bool) (string, error) {
 		input.WriteString(enterKey)
 	}
 	if input.Len() == 0 {
-		return "", errors.New("there is nothing to send: give a text, or --interrupt")
+		return "", errors.New("nothing to send: specify a text or --interrupt")
 	}
 	return input.String(), nil
 }

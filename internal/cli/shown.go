@@ -59,7 +59,7 @@ func findShown(word string) (*kind, error) {
 	if kind := kindNamed(shownKinds(), word); kind != nil {
 		return kind, nil
 	}
-	return nil, fmt.Errorf("there is no kind %q: use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery", word)
+	return nil, fmt.Errorf("unknown kind %q: use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery", word)
 }
 
 // totals summarizes the outcomes of the runs of a strategy.
@@ -96,7 +96,8 @@ func (r *row) judge(conditions []metav1.Condition) {
 		return
 	}
 	r.ready, r.reason = string(condition.Status), clean(condition.Reason)
-	if condition.Status != metav1.ConditionTrue {
+	atRest := []string{v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonDisabled} // then the message tells why nothing runs
+	if condition.Status != metav1.ConditionTrue || slices.Contains(atRest, condition.Reason) {
 		r.message = clean(condition.Message)
 	}
 }
@@ -159,7 +160,7 @@ func (c *connection) getShown(ctx context.Context, ref reference) (row, error) {
 	object := ref.kind.shown()
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
 	if apierrors.IsNotFound(err) {
-		return row{}, fmt.Errorf("%s does not exist in namespace %q: berth status -A shows what there is", ref, c.namespace)
+		return row{}, fmt.Errorf("%s does not exist in namespace %q: to list all objects, run berth status -A", ref, c.namespace)
 	}
 	if err != nil {
 		return row{}, fmt.Errorf("read %s: %w", ref, err)

@@ -51,8 +51,8 @@ func (a *app) warnSilent(ctx context.Context, to *connection, rows ...row) {
 			at, known, subject = newest, true, "every manager"
 		}
 		if silent := a.clock.Since(at); known && silent > silentAfter {
-			a.say("warning: %s has been silent for %s, so the status may be out of date and requests wait: is it suspended, or has it ended? "+
-				"Look for the process of berth up or berth manager there, and continue it or start it again", subject, duration.HumanDuration(silent))
+			a.say("warning: %s has been silent for %s, so the status may be out of date and requests are delayed: is it suspended, or did it exit? "+
+				"Find the process of berth up or berth manager there, and continue it or start it again", subject, duration.HumanDuration(silent))
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestSilentManager(t *testing.T) {
 		"no host, one reports":  {"status", []client.Object{web(), renewedAgo("laptop", time.Hour), renewedAgo("other", 0)}, ""},
 		"no host, none reports": {"status", []client.Object{web(), renewedAgo("laptop", time.Hour), renewedAgo("other", 90*time.Second)}, "warning: every manager has been silent for 90s"},
 		"no Lease at all":       {"status", []client.Object{web()}, ""},
-		"nothing is declared":   {"status", []client.Object{renewedAgo("laptop", time.Hour)}, ""},
+		"no objects":            {"status", []client.Object{renewedAgo("laptop", time.Hour)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Two managers with one state directory and --leader-elect: the second waits, and takes over with the same processes when the first is killed.
+// Two managers share a state directory with --leader-elect. The second waits, and takes over the same processes when the first is killed.
 func TestStandbyTakesOver(t *testing.T) {
 	g := NewWithT(t)
 	api, kubeconfig := cluster(t)
@@ -35,19 +35,19 @@ func TestStandbyTakesOver(t *testing.T) {
 	first := startBerth(t, arguments...)
 	before, after := sleeper("before"), sleeper("after")
 	g.Expect(api.Create(t.Context(), before)).To(Succeed())
-	awaitForbidden(t, g, api, before, first) // no flag asks for that check
+	awaitForbidden(t, g, api, before, first) // the permission check needs no flag
 	permitHost(t, g, api, before.Namespace)
 	awaitReady(t, g, api, before, first)
 
 	second := startBerth(t, arguments...)
 	t.Cleanup(func() {
 		_ = first.Process.Kill()
-		deleteInstances(g, api, before, after) // the second manager ends their processes
+		deleteInstances(g, api, before, after) // the second manager stops their processes
 		_ = second.Process.Signal(syscall.SIGTERM)
 	})
-	g.Eventually(second.log.String, clusterTimeout).Should(And(ContainSubstring("Standing by"), ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid))))
+	g.Eventually(second.log.String, clusterTimeout).Should(And(ContainSubstring("Waiting until another manager releases the state directory"), ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid))))
 	_, err := newHostRuntime(runtimeOptions{stateDir: state, shim: shim, lsp: "/bin/true"})
-	g.Expect(err).To(MatchError(And(ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid)), ContainSubstring("a state directory is one host"))))
+	g.Expect(err).To(MatchError(And(ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid)), ContainSubstring("only one manager can use a state directory"))))
 
 	g.Expect(first.Process.Kill()).To(Succeed())
 	killed := time.Now()
@@ -102,7 +102,7 @@ func deleteInstances(g Gomega, api client.Client, instances ...*v1alpha1.Instanc
 	}
 }
 
-// berthProcess is the program berth in a process of its own.
+// berthProcess is the program berth in a separate process.
 type berthProcess struct {
 	*exec.Cmd
 	log *output

@@ -22,9 +22,9 @@ func (a *app) statusCommand() *cobra.Command {
 	var watch bool
 	command := &cobra.Command{
 		Use:   "status [KIND[/NAME]...]",
-		Short: "Show processes, where they answer and why they are not ready",
-		Long: "Status shows one line for each object, and below the table why objects are not ready. For a single object, KIND/NAME, it adds the last lines of\n" +
-			"output if these may hold the cause and you may read the log. It warns if the manager of an object has not renewed its Lease.",
+		Short: "Show processes, their addresses and why they are not ready",
+		Long: "Status prints one line for each object and, below the table, why objects are not ready. For a single object, KIND/NAME, it adds the last lines of\n" +
+			"output if they may contain the cause and you have permission to read the log. It warns if the manager of an object has not renewed its Lease.",
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.status(command.Context(), flags, args, watch)
@@ -32,8 +32,8 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 	flags.add(command)
 	flags.addEndpoint(command)
-	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "look in all namespaces")
-	command.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what changes")
+	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "show the objects of all namespaces")
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "watch for changes and show them")
 	return command
 }
 
@@ -50,7 +50,7 @@ func (a *app) status(ctx context.Context, flags *connectionFlags, args []string,
 	if flags.allNamespaces {
 		to.namespace = ""
 		if named := namedOnly(wanted); named != "" {
-			return fmt.Errorf("%s names one object, which is in one namespace: leave out -A, or the name", named)
+			return fmt.Errorf("%s selects one object in one namespace: omit -A or the name", named)
 		}
 	}
 	if !watch {
@@ -74,7 +74,7 @@ func (a *app) statusWatch(ctx context.Context, to *connection, wanted []referenc
 			return err // no read has succeeded yet
 		case err != nil && !failed:
 			failed = true
-			a.say("%v; trying again", explain(err))
+			a.say("%v; retrying", explain(err))
 		case err == nil:
 			failed = false
 			board.show(rows, a.clock.Now())
@@ -97,7 +97,7 @@ func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference
 		if to.namespace == "" {
 			where = "any namespace"
 		}
-		a.say("nothing is declared in %s", where)
+		a.say("no objects in %s", where)
 		return nil
 	}
 	sortRows(rows)

@@ -27,18 +27,18 @@ func (a *app) runCommand() *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "run STRATEGY [--arg NAME=VALUE]... [--wait]",
-		Short: "Execute a strategy once",
-		Long: "Run creates a StrategyRun, which is executed once and keeps how it ended. Its program finds the argument go-version as $ARG_GO_VERSION.\n" +
-			"With --wait it returns when the run has ended, and fails unless it has succeeded. Ctrl-C leaves the run as it is: berth stop cancels it.",
+		Short: "Run a strategy once",
+		Long: "Run creates a StrategyRun, which is executed once and records its outcome. The program receives the argument go-version as $ARG_GO_VERSION.\n" +
+			"With --wait it returns when the run has ended, and fails unless the run succeeded. Ctrl-C does not stop the run: use berth stop to cancel it.",
 		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.runStrategy(command.Context(), flags, args[0], arguments, wait, timeout)
 		},
 	}
 	flags.add(command)
-	command.Flags().StringArrayVar(&arguments, "arg", nil, "an argument of the run, NAME=VALUE; may be given again")
+	command.Flags().StringArrayVar(&arguments, "arg", nil, "argument of the run, NAME=VALUE; can be repeated")
 	command.Flags().BoolVar(&wait, "wait", false, "wait until the run has ended")
-	command.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0 for as long as it takes")
+	command.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0 waits without a limit")
 	return command
 }
 
@@ -77,10 +77,10 @@ func parseArguments(words []string) ([]v1alpha1.RunArgument, error) {
 	for _, word := range words {
 		name, value, ok := strings.Cut(word, "=")
 		if !ok || name == "" {
-			return nil, fmt.Errorf("%q is not NAME=VALUE: write for example --arg dir=/src", word)
+			return nil, fmt.Errorf("%q is not NAME=VALUE: use for example --arg dir=/src", word)
 		}
 		if seen[name] {
-			return nil, fmt.Errorf("the argument %s is given twice", name)
+			return nil, fmt.Errorf("argument %s is set twice", name)
 		}
 		seen[name] = true
 		arguments = append(arguments, v1alpha1.RunArgument{Name: name, Value: value})
@@ -91,7 +91,7 @@ func parseArguments(words []string) ([]v1alpha1.RunArgument, error) {
 func (c *connection) strategyExists(ctx context.Context, name string) error {
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &v1alpha1.Strategy{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("strategy/%s does not exist in namespace %q: berth status strategies -A shows what there is", name, c.namespace)
+		return fmt.Errorf("strategy/%s does not exist in namespace %q: to list all strategies, run berth status strategies -A", name, c.namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("read strategy/%s: %w", name, err)
@@ -114,23 +114,23 @@ func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.St
 		err := to.client.Get(waiting, client.ObjectKeyFromObject(run), run)
 		switch {
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("%s was deleted before anybody saw how it ended", name)
+			return fmt.Errorf("%s was deleted, so its outcome is unknown", name)
 		case err != nil && waiting.Err() == nil:
 			return fmt.Errorf("read %s: %w", name, err)
 		case run.Status.Outcome == v1alpha1.RunSucceeded:
 			_, _ = fmt.Fprintln(a.out, strings.TrimSuffix(name+" succeeded: "+clean(said(run.Status.Result)), ": "))
 			return nil
 		case run.Status.Outcome != "":
-			return fmt.Errorf("%s: %s: %s berth logs %s shows its output", name, run.Status.Outcome, clean(messageOf(run)), name)
+			return fmt.Errorf("%s: %s: %s To see its output, run: berth logs %s", name, run.Status.Outcome, clean(messageOf(run)), name)
 		}
 		if meta.IsStatusConditionTrue(run.Status.Conditions, v1alpha1.ConditionStalled) && messageOf(run) != told {
 			told = messageOf(run)
-			a.say("%s waits: %s", name, clean(told))
+			a.say("%s is waiting: %s", name, clean(told))
 		}
 		select {
 		case <-waiting.Done():
 			if ctx.Err() == nil {
-				return fmt.Errorf("%s has not ended after %s: it goes on; see berth status %s", name, timeout, name)
+				return fmt.Errorf("%s has not ended after %s and continues to run: see berth status %s", name, timeout, name)
 			}
 			return ctx.Err()
 		case <-tick.C():
@@ -152,13 +152,13 @@ func (a *app) cancelRun(ctx context.Context, to *connection, ref reference) erro
 		return err
 	}
 	if run := object.(*v1alpha1.StrategyRun); run.Status.Outcome != "" {
-		_, _ = fmt.Fprintf(a.out, "%s has ended already: %s\n", ref, run.Status.Outcome)
+		_, _ = fmt.Fprintf(a.out, "%s has already ended: %s\n", ref, run.Status.Outcome)
 		return nil
 	}
 	if _, err := to.change(ctx, ref, map[string]any{"state": v1alpha1.RunCancelled}); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(a.out, "%s is to be cancelled\n", ref)
+	_, _ = fmt.Fprintf(a.out, "%s cancellation requested\n", ref)
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (a *app) cancelRun(ctx context.Context, to *connection, ref reference) erro
 func refuseRuns(references []reference, verb string) error {
 	for _, ref := range references {
 		if ref.kind.once {
-			return fmt.Errorf("%s: a run is executed once, so there is nothing to %s: berth run STRATEGY creates another", ref, verb)
+			return fmt.Errorf("%s: cannot %s a run, because it is executed once: to create a new run, use berth run STRATEGY", ref, verb)
 		}
 	}
 	return nil
@@ -177,9 +177,9 @@ func (a *app) resetCommand() *cobra.Command {
 	var all bool
 	command := &cobra.Command{
 		Use:   "reset strategies NAME...|--all",
-		Short: "Close the breakers of strategies",
-		Long: "Reset closes the breaker of each strategy, by changing spec.resetToken. Runs that began before it do not count for the breaker any more.\n" +
-			"With --all it resets all strategies of the namespace, with -A those of all namespaces.",
+		Short: "Close the circuit breakers of strategies",
+		Long: "Reset closes the circuit breaker of each strategy by changing spec.resetToken. Runs that started before the reset no longer count.\n" +
+			"With --all it resets all strategies of the namespace; with --all and -A, those of all namespaces.",
 		Args: needs(cobra.MinimumNArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.reset(command.Context(), flags, args[0], args[1:], all)
@@ -187,16 +187,16 @@ func (a *app) resetCommand() *cobra.Command {
 	}
 	flags.add(command)
 	command.Flags().BoolVar(&all, "all", false, "reset all strategies of the namespace")
-	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "with --all: of all namespaces")
+	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "with --all: reset the strategies of all namespaces")
 	return command
 }
 
 func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, names []string, all bool) error {
 	if kind, err := findShown(word); err != nil || kind != strategyKind {
-		return fmt.Errorf("%q can't be reset: write berth reset strategies NAME, or --all", word)
+		return fmt.Errorf("%q cannot be reset: use berth reset strategies NAME or --all", word)
 	}
 	if all == (len(names) > 0) || flags.allNamespaces && !all {
-		return errors.New("name the strategies, or give --all, which alone goes with -A")
+		return errors.New("specify strategy names or --all; -A requires --all")
 	}
 	to, err := a.connect(flags)
 	if err != nil {
@@ -218,7 +218,7 @@ func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, na
 			return err
 		}
 		if len(keys) == 0 {
-			a.say("there are no strategies")
+			a.say("no strategies found")
 		}
 	}
 	return a.resetAll(ctx, to, keys, token)
@@ -245,11 +245,11 @@ func (a *app) resetAll(ctx context.Context, to *connection, keys []client.Object
 		err := to.client.Patch(ctx, s, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 		switch {
 		case apierrors.IsNotFound(err):
-			errs = append(errs, fmt.Errorf("strategy/%s does not exist in namespace %q: berth status strategies -A shows what there is", key.Name, key.Namespace))
+			errs = append(errs, fmt.Errorf("strategy/%s does not exist in namespace %q: to list all strategies, run berth status strategies -A", key.Name, key.Namespace))
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reset strategy/%s: %w", key.Name, err))
 		default:
-			_, _ = fmt.Fprintf(a.out, "strategy/%s is to be reset\n", key.Name)
+			_, _ = fmt.Fprintf(a.out, "strategy/%s reset requested\n", key.Name)
 		}
 	}
 	return errors.Join(errs...)

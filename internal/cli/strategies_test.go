@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// lint is a strategy whose breaker is open, in a namespace.
+// lint returns a strategy with an open breaker in the namespace.
 func lint(namespace, name string) *v1alpha1.Strategy {
 	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	s.Spec.Process.Command = []string{"lint"}
@@ -29,7 +29,7 @@ func lint(namespace, name string) *v1alpha1.Strategy {
 	return s
 }
 
-// execution is a run of lint with an outcome; an empty one goes on.
+// execution returns a run of lint with the outcome; a run without an outcome is live.
 func execution(name string, outcome v1alpha1.RunOutcome) *v1alpha1.StrategyRun {
 	r := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 	r.Spec.StrategyRef.Name = "lint"
@@ -58,29 +58,29 @@ func TestStrategyCommands(t *testing.T) {
 		code     int
 		out, err []string
 	}{
-		"status":                      {args: "status", out: []string{"strategy/lint", "CircuitOpen", "4 succeeded, 3 failed, 1 skipped", "strategyrun/bad", "strategy/lint: 3 failures"}},
-		"status of one":               {args: "status strategies/lint", out: []string{"strategy/lint"}},
-		"status of a strategy, none":  {args: "status strategies/nope", code: 1, err: []string{"strategy/nope does not exist"}},
-		"status of runs":              {args: "status srun", out: []string{"strategyrun/bad     False     Failed    strategy/lint", "strategyrun/going"}},
-		"run":                         {args: "run lint --arg go-version=1.26 --arg x=a=b", out: []string{"strategyrun/lint-", "created"}},
-		"run of nothing":              {args: "run nope", code: 1, err: []string{"strategy/nope does not exist in namespace \"default\"", "berth status strategies"}},
-		"run, not an argument":        {args: "run lint --arg x", code: 1, err: []string{"NAME=VALUE"}},
-		"run, an argument twice":      {args: "run lint --arg x=1 --arg x=2", code: 1, err: []string{"given twice"}},
-		"run without a strategy":      {args: "run", code: 2, err: []string{"accepts 1 arg", "berth run STRATEGY"}},
-		"reset one":                   {args: "reset strategies lint", out: []string{"strategy/lint is to be reset"}},
-		"reset several":               {args: "reset strategy nope lint", code: 1, out: []string{"strategy/lint is to be reset"}, err: []string{"strategy/nope does not exist"}},
-		"reset all":                   {args: "reset strategies --all", out: []string{"strategy/lint is to be reset", "strategy/test is to be reset"}},
-		"reset all of all namespaces": {args: "reset strategies --all -A", out: []string{"strategy/lint is to be reset", "strategy/far is to be reset"}},
-		"reset none":                  {args: "reset strategies --all -n empty", err: []string{"there are no strategies"}},
-		"reset nothing":               {args: "reset strategies", code: 1, err: []string{"--all"}},
-		"reset both":                  {args: "reset strategies lint --all", code: 1, err: []string{"--all"}},
-		"reset what has no breaker":   {args: "reset devservers web", code: 1, err: []string{"berth reset strategies NAME"}},
-		"cancel":                      {args: "stop strategyrun/going", out: []string{"strategyrun/going is to be cancelled"}},
-		"cancel what has ended":       {args: "stop strategyrun/bad", out: []string{"strategyrun/bad has ended already: Failed"}},
-		"cancel nothing":              {args: "stop strategyrun/nope", code: 1, err: []string{"strategyrun/nope does not exist"}},
-		"start again":                 {args: "start strategyrun/bad", code: 1, err: []string{"executed once", "berth run STRATEGY"}},
-		"restart":                     {args: "restart strategyrun/bad", code: 1, err: []string{"executed once"}},
-		"stop a strategy":             {args: "stop strategy/lint", code: 1, err: []string{"there is no kind"}},
+		"status":                         {args: "status", out: []string{"strategy/lint", "CircuitOpen", "4 succeeded, 3 failed, 1 skipped", "strategyrun/bad", "strategy/lint: 3 failures"}},
+		"status of one":                  {args: "status strategies/lint", out: []string{"strategy/lint"}},
+		"status, no such strategy":       {args: "status strategies/nope", code: 1, err: []string{"strategy/nope does not exist"}},
+		"status of runs":                 {args: "status srun", out: []string{"strategyrun/bad     False     Failed    strategy/lint", "strategyrun/going"}},
+		"run":                            {args: "run lint --arg go-version=1.26 --arg x=a=b", out: []string{"strategyrun/lint-", "created"}},
+		"run, no such strategy":          {args: "run nope", code: 1, err: []string{"strategy/nope does not exist in namespace \"default\"", "berth status strategies"}},
+		"run, not an argument":           {args: "run lint --arg x", code: 1, err: []string{"NAME=VALUE"}},
+		"run, an argument twice":         {args: "run lint --arg x=1 --arg x=2", code: 1, err: []string{"set twice"}},
+		"run without a strategy":         {args: "run", code: 2, err: []string{"accepts 1 arg", "berth run STRATEGY"}},
+		"reset one":                      {args: "reset strategies lint", out: []string{"strategy/lint reset requested"}},
+		"reset several":                  {args: "reset strategy nope lint", code: 1, out: []string{"strategy/lint reset requested"}, err: []string{"strategy/nope does not exist"}},
+		"reset all":                      {args: "reset strategies --all", out: []string{"strategy/lint reset requested", "strategy/test reset requested"}},
+		"reset all of all namespaces":    {args: "reset strategies --all -A", out: []string{"strategy/lint reset requested", "strategy/far reset requested"}},
+		"reset none":                     {args: "reset strategies --all -n empty", err: []string{"no strategies found"}},
+		"reset without a name":           {args: "reset strategies", code: 1, err: []string{"--all"}},
+		"reset a name and --all":         {args: "reset strategies lint --all", code: 1, err: []string{"--all"}},
+		"reset a kind without a breaker": {args: "reset devservers web", code: 1, err: []string{"berth reset strategies NAME"}},
+		"cancel":                         {args: "stop strategyrun/going", out: []string{"strategyrun/going cancellation requested"}},
+		"cancel a finished run":          {args: "stop strategyrun/bad", out: []string{"strategyrun/bad has already ended: Failed"}},
+		"cancel, no such run":            {args: "stop strategyrun/nope", code: 1, err: []string{"strategyrun/nope does not exist"}},
+		"start again":                    {args: "start strategyrun/bad", code: 1, err: []string{"executed once", "berth run STRATEGY"}},
+		"restart":                        {args: "restart strategyrun/bad", code: 1, err: []string{"executed once"}},
+		"stop a strategy":                {args: "stop strategy/lint", code: 1, err: []string{"unknown kind"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -112,7 +112,7 @@ func TestRunWaits(t *testing.T) {
 		says string
 	}{
 		v1alpha1.RunSucceeded: {says: "succeeded"},
-		v1alpha1.RunFailed:    {code: 1, says: "Failed: The run ended with exit code 3. berth logs strategyrun/"},
+		v1alpha1.RunFailed:    {code: 1, says: "Failed: The run ended with exit code 3. To see its output, run: berth logs strategyrun/"},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			g := NewWithT(t)
@@ -133,7 +133,7 @@ func TestRunGivesUp(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(lint("default", "lint"))
 	g.Expect(f.run(t.Context(), "run", "lint", "--wait", "--timeout=300ms")).To(Equal(1))
-	g.Expect(f.err.String()).To(ContainSubstring("has not ended after 300ms: it goes on"))
+	g.Expect(f.err.String()).To(ContainSubstring("has not ended after 300ms and continues to run"))
 }
 
 func TestResetsAreNew(t *testing.T) {

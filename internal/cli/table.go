@@ -147,7 +147,7 @@ func (b *board) show(rows []row, now time.Time) {
 func (b *board) draw(table []string) {
 	width, height := b.size()
 	if len(table) == 0 {
-		table = []string{"nothing is declared yet"}
+		table = []string{"no objects yet"}
 	}
 	if room := max(height-1, 2); len(table) > room {
 		more := len(table) - room + 1

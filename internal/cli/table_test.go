@@ -28,17 +28,17 @@ func TestBoardOnATerminal(t *testing.T) {
 	g.Expect(first).To(And(HavePrefix("NAME"), ContainSubstring("…"), MatchRegexp("(?s)devserver/a.*devserver/b")))
 
 	b.show(rows, now)
-	g.Expect(out.String()).To(Equal(first), "nothing changed, nothing written")
+	g.Expect(out.String()).To(Equal(first), "without a change nothing is written")
 
 	rows[1].ready = "False"
 	b.show(rows, now)
-	g.Expect(strings.TrimPrefix(out.String(), first)).To(HavePrefix("\x1b[3A"), "in place")
+	g.Expect(strings.TrimPrefix(out.String(), first)).To(HavePrefix("\x1b[3A"), "redrawn in place")
 
 	for i := range 20 {
 		rows = append(rows, row{name: fmt.Sprint("devserver/c", i), created: now})
 	}
 	b.show(rows, now)
-	g.Expect(b.drawn).To(BeNumerically("<=", 4), "never higher than the terminal")
+	g.Expect(b.drawn).To(BeNumerically("<=", 4), "at most the height of the terminal")
 	g.Expect(out.String()).To(ContainSubstring("more lines"))
 }
 

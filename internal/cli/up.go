@@ -36,21 +36,21 @@ func (a *app) upCommand() *cobra.Command {
 	f := &upFlags{}
 	command := &cobra.Command{
 		Use:   "up",
-		Short: "Run a Kubernetes API and the controllers on this machine, until Ctrl-C",
-		Long: "Up runs etcd, kube-apiserver and kube-controller-manager on loopback, installs the kinds of Berth and runs their controllers.\n" +
-			"Ctrl-C ends all of it. The objects stay and their processes are started again by the next berth up; with --keep the processes go on,\n" +
-			"and the next berth up finds them. A second Ctrl-C quits at once.",
+		Short: "Run a Kubernetes API server and the controllers on this machine until Ctrl-C",
+		Long: "Up runs etcd, kube-apiserver and kube-controller-manager on loopback, installs the CRDs of Berth and runs the controllers.\n" +
+			"Ctrl-C stops everything. The objects are kept, and the next berth up starts their processes again. With --keep the processes keep running,\n" +
+			"and the next berth up takes them over. A second Ctrl-C exits immediately.",
 		Args: needs(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error { return a.up(command.Context(), f) },
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.manifests, "filename", "f", "", "apply the manifests of this folder, or this file")
-	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "where everything is kept: data, keys, records of processes")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "add the way in to this kubeconfig; default: the file kubeconfig in the state directory")
-	flags.BoolVar(&f.keep, "keep", false, "leave the processes running at the end")
-	flags.StringVar(&f.assets, "assets", "", "where etcd, kube-apiserver and kube-controller-manager are; default: KUBEBUILDER_ASSETS, beside this program, else in PATH")
-	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: beside this program, else in PATH")
-	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: beside this program, else in PATH")
+	flags.StringVarP(&f.manifests, "filename", "f", "", "apply the manifests of this file or directory")
+	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "directory for all data, keys and process records")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "add the cluster and credentials to this kubeconfig; default: the file kubeconfig in the state directory")
+	flags.BoolVar(&f.keep, "keep", false, "leave the processes running on exit")
+	flags.StringVar(&f.assets, "assets", "", "directory with etcd, kube-apiserver and kube-controller-manager; default: KUBEBUILDER_ASSETS, the directory of this program, or PATH")
+	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: the directory of this program, or PATH")
+	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: the directory of this program, or PATH")
 	flags.StringVar(&f.runAs, "run-as", "", runAsHelp)
 	return command
 }
@@ -75,7 +75,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		return err
 	}
 	defer func() {
-		a.say("ending the control plane")
+		a.say("stopping the control plane")
 		err = errors.Join(err, plane.Stop())
 	}()
 	logs, err := openLogFile(filepath.Join(f.stateDir, "logs", "manager.log"))
@@ -89,7 +89,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	config.QPS, config.Burst = -1, 0 // the API server is used by this program only, and limits requests itself
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
-		return fmt.Errorf("reach the control plane: %w", err)
+		return fmt.Errorf("connect to the control plane: %w", err)
 	}
 	kubeconfig, err := a.prepare(ctx, f, plane, config, api, manifests)
 	if err != nil {
@@ -114,10 +114,10 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	failure := a.supervise(ctx, mgr, plane)
 	switch {
 	case f.keep:
-		a.say("the processes go on; berth up with the same state directory finds them")
+		a.say("the processes keep running; berth up with the same state directory takes them over")
 	case failure != nil:
 		// The user did not request this shutdown, and without the API it cannot be recorded. The processes keep running, and the next start finds them.
-		a.say("the processes are left as they are; berth up with the same state directory finds them")
+		a.say("the processes keep running; berth up with the same state directory takes them over")
 	default:
 		return a.endWorkloads(ctx, config, opened)
 	}
@@ -163,7 +163,7 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 		return "", err
 	}
 	if err := applyManifests(ctx, api, manifests, a.say); err != nil {
-		return "", fmt.Errorf("not everything could be applied:\n%w", err)
+		return "", fmt.Errorf("some manifests were not applied:\n%w", err)
 	}
 	return path, nil
 }
@@ -187,14 +187,14 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 	case failure = <-plane.Failed():
 	case failure = <-finished:
 		if failure == nil {
-			failure = errors.New("the manager ended by itself")
+			failure = errors.New("the manager stopped unexpectedly")
 		}
 		finished <- nil
 	}
 	hide()
 	<-showing
 	if failure == nil {
-		a.say("ending; again Ctrl-C quits at once")
+		a.say("stopping; press Ctrl-C again to exit immediately")
 	}
 	stop()
 	if err := <-finished; err != nil && failure == nil {
@@ -207,7 +207,7 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened openedRuntimes) error {
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
-		return fmt.Errorf("end the processes: %w", err)
+		return fmt.Errorf("stop the processes: %w", err)
 	}
 	// The signal has canceled ctx. The grace periods bound how long this takes.
 	return (&ender{api, opened.Runtimes(), a.clock, a.say}).endAll(context.WithoutCancel(ctx))

@@ -34,7 +34,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// kept is a runtime whose processes outlive the program that opened it, as those of the host do.
+// kept is a runtime whose processes outlive the program that opened it, as those of the host runtime do.
 type kept struct{ runtime.Runtime }
 
 func (k kept) Runtimes() *runtime.Registry { return runtime.NewRegistry(k.Runtime, logr.Discard()) }
@@ -62,20 +62,20 @@ func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 	sessions.Found("work")
 	g.Expect(sessions.Start(ctx, runtime.Process{UID: "uid-found", Incarnation: 1, Command: []string{"x"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
 	g.Expect((&ender{f.api, runtime.NewRegistry(sessions, logr.Discard()), clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
-	g.Expect(on.Live("uid-found")).NotTo(BeEmpty(), "what was there before Berth outlives it")
+	g.Expect(on.Live("uid-found")).NotTo(BeEmpty(), "an adopted session outlives Berth")
 	for _, uid := range []types.UID{"uid-web", "uid-shell", "uid-gone"} {
 		g.Expect(on.Live(uid)).To(BeEmpty())
-		g.Expect(sessions.Tidied(uid)).To(BeTrue(), "nothing is kept for people to look at")
+		g.Expect(sessions.Tidied(uid)).To(BeTrue(), "no ended session is kept for inspection")
 	}
 	g.Expect(sessions.Tidied("uid-found")).To(BeFalse())
-	g.Expect(on.Count("uid-web", fake.Kill)).To(BeZero(), "who ends when asked is not killed")
+	g.Expect(on.Count("uid-web", fake.Kill)).To(BeZero(), "a process that stops on request is not killed")
 	server := readWeb(g, f)
 	g.Expect(server.Status.Stopping).NotTo(BeNil())
 	g.Expect(server.Status.Stopping.Incarnation).To(BeEquivalentTo(3))
 	g.Expect(server.Status.Stopping.Reason).To(Equal(v1alpha1.ReasonStopped))
 }
 
-// start runs berth up until the function that it gives is called, which gives the exit code.
+// start runs berth up. The returned function interrupts it and returns its exit code.
 func start(t *testing.T, f *fixture, args ...string) (end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,7 +84,7 @@ func start(t *testing.T, f *fixture, args ...string) (end func() int) {
 		defer close(done)
 		code <- f.run(ctx, append([]string{"up"}, args...)...)
 	}()
-	t.Cleanup(func() { // a test that fails leaves no control plane behind
+	t.Cleanup(func() { // stop the control plane if the test fails
 		cancel()
 		<-done
 	})
@@ -96,7 +96,7 @@ func start(t *testing.T, f *fixture, args ...string) (end func() int) {
 	}
 }
 
-// The whole of berth up over a real control plane, with processes in memory: Ctrl-C ends them without a failure, --keep leaves them.
+// berth up with a real control plane and processes in memory: Ctrl-C stops the processes without a failure, and --keep leaves them running.
 func TestUp(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
@@ -118,17 +118,17 @@ func TestUp(t *testing.T) {
 	first := readShell(g, kubeconfig)
 	expectEndpointIsFound(g, kubeconfig)
 	g.Expect(end()).To(BeZero(), f.err.String())
-	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C ends the processes")
+	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C stops the processes")
 
 	f, end = up("--keep")
 	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
 	second := readShell(g, kubeconfig)
 	g.Expect(second.UID).To(Equal(first.UID), "the objects stay")
 	g.Expect(second.Status.Incarnation).To(Equal(first.Status.Incarnation + 1))
-	g.Expect(second.Status.Failures).To(BeZero(), "an end that was asked for is no failure")
+	g.Expect(second.Status.Failures).To(BeZero(), "a requested stop is not a failure")
 	g.Expect(second.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped))
 	g.Expect(end()).To(BeZero(), f.err.String())
-	g.Expect(on.Live(first.UID)).To(Equal([]int64{second.Status.Incarnation}), "--keep leaves them")
+	g.Expect(on.Live(first.UID)).To(Equal([]int64{second.Status.Incarnation}), "--keep leaves the processes running")
 
 	f, end = up()
 	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
@@ -147,7 +147,7 @@ func readShell(g Gomega, kubeconfig string) *v1alpha1.Instance {
 	return instance
 }
 
-// expectEndpointIsFound shows that a user without any right finds the endpoint, and is refused there.
+// expectEndpointIsFound checks that a user without any permission finds the endpoint, which then rejects the user.
 func expectEndpointIsFound(g Gomega, kubeconfig string) {
 	ctx := context.Background()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -175,7 +175,7 @@ func expectEndpointIsFound(g Gomega, kubeconfig string) {
 	expectTokenIsLimited(g, filepath.Dir(kubeconfig), config, admin)
 }
 
-// expectTokenIsLimited shows that a service account that may request tokens of its own sends one that is of no use anywhere else.
+// expectTokenIsLimited checks that a service account that may request its own tokens sends one that only the manager accepts.
 func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin client.Client) {
 	ctx := context.Background()
 	tokens := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tokens"}, Rules: []rbacv1.PolicyRule{
@@ -198,7 +198,7 @@ func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin clien
 	ca := filepath.Join(dir, "ca.pem")
 	g.Expect(os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: listener.Certificate().Raw}), 0o600)).To(Succeed())
 	shell := endpoint.Object{Namespace: "default", Resource: "instances", Name: "shell"}
-	g.Eventually(func(g Gomega) { // until the API server knows the role
+	g.Eventually(func(g Gomega) { // until the API server has the role
 		impostor, err := endpoint.Find(ctx, config, nobody, endpoint.FindOptions{URL: listener.URL, CAFile: ca})
 		g.Expect(err).NotTo(HaveOccurred())
 		defer impostor.Close()
@@ -212,14 +212,14 @@ func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin clien
 		g.Expect(apierrors.IsUnauthorized(thief.Create(ctx, &authenticationv1.SelfSubjectReview{}))).To(BeTrue())
 	}, timeout).Should(Succeed())
 
-	// The manager accepts it, also when another user names the account.
+	// The manager accepts the token, also when another user names the account.
 	named, err := endpoint.Find(ctx, config, admin, endpoint.FindOptions{ServiceAccount: "default/nobody"})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer named.Close()
 	g.Eventually(func() error {
 		_, err := named.Log(ctx, shell, endpoint.LogOptions{Tail: -1})
 		return err
-	}, timeout).Should(MatchError(ContainSubstring("this runtime keeps no output")), "the manager accepts the token")
+	}, timeout).Should(MatchError(ContainSubstring("this runtime does not keep output")), "the manager accepts the token")
 	_, err = endpoint.Find(ctx, config, admin, endpoint.FindOptions{ServiceAccount: "default/missing"})
 	g.Expect(err).To(MatchError(ContainSubstring("service account default/missing")))
 }

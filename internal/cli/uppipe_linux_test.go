@@ -16,7 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// The reader of the output ends, as tee does at Ctrl-C: berth up goes on, and ends its control plane when it is interrupted.
+// When the reader of the output exits, as tee does at Ctrl-C, berth up continues, and stops its control plane when it is interrupted.
 func TestUp_EndsItsControlPlaneAfterItsOutputWasClosed(t *testing.T) {
 	g := NewWithT(t)
 	state := t.TempDir()
@@ -35,7 +35,7 @@ func TestUp_EndsItsControlPlaneAfterItsOutputWasClosed(t *testing.T) {
 		_ = up.Wait()
 	}()
 	var pids []int
-	t.Cleanup(func() { // a test that fails leaves no control plane behind
+	t.Cleanup(func() { // stop the control plane if the test fails
 		_ = up.Process.Kill()
 		<-ended
 		for _, pid := range pids {

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// etcd and the API server are killed under berth up: it goes on, with the same objects and processes, and serves new objects.
+// berth up survives when etcd and the API server are killed: it continues with the same objects and processes, and serves new objects.
 func TestUpSurvivesItsControlPlane(t *testing.T) {
 	g := NewWithT(t)
 	on := fake.New(t.Context(), clock.RealClock{})
@@ -49,11 +49,11 @@ func TestUpSurvivesItsControlPlane(t *testing.T) {
 	g.Expect(again.Status.Process).To(Equal(first.Status.Process), "the same process")
 	g.Expect(on.Count(first.UID, fake.Start)).To(Equal(1))
 	g.Expect(end()).To(BeZero(), f.err.String())
-	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C still ends the processes")
+	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C still stops the processes")
 	g.Expect(on.Violations()).To(BeEmpty())
 }
 
-// applied creates an Instance and waits until it is ready. An API server that has just started refuses what its policies are not ready for.
+// applied creates an Instance and waits until it is ready. It retries, because a new API server rejects objects until its policies are ready.
 func applied(t *testing.T, g Gomega, f *fixture, api client.Client, name string) *v1alpha1.Instance {
 	t.Helper()
 	instance := &v1alpha1.Instance{}
@@ -66,7 +66,7 @@ func applied(t *testing.T, g Gomega, f *fixture, api client.Client, name string)
 	return instance
 }
 
-// pidOfChild reads the PID of a part of the control plane.
+// pidOfChild reads the PID of a component of the control plane.
 func pidOfChild(g Gomega, state, name string) int {
 	data, err := os.ReadFile(filepath.Join(state, "pids", name+".json"))
 	g.Expect(err).NotTo(HaveOccurred())

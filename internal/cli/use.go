@@ -32,9 +32,9 @@ func (a *app) useCommand() *cobra.Command {
 	f := &useFlags{}
 	command := &cobra.Command{
 		Use:   "use ACTION [--arg NAME=VALUE...]",
-		Short: "Begin a plan: use an action",
-		Long: "Use creates a Plan. It goes on to the phase of --to and waits there: berth plan approve lets it go on.\n" +
-			"With --key all who use the action with the same key have the same plan, whoever comes first, and however often they ask.",
+		Short: "Create a plan from an action",
+		Long: "Use creates a Plan. The plan runs up to the phase of --to, then waits for berth plan approve.\n" +
+			"With --key, repeated calls with the same key return the same plan.",
 		Example: "  berth use check-module --arg module=/src/web --arg reports=/tmp/reports --to execute --wait",
 		Args:    needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -49,10 +49,10 @@ func (a *app) useCommand() *cobra.Command {
 	f.add(command)
 	f.addWait(command)
 	flags := command.Flags()
-	flags.StringArrayVar(&f.arguments, "arg", nil, "an argument of the action, NAME=VALUE; may be given several times")
-	flags.StringVar(&f.to, "to", "strategize", "the last phase that may begin without approval: strategize, execute or apply")
-	flags.StringVar(&f.key, "key", "", "what this is about: the same key, the same plan")
-	flags.StringVar(&f.name, "name", "", "name of the plan; default: made from that of the action")
+	flags.StringArrayVar(&f.arguments, "arg", nil, "argument of the action, NAME=VALUE; can be repeated")
+	flags.StringVar(&f.to, "to", "strategize", "last phase that starts without further approval: strategize, execute or apply")
+	flags.StringVar(&f.key, "key", "", "idempotency key: a second call with the same key returns the same plan")
+	flags.StringVar(&f.name, "name", "", "name of the plan; default: generated from the name of the action")
 	return command
 }
 
@@ -103,7 +103,7 @@ func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan) error
 	}
 	said := "created"
 	if created.there {
-		said = "is there already: " + brief(created.plan)
+		said = "already exists: " + brief(created.plan)
 	}
 	_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", created.plan.Name, said)
 	if !f.wait {
@@ -144,7 +144,7 @@ func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (*begun, 
 		return nil, err
 	}
 	if wanted.Spec.IdempotencyKey == "" || there.Spec.IdempotencyKey != wanted.Spec.IdempotencyKey {
-		return nil, fmt.Errorf("plan/%s is there already (%s): choose another --name, or ask with --key for one plan per key", there.Name, brief(there))
+		return nil, fmt.Errorf("plan/%s already exists (%s): choose another --name, or use --key to get one plan per key", there.Name, brief(there))
 	}
 	return same(there, wanted)
 }
@@ -201,19 +201,19 @@ func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) err
 	action := &v1alpha1.Action{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, action)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("action %s does not exist in namespace %q: kubectl get actions -A shows what there is", name, c.namespace)
+		return fmt.Errorf("action %s does not exist in namespace %q: to list all actions, run kubectl get actions -A", name, c.namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("read action %s: %w", name, err)
 	}
 	if action.Spec.State == v1alpha1.ActionArchived {
-		return fmt.Errorf("action %s is archived: set its spec.state to Active, or use another", name)
+		return fmt.Errorf("action %s is archived: set its spec.state to Active, or use another action", name)
 	}
 	if problem := plan.CheckPatterns(action); problem != "" {
 		return errors.New(strings.TrimSuffix(problem, "."))
 	}
 	if problem := plan.CheckArguments(action, wanted.Spec.Arguments); problem != "" {
-		return errors.New("action " + name + ": " + strings.TrimSuffix(problem, ".") + ": give it with --arg; " + takes(action))
+		return errors.New("action " + name + ": " + strings.TrimSuffix(problem, ".") + ": set it with --arg; " + takes(action))
 	}
 	return nil
 }

@@ -18,22 +18,22 @@ func TestUse(t *testing.T) {
 		args string
 		code int
 		says string
-		// created says how many plans there are afterwards, beside the one that was there.
+		// created is the number of new plans.
 		created int
 	}{
-		"an action":              {args: "check-module --arg module=/src", says: "plan/check-module-", created: 1},
-		"up to a phase":          {args: "check-module --arg module=/src --to execute --name mine", says: "plan/mine created", created: 1},
-		"values with = and ,":    {args: "check-module --arg module=/a=b,c", says: "created", created: 1},
-		"no such action":         {args: "nope", code: 1, says: "action nope does not exist in namespace \"default\": kubectl get actions -A"},
-		"elsewhere":              {args: "check-module -n other", code: 1, says: "does not exist in namespace \"other\""},
-		"nothing":                {args: "", code: 2, says: "berth use ACTION"},
-		"a missing argument":     {args: "check-module", code: 1, says: "Argument module is required: give it with --arg; the action takes module (required), depth"},
-		"an argument too many":   {args: "check-module --arg module=/a --arg color=red", code: 1, says: "Argument color is not one of the action's"},
-		"an argument of no type": {args: "check-module --arg module=/a --arg depth=deep", code: 1, says: "Argument depth must be an integer"},
-		"an argument twice":      {args: "check-module --arg module=/a --arg module=/b", code: 2, says: "the argument module is given twice"},
-		"not an argument":        {args: "check-module --arg module", code: 2, says: "\"module\" is not NAME=VALUE"},
-		"no such phase":          {args: "check-module --to deploy", code: 2, says: "use strategize, execute or apply"},
-		"a name that is there":   {args: "check-module --arg module=/a --name check", code: 1, says: "plan/check is there already (Strategize Complete waits for approval of Execute): choose another --name"},
+		"an action":                   {args: "check-module --arg module=/src", says: "plan/check-module-", created: 1},
+		"up to a phase":               {args: "check-module --arg module=/src --to execute --name mine", says: "plan/mine created", created: 1},
+		"values with = and ,":         {args: "check-module --arg module=/a=b,c", says: "created", created: 1},
+		"no such action":              {args: "nope", code: 1, says: "action nope does not exist in namespace \"default\": to list all actions, run kubectl get actions -A"},
+		"other namespace":             {args: "check-module -n other", code: 1, says: "does not exist in namespace \"other\""},
+		"no arguments":                {args: "", code: 2, says: "berth use ACTION"},
+		"a missing argument":          {args: "check-module", code: 1, says: "Argument module is required: set it with --arg; the action takes module (required), depth"},
+		"an argument too many":        {args: "check-module --arg module=/a --arg color=red", code: 1, says: "Argument color is not declared by the action"},
+		"an argument of another type": {args: "check-module --arg module=/a --arg depth=deep", code: 1, says: "Argument depth must be an integer"},
+		"an argument twice":           {args: "check-module --arg module=/a --arg module=/b", code: 2, says: "argument module is set twice"},
+		"not an argument":             {args: "check-module --arg module", code: 2, says: "\"module\" is not NAME=VALUE"},
+		"no such phase":               {args: "check-module --to deploy", code: 2, says: "use strategize, execute or apply"},
+		"an existing name":            {args: "check-module --arg module=/a --name check", code: 1, says: "plan/check already exists (Strategize Complete waiting for approval of Execute): choose another --name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -66,7 +66,7 @@ func TestUseKeepsWhatItIsTold(t *testing.T) {
 	}))
 }
 
-// However many ask at once for the same, there is one plan, and all are told which.
+// Concurrent calls with the same key create one plan, and every call prints its name.
 func TestOneKeyOnePlan(t *testing.T) {
 	g := NewWithT(t)
 	f := newPlanFixture(checkModule())
@@ -82,7 +82,7 @@ func TestOneKeyOnePlan(t *testing.T) {
 	g.Expect(list.Items).To(HaveLen(1))
 	name := "plan/" + list.Items[0].Name
 	g.Expect(strings.Count(f.out.String(), name+" created")).To(Equal(1))
-	g.Expect(strings.Count(f.out.String(), name+" is there already: Queued")).To(Equal(19))
+	g.Expect(strings.Count(f.out.String(), name+" already exists: Queued")).To(Equal(19))
 
 	for words, says := range map[string]string{
 		"use check-module --key pr-1 --arg module=/other":             "has the key \"pr-1\" and another value of argument module: choose another --key",
@@ -105,12 +105,12 @@ func TestNamesOfPlansFit(t *testing.T) {
 	g.Expect(keyedName("ab", "c")).NotTo(Equal(keyedName("a", "bc")))
 }
 
-// Of several plans with a key it is the one that has begun, however old the others are.
+// Of several plans with the same key, the one that has started counts, regardless of age.
 func TestTheKeyIsThatOfThePlanThatHasBegun(t *testing.T) {
 	g := NewWithT(t)
 	keyed := func(p *v1alpha1.Plan) { p.Spec.IdempotencyKey = "pr-1" }
 	older := check(keyed, at("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Name, p.Status.Pinned = "a-older", nil })
 	f := newPlanFixture(checkModule(), older, check(keyed))
 	g.Expect(f.run(t.Context(), "use", "check-module", "--key", "pr-1")).To(BeZero(), f.err.String())
-	g.Expect(f.out.String()).To(HavePrefix("plan/check is there already"))
+	g.Expect(f.out.String()).To(HavePrefix("plan/check already exists"))
 }

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// stubbornMark makes this test binary a program that ignores SIGTERM and says so by making the file that the variable names.
+// stubbornMark turns this test binary into a program that ignores SIGTERM. The program creates the file that the variable names once it does.
 const stubbornMark = "BERTH_TEST_STUBBORN_MARK"
 
 func TestMain(m *testing.M) {
@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 		if err := os.WriteFile(mark, nil, 0o600); err != nil {
 			os.Exit(1)
 		}
-		time.Sleep(time.Hour) // it is killed long before
+		time.Sleep(time.Hour) // killed long before this returns
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// assets finds the binaries as the tests of every package do: where KUBEBUILDER_ASSETS says, else in bin of the project.
+// assets returns the directory of the binaries, as in all packages: KUBEBUILDER_ASSETS, or else bin in the project.
 func assets(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
@@ -74,8 +74,8 @@ func records(c *ControlPlane) []record {
 	return all
 }
 
-// The story of one state directory: start, owner killed and everything found running, owner killed together with a part and the rest
-// replaced, stopped, started again with what was stored.
+// The life of one state directory: started; owner killed, and everything found running; owner killed together with one process, and the others
+// replaced; stopped; started again with the stored data.
 func TestControlPlaneOverItsLife(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -87,7 +87,7 @@ func TestControlPlaneOverItsLife(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	everything := records(first)
 	t.Cleanup(func() {
-		for _, rec := range everything { // only what a failure left
+		for _, rec := range everything { // only processes that a failure has left
 			if alive, err := rec.alive(); err == nil && alive {
 				_ = syscall.Kill(rec.PID, syscall.SIGKILL)
 			}
@@ -99,14 +99,14 @@ func TestControlPlaneOverItsLife(t *testing.T) {
 	_, err = Start(ctx, opts)
 	g.Expect(err).To(MatchError(And(ContainSubstring("--state-dir"), ContainSubstring("process"))), "a second owner")
 
-	// The owner is gone without a word; the children stay and are found.
+	// The owner exits without a shutdown; its children stay and are found.
 	g.Expect(first.abandon()).To(Succeed())
 	second, err := Start(ctx, opts)
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	g.Expect(records(second)).To(Equal(records(first)), "the same processes")
 	g.Expect(second.Kubeconfig()).To(Equal(first.Kubeconfig()))
 
-	// One of them dies together with the owner: the others are ended before new ones start.
+	// One child dies together with the owner: the others are stopped before new ones start.
 	g.Expect(second.abandon()).To(Succeed())
 	apiServer := second.children[1]
 	g.Expect(apiServer.process.Signal(syscall.SIGKILL)).To(Succeed())
@@ -117,10 +117,10 @@ func TestControlPlaneOverItsLife(t *testing.T) {
 	for _, rec := range records(first) {
 		g.Expect(rec.alive()).To(BeFalse())
 	}
-	g.Expect(third.Kubeconfig()).To(Equal(first.Kubeconfig()), "kubeconfigs of earlier runs go on working")
+	g.Expect(third.Kubeconfig()).To(Equal(first.Kubeconfig()), "kubeconfigs of earlier runs stay valid")
 	g.Expect(third.Failed()).NotTo(Receive())
 
-	// What was stored is still there.
+	// The stored data still exists.
 	api, err := client.New(third.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "kept"}, &corev1.ConfigMap{})).To(Succeed())
@@ -135,11 +135,11 @@ func TestControlPlaneOverItsLife(t *testing.T) {
 	closeIdle(g, first, second, third)
 }
 
-// expectNamespacesDeleted shows that the API keeps what it is given and that the controller manager works.
+// expectNamespacesDeleted checks that the API stores objects and that the controller manager works.
 func expectNamespacesDeleted(ctx context.Context, g Gomega, c *ControlPlane) {
 	api, err := client.New(c.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
-	// The namespace default is made by the API server itself, a moment after it is ready.
+	// The API server itself creates the namespace default, shortly after it is ready.
 	g.Eventually(func() error {
 		return api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}})
 	}, time.Minute, 100*time.Millisecond).Should(Succeed())
@@ -152,7 +152,7 @@ func expectNamespaceDeleted(ctx context.Context, g Gomega, api client.Client) {
 	g.Expect(api.Delete(ctx, namespace)).To(Succeed())
 	g.Eventually(func() bool {
 		return apierrors.IsNotFound(api.Get(ctx, client.ObjectKeyFromObject(namespace), namespace))
-	}, 2*time.Minute, 200*time.Millisecond).Should(BeTrue(), "a deleted namespace goes away")
+	}, 2*time.Minute, 200*time.Millisecond).Should(BeTrue(), "a deleted namespace is removed")
 }
 
 func expectPrivate(g Gomega, root string) {

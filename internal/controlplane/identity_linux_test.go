@@ -45,7 +45,7 @@ func TestLeftoversAreToldFromStrangers(t *testing.T) {
 			if !test.found {
 				g.Expect(dir.pid(nameEtcd)).NotTo(BeAnExistingFile())
 			}
-			g.Expect(id.alive()).To(BeTrue(), "nobody else's process is touched")
+			g.Expect(id.alive()).To(BeTrue(), "another process receives no signal")
 		})
 	}
 }

@@ -75,7 +75,7 @@ func TestIdentityIsKept(t *testing.T) {
 	g.Expect(first.adminToken).NotTo(Equal(first.managerToken))
 	g.Expect(second.writeServing(dir)).To(Succeed())
 
-	// A damaged authority is replaced: nothing could be signed with it.
+	// A damaged certificate authority is replaced, because it cannot sign anything.
 	g.Expect(os.WriteFile(dir.pki(fileCAKey), []byte("nonsense"), 0o600)).To(Succeed())
 	third, err := loadIdentity(dir)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -108,7 +108,7 @@ func TestPortsStayWhenFree(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(loaded).To(Equal(first))
 
-	// A port that somebody else has taken is replaced.
+	// A port that another program uses is replaced.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = listener.Close() }()
@@ -143,5 +143,5 @@ func TestLogsAreBounded(t *testing.T) {
 	g.Expect(info.Size()).To(BeZero())
 	g.Expect(tail(path+".old", 7)).To(Equal("the end"))
 	boundLog(path)
-	g.Expect(tail(path+".old", 7)).To(Equal("the end"), "a small log is left alone")
+	g.Expect(tail(path+".old", 7)).To(Equal("the end"), "a small log is not changed")
 }

@@ -36,7 +36,7 @@ func TestKilledChildrenAreRestarted(t *testing.T) {
 	defer closeIdle(g, c)
 	defer func() {
 		g.Expect(c.Stop()).To(Succeed())
-		g.Expect(c.restarts[:2]).To(HaveEach(BeEmpty()), "kills after which the API is ready again are not counted")
+		g.Expect(c.restarts[:2]).To(HaveEach(BeEmpty()), "restarts after which the API is ready again do not count")
 	}()
 	api, err := client.New(c.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -88,8 +88,8 @@ func TestRestartsBackOff(t *testing.T) {
 		before = delay
 	}
 	_, ok := r.next(now)
-	g.Expect(ok).To(BeFalse(), "too many within the window")
+	g.Expect(ok).To(BeFalse(), "too many restarts within the window")
 	delay, ok := r.next(now.Add(restartWindow))
-	g.Expect(ok).To(BeTrue(), "the window has passed")
+	g.Expect(ok).To(BeTrue(), "the window is over")
 	g.Expect(delay).To(Equal(firstDelay))
 }

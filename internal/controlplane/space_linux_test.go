@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// small is a file system with that many MiB, which needs root.
+// small mounts a file system of the given size. It needs root.
 func small(t *testing.T, mebibytes int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -75,7 +75,7 @@ func TestFullDisk(t *testing.T) {
 	g.Expect(c.Failed()).NotTo(Receive())
 }
 
-// fill takes all the space that is left.
+// fill uses all the remaining space.
 func fill(g Gomega, path string) {
 	file, err := os.Create(path)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -87,7 +87,7 @@ func fill(g Gomega, path string) {
 	g.Expect(file.Close()).To(Succeed())
 }
 
-// large is an object of half a MiB.
+// large returns an object of half a MiB.
 func large(name string, number int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, number)},
 		Data: map[string]string{"text": strings.Repeat("x", 1<<19)}}
@@ -124,12 +124,12 @@ func sizeBelow(g Gomega, dir string) (size int64) {
 	return size
 }
 
-// updateAll changes all objects at once, and tries again for a minute while the control plane does not answer.
+// updateAll changes all objects concurrently, and retries for a minute while the control plane does not respond.
 func updateAll(ctx context.Context, api client.Client, objects []*corev1.ConfigMap, written int64) error {
 	var all errgroup.Group
 	for _, object := range objects {
 		all.Go(func() error {
-			object.ResourceVersion = "" // the last write counts
+			object.ResourceVersion = "" // overwrite without an optimistic lock
 			object.Annotations = map[string]string{"written": fmt.Sprint(written)}
 			var err error
 			_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -142,7 +142,7 @@ func updateAll(ctx context.Context, api client.Client, objects []*corev1.ConfigM
 	return all.Wait()
 }
 
-// TestChurnIsBounded changes four objects until etcd has written its quota of 48 MiB three times: the file stays below the quota, and writes go on.
+// TestChurnIsBounded changes four objects until etcd has written its quota of 48 MiB three times: the file stays below the quota, and writes still succeed.
 // BERTH_CHURN_MIB sets another amount. A busy berth wrote 151 MB in 18 minutes, which is 12 GB in 24 hours: BERTH_CHURN_MIB=12288.
 func TestChurnIsBounded(t *testing.T) {
 	g := NewWithT(t)
@@ -172,7 +172,7 @@ func TestChurnIsBounded(t *testing.T) {
 	for written := int64(0); written < amount; written += batch {
 		g.Expect(updateAll(ctx, api, changed, written)).To(Succeed(), progress.String)
 		if info, err := os.Stat(filepath.Join(c.dir.etcd(), "member", "snap", "db")); err == nil {
-			// bbolt makes its file longer by 16 MiB at once.
+			// bbolt grows its file in steps of 16 MiB.
 			g.Expect(info.Size()).To(BeNumerically("<=", etcdQuota+32<<20))
 			largest = max(largest, info.Size())
 		}

@@ -61,15 +61,15 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 func (s *Server) attachable(ctx context.Context, t target) (int, error) {
 	found, err := s.runtimeOf(t).Observe(ctx, t.object.GetUID())
 	if err != nil {
-		s.opts.Log.Error(err, "cannot observe", "object", t.String())
-		return http.StatusBadGateway, errors.New("the runtime cannot be asked at the moment")
+		s.opts.Log.Error(err, "Cannot observe", "object", t.String())
+		return http.StatusBadGateway, errors.New("the runtime does not respond; try again")
 	}
 	for _, incarnation := range found {
 		if incarnation.Phase == facts.Running || incarnation.Phase == facts.Starting {
 			return http.StatusOK, nil
 		}
 	}
-	return http.StatusConflict, fmt.Errorf("%s does not run: see its conditions with berth status", t)
+	return http.StatusConflict, fmt.Errorf("%s is not running: see its conditions with berth status", t)
 }
 
 // join copies between the connection and the terminal until one of them ends, and waits for all goroutines that it started.
@@ -93,7 +93,7 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 	_ = in.Close()
 	if !gone || s.closing(ctx) {
 		if sendErr := conn.end(endMessage(err, t)); sendErr == nil && err != nil {
-			s.opts.Log.V(1).Info("a terminal was left", "object", t.String(), "cause", err.Error())
+			s.opts.Log.V(1).Info("A terminal connection ended", "object", t.String(), "cause", err.Error())
 		}
 	}
 	_ = conn.Close() // ends Receive
@@ -113,7 +113,7 @@ func (n noting) Write(p []byte) (int, error) {
 
 func (s *Server) closing(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errClosing) }
 
-var errClosing = errors.New("the manager is ending")
+var errClosing = errors.New("the manager is shutting down")
 
 // managerEnds is the end message of a manager that shuts down.
 const managerEnds = "the manager is ending; attach again when it is back"
@@ -123,13 +123,13 @@ func endMessage(err error, t target) string {
 	case err == nil:
 		return ""
 	case errors.Is(err, runtime.ErrNoTerminal):
-		return t.String() + " was started without a terminal: its output is in berth logs"
+		return t.String() + " has no terminal: use berth logs to see its output"
 	case errors.Is(err, runtime.ErrNotFound):
-		return t.String() + " does not run"
+		return t.String() + " is not running"
 	case errors.Is(err, context.Canceled):
 		return managerEnds
 	default:
-		return "the terminal was lost: " + err.Error()
+		return "the connection to the terminal was lost: " + err.Error()
 	}
 }
 

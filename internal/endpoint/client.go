@@ -111,9 +111,9 @@ func (o FindOptions) locate(ctx context.Context, reader client.Reader) (base *ur
 	base, err = url.Parse(o.URL)
 	switch {
 	case err != nil || base.Scheme != "https" || base.Hostname() == "":
-		return nil, nil, fmt.Errorf("address of the manager's endpoint %q: want https://HOST:PORT", o.URL)
+		return nil, nil, fmt.Errorf("invalid address of the manager's endpoint %q: want https://HOST:PORT", o.URL)
 	case !pinned && !loopback(base.Hostname()):
-		return nil, nil, fmt.Errorf("ConfigMap %s/%s names %q, which is not on this machine, so your token is not sent there; "+
+		return nil, nil, fmt.Errorf("ConfigMap %s/%s names %q, which is not on this machine, so berth does not send your token there; "+
 			"if you trust that address, pass it as --endpoint or in BERTH_ENDPOINT", o.namespace(), ConfigMap, o.URL)
 	}
 	return base, ca, nil
@@ -129,7 +129,7 @@ func (o FindOptions) published(ctx context.Context, reader client.Reader) (map[s
 			"or name the namespace of its installation with --manager-namespace", o.namespace(), ConfigMap)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find the manager's endpoint: %w", err)
+		return nil, fmt.Errorf("read the address of the manager's endpoint: %w", err)
 	}
 	return found.Data, nil
 }
@@ -139,7 +139,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // noRedirect prevents the token from being sent to another address.
 func noRedirect(*http.Request, []*http.Request) error {
-	return errors.New("the endpoint tries to send the request elsewhere")
+	return errors.New("the endpoint redirects the request, which is not allowed")
 }
 
 // LogOptions select a part of the output. Tail is a number of lines; a negative value selects all retained output.
@@ -208,7 +208,7 @@ func (c *Client) send(
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { late.Reset(answer) }})
 	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
-		return nil, fmt.Errorf("ask the manager: %w", err)
+		return nil, fmt.Errorf("send the request to the manager: %w", err)
 	}
 	for name, values := range header {
 		request.Header[name] = values
@@ -218,28 +218,28 @@ func (c *Client) send(
 		if err == nil {
 			_ = response.Body.Close()
 		}
-		return nil, fmt.Errorf("the manager at %s does not answer: is it suspended or overloaded? Look at its process and its log, or end it and start it again; "+
-			"its processes keep running meanwhile", c.base)
+		return nil, fmt.Errorf("the manager at %s does not respond: is it suspended or overloaded? Check its process and its log, or restart it; "+
+			"its processes keep running in the meantime", c.base)
 	}
 	var refused *net.OpError
 	if errors.As(err, &refused) && refused.Op == "dial" {
-		return nil, fmt.Errorf("the manager does not answer at %s: is it running? start it with berth up or berth manager", c.base)
+		return nil, fmt.Errorf("the manager at %s refuses the connection: is it running? Start it with berth up or berth manager", c.base)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask the manager: %w", err)
+		return nil, fmt.Errorf("send the request to the manager: %w", err)
 	}
 	return response, nil
 }
 
 // errLate cancels a request that got no response in time.
-var errLate = errors.New("no answer in time")
+var errLate = errors.New("no response in time")
 
 func refusal(response *http.Response) error {
 	defer func() { _ = response.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
 	message := strings.TrimSpace(string(text))
 	if message == "" {
-		message = "the manager answers " + response.Status
+		message = "the manager responds with status " + response.Status
 	}
 	return errors.New(message)
 }

@@ -34,7 +34,7 @@ func TestClient_GivesUpOnAManagerThatDoesNotAnswer(t *testing.T) {
 		"attach": func() error { _, err := c.Attach(t.Context(), someObject, nil); return err },
 		"send":   func() error { return c.Type(t.Context(), someObject, "text") },
 	} {
-		g.Expect(ask()).To(MatchError(ContainSubstring("does not answer: is it suspended or overloaded?")), name)
+		g.Expect(ask()).To(MatchError(ContainSubstring("does not respond: is it suspended or overloaded?")), name)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestClient_BoundsTheWaitForAnAnswerAndNotTheStream(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	c := &Client{base: base, http: server.Client(), patience: patience{connect: time.Minute, answer: 100 * time.Millisecond}}
 	_, err = c.Log(t.Context(), someObject, LogOptions{Tail: -1})
-	g.Expect(err).To(MatchError(ContainSubstring("does not answer")))
+	g.Expect(err).To(MatchError(ContainSubstring("does not respond")))
 
 	stream, err := c.Log(t.Context(), someObject, LogOptions{Follow: true, Tail: -1})
 	g.Expect(err).NotTo(HaveOccurred())

@@ -53,7 +53,7 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memoryLog is output in memory. What lies before first is gone.
+// memoryLog is a log in memory. Output before the offset first is discarded.
 type memoryLog struct {
 	mu     sync.Mutex
 	data   []byte
@@ -120,7 +120,7 @@ func (l *memoryLog) Wait(ctx context.Context, at int64) error {
 
 func (l *memoryLog) Close() error { return nil }
 
-// stub is a runtime that has output and a terminal that echoes.
+// stub is a runtime with output and an echoing terminal.
 type stub struct {
 	runtime.Nothing
 	runtime.NoLogs
@@ -198,7 +198,7 @@ type fixture struct {
 	asked  []authorizationv1.ResourceAttributes
 }
 
-// newFixture serves a devserver web and an instance shell; the token good is that of the user ann.
+// newFixture serves the DevServer web and the Instance shell. The token good belongs to the user ann.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	g := NewWithT(t)
@@ -246,7 +246,7 @@ func (f *fixture) create(ctx context.Context, api client.WithWatch, object clien
 	}
 }
 
-// client finds the endpoint as berth does.
+// client finds the endpoint as the command berth does.
 func (f *fixture) client(t *testing.T, token string) *Client {
 	t.Helper()
 	g := NewWithT(t)
@@ -282,20 +282,20 @@ func TestWhoMay(t *testing.T) {
 		status              int
 		says                string
 	}{
-		"allowed":             {token: good, path: "/v1/namespaces/default/devservers/web/log", status: 200, says: "hello"},
-		"no token":            {path: "/v1/namespaces/default/devservers/web/log", status: 401, says: "no bearer token"},
-		"wrong token":         {token: "bad", path: "/v1/namespaces/default/devservers/web/log", status: 401, says: "does not accept"},
-		"forbidden":           {token: good, path: "/v1/namespaces/other/devservers/web/log", status: 403, says: "may not get devservers/log"},
-		"forbidden, not told": {token: good, path: "/v1/namespaces/other/devservers/none/log", status: 403, says: "may not"},
-		"attach forbidden":    {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/attach", status: 403, says: "may not create instances/attach"},
-		"impersonation":       {token: good, path: "/v1/namespaces/default/devservers/web/log", header: http.Header{"Impersonate-User": {"bob"}}, status: 403, says: "impersonation"},
-		"not there":           {token: good, path: "/v1/namespaces/default/devservers/none/log", status: 404, says: "devservers default/none does not exist"},
-		"no such resource":    {token: good, path: "/v1/namespaces/default/pods/web/log", status: 404, says: "use devservers, instances, languageservers or strategyruns"},
-		"no such path":        {token: good, path: "/v1/namespaces/default/devservers/web", status: 404},
-		"bad tail":            {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=-1", status: 400, says: "not negative"},
-		"tail and offset":     {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=1&offset=1", status: 400, says: "not both"},
-		"input forbidden":     {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/input", status: 403, says: "may not create instances/attach"},
-		"no upgrade":          {token: good, method: "POST", path: "/v1/namespaces/default/instances/shell/attach", status: 426, says: "upgrade"},
+		"allowed":                   {token: good, path: "/v1/namespaces/default/devservers/web/log", status: 200, says: "hello"},
+		"no token":                  {path: "/v1/namespaces/default/devservers/web/log", status: 401, says: "no bearer token"},
+		"wrong token":               {token: "bad", path: "/v1/namespaces/default/devservers/web/log", status: 401, says: "rejects this token"},
+		"forbidden":                 {token: good, path: "/v1/namespaces/other/devservers/web/log", status: 403, says: "may not get devservers/log"},
+		"forbidden, missing object": {token: good, path: "/v1/namespaces/other/devservers/none/log", status: 403, says: "may not"},
+		"attach forbidden":          {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/attach", status: 403, says: "may not create instances/attach"},
+		"impersonation":             {token: good, path: "/v1/namespaces/default/devservers/web/log", header: http.Header{"Impersonate-User": {"bob"}}, status: 403, says: "impersonation"},
+		"not there":                 {token: good, path: "/v1/namespaces/default/devservers/none/log", status: 404, says: "devservers default/none does not exist"},
+		"no such resource":          {token: good, path: "/v1/namespaces/default/pods/web/log", status: 404, says: "use devservers, instances, languageservers or strategyruns"},
+		"no such path":              {token: good, path: "/v1/namespaces/default/devservers/web", status: 404},
+		"bad tail":                  {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=-1", status: 400, says: "not negative"},
+		"tail and offset":           {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=1&offset=1", status: 400, says: "not both"},
+		"input forbidden":           {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/input", status: 403, says: "may not create instances/attach"},
+		"no upgrade":                {token: good, method: "POST", path: "/v1/namespaces/default/instances/shell/attach", status: 426, says: "upgrade"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -307,7 +307,7 @@ func TestWhoMay(t *testing.T) {
 			if test.token != "" {
 				request.Header.Set("Authorization", "Bearer "+test.token)
 			}
-			raw := f.client(t, "").http // no token of its own
+			raw := f.client(t, "").http // without a token
 			response, err := raw.Do(request)
 			g.Expect(err).NotTo(HaveOccurred())
 			body, err := io.ReadAll(response.Body)
@@ -328,9 +328,9 @@ func TestWhereItListens(t *testing.T) {
 		opts Options
 		says string
 	}{
-		"everywhere without a certificate": {Options{Address: ":0"}, "without a certificate"},
-		"no port":                          {Options{Address: "127.0.0.1"}, "missing port"},
-		"key without certificate":          {Options{KeyFile: "x"}, "both files or none"},
+		"all addresses, no certificate": {Options{Address: ":0"}, "without a certificate"},
+		"no port":                       {Options{Address: "127.0.0.1"}, "missing port"},
+		"key without certificate":       {Options{KeyFile: "x"}, "both files or neither"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(test.opts)
@@ -351,7 +351,7 @@ func TestFindSaysWhatToDo(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("berth up")))
 }
 
-// The address is data that others can write: a token goes to this machine, or to the address that its owner names.
+// Others can write the published address, so a token is sent only to this machine or to an address that its owner has pinned.
 func TestFind_SendsTheTokenOnlyToLoopbackOrAPinnedAddress(t *testing.T) {
 	f := newFixture(t)
 	server := f.client(t, good).base.String()
@@ -409,7 +409,7 @@ func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer caller.Close()
 	_, err = caller.Log(t.Context(), web, LogOptions{Tail: -1})
-	g.Expect(err).To(MatchError(ContainSubstring("elsewhere")))
+	g.Expect(err).To(MatchError(ContainSubstring("redirects the request")))
 	g.Expect(asked.Load()).To(BeZero())
 }
 
@@ -425,7 +425,7 @@ func TestPublishReplacesAnOldAddress(t *testing.T) {
 	third, err := New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Log: logr.Discard(), Namespace: "elsewhere"})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = third.Close() }()
-	g.Expect(third.publishOnce(t.Context())).To(Succeed(), "the installation in another namespace has an address of its own")
+	g.Expect(third.publishOnce(t.Context())).To(Succeed(), "an installation in another namespace has its own address")
 	published := &corev1.ConfigMap{}
 	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)).To(Succeed())
 	g.Expect(published.Data[keyURL]).To(Equal(second.URL()))
@@ -439,19 +439,19 @@ func TestTail(t *testing.T) {
 		tail  int64
 		want  string
 	}{
-		"all":                      {text: "a\nb\nc\n", tail: -1, want: "a\nb\nc\n"},
-		"none":                     {text: "a\nb\nc\n", tail: 0, want: ""},
-		"one":                      {text: "a\nb\nc\n", tail: 1, want: "c\n"},
-		"two":                      {text: "a\nb\nc\n", tail: 2, want: "b\nc\n"},
-		"more than there are":      {text: "a\nb\nc\n", tail: 9, want: "a\nb\nc\n"},
-		"unfinished line":          {text: "a\nb\nc", tail: 2, want: "b\nc"},
-		"empty lines":              {text: "a\n\n\n", tail: 2, want: "\n\n"},
-		"empty":                    {text: "", tail: 3, want: ""},
-		"no newline at all":        {text: strings.Repeat("x", 3*chunk), tail: 1, want: strings.Repeat("x", longLine)},
-		"long lines count double":  {text: "a\n" + strings.Repeat("x", longLine) + "\nb", tail: 3, want: strings.Repeat("x", longLine) + "\nb"},
-		"over the pieces":          {text: long, tail: 3000, want: long[2000*(len(long)/5000):]},
-		"the old part is gone":     {text: "a\nb\nc\n", first: 2, tail: -1, want: "b\nc\n"},
-		"more than is still there": {text: "a\nb\nc\n", first: 2, tail: 5, want: "b\nc\n"},
+		"all":                     {text: "a\nb\nc\n", tail: -1, want: "a\nb\nc\n"},
+		"none":                    {text: "a\nb\nc\n", tail: 0, want: ""},
+		"one":                     {text: "a\nb\nc\n", tail: 1, want: "c\n"},
+		"two":                     {text: "a\nb\nc\n", tail: 2, want: "b\nc\n"},
+		"more than there are":     {text: "a\nb\nc\n", tail: 9, want: "a\nb\nc\n"},
+		"unfinished line":         {text: "a\nb\nc", tail: 2, want: "b\nc"},
+		"empty lines":             {text: "a\n\n\n", tail: 2, want: "\n\n"},
+		"empty":                   {text: "", tail: 3, want: ""},
+		"no newline at all":       {text: strings.Repeat("x", 3*chunk), tail: 1, want: strings.Repeat("x", longLine)},
+		"long lines count double": {text: "a\n" + strings.Repeat("x", longLine) + "\nb", tail: 3, want: strings.Repeat("x", longLine) + "\nb"},
+		"across pieces":           {text: long, tail: 3000, want: long[2000*(len(long)/5000):]},
+		"discarded beginning":     {text: "a\nb\nc\n", first: 2, tail: -1, want: "b\nc\n"},
+		"more than is left":       {text: "a\nb\nc\n", first: 2, tail: 5, want: "b\nc\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -463,7 +463,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// flood is a log that grows faster than it is read: whatever is read is gone, and there is more each time.
+// flood is a log that grows faster than it is read: the requested range is always discarded already, and new output always exists.
 type flood struct {
 	memoryLog
 	end int64
@@ -501,7 +501,7 @@ func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	// Following begins before there is output.
+	// The client starts to follow before there is any output.
 	opened := make(chan io.ReadCloser, 1)
 	go func() {
 		stream, err := caller.Log(ctx, web, LogOptions{Follow: true, Tail: 1})
@@ -525,12 +525,12 @@ func TestFollow(t *testing.T) {
 	log.append("three\n")
 	g.Expect(read(6)).To(Equal("three\n"))
 
-	// A second reader has a cursor of its own, and ends when the object goes.
+	// A second reader has its own cursor, and ends when the log is removed.
 	second, err := caller.Log(t.Context(), web, LogOptions{Follow: true, Tail: -1})
 	g.Expect(err).NotTo(HaveOccurred())
-	cancel() // the first reader goes away; Start's wait for its streams shows that its handler ends
+	cancel() // the first reader disconnects; Start waits for its streams, which proves that the handler ends
 	_, err = io.ReadAll(stream)
-	g.Expect(err).To(Or(BeNil(), MatchError(context.Canceled)), "the server may notice first, and end it in good order")
+	g.Expect(err).To(Or(BeNil(), MatchError(context.Canceled)), "the server may notice first and close the stream normally")
 	_ = stream.Close()
 	log.remove()
 	all, err := io.ReadAll(second)
@@ -551,7 +551,7 @@ func TestFollowersEndWithTheManager(t *testing.T) {
 	g.Expect(stream.Close()).To(Succeed())
 }
 
-// lockedBuffer may be written to and read at the same time.
+// lockedBuffer supports concurrent writes and reads.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -618,9 +618,9 @@ func TestAttachEnds(t *testing.T) {
 		refused string
 		says    string
 	}{
-		"nothing runs": {phase: facts.Exited, refused: "does not run"},
-		"no terminal":  {phase: facts.Running, attach: func(context.Context, io.Reader, io.Writer) error { return runtime.ErrNoTerminal }, says: "without a terminal"},
-		"lost":         {phase: facts.Running, attach: func(context.Context, io.Reader, io.Writer) error { return errors.New("oops") }, says: "oops"},
+		"not running": {phase: facts.Exited, refused: "is not running"},
+		"no terminal": {phase: facts.Running, attach: func(context.Context, io.Reader, io.Writer) error { return runtime.ErrNoTerminal }, says: "has no terminal"},
+		"lost":        {phase: facts.Running, attach: func(context.Context, io.Reader, io.Writer) error { return errors.New("oops") }, says: "oops"},
 		"manager ends": {phase: facts.Running, stop: true, says: "manager is ending", attach: func(ctx context.Context, _ io.Reader, _ io.Writer) error {
 			<-ctx.Done()
 			return ctx.Err()
@@ -665,9 +665,9 @@ func TestAttachEndsWithItsClient(t *testing.T) {
 func TestFramesAreBounded(t *testing.T) {
 	for name, test := range map[string]struct{ wire, says string }{
 		"too long":   {"d\xff\xff\xff\xff", "too long"},
-		"cut off":    {"d\x00\x00\x00\x05ab", "lost"},
+		"truncated":  {"d\x00\x00\x00\x05ab", "lost"},
 		"bad resize": {"r\x00\x00\x00\x01a", "resize"},
-		"not known":  {"z\x00\x00\x00\x01ae\x00\x00\x00\x02no", "no"},
+		"unknown":    {"z\x00\x00\x00\x01ae\x00\x00\x00\x02no", "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := NewConn(nil, strings.NewReader(test.wire))
@@ -684,12 +684,12 @@ func TestInput(t *testing.T) {
 	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"))
 	NewWithT(t).Expect(c.Type(t.Context(), shell, strings.Repeat("x", maxInput+1))).To(MatchError(ContainSubstring("at most 65536 bytes")))
 	for err, says := range map[error]string{
-		runtime.ErrNotFound:   "does not run: see its conditions",
-		runtime.ErrNoTerminal: "without a terminal",
+		runtime.ErrNotFound:   "is not running: see its conditions",
+		runtime.ErrNoTerminal: "has no terminal",
 		errors.New("oops"):    "cannot be written to at the moment",
 	} {
 		f.stub.deaf = err
 		NewWithT(t).Expect(c.Type(t.Context(), shell, "x")).To(MatchError(ContainSubstring(says)))
 	}
-	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"), "what was refused was not typed")
+	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"), "refused input is not typed")
 }

@@ -124,7 +124,7 @@ func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
 			}
 		case frameResize:
 			if length != 4 {
-				return errors.New("a resize frame has an unknown form")
+				return errors.New("a resize frame has an unknown format")
 			}
 			if resize != nil {
 				resize(runtime.Terminal{Columns: bounded(payload[:2]), Rows: bounded(payload[2:])})

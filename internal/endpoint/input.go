@@ -29,7 +29,7 @@ const (
 func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 	if t.inPod() {
 		// The manager may type into all Pods, and must not bypass the authorization that the API server performs for pods/attach.
-		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s is in a Pod, which is typed into through the API server: use berth send of the same version", t))
+		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s runs in a Pod, and input to Pods goes through the API server: use berth send of the same version", t))
 		return
 	}
 	terminals := s.runtimeOf(t).Capabilities().Terminals
@@ -51,15 +51,15 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 	err = s.typeInto(r.Context(), terminals, t.object.GetUID(), input)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		refuse(w, http.StatusGatewayTimeout, fmt.Errorf("%s has not read its input for %s", t, typeTime))
+		refuse(w, http.StatusGatewayTimeout, fmt.Errorf("%s did not read its input for %s", t, typeTime))
 	case errors.Is(err, runtime.ErrNotFound):
-		refuse(w, http.StatusConflict, fmt.Errorf("%s does not run: see its conditions with berth status", t))
+		refuse(w, http.StatusConflict, fmt.Errorf("%s is not running: see its conditions with berth status", t))
 	case errors.Is(err, errors.ErrUnsupported):
 		refuse(w, http.StatusNotImplemented, errNoTerminals)
 	case errors.Is(err, runtime.ErrNoTerminal):
-		refuse(w, http.StatusConflict, fmt.Errorf("%s was started without a terminal", t))
+		refuse(w, http.StatusConflict, fmt.Errorf("%s has no terminal", t))
 	case err != nil:
-		s.opts.Log.Error(err, "cannot type into a terminal", "object", t.String())
+		s.opts.Log.Error(err, "Cannot type into a terminal", "object", t.String())
 		refuse(w, http.StatusBadGateway, fmt.Errorf("the terminal of %s cannot be written to at the moment", t))
 	default:
 		w.WriteHeader(http.StatusNoContent)

@@ -67,7 +67,7 @@ func parseLogQuery(r *http.Request) (logQuery, error) {
 }
 
 // errNoOutput is the response for a backend without logs.
-var errNoOutput = errors.New("this runtime keeps no output")
+var errNoOutput = errors.New("this runtime does not keep output")
 
 func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	query, err := parseLogQuery(r)
@@ -98,7 +98,7 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	if err != nil {
 		if r.Context().Err() == nil {
-			s.opts.Log.Error(err, "cannot open the output", "object", t.String())
+			s.opts.Log.Error(err, "Cannot open the output", "object", t.String())
 			refuse(w, http.StatusInternalServerError, errors.New("the output cannot be read"))
 		}
 		return
@@ -106,13 +106,13 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	defer func() { _ = log.Close() }()
 	start, end, err := span(log, query)
 	if err != nil {
-		s.opts.Log.Error(err, "cannot read the output", "object", t.String())
+		s.opts.Log.Error(err, "Cannot read the output", "object", t.String())
 		refuse(w, http.StatusInternalServerError, errors.New("the output cannot be read"))
 		return
 	}
 	begin(w, start)
 	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, start, end, query.follow); err != nil && r.Context().Err() == nil {
-		s.opts.Log.Info("an output stream ended early", "object", t.String(), "cause", err.Error())
+		s.opts.Log.Info("An output stream ended early", "object", t.String(), "cause", err.Error())
 	}
 }
 
@@ -121,13 +121,13 @@ func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logs runtime.
 	log, err := awaitLog(r.Context(), logs, t.object.GetUID())
 	if err != nil {
 		if r.Context().Err() == nil {
-			s.opts.Log.Error(err, "cannot open the output", "object", t.String())
+			s.opts.Log.Error(err, "Cannot open the output", "object", t.String())
 		}
 		return
 	}
 	defer func() { _ = log.Close() }()
 	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, 0, 0, true); err != nil && r.Context().Err() == nil {
-		s.opts.Log.Info("an output stream ended early", "object", t.String(), "cause", err.Error())
+		s.opts.Log.Info("An output stream ended early", "object", t.String(), "cause", err.Error())
 	}
 }
 

@@ -43,12 +43,12 @@ func (s *Server) publish(ctx context.Context) {
 	for {
 		err := s.publishOnce(ctx)
 		if err == nil {
-			s.opts.Log.Info("serving logs and terminals", "url", s.URL())
+			s.opts.Log.Info("Serving logs and terminals", "url", s.URL())
 			return
 		}
 		if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			s.opts.Log.Error(err, "cannot publish the address of the endpoint; berth logs and berth attach do not find it until that succeeds")
+			s.opts.Log.Error(err, "Cannot publish the address of the endpoint; berth logs and berth attach cannot find it until this succeeds; retrying")
 		}
 		select {
 		case <-ctx.Done():
@@ -77,7 +77,7 @@ func (s *Server) publishOnce(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.opts.Namespace}}
 	if err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); apierrors.IsNotFound(err) {
 		if err := s.opts.Client.Create(ctx, namespace); client.IgnoreAlreadyExists(err) != nil {
-			return fmt.Errorf("make namespace %s: %w", s.opts.Namespace, err)
+			return fmt.Errorf("create namespace %s: %w", s.opts.Namespace, err)
 		}
 	}
 	published = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.opts.Namespace, Name: ConfigMap, Labels: labels}, Data: wanted}
@@ -91,23 +91,23 @@ func certificate(opts Options) (*tls.Config, []byte, error) {
 	if opts.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(opts.CertFile, opts.KeyFile)
 		if err != nil {
-			return nil, nil, fmt.Errorf("the certificate of the endpoint: %w", err)
+			return nil, nil, fmt.Errorf("load the certificate of the endpoint: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 		// The file contains the chain; clients trust its last certificate.
 		data, err := os.ReadFile(opts.CertFile)
 		if err != nil {
-			return nil, nil, fmt.Errorf("the certificate of the endpoint: %w", err)
+			return nil, nil, fmt.Errorf("load the certificate of the endpoint: %w", err)
 		}
 		return config, lastCertificate(data), nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a key: %w", err)
+		return nil, nil, fmt.Errorf("create a key: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, nil, fmt.Errorf("create a certificate: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "berth-endpoint"},
@@ -119,7 +119,7 @@ func certificate(opts Options) (*tls.Config, []byte, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, nil, fmt.Errorf("create a certificate: %w", err)
 	}
 	config.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
 	return config, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil

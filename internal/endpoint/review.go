@@ -20,7 +20,7 @@ import (
 // reviewTimeout bounds how long a caller waits for the API server.
 const reviewTimeout = 10 * time.Second
 
-var errNoToken = errors.New("no bearer token: use a kubeconfig whose user has a token, such as the one that berth up writes; a client certificate alone is not enough here")
+var errNoToken = errors.New("no bearer token: use a kubeconfig whose user has a token, such as the one that berth up writes; a client certificate is not sufficient")
 
 // authenticate identifies the user of a request through the API server. Results are not cached, so a revoked token is rejected immediately.
 func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, error) {
@@ -32,7 +32,7 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, 
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
 			// Ignoring the header would grant the caller more permissions than requested.
-			return authenticationv1.UserInfo{}, http.StatusForbidden, errors.New("impersonation is not possible for logs and terminals: use the credentials of that user")
+			return authenticationv1.UserInfo{}, http.StatusForbidden, errors.New("impersonation is not supported for logs and terminals: use the credentials of that user")
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
@@ -55,11 +55,11 @@ func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, 
 		},
 	}}
 	if err := s.opts.Client.Create(ctx, review); err != nil {
-		s.opts.Log.Error(err, "cannot review an access")
-		return http.StatusBadGateway, errors.New("the API server could not be asked what you may do")
+		s.opts.Log.Error(err, "Cannot review an access")
+		return http.StatusBadGateway, errors.New("cannot authorize: the API server is not available")
 	}
 	if !review.Status.Allowed {
-		return http.StatusForbidden, fmt.Errorf("user %q may not %s %s/%s.%s in namespace %q: ask for a role with that rule",
+		return http.StatusForbidden, fmt.Errorf("user %q may not %s %s/%s.%s in namespace %q: ask an administrator for a role with that rule",
 			user.Username, verb, t.resource, subresource, v1alpha1.GroupVersion.Group, t.namespace)
 	}
 	return http.StatusOK, nil

@@ -77,10 +77,10 @@ func New(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("endpoint address %q: %w", opts.Address, err)
 	}
 	if (opts.CertFile == "") != (opts.KeyFile == "") {
-		return nil, errors.New("the endpoint needs a certificate and its key: give both files or none")
+		return nil, errors.New("the endpoint needs a certificate and its key: set both files or neither")
 	}
 	if opts.CertFile == "" && !loopback(host) {
-		return nil, fmt.Errorf("the endpoint does not listen on %s without a certificate: give one, or listen on 127.0.0.1", opts.Address)
+		return nil, fmt.Errorf("the endpoint does not listen on %s without a certificate: set one, or listen on 127.0.0.1", opts.Address)
 	}
 	s := &Server{opts: opts, typing: keymutex.NewHashed(0)}
 	if s.tls, s.ca, err = certificate(opts); err != nil {
@@ -201,8 +201,8 @@ func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter
 		}
 		err = s.opts.Reader.Get(r.Context(), client.ObjectKey{Namespace: t.namespace, Name: t.name}, t.object)
 		if client.IgnoreNotFound(err) != nil {
-			s.opts.Log.Error(err, "cannot read an object", "object", t.String())
-			refuse(w, http.StatusBadGateway, errors.New("the API server cannot be asked at the moment"))
+			s.opts.Log.Error(err, "Cannot read an object", "object", t.String())
+			refuse(w, http.StatusBadGateway, errors.New("the API server is not available; try again"))
 			return
 		}
 		if err != nil {
@@ -232,7 +232,7 @@ func newObject(resource string) (client.Object, error) {
 	case "strategyruns":
 		return &v1alpha1.StrategyRun{}, nil
 	default:
-		return nil, fmt.Errorf("there is no resource %q: use devservers, instances, languageservers or strategyruns", resource)
+		return nil, fmt.Errorf("unknown resource %q: use devservers, instances, languageservers or strategyruns", resource)
 	}
 }
 

@@ -101,11 +101,11 @@ func (s *Server) review(ctx context.Context, token string) (authenticationv1.Use
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
 		if err := s.opts.Client.Create(ctx, review); err != nil {
 			s.opts.Log.Error(err, "Cannot review a token")
-			return authenticationv1.UserInfo{}, http.StatusBadGateway, errors.New("the API server could not be asked who you are")
+			return authenticationv1.UserInfo{}, http.StatusBadGateway, errors.New("cannot authenticate: the API server is not available")
 		}
 		if review.Status.Authenticated {
 			return review.Status.User, http.StatusOK, nil
 		}
 	}
-	return authenticationv1.UserInfo{}, http.StatusUnauthorized, errors.New("the API server does not accept this token")
+	return authenticationv1.UserInfo{}, http.StatusUnauthorized, errors.New("the API server rejects this token")
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -42,14 +41,14 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), status int,
 	for {
 		select {
 		case <-ctx.Done():
-			return leave, http.StatusConflict, fmt.Errorf("%s sleeps and has not been started again: see its conditions with berth status", t)
+			return leave, http.StatusConflict, fmt.Errorf("%s is idle and did not start again: see its conditions with berth status", t)
 		case <-tick.C:
 		}
 		now := &v1alpha1.Instance{}
 		if err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(instance), now); client.IgnoreNotFound(err) != nil {
 			continue // the API server may be available again before the timeout
 		} else if err != nil || now.UID != instance.UID {
-			return leave, http.StatusNotFound, fmt.Errorf("%s does not exist any more", t)
+			return leave, http.StatusNotFound, fmt.Errorf("%s was deleted", t)
 		}
 		if !s.dozes(now) && settled(now) {
 			return leave, http.StatusOK, nil
@@ -65,6 +64,5 @@ func (s *Server) dozes(instance *v1alpha1.Instance) bool {
 // settled reports whether an Instance is ready or stalled.
 func settled(instance *v1alpha1.Instance) bool {
 	conditions := instance.Status.Conditions
-	runs := instance.Status.Process != nil && meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady)
-	return runs || meta.IsStatusConditionPresentAndEqual(conditions, v1alpha1.ConditionStalled, metav1.ConditionTrue)
+	return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) || meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled)
 }

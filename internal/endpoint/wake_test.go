@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// put makes the instance be so that its condition Ready has a reason, with a process or without.
+// put sets the reason of the condition Ready of the instance, with or without a process.
 func (f *fixture) put(ctx context.Context, g *GomegaWithT, reason string, running bool) {
 	shell := &v1alpha1.Instance{}
 	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, shell)).To(Succeed())
@@ -41,17 +41,17 @@ func TestWhoTypesWakesWhatSleeps(t *testing.T) {
 	f.put(ctx, g, v1alpha1.ReasonIdle, false)
 	typed := make(chan error, 1)
 	go func() { typed <- caller.Type(ctx, shell, "hello") }()
-	g.Eventually(woken.Load, timeout).Should(Equal(int32(1)), "the controller is not told that somebody comes")
-	g.Consistently(typed, "200ms").ShouldNot(Receive(), "it is typed into nothing")
-	g.Expect(f.book.Rest("uid-shell")).To(BeFalse(), "it may sleep although somebody waits")
+	g.Eventually(woken.Load, timeout).Should(Equal(int32(1)), "the controller is notified of the use")
+	g.Consistently(typed, "200ms").ShouldNot(Receive(), "input waits until the process runs")
+	g.Expect(f.book.Rest("uid-shell")).To(BeFalse(), "it must not sleep while a client waits")
 	f.put(ctx, g, v1alpha1.ReasonRunning, true)
 	g.Eventually(typed, timeout).Should(Receive(BeNil()))
-	g.Eventually(func() bool { return f.book.Rest("uid-shell") }, timeout).Should(BeTrue(), "who has left keeps it awake")
+	g.Eventually(func() bool { return f.book.Rest("uid-shell") }, timeout).Should(BeTrue(), "it may sleep after the client has left")
 
-	// A sleep that is decided and not on record yet is waited for as well.
+	// Input also waits for a sleep that has been decided but is not in the status yet.
 	go func() { typed <- caller.Type(ctx, shell, "again") }()
 	g.Eventually(woken.Load, timeout).Should(Equal(int32(2)))
-	g.Consistently(typed, "200ms").ShouldNot(Receive(), "it is typed into what is about to end")
+	g.Consistently(typed, "200ms").ShouldNot(Receive(), "input waits while the process is about to stop")
 	f.book.Rise("uid-shell")
 	g.Eventually(typed, timeout).Should(Receive(BeNil()))
 }
@@ -62,7 +62,7 @@ func TestAPodIsNotTypedIntoThroughTheManager(t *testing.T) {
 	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, shell)).To(Succeed())
 	shell.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "shell"}}
 	g.Expect(f.api.Update(ctx, shell)).To(Succeed())
-	g.Expect(f.client(t, good).Type(ctx, Object{"default", "instances", "shell"}, "hello")).To(MatchError(ContainSubstring("is in a Pod")))
+	g.Expect(f.client(t, good).Type(ctx, Object{"default", "instances", "shell"}, "hello")).To(MatchError(ContainSubstring("runs in a Pod")))
 }
 
 func TestTheScreenStandsForOutputThatIsNotKept(t *testing.T) {

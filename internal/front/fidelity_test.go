@@ -192,7 +192,7 @@ func (s script) expected(c conversation) conversation {
 			m.Fields = append(m.Fields, "Connection: close")
 		case framed:
 			c.Open = true
-		case s.names: // net/http sends it in chunks
+		case s.names: // net/http sends the body in chunks
 			c.Open = true
 			m.Fields = append(m.Fields, "Transfer-Encoding: chunked")
 		default:

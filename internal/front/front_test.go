@@ -25,14 +25,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// long is a time that nothing needs unless it is broken.
+// long is a timeout that only broken code reaches.
 const long = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const uid = types.UID("uid-web")
 
-// stage is one address with a client.
+// stage is one proxied address with a client.
 type stage struct {
 	*Fronts
 	g      Gomega
@@ -62,7 +62,7 @@ func newStage(t *testing.T, options Options) *stage {
 
 var nextPort atomic.Int32
 
-// listenSomewhere holds a port that the system gives to nobody by itself.
+// listenSomewhere listens on a free port outside the ephemeral range.
 func listenSomewhere(t *testing.T, f *Fronts, uid types.UID) int32 {
 	t.Helper()
 	for range 2000 {
@@ -71,13 +71,13 @@ func listenSomewhere(t *testing.T, f *Fronts, uid types.UID) int32 {
 			return port
 		}
 	}
-	t.Fatal("no port can be listened on")
+	t.Fatal("no free port to listen on")
 	return 0
 }
 
 func (s *stage) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", s.port, path) }
 
-// answer is what a client got.
+// answer is the result of a client request.
 type answer struct {
 	Status int
 	Body   string
@@ -99,7 +99,7 @@ func (s *stage) do(method, path string, body io.Reader) answer {
 	return answer{Status: response.StatusCode, Body: string(text), Header: response.Header, Err: err}
 }
 
-// begin sends a request and gives its answer later.
+// begin sends a request and returns a channel that receives its answer.
 func (s *stage) begin(method, path string, body io.Reader) <-chan answer {
 	got := make(chan answer, 1)
 	go func() { got <- s.do(method, path, body) }()
@@ -107,10 +107,10 @@ func (s *stage) begin(method, path string, body io.Reader) <-chan answer {
 }
 
 func (s *stage) waits(n int64) {
-	s.g.Eventually(func() int64 { return s.of(uid).waiting.Load() }).WithTimeout(long).Should(Equal(n), "requests that wait")
+	s.g.Eventually(func() int64 { return s.of(uid).waiting.Load() }).WithTimeout(long).Should(Equal(n), "waiting requests")
 }
 
-// server answers as it is told, and can die as a process does: its listener goes, and then everything that it was connected to.
+// server answers with its handler, and can die as a process does: its listener is closed first, and then all of its connections.
 type server struct {
 	address string
 	asked   atomic.Int64
@@ -150,7 +150,7 @@ func newServer(t *testing.T, address string, handler http.HandlerFunc) *server {
 	return s
 }
 
-// die ends the server as SIGKILL would.
+// die ends the server as SIGKILL does.
 func (s *server) die() {
 	_ = s.http.Listener.Close()
 	s.mu.Lock()
@@ -173,7 +173,7 @@ func says(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
-// swallows is a server that takes requests and never answers.
+// swallows returns a server that accepts requests and never answers.
 func swallows(t *testing.T) *server {
 	var s *server
 	ready := make(chan struct{})
@@ -214,7 +214,7 @@ func TestNothingIsSentToWhatIsBeingEnded(t *testing.T) {
 	s.End(uid, 1)
 	held := s.begin(http.MethodPost, "/", strings.NewReader("x"))
 	s.waits(1)
-	s.open(1, one) // somebody has seen an old status
+	s.open(1, one) // a caller with a stale status
 	s.waits(1)
 	s.open(2, two)
 	s.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "two")))
@@ -256,7 +256,7 @@ func TestWhatIsBeingAnsweredMayFinish(t *testing.T) {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		return len(one.conns)
-	}).WithTimeout(long).Should(BeZero(), "nothing keeps the server from ending")
+	}).WithTimeout(long).Should(BeZero(), "no open connection delays the exit of the server")
 }
 
 func TestWhoWaitsTooLongIsTold(t *testing.T) {
@@ -278,11 +278,11 @@ func TestWhoCanNotBeServedIsToldAtOnce(t *testing.T) {
 	s.g.Eventually(held).WithTimeout(long).Should(Receive(&got))
 	s.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
 	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("CircuitOpen"))
-	s.g.Expect(got.Header.Get("Retry-After")).To(HavePrefix("3"), "an hour, in seconds")
+	s.g.Expect(got.Header.Get("Retry-After")).To(HavePrefix("3"), "one hour in seconds")
 
 	s.Hold(uid, Reason{Reason: "BackOff", Until: time.Now().Add(time.Hour)})
 	got = s.do(http.MethodGet, "/", nil)
-	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("BackOff"), "it can't be back in time")
+	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("BackOff"), "the server cannot be ready within the hold time")
 	s.Hold(uid, Reason{Reason: "BackOff", Until: time.Now().Add(time.Second)})
 	held = s.begin(http.MethodGet, "/", nil)
 	s.waits(1)
@@ -375,7 +375,7 @@ func TestWhatWasNeverSentIsNotLost(t *testing.T) {
 	s := newStage(t, Options{})
 	one := newServer(t, "127.0.0.1:0", says("one"))
 	s.open(1, one)
-	one.die() // and nobody has noticed yet
+	one.die() // the exit has not been observed yet
 	var held []<-chan answer
 	for range 10 {
 		held = append(held, s.begin(http.MethodPost, "/", strings.NewReader("x")), s.begin(http.MethodGet, "/", nil))
@@ -397,13 +397,13 @@ func TestServerThatComesBackByItself(t *testing.T) {
 	one.die()
 	held := s.begin(http.MethodPost, "/", strings.NewReader("x"))
 	s.waits(1)
-	s.open(1, one) // by its status it is ready all the time
+	s.open(1, one) // its status is Ready all the time
 	again := newServer(t, one.address, says("again"))
 	s.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "again")))
 	s.g.Expect(again.asked.Load()).To(BeEquivalentTo(1))
 }
 
-// A server that reloads itself ends its connections, and keeps its listener.
+// A server that reloads closes its connections and keeps its listener.
 func TestGetsThatAServerDropsWhileItReloadsAreSentAgain(t *testing.T) {
 	s := newStage(t, Options{})
 	var reloading atomic.Int64
@@ -431,7 +431,7 @@ func TestServerThatDropsARequestOnPurpose(t *testing.T) {
 	s := newStage(t, Options{})
 	one := newServer(t, "127.0.0.1:0", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	s.open(1, one)
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Status).To(Equal(http.StatusBadGateway), "and not after half a minute")
+	s.g.Expect(s.do(http.MethodGet, "/", nil).Status).To(Equal(http.StatusBadGateway), "without retries for half a minute")
 	s.g.Expect(one.asked.Load()).To(BeEquivalentTo(maxDrops))
 	s.g.Expect(s.do(http.MethodPost, "/", strings.NewReader("x")).Status).To(Equal(http.StatusBadGateway))
 }
@@ -481,7 +481,7 @@ func TestEventsPassAtOnce(t *testing.T) {
 	response := make(chan *http.Response, 1)
 	go func() {
 		defer close(response)
-		if got, err := s.client.Get(s.url("/")); err == nil { //nolint:bodyclose // whoever receives it closes it
+		if got, err := s.client.Get(s.url("/")); err == nil { //nolint:bodyclose // the receiver closes it
 			response <- got
 		}
 	}()
@@ -502,7 +502,7 @@ func TestEventsPassAtOnce(t *testing.T) {
 	s.g.Expect(lines.Scan()).To(BeFalse())
 }
 
-// upgraded connects as a WebSocket does, and gives the connection.
+// upgraded opens a WebSocket and returns the connection.
 func (s *stage) upgraded() (net.Conn, *bufio.Reader, error) {
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.port))
 	if err != nil {
@@ -523,7 +523,7 @@ func (s *stage) upgraded() (net.Conn, *bufio.Reader, error) {
 	return conn, reader, err
 }
 
-// echoes upgrades a connection and sends back what comes.
+// echoes upgrades a connection and echoes its input.
 func echoes(w http.ResponseWriter, r *http.Request) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -547,7 +547,7 @@ func TestWebSocketsPass(t *testing.T) {
 		s.g.Expect(err).NotTo(HaveOccurred())
 		s.g.Expect(line).To(Equal(word))
 	}
-	// One that comes while the server restarts is held.
+	// An upgrade during a restart of the server is held.
 	s.End(uid, 1)
 	connected := make(chan error, 1)
 	go func() {
@@ -560,7 +560,7 @@ func TestWebSocketsPass(t *testing.T) {
 	s.waits(1)
 	s.open(2, newServer(t, "127.0.0.1:0", echoes))
 	s.g.Eventually(connected).WithTimeout(long).Should(Receive(BeNil()))
-	// What is open goes with the address.
+	// Open connections are closed with the address.
 	s.Close(uid)
 	_, err = reader.ReadByte()
 	s.g.Expect(err).To(HaveOccurred())
@@ -569,7 +569,7 @@ func TestWebSocketsPass(t *testing.T) {
 func TestPortIsHeldMovedAndGivenBack(t *testing.T) {
 	s := newStage(t, Options{})
 	s.open(1, newServer(t, "127.0.0.1:0", says("one")))
-	s.g.Expect(s.Listen(uid, "web", s.port)).To(Succeed(), "it holds it already")
+	s.g.Expect(s.Listen(uid, "web", s.port)).To(Succeed(), "it already listens on the port")
 	s.g.Expect(s.Listens(uid, s.port)).To(BeTrue())
 	s.g.Expect(s.Listen("other", "other", s.port)).To(MatchError(syscall.EADDRINUSE))
 	s.g.Expect(s.Listens("other", s.port)).To(BeFalse())
@@ -630,7 +630,7 @@ func TestNoRequestIsLostOverManyRestarts(t *testing.T) {
 		here := newServer(t, "127.0.0.1:0", says("here"))
 		s.open(i+1, here)
 		s.g.Eventually(here.asked.Load).WithTimeout(long).Should(BeNumerically(">=", 50))
-		if i%2 == 0 { // a restart that was asked for; every other one is a crash, which is noticed later
+		if i%2 == 0 { // a requested restart; the others are crashes, which are noticed later
 			s.End(uid, i+1)
 		}
 		here.die()

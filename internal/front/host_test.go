@@ -25,7 +25,7 @@ func TestCheckHost(t *testing.T) {
 		want         string
 	}{
 		"localhost":                         {host: "localhost:5173"},
-		"a name below localhost":            {host: "web.LOCALHOST"},
+		"a subdomain of localhost":          {host: "web.LOCALHOST"},
 		"the fully qualified localhost":     {host: "localhost.:5173"},
 		"an address":                        {host: "127.0.0.1:5173"},
 		"another loopback address":          {host: "127.3.2.1"},
@@ -107,7 +107,7 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 	s.g.Expect(s.Listen(uid, "web", s.port, "app.example")).To(Succeed())
 	s.g.Expect(s.head(append(upgrade, "Host: app.example", "Origin: https://app.example")...).StatusCode).To(Equal(http.StatusSwitchingProtocols))
 	s.g.Expect(s.Listen(uid, "web", s.port)).To(Succeed())
-	s.g.Expect(s.head(append(upgrade, "Host: app.example")...).StatusCode).To(Equal(http.StatusForbidden), "the name was taken back")
+	s.g.Expect(s.head(append(upgrade, "Host: app.example")...).StatusCode).To(Equal(http.StatusForbidden), "the name is no longer allowed")
 }
 
 func TestAddressThatIsTakenOverIPv6IsReported(t *testing.T) {
@@ -118,14 +118,14 @@ func TestAddressThatIsTakenOverIPv6IsReported(t *testing.T) {
 	s.Close(uid)
 	other, err := bind("tcp6", "::1", before)
 	if absent(err) {
-		t.Skip("this machine has no IPv6")
+		t.Skip("no IPv6 on this machine")
 	}
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(s.Listen(uid, "web", before)).To(Succeed())
 	s.g.Expect(s.IPv6(uid)).To(MatchError(syscall.EADDRINUSE))
 	s.g.Expect(other.Close()).To(Succeed())
 	s.g.Expect(s.Listen(uid, "web", before)).To(Succeed())
-	s.g.Expect(s.IPv6(uid)).To(Succeed(), "it listens once it can")
+	s.g.Expect(s.IPv6(uid)).To(Succeed(), "it listens once the port is free")
 	conn, err := net.Dial("tcp6", fmt.Sprintf("[::1]:%d", before))
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(conn.Close()).To(Succeed())
@@ -166,7 +166,7 @@ func FuzzCheckHost(f *testing.F) {
 			}
 			return
 		}
-		// What passes names this machine or an allowed name, however it is written.
+		// A host that passes names this machine or an allowed name, in any spelling.
 		host := strings.ToLower(r.Host)
 		for _, known := range []string{"localhost", "127.", "::1", "b.example"} {
 			if strings.Contains(host, known) {
@@ -175,7 +175,7 @@ func FuzzCheckHost(f *testing.F) {
 		}
 		if address, _, bracketed := strings.Cut(strings.TrimPrefix(host, "["), "]"); bracketed {
 			if ip, err := netip.ParseAddr(address); err == nil && ip.Unmap().IsLoopback() {
-				return // another way to write a loopback address of IPv6
+				return // another spelling of the IPv6 loopback address
 			}
 		}
 		t.Errorf("the host %q passes", r.Host)

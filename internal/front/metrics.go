@@ -15,7 +15,7 @@ import (
 var (
 	answered = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "berth_front_requests_total",
-		Help: "Requests that were answered, by the servers or for them, by the class of the status.",
+		Help: "Requests answered by servers or by their proxies, by the class of the status.",
 	}, []string{"class"})
 	waiting = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "berth_front_held_requests",
@@ -23,7 +23,7 @@ var (
 	})
 	waited = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "berth_front_held_requests_total",
-		Help: "Requests that had to wait for their server, by what became of that.",
+		Help: "Requests that had to wait for their server, by outcome.",
 	}, []string{"outcome"})
 	turnedAway = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "berth_front_refused_connections_total",

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// measured reads the metrics of fronts: by name and label, and of a histogram its count and its sum.
+// measured reads the metrics of fronts by name and label. For a histogram it returns the count and the sum.
 func measured(g Gomega) map[string]float64 {
 	families, err := metrics.Registry.Gather()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -36,7 +36,7 @@ func measured(g Gomega) map[string]float64 {
 	return values
 }
 
-// since gives by how much the metrics of fronts have grown.
+// since returns the increase of the metrics of fronts.
 func since(g Gomega, before map[string]float64) map[string]float64 {
 	grown := map[string]float64{}
 	for name, value := range measured(g) {
@@ -51,7 +51,7 @@ func TestWhatIsMeasured(t *testing.T) {
 	const held, waits, times = "berth_front_held_requests_total ", "berth_front_held_requests", "berth_front_hold_seconds"
 	s := newStage(t, Options{HoldRequests: 1})
 	before := measured(s.g)
-	s.g.Expect(before).To(And(HaveKey("berth_front_requests_total 1xx"), HaveKey(held+"Left")), "all are there from the first moment on")
+	s.g.Expect(before).To(And(HaveKey("berth_front_requests_total 1xx"), HaveKey(held+"Left")), "all metrics exist from the start")
 
 	one := s.begin(http.MethodGet, "/", nil)
 	s.waits(1)
@@ -66,7 +66,7 @@ func TestWhatIsMeasured(t *testing.T) {
 	s.g.Expect((<-one).Status).To(Equal(http.StatusOK))
 	s.g.Expect(s.do(http.MethodPost, "/nothing", nil).Status).To(Equal(http.StatusNotFound))
 	s.Refuse(uid, Reason{Reason: "Stopped"})
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Status).To(Equal(http.StatusServiceUnavailable), "which waits for nothing")
+	s.g.Expect(s.do(http.MethodGet, "/", nil).Status).To(Equal(http.StatusServiceUnavailable), "a refused request is not held")
 	grown := since(s.g, before)
 	s.g.Expect(grown[times+" sum"]).To(And(BeNumerically(">", 0), BeNumerically("<", long.Seconds())))
 	delete(grown, times+" sum")
@@ -99,7 +99,7 @@ func TestWhatBecomesOfWaits(t *testing.T) {
 					_ = response.Body.Close()
 				}
 			}()
-			if became != outcomeTimedOut { // which may be over before it is seen
+			if became != outcomeTimedOut { // a request that times out may be over before it is counted
 				s.waits(1)
 			}
 			end(s, cancel)

@@ -15,7 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// dial opens a connection that says nothing.
+// dial opens a connection and sends nothing.
 func (s *stage) dial(t *testing.T, port int32) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -34,12 +34,12 @@ func TestConnectionsAreLimited(t *testing.T) {
 	refused := func(port int32) {
 		t.Helper()
 		response, err := http.ReadResponse(bufio.NewReader(s.dial(t, port)), nil)
-		s.g.Expect(err).NotTo(HaveOccurred(), "it is answered although it has said nothing")
+		s.g.Expect(err).NotTo(HaveOccurred(), "a response arrives although the client has sent nothing")
 		defer func() { _ = response.Body.Close() }()
 		s.g.Expect(response.StatusCode).To(Equal(http.StatusServiceUnavailable))
 		s.g.Expect(response.Header).To(And(HaveKeyWithValue("Retry-After", []string{"1"}), HaveKeyWithValue(HeaderReason, []string{"TooManyConnections"})))
 		_, err = io.ReadAll(response.Body)
-		s.g.Expect(err).NotTo(HaveOccurred(), "and closed")
+		s.g.Expect(err).NotTo(HaveOccurred(), "the connection is closed")
 	}
 	var idle []net.Conn
 	for range 3 {
@@ -56,7 +56,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	s.connected(5)
 	s.open(1, newServer(t, "127.0.0.1:0", echoes))
 	upgraded, _, err := s.upgraded()
-	s.g.Expect(err).NotTo(HaveOccurred(), "one that was closed makes room")
+	s.g.Expect(err).NotTo(HaveOccurred(), "a closed connection makes room")
 	refused(first)
 	s.g.Expect(upgraded.Close()).To(Succeed())
 	s.connected(5)
@@ -115,7 +115,7 @@ func TestBytesThatWaitAreLimitedOverAllAddresses(t *testing.T) {
 	s.g.Expect(got).To(And(HaveField("Status", http.StatusServiceUnavailable), HaveField("Body", ContainSubstring("too much memory"))))
 	s.g.Expect(got.Header.Get("Retry-After")).To(Equal("1"))
 	small := begin(second, 1)
-	s.g.Eventually(func() int64 { return s.of("other").waiting.Load() }).WithTimeout(long).Should(Equal(int64(1)), "a smaller one has room")
+	s.g.Eventually(func() int64 { return s.of("other").waiting.Load() }).WithTimeout(long).Should(Equal(int64(1)), "a smaller request fits")
 
 	one := newServer(t, "127.0.0.1:0", says("one"))
 	s.open(1, one)
@@ -123,5 +123,5 @@ func TestBytesThatWaitAreLimitedOverAllAddresses(t *testing.T) {
 	for _, h := range []<-chan answer{held, small} {
 		s.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
 	}
-	s.g.Eventually(s.heldBytes.used.Load).WithTimeout(long).Should(BeZero(), "what was taken is given back")
+	s.g.Eventually(s.heldBytes.used.Load).WithTimeout(long).Should(BeZero(), "the memory is released")
 }

@@ -23,7 +23,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// peer takes connections one after another, and does with each what the script says: word for word, as no real server would.
+// peer runs the script on each connection. A script controls every byte, so it can do what no real server does.
 type peer struct {
 	*stage
 	taken  atomic.Int64 // connections
@@ -33,7 +33,7 @@ type peer struct {
 
 const hello = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
-// newPeer opens the address to a peer. next reads a request, and says whether there was one.
+// newPeer opens the address to a peer. next reads a request and reports whether there was one.
 func newPeer(t *testing.T, script func(n int64, conn net.Conn, next func() bool)) *peer {
 	t.Helper()
 	p := &peer{stage: newStage(t, Options{}), script: script}
@@ -51,7 +51,7 @@ func newPeer(t *testing.T, script func(n int64, conn net.Conn, next func() bool)
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		p.stop() // it closes the connections, for which the scripts wait
+		p.stop() // closes the connections that the scripts wait for
 		all.Wait()
 	})
 	p.g.Expect(p.Open(uid, 1, "http://"+listener.Addr().String())).To(Succeed())
@@ -93,7 +93,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	w.idle[0].since = time.Now().Add(-keepTime)
 	w.mu.Unlock()
 	p.g.Expect(p.get().Body).To(Equal("hello"))
-	p.g.Expect(p.taken.Load()).To(BeEquivalentTo(2), "the server would close the other one at any moment")
+	p.g.Expect(p.taken.Load()).To(BeEquivalentTo(2), "an idle connection is not reused after keepTime, because the server may close it at any moment")
 }
 
 func TestKeptConnectionsEnd(t *testing.T) {
@@ -106,13 +106,13 @@ func TestKeptConnectionsEnd(t *testing.T) {
 	})
 	w := p.wire()
 	for name, end := range map[string]func(){
-		"it was not used for long enough": func() {
+		"idle for keepTime": func() {
 			w.mu.Lock()
 			w.idle[0].since = time.Now().Add(-keepTime)
 			w.mu.Unlock()
 			w.expire()
 		},
-		"the server is about to be ended": func() { p.Hold(uid, Reason{}) },
+		"the server is about to stop": func() { p.Hold(uid, Reason{}) },
 	} {
 		p.open1(w)
 		p.g.Expect(p.get().Body).To(Equal("hello"))
@@ -133,7 +133,7 @@ func TestKeptConnectionsEnd(t *testing.T) {
 func (p *peer) open1(w *wire) { p.g.Expect(p.Open(uid, 1, "http://"+w.address)).To(Succeed()) }
 
 func TestKeptConnectionThatTheServerCloses(t *testing.T) {
-	t.Run("while nothing is asked", func(t *testing.T) {
+	t.Run("while it is idle", func(t *testing.T) {
 		ended := make(chan struct{})
 		p := newPeer(t, func(n int64, conn net.Conn, next func() bool) {
 			next()
@@ -150,7 +150,7 @@ func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 		p.g.Expect(p.get().Body).To(Equal("hello"))
 		p.g.Expect(p.taken.Load()).To(BeEquivalentTo(2))
 	})
-	t.Run("when it is asked", func(t *testing.T) {
+	t.Run("during a request", func(t *testing.T) {
 		p := newPeer(t, func(n int64, conn net.Conn, next func() bool) {
 			for i := 0; next() && (n != 1 || i == 0); i++ {
 				write(conn, hello)
@@ -160,7 +160,7 @@ func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 		p.g.Expect(p.get().Body).To(Equal("hello"))
 		p.g.Expect(p.taken.Load()).To(BeEquivalentTo(2))
 	})
-	t.Run("in the middle of the answer", func(t *testing.T) {
+	t.Run("during an answer", func(t *testing.T) {
 		p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 			next()
 			write(conn, hello)
@@ -169,7 +169,7 @@ func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 		})
 		p.g.Expect(p.get().Body).To(Equal("hello"))
 		p.g.Expect(p.get().Status).To(Equal(http.StatusBadGateway))
-		p.g.Expect(p.asked.Load()).To(BeEquivalentTo(2), "an answer that is not HTTP is not asked for again")
+		p.g.Expect(p.asked.Load()).To(BeEquivalentTo(2), "a request with an answer that is not HTTP is not repeated")
 	})
 }
 
@@ -198,21 +198,21 @@ func TestAnswersOfEveryShape(t *testing.T) {
 		status             int
 		kept               bool
 	}{
-		"length":         {http.MethodGet, hello, "hello", 200, true},
-		"nothing":        {http.MethodGet, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", 200, true},
-		"no content":     {http.MethodGet, "HTTP/1.1 204 No Content\r\n\r\n", "", 204, true},
-		"not modified":   {http.MethodGet, "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", "", 304, true},
-		"head":           {http.MethodHead, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "", 200, true},
-		"options":        {http.MethodOptions, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", 200, true},
-		"chunks":         {http.MethodGet, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", "hello", 200, true},
-		"until its end":  {http.MethodGet, "HTTP/1.1 200 OK\r\n\r\nhello", "hello", 200, false},
-		"its last":       {http.MethodGet, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "hello", 200, false},
-		"HTTP/1.0":       {http.MethodGet, "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", 200, false},
-		"too much":       {http.MethodGet, hello + "and more", "hello", 200, false},
-		"another word":   {http.MethodGet, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", errSwitched.Error(), 502, false},
-		"no HTTP":        {http.MethodGet, "SSH-2.0-OpenSSH\r\n", "malformed", 502, false},
-		"no end of it":   {http.MethodGet, "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", headerRoom) + "\r\n\r\n", errHeader.Error(), 502, false},
-		"continue first": {http.MethodGet, "HTTP/1.1 100 Continue\r\n\r\n" + hello, "hello", 200, true},
+		"length":             {http.MethodGet, hello, "hello", 200, true},
+		"nothing":            {http.MethodGet, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", 200, true},
+		"no content":         {http.MethodGet, "HTTP/1.1 204 No Content\r\n\r\n", "", 204, true},
+		"not modified":       {http.MethodGet, "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", "", 304, true},
+		"head":               {http.MethodHead, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "", 200, true},
+		"options":            {http.MethodOptions, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", 200, true},
+		"chunks":             {http.MethodGet, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", "hello", 200, true},
+		"until its end":      {http.MethodGet, "HTTP/1.1 200 OK\r\n\r\nhello", "hello", 200, false},
+		"connection closed":  {http.MethodGet, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "hello", 200, false},
+		"HTTP/1.0":           {http.MethodGet, "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", 200, false},
+		"too much":           {http.MethodGet, hello + "and more", "hello", 200, false},
+		"switched protocols": {http.MethodGet, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", errSwitched.Error(), 502, false},
+		"not HTTP":           {http.MethodGet, "SSH-2.0-OpenSSH\r\n", "malformed", 502, false},
+		"endless header":     {http.MethodGet, "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", headerRoom) + "\r\n\r\n", errHeader.Error(), 502, false},
+		"continue first":     {http.MethodGet, "HTTP/1.1 100 Continue\r\n\r\n" + hello, "hello", 200, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
@@ -301,7 +301,7 @@ func TestRefusalBeforeTheBodyPasses(t *testing.T) {
 }
 
 func TestPartOfAnAnswerPassesAtOnce(t *testing.T) {
-	for _, method := range []string{http.MethodGet, http.MethodPost} { // each goes its own way
+	for _, method := range []string{http.MethodGet, http.MethodPost} { // each method has its own code path
 		t.Run(method, func(t *testing.T) {
 			rest := make(chan struct{})
 			p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
@@ -329,7 +329,7 @@ func TestPartOfAnAnswerPassesAtOnce(t *testing.T) {
 }
 
 func TestServerHearsThatItsClientHasGone(t *testing.T) {
-	for name, begun := range map[string]string{"before the answer": "", "in the middle of it": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"} {
+	for name, begun := range map[string]string{"before the answer": "", "during the answer": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"} {
 		t.Run(name, func(t *testing.T) {
 			asked, ended := make(chan struct{}), make(chan struct{})
 			p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {

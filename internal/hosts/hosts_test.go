@@ -34,7 +34,7 @@ func TestName_StaysAndDiffersByDirectoryAndMachine(t *testing.T) {
 	g.Expect(nameOf(two, "machine")).NotTo(Equal(first))
 	copied, err := nameOf(one, "other machine")
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(copied).NotTo(Equal(first), "a copied directory holds records of processes that are not here")
+	g.Expect(copied).NotTo(Equal(first), "a copied directory contains records of processes on another host")
 	g.Expect(nameOf(one, "other machine")).To(Equal(copied))
 }
 
@@ -102,15 +102,15 @@ func TestHosts_SeeEachOther(t *testing.T) {
 	g.Expect(reports("b")).To(BeTrue())
 	g.Expect(reports("c")).To(BeFalse())
 	g.Expect(serves(v1alpha1.RuntimePod)).To(BeTrue())
-	g.Expect(serves(v1alpha1.RuntimeHost)).To(BeFalse(), "by this host only")
+	g.Expect(serves(v1alpha1.RuntimeHost)).To(BeFalse(), "served only by this host")
 
 	w.clock.Step(Duration)
 	g.Expect(a.look(ctx)).To(Succeed())
-	g.Expect(reports("b")).To(BeFalse(), "its Lease was not renewed")
+	g.Expect(reports("b")).To(BeFalse(), "the Lease was not renewed")
 	g.Expect(serves(v1alpha1.RuntimePod)).To(BeFalse())
 	g.Expect(b.report(ctx)).To(Succeed())
 	g.Expect(a.look(ctx)).To(Succeed())
-	g.Expect(reports("b")).To(BeTrue(), "it is back")
+	g.Expect(reports("b")).To(BeTrue(), "the host reports again")
 }
 
 func TestHosts_TakesAnOldLeaseForNoReport(t *testing.T) {
@@ -159,5 +159,5 @@ func TestHosts_ClaimsObjectsWithoutAProcess(t *testing.T) {
 	_, err := w.host("b").Claim(ctx, w.api, late)
 	g.Expect(err).To(HaveOccurred(), "an optimistic lock")
 	g.Expect(w.host("b").Claim(ctx, w.api, plan)).To(BeFalse())
-	g.Expect((*Hosts)(nil).Claim(ctx, w.api, plan)).To(BeTrue(), "a manager that is alone")
+	g.Expect((*Hosts)(nil).Claim(ctx, w.api, plan)).To(BeTrue(), "a single manager without hosts")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// A clock that is set back makes nobody wait longer than the spec allows.
+// After the clock is set back, no wait is longer than the spec allows.
 func TestBackOffAfterTheClockWasSetBack(t *testing.T) {
 	s := newStory(t).up()
 	s.exits(facts.Exit{Known: true, Code: 1})
@@ -44,7 +44,7 @@ func TestCoolDownAfterTheClockWasSetBack(t *testing.T) {
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
 }
 
-// A wait that the spec has shortened meanwhile is shortened.
+// A change of the spec also shortens a back-off that has already begun.
 func TestBackOffIsShortenedBySpec(t *testing.T) {
 	s := newStory(t).up()
 	s.exits(facts.Exit{Known: true, Code: 1})

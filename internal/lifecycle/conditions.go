@@ -6,28 +6,24 @@ package lifecycle
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
-// Conditions are the condition types that this package sets on every object from its first reconcile on.
-var Conditions = []string{
-	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionRestarting,
-	v1alpha1.ConditionCircuitOpen, v1alpha1.ConditionConflict, v1alpha1.ConditionDriftDetected, v1alpha1.ConditionContained,
-}
+// always are the conditions that every object has from its first reconcile on. The others exist only while they say something.
+var always = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionRestarting}
 
-// firstConditions sets every missing condition to Unknown, so that none is ever missing.
+// firstConditions sets the conditions that are missing to Unknown, so that the decision does not have to handle missing ones.
 func (m *machine) firstConditions() {
-	for _, conditionType := range Conditions {
-		if condition := meta.FindStatusCondition(m.status.Conditions, conditionType); condition != nil {
-			condition.ObservedGeneration = m.desired.Generation
-			continue
+	m.writer().Renew()
+	for _, conditionType := range always {
+		if meta.FindStatusCondition(m.status.Conditions, conditionType) == nil {
+			m.writer().Set(conditionType, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
 		}
-		m.setStatus(conditionType, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
 	}
 }
 
@@ -51,17 +47,14 @@ func (m *machine) concludeConditions() {
 	breaker := m.status.Breaker
 	switch breaker.State {
 	case v1alpha1.BreakerOpen:
-		m.set(v1alpha1.ConditionCircuitOpen, true, v1alpha1.ReasonCircuitOpen, describe(m.status.LastExit)+"; no start is tried for now.")
+		m.set(v1alpha1.ConditionCircuitOpen, true, v1alpha1.ReasonCircuitOpen, describe(m.status.LastExit)+". Berth does not start the process for now.")
 	case v1alpha1.BreakerHalfOpen:
-		m.set(v1alpha1.ConditionCircuitOpen, false, v1alpha1.ReasonCircuitHalfOpen, "One start is being tried after the cool-down.")
+		m.set(v1alpha1.ConditionCircuitOpen, false, v1alpha1.ReasonCircuitHalfOpen, "The cool-down is over; a trial start is in progress.")
 	default:
 		m.set(v1alpha1.ConditionCircuitOpen, false, v1alpha1.ReasonCircuitClosed, "")
 	}
 	if !m.conflict {
 		m.set(v1alpha1.ConditionConflict, false, v1alpha1.ReasonNoConflict, "")
-	}
-	if meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionDriftDetected).Status == metav1.ConditionUnknown {
-		m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
 	}
 	if restarting := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionRestarting); restarting.Status == metav1.ConditionUnknown {
 		m.notRestarting()
@@ -70,26 +63,23 @@ func (m *machine) concludeConditions() {
 
 // ready, reconciling and stalled are the three possible states: exactly one of these conditions is True.
 
-func (m *machine) ready(message string) {
-	m.set(v1alpha1.ConditionReady, true, v1alpha1.ReasonRunning, message)
-	m.set(v1alpha1.ConditionReconciling, false, v1alpha1.ReasonRunning, "")
-	m.set(v1alpha1.ConditionStalled, false, v1alpha1.ReasonRunning, "")
+func (m *machine) ready(message string) { m.rest(v1alpha1.ReasonRunning, message) }
+
+// rest reports that the object is as its spec asks. Without a process, the reason says why none runs: Stopped, Completed or Idle.
+func (m *machine) rest(reason, message string) {
+	m.writer().Be(v1alpha1.ConditionReady, reason, message)
 	m.notRestarting()
 }
 
 func (m *machine) reconciling(reason, message string) {
-	m.set(v1alpha1.ConditionReady, false, reason, message)
-	m.set(v1alpha1.ConditionReconciling, true, reason, message)
-	m.set(v1alpha1.ConditionStalled, false, reason, "")
+	m.writer().Be(v1alpha1.ConditionReconciling, reason, message)
 	if m.desired.Want == Stop || m.desired.Want == Gone || m.desired.Want == Move {
 		m.notRestarting()
 	}
 }
 
 func (m *machine) stalled(reason, message string) {
-	m.set(v1alpha1.ConditionReady, false, reason, message)
-	m.set(v1alpha1.ConditionReconciling, false, reason, "")
-	m.set(v1alpha1.ConditionStalled, true, reason, message)
+	m.writer().Be(v1alpha1.ConditionStalled, reason, message)
 	m.notRestarting()
 }
 
@@ -104,6 +94,9 @@ func (m *machine) notRestarting() {
 // expires records since when the object has been at rest without a process.
 func (m *machine) expires() {
 	since := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled).LastTransitionTime.Time
+	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); ready.LastTransitionTime.After(since) {
+		since = ready.LastTransitionTime.Time
+	}
 	if end := m.status.LastExit; end != nil && end.FinishedAt != nil && end.FinishedAt.After(since) {
 		since = end.FinishedAt.Time
 	}
@@ -111,20 +104,9 @@ func (m *machine) expires() {
 }
 
 func (m *machine) set(conditionType string, status bool, reason, message string) {
-	value := metav1.ConditionFalse
-	if status {
-		value = metav1.ConditionTrue
-	}
-	m.setStatus(conditionType, value, reason, message)
+	m.writer().SetBool(conditionType, status, reason, message)
 }
 
-// maxMessage is far below the API limit for condition messages. Users do not read longer ones.
-const maxMessage = 2048
-
-func (m *machine) setStatus(conditionType string, status metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&m.status.Conditions, metav1.Condition{
-		Type: conditionType, Status: status, Reason: reason, Message: truncate(message, maxMessage),
-		ObservedGeneration: m.desired.Generation,
-		LastTransitionTime: metav1.NewTime(m.now.Truncate(time.Second)),
-	})
+func (m *machine) writer() conditions.Writer {
+	return conditions.Writer{Conditions: &m.status.Conditions, Generation: m.desired.Generation, Now: m.now}
 }

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 )
 
 // neverStarted is the message of an exit record for an incarnation that was recorded and then no longer needed.
-const neverStarted = "It was recorded and never started."
+const neverStarted = "The incarnation was recorded but never started."
 
 // absorbEnd records the exit of the current incarnation, once, and plans the next start.
 func (m *machine) absorbEnd(current *facts.Incarnation) {
@@ -76,7 +77,7 @@ func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	}
 	switch {
 	case unhealthy:
-		end.Reason, end.Message = m.status.Stopping.Reason, "It was ended because it was found unhealthy."
+		end.Reason, end.Message = m.status.Stopping.Reason, "The process was unhealthy and was stopped."
 	case asked:
 		end.Reason = v1alpha1.ReasonStopped
 	default:
@@ -103,10 +104,10 @@ func exitMessage(e facts.Exit, asked bool) string {
 	case e.Message == "" && !asked && !e.Known:
 		return "The process disappeared; its exit status is unknown."
 	case !asked && e.Left != "" && exitReason(e) == v1alpha1.ReasonCompleted:
-		return truncate(fmt.Sprintf("it left processes running in the background (%s), which Berth has ended; "+
+		return conditions.Truncate(fmt.Sprintf("it left processes running in the background (%s), which Berth has terminated; "+
 			"run the program in the foreground, for example nginx -g 'daemon off;'", e.Left), maxExitMessage)
 	}
-	return truncate(e.Message, maxExitMessage)
+	return conditions.Truncate(e.Message, maxExitMessage)
 }
 
 // exitReason returns the condition reason of an exit that was not requested.
@@ -140,7 +141,7 @@ func (m *machine) absorbFailedStart(current facts.Incarnation) {
 			reason = failure.Reason
 		}
 	}
-	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: truncate(message, maxExitMessage)})
+	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: conditions.Truncate(message, maxExitMessage)})
 	switch {
 	case reason == v1alpha1.ReasonStartFailed:
 		m.planRestart(m.now, 0)
@@ -208,7 +209,7 @@ func describe(end *v1alpha1.ProcessExit) string {
 	case end.Reason == v1alpha1.ReasonLost:
 		how = " was lost"
 	case end.Signal != "":
-		how = " was ended by " + end.Signal
+		how = " was terminated by " + end.Signal
 	case end.ExitCode != nil:
 		how = fmt.Sprintf(" ended with exit code %d", *end.ExitCode)
 	case end.Message == "":
@@ -237,14 +238,3 @@ func sentence(text string) string {
 
 // maxExitMessage is the limit of lastExit.message in bytes.
 const maxExitMessage = 1024
-
-func truncate(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len("…")
-	for cut > 0 && text[cut]&0xC0 == 0x80 {
-		cut-- // keep runes whole
-	}
-	return text[:cut] + "…"
-}

@@ -52,7 +52,7 @@ func (m *machine) ended(before, after *v1alpha1.ProcessStatus) *Event {
 	}
 	switch {
 	case end.Reason == v1alpha1.ReasonStopped:
-		return &Event{Reason: end.Reason, Message: describe(end) + ", as asked."}
+		return &Event{Reason: end.Reason, Message: describe(end) + ", as requested."}
 	case end.Reason == v1alpha1.ReasonCompleted:
 		return &Event{Reason: end.Reason, Message: describe(end) + "."}
 	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, end.Reason == v1alpha1.ReasonLost, isUnhealthy(end.Reason):
@@ -67,7 +67,7 @@ func ending(before, after *v1alpha1.ProcessStatus) *Event {
 	if stop == nil || before.Stopping != nil && before.Stopping.Incarnation == stop.Incarnation {
 		return nil
 	}
-	return &Event{Warning: isUnhealthy(stop.Reason), Reason: stop.Reason, Message: fmt.Sprintf("Ending incarnation %d.", stop.Incarnation)}
+	return &Event{Warning: isUnhealthy(stop.Reason), Reason: stop.Reason, Message: fmt.Sprintf("Stopping incarnation %d.", stop.Incarnation)}
 }
 
 func starting(before, after *v1alpha1.ProcessStatus) *Event {
@@ -77,12 +77,12 @@ func starting(before, after *v1alpha1.ProcessStatus) *Event {
 	return &Event{Reason: v1alpha1.ReasonStarting, Message: fmt.Sprintf("Starting incarnation %d.", after.Incarnation)}
 }
 
-// stuck reports that the process stays at rest until a user acts, unless the spec requests that.
+// stuck reports that nothing happens until a user acts.
 func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionStalled)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionStalled)
 	known := was != nil && was.Status == is.Status && was.Reason == is.Reason
-	if is.Status != metav1.ConditionTrue || known || is.Reason == v1alpha1.ReasonStopped || is.Reason == v1alpha1.ReasonCompleted {
+	if is.Status != metav1.ConditionTrue || known {
 		return nil
 	}
 	return &Event{Warning: true, Reason: is.Reason, Message: is.Message}
@@ -90,13 +90,18 @@ func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 
 func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
 	was := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) && before.Incarnation == after.Incarnation
-	if was || !meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionReady) {
+	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
+	if was || is.Status != metav1.ConditionTrue {
 		return nil
 	}
-	if after.Process == nil {
-		return &Event{Reason: v1alpha1.ReasonIdle, Message: "It sleeps; whoever connects wakes it."}
+	switch is.Reason {
+	case v1alpha1.ReasonRunning:
+		return &Event{Reason: is.Reason, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
+	case v1alpha1.ReasonIdle:
+		return &Event{Reason: is.Reason, Message: "Idle. Starts on the next connection."}
+	default: // the exit has an event of its own
+		return nil
 	}
-	return &Event{Reason: v1alpha1.ReasonRunning, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
 }
 
 // whenAgain returns the sentence that announces the next start; empty if none is planned, or if its time has come.

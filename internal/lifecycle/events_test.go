@@ -12,9 +12,9 @@ func TestTogether(t *testing.T) {
 		events []Event
 		want   Event
 	}{
-		"one":          {[]Event{starting}, starting},
-		"what is last": {[]Event{starting, ready}, Event{Reason: "Running", Message: "It starts. It is ready."}},
-		"a warning":    {[]Event{ended, starting, ready}, Event{Warning: true, Reason: "Crashed", Message: "It crashed. It starts. It is ready."}},
+		"one":            {[]Event{starting}, starting},
+		"the last event": {[]Event{starting, ready}, Event{Reason: "Running", Message: "It starts. It is ready."}},
+		"a warning":      {[]Event{ended, starting, ready}, Event{Warning: true, Reason: "Crashed", Message: "It crashed. It starts. It is ready."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Together(c.events); got != c.want {

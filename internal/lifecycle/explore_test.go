@@ -11,11 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// node is a world and the way that led to it.
+// node is a world and the path that led to it.
 type node struct {
 	world world
 	from  *node
@@ -30,7 +33,7 @@ func (n *node) path() string {
 	return strings.Join(names, "\n  ")
 }
 
-// explore walks every interleaving from a world on, breadth first, and checks every state; it gives the number of states and the first violation.
+// explore walks every interleaving from a world, breadth first, and checks every state. It returns the number of states and the first violation.
 func explore(from world, limit int) (states int, whole bool, violation string) {
 	seen := map[uint64]bool{from.key(): true}
 	queue := []*node{{world: from}}
@@ -59,50 +62,54 @@ func explore(from world, limit int) (states int, whole bool, violation string) {
 	return len(seen), true, ""
 }
 
-// check gives what a promise says against this state, or nothing.
+// check returns the first invariant that this state violates, or "".
 func (w *world) check() string {
 	if w.live() > 1 {
-		return "two incarnations live"
+		return "two incarnations are alive"
 	}
 	if w.gone && len(w.processes) > 0 {
-		return "something runs, or is known, of an object that is gone"
+		return "a process of a deleted object runs or is still known"
 	}
 	if w.version > 0 && len(w.status.Conditions) > 0 && len(truths(&w.status)) != 1 {
 		return fmt.Sprintf("Ready, Reconciling, Stalled: %v", truths(&w.status))
+	}
+	if ready := meta.FindStatusCondition(w.status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionTrue &&
+		(ready.Reason == v1alpha1.ReasonRunning) != (w.status.Process != nil) {
+		return fmt.Sprintf("Ready has the reason %s, and the recorded process is %v", ready.Reason, w.status.Process)
 	}
 	if problem := w.checkCounts(); problem != "" {
 		return problem
 	}
 	for _, p := range w.processes {
 		if p.number > max(w.status.Incarnation, reserved(w.desired.Reserve, &w.status)) {
-			return fmt.Sprintf("incarnation %d was started and is not on record", p.number)
+			return fmt.Sprintf("incarnation %d was started but is not recorded", p.number)
 		}
 		if end := w.status.LastExit; end != nil && end.Incarnation == p.number && p.exit.Signal == "SIGTERM" && end.Reason != v1alpha1.ReasonStopped {
-			return "an end that was asked for is on record as " + end.Reason
+			return "a requested stop is recorded as " + end.Reason
 		}
 	}
 	return w.comesToRest()
 }
 
-// checkCounts checks that every end and every restart is on record once.
+// checkCounts checks that every exit and every restart is recorded once.
 func (w *world) checkCounts() string {
 	s := &w.status
 	if restarts := max(0, s.Incarnation-1); s.RestartCount != restarts {
-		return fmt.Sprintf("%d restarts are on record after %d starts", s.RestartCount, s.Incarnation)
+		return fmt.Sprintf("%d restarts are recorded after %d starts", s.RestartCount, s.Incarnation)
 	}
 	if s.Incarnation > 1 && (s.LastExit == nil || s.LastExit.Incarnation < s.Incarnation-1) {
-		return fmt.Sprintf("incarnation %d is on record, and the end of the one before is not", s.Incarnation)
+		return fmt.Sprintf("incarnation %d is recorded, but the exit of the one before is not", s.Incarnation)
 	}
 	if s.LastExit != nil && s.LastExit.Reason == v1alpha1.ReasonUnknown {
-		return "an end that was seen is on record as unknown"
+		return "an observed exit is recorded as unknown"
 	}
 	return ""
 }
 
-// restWithin is how many rounds of an undisturbed manager it takes at most to come to rest.
+// restWithin is the maximum number of rounds that an undisturbed manager needs to reach a state of rest.
 const restWithin = 40
 
-// comesToRest lets an undisturbed manager and well-behaved processes go on, and checks where they end.
+// comesToRest continues with an undisturbed manager and well-behaved processes, and checks the state in which they come to rest.
 func (w *world) comesToRest() string {
 	c := w.clone()
 	c.manager, c.deposed = manager{}, manager{}
@@ -116,17 +123,17 @@ func (w *world) comesToRest() string {
 		quiet := c.manager.at == idle && c.version == before
 		c.act()
 		if unwanted := c.deleted || c.desired.Want == Stop; unwanted && len(c.processes) > started {
-			return "something is started that is not wanted"
+			return "a process starts although the object is stopped or deleted"
 		}
 		moved := c.settle()
 		if quiet && !moved && !c.passTime() {
 			return c.restIsWanted()
 		}
 	}
-	return "it does not come to rest"
+	return "the object does not come to rest"
 }
 
-// settle lets the process do what it was asked to, and says whether anything happened.
+// settle lets the process act on its requests, and reports whether anything happened.
 func (w *world) settle() bool {
 	for _, m := range moves {
 		switch m.name {
@@ -143,36 +150,40 @@ func (w *world) restIsWanted() string {
 	state := truths(&w.status)
 	switch {
 	case w.deleted:
-		return "deleted and at rest, but not gone"
+		return "at rest with a deletion timestamp, but the finalizer remains"
 	case w.desired.Want == Stop && w.live() > 0:
-		return "stopped and at rest, but something lives"
+		return "stopped and at rest, but a process is alive"
+	case w.desired.Want == Stop && state[0] != v1alpha1.ConditionReady:
+		return "stopped and at rest, but not Ready"
 	case w.desired.Want == Stop:
 		return ""
 	case w.desired.Want == Sleep && w.live() > 0:
-		return "asleep and at rest, but something lives"
+		return "asleep and at rest, but a process is alive"
 	case w.desired.Want == Sleep && state[0] == v1alpha1.ConditionReady && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
-		return "it sleeps after " + w.status.LastExit.Reason
+		return "the object sleeps after " + w.status.LastExit.Reason
 	case w.desired.Want == Sleep && w.status.ObservedRestartToken != w.desired.RestartToken:
-		return "a request to restart was not met by sleep"
+		return "a sleeping object does not observe its restart token"
 	case w.desired.Want == Sleep:
 		return ""
 	case w.live() == 1 && w.processes[len(w.processes)-1].origin != (facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}):
-		return fmt.Sprintf("what runs was started with %v", w.processes[len(w.processes)-1].origin)
+		return fmt.Sprintf("the running process was started with %v", w.processes[len(w.processes)-1].origin)
 	case w.live() == 1 && (len(state) != 1 || state[0] != v1alpha1.ConditionReady):
 		return fmt.Sprintf("at rest with a ready process and the conditions %v", state)
+	case w.live() == 0 && w.status.LastExit != nil && w.status.LastExit.Reason == v1alpha1.ReasonCompleted && state[0] == v1alpha1.ConditionReady:
+		return ""
 	case w.live() == 0 && (len(state) != 1 || state[0] != v1alpha1.ConditionStalled):
 		return fmt.Sprintf("at rest without a process and the conditions %v", state)
 	case w.status.ObservedRestartToken != w.desired.RestartToken:
-		return "a request to restart was not met"
+		return "the restart token is not observed"
 	case w.status.SpecHash != w.desired.SpecHash:
-		return "a changed spec was not carried out"
+		return "a changed spec is not applied"
 	case w.status.ObservedResetToken != w.desired.ResetToken:
-		return "a reset was not carried out"
+		return "the reset token is not observed"
 	}
 	return ""
 }
 
-// statesWanted is how many states to walk at most: EXPLORE_STATES, or enough for every run of the tests.
+// statesWanted returns the maximum number of states to walk: EXPLORE_STATES, or a default that suits every test run.
 func statesWanted(t *testing.T) int {
 	text := os.Getenv("EXPLORE_STATES")
 	if text == "" {
@@ -187,7 +198,7 @@ func statesWanted(t *testing.T) int {
 
 var policies = []v1alpha1.RestartPolicy{v1alpha1.RestartAlways, v1alpha1.RestartOnFailure, v1alpha1.RestartNever}
 
-// everyTrouble is a budget that has a little of everything.
+// everyTrouble is a budget that allows a little of every kind of trouble.
 var everyTrouble = budget{toggles: 2, restarts: 1, specs: 1, edits: 1, resets: 1, deletes: 1, exits: 2, failedStarts: 1, crashes: 1}
 
 func TestEveryInterleaving(t *testing.T) {
@@ -197,32 +208,32 @@ func TestEveryInterleaving(t *testing.T) {
 		if violation != "" {
 			t.Fatalf("restartPolicy %s: %s", policy, violation)
 		}
-		t.Logf("restartPolicy %s: %d states, all of them: %t", policy, states, whole)
+		t.Logf("restartPolicy %s: %d states, complete: %t", policy, states, whole)
 		total += states
 	}
 	sleepy := everyTrouble
 	sleepy.toggles, sleepy.sleeps = 1, 2
 	states, whole, violation := explore(newWorld(sleepy, v1alpha1.RestartAlways), limit)
 	if violation != "" {
-		t.Fatalf("a process that may sleep: %s", violation)
+		t.Fatalf("a process that can sleep: %s", violation)
 	}
-	t.Logf("a process that may sleep: %d states, all of them: %t", states, whole)
+	t.Logf("a process that can sleep: %d states, complete: %t", states, whole)
 	total += states
 	plain, endless, deposed := newWorld(everyTrouble, v1alpha1.RestartAlways), newWorld(everyTrouble, v1alpha1.RestartAlways), everyTrouble
 	plain.desired.Reserve, endless.desired.KeepsEnd = false, false
 	deposed.leaders, deposed.toggles = 1, 1
-	for name, from := range map[string]world{"without reservations": plain, "without ends": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways)} {
+	for name, from := range map[string]world{"without reservations": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways)} {
 		states, whole, violation := explore(from, limit)
 		if violation != "" {
 			t.Fatalf("%s: %s", name, violation)
 		}
-		t.Logf("%s: %d states, all of them: %t", name, states, whole)
+		t.Logf("%s: %d states, complete: %t", name, states, whole)
 		total += states
 	}
-	t.Logf("walked %d states, none bad", total)
+	t.Logf("walked %d states without a violation", total)
 }
 
-// TestRandomHistories goes far deeper than all interleavings can: long histories with much trouble.
+// TestRandomHistories walks random histories that are much longer than an exhaustive search can reach.
 func TestRandomHistories(t *testing.T) {
 	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, edits: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50, leaders: 20}
 	for history := range uint64(150) {
@@ -236,7 +247,7 @@ func TestRandomHistories(t *testing.T) {
 				continue
 			}
 			if c.status.Incarnation < w.status.Incarnation {
-				t.Fatalf("history %d: the incarnation went back after\n  %s", history, strings.Join(path, "\n  "))
+				t.Fatalf("history %d: the incarnation number decreased after\n  %s", history, strings.Join(path, "\n  "))
 			}
 			w = c
 			path = append(path, m.name)

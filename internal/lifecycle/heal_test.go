@@ -22,7 +22,7 @@ func unstartable(t *testing.T, reason string) *story {
 	return s
 }
 
-// fails makes the start that was just decided fail; the check reports the same reason.
+// fails makes the start that Next has just decided fail; the program check reports the same reason.
 func (s *story) fails(reason string) {
 	s.t.Helper()
 	s.is(facts.Incarnation{Number: s.status.Incarnation, Phase: facts.Failed, StartError: &facts.StartError{Reason: reason, Message: "the directory /x does not exist; create it"}})
@@ -34,7 +34,7 @@ func TestHeal_StartsWhenTheCauseIsGone(t *testing.T) {
 	for _, reason := range []string{v1alpha1.ReasonCommandNotFound, v1alpha1.ReasonPermissionDenied, v1alpha1.ReasonWorkingDirMissing} {
 		t.Run(reason, func(t *testing.T) {
 			s := unstartable(t, reason)
-			s.g.Expect(s.message()).To(Equal("The directory /x does not exist; create it. Berth checks this again and starts the process as soon as it can."))
+			s.g.Expect(s.message()).To(Equal("The directory /x does not exist; create it. Berth checks this again and starts the process as soon as the check passes."))
 			s.now = s.now.Add(s.last.Requeue)
 			s.rest()
 			s.observed.Program.Reason = ""
@@ -84,7 +84,7 @@ func TestHeal_SpacesStartsThatTheCheckCannotForesee(t *testing.T) {
 		s.g.Expect(s.last.Requeue).To(BeNumerically(">", 0))
 		s.now = s.now.Add(s.last.Requeue)
 	}
-	s.g.Expect(s.status.Incarnation).To(And(BeNumerically(">", 30), BeNumerically("<", 66)), "about one each minute")
+	s.g.Expect(s.status.Incarnation).To(And(BeNumerically(">", 30), BeNumerically("<", 66)), "about one start per minute")
 }
 
 func TestHeal_LeavesAloneWhatIsNotToRun(t *testing.T) {
@@ -102,7 +102,7 @@ func TestHeal_LeavesAloneWhatIsNotToRun(t *testing.T) {
 			s.now = s.now.Add(time.Hour)
 			s.rest()
 			s.g.Expect(s.last.Requeue).To(BeZero())
-			s.g.Expect(s.message()).To(HaveSuffix("Correct the spec, or change spec.resetToken to try again."))
+			s.g.Expect(s.message()).To(HaveSuffix("Correct the spec, or change spec.resetToken to retry."))
 		})
 	}
 }

@@ -6,10 +6,10 @@ package lifecycle
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 )
 
@@ -92,14 +92,10 @@ func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int
 	if owner == "" {
 		message = "The process belongs to another host or state directory, which does not report. Start berth there."
 	}
-	for conditionType, value := range map[string]metav1.ConditionStatus{
-		v1alpha1.ConditionReady: metav1.ConditionUnknown, v1alpha1.ConditionStalled: metav1.ConditionTrue, v1alpha1.ConditionReconciling: metav1.ConditionFalse,
-	} {
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: conditionType, Status: value, Reason: v1alpha1.ReasonHostUnavailable, Message: message,
-			ObservedGeneration: generation, LastTransitionTime: now,
-		})
-	}
+	w := conditions.Writer{Conditions: &status.Conditions, Generation: generation, Now: now.Time}
+	w.Set(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonHostUnavailable, message)
+	w.Set(v1alpha1.ConditionReconciling, metav1.ConditionFalse, v1alpha1.ReasonHostUnavailable, "")
+	w.Set(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonHostUnavailable, message)
 	return status
 }
 

@@ -22,27 +22,27 @@ func TestHostClaim_Decide(t *testing.T) {
 		claim HostClaim
 		want  HostDecision
 	}{
-		"new object":                                {HostClaim{Self: "a"}, HostTake},
-		"label of this host":                        {HostClaim{Self: "a", Label: "a"}, HostServe},
-		"label of another host":                     {HostClaim{Self: "a", Label: "b"}, HostLeave},
-		"held here":                                 {HostClaim{Self: "a", Label: "a", Holder: "a"}, HostServe},
-		"held here, label removed":                  {HostClaim{Self: "a", Holder: "a"}, HostTake},
-		"held here, label changed":                  {HostClaim{Self: "a", Label: "b", Holder: "a"}, HostMove},
-		"held by another host":                      {HostClaim{Self: "a", Label: "b", Holder: "b"}, HostLeave},
-		"held by another host, label removed":       {HostClaim{Self: "a", Holder: "b"}, HostLeave},
-		"held by another host, should move here":    {HostClaim{Self: "a", Label: "a", Holder: "b"}, HostLeave},
-		"other host lost, chosen instead":           {HostClaim{Self: "a", Label: "a", Holder: "b", Lost: "b"}, HostServe},
-		"other host lost, third chosen":             {HostClaim{Self: "a", Label: "c", Holder: "b", Lost: "b"}, HostLeave},
-		"other host lost, no host chosen":           {HostClaim{Self: "a", Holder: "b", Lost: "b"}, HostLeave},
-		"an earlier loss of a host that is back":    {HostClaim{Self: "b", Label: "b", Holder: "b", Lost: "b"}, HostTake},
-		"an earlier loss of a host that may return": {HostClaim{Self: "b", Label: "b", Lost: "b"}, HostTake},
-		"unnamed record of this host":               {HostClaim{Self: "a"}, HostTake},
-		"unnamed record of another host":            {HostClaim{Self: "a", Foreign: true}, HostLeave},
-		"unnamed record of another host, adopted":   {HostClaim{Self: "a", Label: "a", Foreign: true}, HostServe},
-		"no machine, new object":                    {HostClaim{}, HostServe},
-		"no machine, object of a host":              {HostClaim{Label: "b"}, HostLeave},
-		"no machine, held by a host":                {HostClaim{Holder: "b"}, HostLeave},
-		"no machine, held by a host that was lost":  {HostClaim{Holder: "b", Lost: "b"}, HostLeave},
+		"new object":                                     {HostClaim{Self: "a"}, HostTake},
+		"label of this host":                             {HostClaim{Self: "a", Label: "a"}, HostServe},
+		"label of another host":                          {HostClaim{Self: "a", Label: "b"}, HostLeave},
+		"held here":                                      {HostClaim{Self: "a", Label: "a", Holder: "a"}, HostServe},
+		"held here, label removed":                       {HostClaim{Self: "a", Holder: "a"}, HostTake},
+		"held here, label changed":                       {HostClaim{Self: "a", Label: "b", Holder: "a"}, HostMove},
+		"held by another host":                           {HostClaim{Self: "a", Label: "b", Holder: "b"}, HostLeave},
+		"held by another host, label removed":            {HostClaim{Self: "a", Holder: "b"}, HostLeave},
+		"held by another host, should move here":         {HostClaim{Self: "a", Label: "a", Holder: "b"}, HostLeave},
+		"other host lost, this host chosen":              {HostClaim{Self: "a", Label: "a", Holder: "b", Lost: "b"}, HostServe},
+		"other host lost, third host chosen":             {HostClaim{Self: "a", Label: "c", Holder: "b", Lost: "b"}, HostLeave},
+		"other host lost, no host chosen":                {HostClaim{Self: "a", Holder: "b", Lost: "b"}, HostLeave},
+		"this host returned after its loss":              {HostClaim{Self: "b", Label: "b", Holder: "b", Lost: "b"}, HostTake},
+		"this host returned, not recorded as the holder": {HostClaim{Self: "b", Label: "b", Lost: "b"}, HostTake},
+		"unnamed record of this host":                    {HostClaim{Self: "a"}, HostTake},
+		"unnamed record of another host":                 {HostClaim{Self: "a", Foreign: true}, HostLeave},
+		"unnamed record of another host, adopted":        {HostClaim{Self: "a", Label: "a", Foreign: true}, HostServe},
+		"no machine, new object":                         {HostClaim{}, HostServe},
+		"no machine, object of a host":                   {HostClaim{Label: "b"}, HostLeave},
+		"no machine, held by a host":                     {HostClaim{Holder: "b"}, HostLeave},
+		"no machine, held by a host that was lost":       {HostClaim{Holder: "b", Lost: "b"}, HostLeave},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(test.claim.Decide()).To(Equal(test.want))
@@ -55,14 +55,14 @@ func TestNext_MovesToAnotherHost(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	d := Desired{UID: "u", Generation: 1, Want: Run, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Grace: time.Second, Hosted: Hosted{Host: "a"}}
 	started := Next(d, v1alpha1.ProcessStatus{}, Observed{}, now)
-	g.Expect(started.Status.HostName).To(Equal("a"), "the write of the intent claims the object")
+	g.Expect(started.Status.HostName).To(Equal("a"), "the write that records the intent also claims the object")
 	running := Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Running, PID: 7}}}
 	status := Next(d, started.Status, running, now).Status
 
 	d.Want, d.MoveTo = Move, "b"
 	stop := Next(d, status, running, now)
 	g.Expect(stop.Action).To(Equal(StopProcess))
-	g.Expect(stop.Status.HostName).To(Equal("a"), "while the process lives")
+	g.Expect(stop.Status.HostName).To(Equal("a"), "while the process is alive")
 	over := Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Exited, Exit: &facts.Exit{Known: true}}}}
 	released := Next(d, stop.Status, over, now)
 	g.Expect(released.Action).To(Equal(Forget))
@@ -83,7 +83,7 @@ func TestNext_LeavesAnAdoptedSessionWhereItIs(t *testing.T) {
 	d := Desired{UID: "u", Generation: 1, Want: Move, SpecHash: "x", Grace: time.Second, Orphan: true, Hosted: Hosted{Host: "a", MoveTo: "b"}}
 	record := v1alpha1.ProcessStatus{Incarnation: 1, HostName: "a", SpecHash: "x", Process: &v1alpha1.ProcessReference{Incarnation: 1, PID: 7}}
 	step := Next(d, record, Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Running}}}, now)
-	g.Expect(step.Action).To(Equal(Forget), "Release comes with it")
+	g.Expect(step.Action).To(Equal(Forget), "the same step releases the object")
 	g.Expect(step.Status.HostName).To(BeEmpty())
 }
 
@@ -96,7 +96,7 @@ func TestNext_TakesOverFromALostHost(t *testing.T) {
 	g.Expect(step.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonLost))
 	g.Expect(step.Status.LastExit.Message).To(ContainSubstring(`"b" was declared lost`))
 	g.Expect(step.Status.HostName).To(Equal("a"))
-	g.Expect(step.Status.Breaker.Failures).To(BeEmpty(), "which says nothing about the program")
+	g.Expect(step.Status.Breaker.Failures).To(BeEmpty(), "the loss of a host is not a failure of the program")
 }
 
 func TestHostUnavailable(t *testing.T) {
@@ -104,12 +104,12 @@ func TestHostUnavailable(t *testing.T) {
 	record := v1alpha1.ProcessStatus{Incarnation: 3, HostName: "b", Process: &v1alpha1.ProcessReference{Incarnation: 3}}
 	at := metav1.Unix(1_800_000_000, 0)
 	once := HostUnavailable(record, "b", 4, at)
-	g.Expect(once.Process).To(Equal(record.Process), "which may still run")
+	g.Expect(once.Process).To(Equal(record.Process), "the process may still run")
 	g.Expect(truths(&once)).To(ConsistOf(v1alpha1.ConditionStalled))
 	g.Expect(HostUnavailable(once, "b", 4, metav1.Unix(1_800_000_100, 0))).To(Equal(once), "a second manager writes nothing")
 }
 
-// twoHosts is an object on an API server that two hosts serve, each with its own processes. It is small enough that all of its states can be walked.
+// twoHosts models one object on an API server that two hosts serve, each with its own processes. It is small enough to walk all of its states.
 type twoHosts struct {
 	label, lost string
 	deleted     bool
@@ -127,7 +127,7 @@ type twoHosts struct {
 	now         time.Time
 }
 
-// hostManager is between two calls, with what it read.
+// hostManager is the state of a manager between two calls, including what it has read.
 type hostManager struct {
 	at      point
 	version int
@@ -169,7 +169,7 @@ func (w *twoHosts) read(i int) bool {
 	return true
 }
 
-// write does what the reconcile loop does up to the write: host, claim, decide, write.
+// write does what the reconcile loop does up to its write: check the host, claim, decide, write.
 func (w *twoHosts) write(i int, decide func(HostClaim) HostDecision) bool {
 	m := w.managers[i]
 	if m.at != hasRead {
@@ -229,7 +229,7 @@ func (w *twoHosts) act(i int) bool {
 		if !slices.Contains(w.live[i], m.step.Incarnation) {
 			w.live[i] = append(w.live[i], m.step.Incarnation)
 		}
-	case StopProcess, KillProcess: // a program that obeys at once
+	case StopProcess, KillProcess: // the program exits immediately
 		w.live[i] = slices.DeleteFunc(w.live[i], func(number int64) bool { return number == m.step.Incarnation })
 	case Forget:
 		if m.step.Released && m.version == w.version && len(w.live[i]) == 0 {
@@ -240,8 +240,8 @@ func (w *twoHosts) act(i int) bool {
 	return true
 }
 
-// exploreHosts walks every interleaving of two managers, each of which may crash at any point, while a user moves the object and then deletes it, or, with
-// a loss, declares a host lost.
+// exploreHosts walks every interleaving of two managers, each of which may crash at any point, while a user moves the object and then deletes it or,
+// if loss is true, declares a host lost.
 func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (states int, violation string) {
 	type visited struct {
 		world twoHosts
@@ -257,9 +257,9 @@ func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (stat
 		at := queue[0]
 		queue = queue[1:]
 		if live := len(at.world.live[0]) + len(at.world.live[1]); live > 1 {
-			return len(seen), "two incarnations live after" + at.path
+			return len(seen), "two incarnations are alive after" + at.path
 		} else if at.world.deleted && !at.world.finalizer && at.world.managers[0].at == idle && at.world.managers[1].at == idle && live > 0 {
-			return len(seen), "a process lives although its object is gone after" + at.path
+			return len(seen), "a process is alive although its object is deleted after" + at.path
 		}
 		for name, do := range at.world.possible(decide) {
 			w := at.world.clone()
@@ -275,7 +275,7 @@ func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (stat
 
 func (w *twoHosts) possible(decide func(HostClaim) HostDecision) map[string]func(*twoHosts) bool {
 	moves := map[string]func(*twoHosts) bool{
-		// A person moves an object that has a record; before the first start there is nothing to move.
+		// A user moves only an object with a record; before the first start there is nothing to move.
 		"user moves the object": func(w *twoHosts) bool {
 			if w.status.Incarnation == 0 || w.deleted || !spend(&w.moves) {
 				return false
@@ -284,7 +284,7 @@ func (w *twoHosts) possible(decide func(HostClaim) HostDecision) map[string]func
 			w.version++
 			return true
 		},
-		// The host is lost with its processes and its manager. It may return later, without them.
+		// The host is lost together with its processes and its manager. It may return later without them.
 		"a person declares the host lost": func(w *twoHosts) bool {
 			lost := slices.Index(hostNames[:], w.status.HostName)
 			if lost < 0 || w.deleted || len(w.live[lost]) > 0 || !spend(&w.losses) {
@@ -338,7 +338,7 @@ func TestEveryInterleavingOfTwoHosts(t *testing.T) {
 		if violation != "" {
 			t.Fatalf("%+v: %s", test, violation)
 		}
-		t.Logf("%+v: walked %d states, none bad", test, states)
+		t.Logf("%+v: walked %d states without a violation", test, states)
 	}
 }
 

@@ -16,20 +16,20 @@ func TestIdleness(t *testing.T) {
 		sleeps, idle bool
 		left         time.Duration
 	}{
-		"no timeout":                {idleness: Idleness{Since: before(time.Hour)}},
-		"not known":                 {idleness: Idleness{Timeout: time.Minute}},
-		"in use":                    {idleness: Idleness{Timeout: time.Minute, Since: before(59 * time.Second)}, left: time.Second},
-		"idle":                      {idleness: Idleness{Timeout: time.Minute, Since: before(time.Minute)}, sleeps: true, idle: true},
-		"idle and asked for":        {idleness: Idleness{Timeout: time.Minute, Since: before(time.Hour), Asked: true}, idle: true},
-		"idle and not Berth's":      {idleness: Idleness{Timeout: time.Minute, Since: before(time.Hour), Kept: true}, idle: true},
-		"asleep":                    {idleness: Idleness{Timeout: time.Minute, Asleep: true}, sleeps: true},
-		"asleep and asked for":      {idleness: Idleness{Timeout: time.Minute, Asleep: true, Asked: true}},
-		"asleep and seen just now":  {idleness: Idleness{Timeout: time.Minute, Since: now, Asleep: true}, sleeps: true, left: time.Minute},
-		"seen later than now":       {idleness: Idleness{Timeout: time.Minute, Since: now.Add(time.Second)}, left: 61 * time.Second},
-		"being ended, not Berth's":  {idleness: Idleness{Timeout: time.Minute, Asleep: true, Kept: true}, sleeps: true},
-		"asleep without a timeout":  {idleness: Idleness{Asleep: true}, sleeps: true},
-		"asked for, nothing known":  {idleness: Idleness{Asked: true}},
-		"idle for a very long time": {idleness: Idleness{Timeout: time.Second, Since: time.Unix(1, 0)}, sleeps: true, idle: true},
+		"no timeout":                  {idleness: Idleness{Since: before(time.Hour)}},
+		"activity unknown":            {idleness: Idleness{Timeout: time.Minute}},
+		"in use":                      {idleness: Idleness{Timeout: time.Minute, Since: before(59 * time.Second)}, left: time.Second},
+		"idle":                        {idleness: Idleness{Timeout: time.Minute, Since: before(time.Minute)}, sleeps: true, idle: true},
+		"idle and requested":          {idleness: Idleness{Timeout: time.Minute, Since: before(time.Hour), Asked: true}, idle: true},
+		"idle and adopted":            {idleness: Idleness{Timeout: time.Minute, Since: before(time.Hour), Kept: true}, idle: true},
+		"asleep":                      {idleness: Idleness{Timeout: time.Minute, Asleep: true}, sleeps: true},
+		"asleep and requested":        {idleness: Idleness{Timeout: time.Minute, Asleep: true, Asked: true}},
+		"asleep and active just now":  {idleness: Idleness{Timeout: time.Minute, Since: now, Asleep: true}, sleeps: true, left: time.Minute},
+		"active later than now":       {idleness: Idleness{Timeout: time.Minute, Since: now.Add(time.Second)}, left: 61 * time.Second},
+		"stopping and adopted":        {idleness: Idleness{Timeout: time.Minute, Asleep: true, Kept: true}, sleeps: true},
+		"asleep without a timeout":    {idleness: Idleness{Asleep: true}, sleeps: true},
+		"requested, activity unknown": {idleness: Idleness{Asked: true}},
+		"idle for many years":         {idleness: Idleness{Timeout: time.Second, Since: time.Unix(1, 0)}, sleeps: true, idle: true},
 	} {
 		if got := tc.idleness.Sleeps(now); got != tc.sleeps {
 			t.Errorf("%s: sleeps %t", name, got)

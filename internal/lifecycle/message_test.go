@@ -15,15 +15,15 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// message returns what the condition Ready says.
+// message returns the message of the condition Ready.
 func (s *story) message() string {
 	return meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Message
 }
 
-// announced is a time in a message.
+// announced matches a time in a message.
 var announced = regexp.MustCompile(`[Rr]estarts at ([0-9TZ:-]+)`)
 
-// expectAnnouncedTime checks that the message names the time of the next start, and that this is to come.
+// expectAnnouncedTime checks that the message names the time of the next start, and that this time is in the future.
 func (s *story) expectAnnouncedTime(text string) {
 	s.t.Helper()
 	match := announced.FindStringSubmatch(text)
@@ -45,7 +45,7 @@ func TestCrash_AnnouncesATimeToComeAndPointsToTheLog(t *testing.T) {
 		s.tick()
 		s.g.Expect(s.message()).To(HaveSuffix(" To see its output, run: berth logs devserver/web"))
 		s.g.Expect(s.last.Events[0].Message).To(HaveSuffix(" To see its output, run: berth logs devserver/web"))
-		s.expectAnnouncedTime(s.message()) // with the breaker open too, which overrules the time of the back-off
+		s.expectAnnouncedTime(s.message()) // also with an open breaker, whose time replaces that of the back-off
 		s.rest()
 		if s.status.Breaker.State == v1alpha1.BreakerOpen {
 			break
@@ -74,12 +74,12 @@ func TestExit_SaysThatAProgramLeftADaemon(t *testing.T) {
 		asked bool
 		says  bool
 	}{
-		"it ended well":       {exit: facts.Exit{Known: true, Left: "nginx (3)"}, says: true},
-		"it failed":           {exit: facts.Exit{Known: true, Code: 1, Left: "esbuild"}},
-		"a signal ended it":   {exit: facts.Exit{Known: true, Signal: "SIGKILL", Left: "esbuild"}},
-		"it was asked to end": {exit: facts.Exit{Known: true, Left: "nginx"}, asked: true},
-		"nothing was left":    {exit: facts.Exit{Known: true}},
-		"nobody knows how":    {exit: facts.Exit{Left: "nginx"}},
+		"exits with 0":             {exit: facts.Exit{Known: true, Left: "nginx (3)"}, says: true},
+		"exits with 1":             {exit: facts.Exit{Known: true, Code: 1, Left: "esbuild"}},
+		"killed by a signal":       {exit: facts.Exit{Known: true, Signal: "SIGKILL", Left: "esbuild"}},
+		"stopped on request":       {exit: facts.Exit{Known: true, Left: "nginx"}, asked: true},
+		"leaves no process behind": {exit: facts.Exit{Known: true}},
+		"unknown exit code":        {exit: facts.Exit{Left: "nginx"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t).up()
@@ -89,7 +89,7 @@ func TestExit_SaysThatAProgramLeftADaemon(t *testing.T) {
 			}
 			s.exits(test.exit)
 			s.tick()
-			hint := ContainSubstring("in the background (" + test.exit.Left + "), which Berth has ended; run the program in the foreground")
+			hint := ContainSubstring("in the background (" + test.exit.Left + "), which Berth has terminated; run the program in the foreground")
 			if test.says {
 				s.g.Expect(s.status.LastExit.Message).To(hint)
 				s.g.Expect(s.message()).To(hint)
@@ -107,7 +107,7 @@ func TestFailedStart_SaysTwoSentences(t *testing.T) {
 		Reason: v1alpha1.ReasonCommandNotFound, Message: `the program "x" does not exist; correct spec.process.command`,
 	}})
 	s.tick()
-	s.g.Expect(s.message()).To(Equal(`The program "x" does not exist; correct spec.process.command. Correct the spec, or change spec.resetToken to try again.`))
+	s.g.Expect(s.message()).To(Equal(`The program "x" does not exist; correct spec.process.command. Correct the spec, or change spec.resetToken to retry.`))
 }
 
 func TestTrouble_IsTheReasonWhileAnActionIsRetried(t *testing.T) {

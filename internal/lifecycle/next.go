@@ -111,7 +111,7 @@ func (m *machine) begin() {
 func (m *machine) decide() {
 	if older := m.olderAlive(); older != nil {
 		m.end(*older, v1alpha1.ReasonSuperseded)
-		m.reconciling(v1alpha1.ReasonSuperseded, "Ending an older incarnation before anything else is done.")
+		m.reconciling(v1alpha1.ReasonSuperseded, "Stopping an older incarnation first.")
 		return
 	}
 	current := m.current()
@@ -175,13 +175,13 @@ func (m *machine) mayEndUnknown(current facts.Incarnation) bool {
 
 // unknown keeps the process: Berth neither ends nor replaces what it cannot verify.
 func (m *machine) unknown(current facts.Incarnation) {
-	message := "It cannot be told whether the process lives"
+	message := "Cannot determine whether the process is running"
 	if current.Message != "" {
 		message += ": " + current.Message
 	}
-	message += ". Nothing is ended and nothing started beside it."
+	message += ". Berth does not stop or start anything until it can."
 	if current.Killable {
-		message += " A stop, a restart or its deletion ends it when the grace period is over."
+		message += " To end the process, stop, restart or delete the object; the process is killed after the grace period."
 	}
 	m.stalled(v1alpha1.ReasonUnknown, message)
 	m.requeue(unknownRetry)
@@ -192,11 +192,11 @@ const unknownRetry = 5 * time.Second
 
 func (m *machine) decideGone(current *facts.Incarnation) {
 	if m.desired.Orphan {
-		m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; what was adopted is left as it is.")
+		m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; the adopted process keeps running.")
 		m.step.Action, m.step.Released = Forget, true
 		return
 	}
-	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; its process is ended first.")
+	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; stopping its process first.")
 	if current != nil && current.Alive() {
 		m.end(*current, v1alpha1.ReasonDeleting)
 		return
@@ -206,7 +206,7 @@ func (m *machine) decideGone(current *facts.Incarnation) {
 
 func (m *machine) decideStop(current *facts.Incarnation) {
 	if current != nil && current.Alive() {
-		m.reconciling(v1alpha1.ReasonStopping, "The process is being ended, as the spec asks.")
+		m.reconciling(v1alpha1.ReasonStopping, "Stopping the process, because the spec requests it.")
 		m.observeProcess(*current)
 		m.end(*current, v1alpha1.ReasonStopped)
 		return
@@ -214,7 +214,7 @@ func (m *machine) decideStop(current *facts.Incarnation) {
 	// A stop is a fresh start: without a fingerprint the next change to Running starts the process, regardless of earlier failures.
 	m.status.SpecHash = ""
 	m.forgetFailures()
-	m.stalled(v1alpha1.ReasonStopped, "Nothing runs, as the spec asks. Set spec.state to Running to start it.")
+	m.rest(v1alpha1.ReasonStopped, "The process is stopped, as the spec requests. Set spec.state to Running to start it.")
 	m.expires()
 }
 
@@ -232,14 +232,13 @@ func (m *machine) maySleep(current *facts.Incarnation) bool {
 func (m *machine) decideSleep(current *facts.Incarnation) {
 	if current != nil && current.Alive() {
 		m.observeProcess(*current)
-		m.reconciling(v1alpha1.ReasonStopping, "Nobody uses the process; it is put to sleep.")
+		m.reconciling(v1alpha1.ReasonStopping, "The process is not used; stopping it until the next connection.")
 		m.end(*current, v1alpha1.ReasonIdle)
 		return
 	}
 	m.status.SpecHash = ""
 	m.status.ObservedRestartToken = m.desired.RestartToken
-	m.ready("It sleeps. Whoever connects wakes it.")
-	m.set(v1alpha1.ConditionReady, true, v1alpha1.ReasonIdle, "It sleeps. Whoever connects wakes it.")
+	m.rest(v1alpha1.ReasonIdle, "Idle. Starts on the next connection.")
 }
 
 // end stops the incarnation: request, wait, kill. The intent is recorded before the first signal, and the deadline can only move closer.

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// crashed gives a process that ran well for a minute and has crashed just now, as it is found.
+// crashed returns the observation of a process that ran well for a minute and has just crashed.
 func crashed(t *testing.T) (Desired, v1alpha1.ProcessStatus, Observed, time.Time) {
 	t.Helper()
 	w := newWorld(budget{}, v1alpha1.RestartAlways)
@@ -31,13 +31,13 @@ func TestCrashIsMendedAhead(t *testing.T) {
 	desired, record, observed, now := crashed(t)
 	step := Next(desired, record, observed, now)
 	if !step.Ahead || step.Action != StartProcess || step.Incarnation != 2 || step.Status.Incarnation != 1 || step.Requeue == 0 {
-		t.Fatalf("incarnation 2 is not started ahead: %+v", step)
+		t.Fatalf("incarnation 2 is not pre-started: %+v", step)
 	}
 	observed.Incarnations = append(observed.Incarnations, facts.Incarnation{Number: 2, Phase: facts.Running, PID: 2, StartedAt: now})
 	step = Next(desired, record, observed, now.Add(10*time.Millisecond))
 	s := step.Status
 	if s.Incarnation != 2 || s.RestartCount != 1 || s.Failures != 1 || s.LastExit.Incarnation != 1 || *s.LastExit.ExitCode != 3 || s.Process.PID != 2 || s.ReservedIncarnation != 3 {
-		t.Fatalf("one write does not tell all: %+v", s)
+		t.Fatalf("one write does not record everything: %+v", s)
 	}
 	var reasons []string
 	for _, event := range step.Events {
@@ -50,22 +50,22 @@ func TestCrashIsMendedAhead(t *testing.T) {
 
 func TestNothingElseIsStartedAhead(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
-		"an end that gets lost":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
-		"a start that failed":       func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Trouble = "no more processes" },
-		"no reservations":           func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
-		"nothing reserved":          func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
-		"an old reservation":        func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },
-		"a stop":                    func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Stop },
-		"a deletion":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Gone },
-		"something that blocks":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Blocked = &Blocked{Reason: "Conflict"} },
-		"no restart":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartPolicy = v1alpha1.RestartNever },
-		"a failure before":          func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Failures = 1 },
-		"a breaker that opens":      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Breaker.Threshold = 1 },
-		"a breaker that is open":    func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Breaker.State = v1alpha1.BreakerHalfOpen },
-		"an end that was asked for": func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations[0].StopSent = true },
-		"no process on record":      func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Process = nil },
-		"an end nobody knows":       func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations = nil },
-		"something newer": func(_ *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
+		"the backend does not keep exits": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
+		"the last start failed":           func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Trouble = "no more processes" },
+		"no reservations":                 func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
+		"no reserved incarnation":         func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
+		"an old reservation":              func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },
+		"a stop":                          func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Stop },
+		"a deletion":                      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Gone },
+		"a blocked object":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Blocked = &Blocked{Reason: "Conflict"} },
+		"no restart":                      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartPolicy = v1alpha1.RestartNever },
+		"an earlier failure":              func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Failures = 1 },
+		"a breaker that opens":            func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Breaker.Threshold = 1 },
+		"a breaker that is open":          func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Breaker.State = v1alpha1.BreakerHalfOpen },
+		"a requested stop":                func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations[0].StopSent = true },
+		"no recorded process":             func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Process = nil },
+		"an unknown exit":                 func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Incarnations = nil },
+		"a newer incarnation": func(_ *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
 			o.Incarnations = append(o.Incarnations, facts.Incarnation{Number: 2, Phase: facts.Exited, Exit: &facts.Exit{Known: true, Code: 3}})
 		},
 	} {
@@ -73,26 +73,26 @@ func TestNothingElseIsStartedAhead(t *testing.T) {
 			desired, record, observed, now := crashed(t)
 			change(&desired, &record, &observed)
 			if step := Next(desired, record, observed, now); step.Ahead {
-				t.Fatalf("incarnation %d is started ahead", step.Incarnation)
+				t.Fatalf("incarnation %d is pre-started", step.Incarnation)
 			}
 		})
 	}
 }
 
-// TestStartsWithoutAWriteBefore holds every other start whose number is reserved. What it was started with decides what is owed to the spec.
+// TestStartsWithoutAWriteBefore checks all other starts of a reserved incarnation. The origin of the process decides which changes of the spec are still pending.
 func TestStartsWithoutAWriteBefore(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
 		"after an edit":              func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Generation++ },
 		"with a changed program":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.SpecHash += "+" },
 		"after a request to restart": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartToken += "+" },
 		"after a reset":              func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.ResetToken += "+" },
-		"after an end asked for": func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) {
+		"after a requested stop": func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) {
 			r.Stopping = &v1alpha1.StopRequest{Incarnation: 1}
 		},
 		"of the first incarnation": func(_ *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
 			*r, *o = v1alpha1.ProcessStatus{}, Observed{}
 		},
-		"after a stop that is over": func(d *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
+		"after a completed stop": func(d *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
 			stop := *d
 			stop.Want = Stop
 			*r = Next(stop, Next(stop, *r, Observed{Incarnations: o.Incarnations}, start.Add(time.Minute)).Status, *o, start.Add(time.Minute)).Status
@@ -103,7 +103,7 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 			change(&desired, &record, &observed)
 			step := Next(desired, record, observed, now)
 			if !step.Ahead || step.Incarnation != record.Incarnation+1 {
-				t.Fatalf("not started ahead: %+v", step)
+				t.Fatalf("not pre-started: %+v", step)
 			}
 			observed.Incarnations = append(observed.Incarnations, facts.Incarnation{
 				Number: step.Incarnation, Phase: facts.Running, Origin: facts.Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},
@@ -113,13 +113,13 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 			step = Next(later, record, observed, now)
 			s := step.Status
 			if s.Incarnation != record.Incarnation+1 || s.SpecHash != desired.SpecHash || s.ObservedRestartToken != desired.RestartToken || s.Stopping == nil {
-				t.Fatalf("what is owed to the spec is not seen: %+v", s)
+				t.Fatalf("a pending change of the spec is not recorded: %+v", s)
 			}
 		})
 	}
 }
 
-// TestStopThatNobodyRecorded: what was started ahead was ended with all the rest when its manager ended, before it could be recorded.
+// TestStopThatNobodyRecorded covers a manager that stops a pre-started process during its own shutdown, before it has recorded the start.
 func TestStopThatNobodyRecorded(t *testing.T) {
 	desired, record, observed, now := crashed(t)
 	observed.Incarnations = append(observed.Incarnations, facts.Incarnation{
@@ -127,6 +127,6 @@ func TestStopThatNobodyRecorded(t *testing.T) {
 	})
 	s := Next(desired, record, observed, now).Status
 	if s.LastExit.Incarnation != 2 || s.LastExit.Reason != v1alpha1.ReasonStopped || s.Failures != 0 {
-		t.Fatalf("an end that was asked for counts as a failure: %+v", s)
+		t.Fatalf("a requested stop counts as a failure: %+v", s)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// hasty is a spec that asks for restarts without any wait or limit.
+// hasty is a spec that requests restarts without any back-off or limit.
 func hasty(t *testing.T) *story {
 	s := newStory(t)
 	s.desired.Backoff = Backoff{ResetAfter: time.Second}
@@ -21,7 +21,7 @@ func hasty(t *testing.T) *story {
 	return s.up()
 }
 
-// restartsWithin lets each incarnation end at once, and returns how many were started.
+// restartsWithin lets each incarnation exit immediately and returns the number of starts within the period.
 func (s *story) restartsWithin(span time.Duration, exit facts.Exit) (starts int) {
 	s.t.Helper()
 	over := s.now.Add(span)
@@ -45,7 +45,7 @@ func (s *story) restartsWithin(span time.Duration, exit facts.Exit) (starts int)
 
 func TestRestartsAreNeverFasterThanOneEachSecond(t *testing.T) {
 	s := hasty(t)
-	s.g.Expect(s.restartsWithin(12*time.Second, facts.Exit{Known: true, Code: 1})).To(BeNumerically("~", 12, 1), "the first at once, then one each second")
+	s.g.Expect(s.restartsWithin(12*time.Second, facts.Exit{Known: true, Code: 1})).To(BeNumerically("~", 12, 1), "the first immediately, then one per second")
 }
 
 func TestRestartsOfWhatIsLostTakeFiveSeconds(t *testing.T) {
@@ -62,7 +62,7 @@ func TestARestartComesAfterThoseThatWerePlannedBefore(t *testing.T) {
 	s.g.Expect(step.Requeue).To(Equal(20 * time.Second))
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 	s.rest()
-	s.g.Expect(s.last.PlannedRestart).To(BeFalse(), "it is planned once")
+	s.g.Expect(s.last.PlannedRestart).To(BeFalse(), "only one step plans the restart")
 	s.now = s.now.Add(5 * time.Second)
 	s.observed.Backlog = 15 * time.Second
 	s.g.Expect(s.tick().Requeue).To(Equal(15 * time.Second))

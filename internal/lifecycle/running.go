@@ -26,7 +26,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 	if current.Phase == facts.Starting {
 		message := startingMessage(current.Number) // unchanged from the start, so that nothing is written
 		if current.Message != "" {
-			message += " It waits: " + current.Message
+			message += " Waiting: " + current.Message
 		}
 		m.reconciling(v1alpha1.ReasonStarting, message)
 		return
@@ -37,7 +37,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 // reasonToRestart returns why the running incarnation has to end; empty if it does not.
 func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message string) {
 	if stopping := m.status.Stopping; stopping != nil && stopping.Incarnation == current.Number {
-		return stopping.Reason, "The process is being ended and is then started again."
+		return stopping.Reason, "Stopping the process to restart it."
 	}
 	if m.observed.Unhealthy != "" {
 		reason := m.observed.UnhealthyReason
@@ -50,10 +50,10 @@ func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message st
 		return "", "" // a new incarnation could not be started
 	}
 	if m.desired.RestartToken != m.status.ObservedRestartToken {
-		return v1alpha1.ReasonRequested, "A restart was asked for by spec.restartToken."
+		return v1alpha1.ReasonRequested, "Restarting because spec.restartToken changed."
 	}
 	if m.drifted() && m.desired.UpdatePolicy != v1alpha1.UpdateOnRestart {
-		return v1alpha1.ReasonSpecChanged, "The spec has changed; the process is restarted with it."
+		return v1alpha1.ReasonSpecChanged, "Restarting because the spec changed."
 	}
 	return "", ""
 }
@@ -66,7 +66,7 @@ func (m *machine) drift() {
 	blocked := m.desired.Blocked
 	switch {
 	case m.drifted() && blocked != nil:
-		m.set(v1alpha1.ConditionDriftDetected, true, blocked.Reason, "The process runs with an older spec, because the new one can't be started: "+blocked.Message)
+		m.set(v1alpha1.ConditionDriftDetected, true, blocked.Reason, "The process runs with an older spec, because the new one cannot be started: "+blocked.Message)
 	case m.drifted():
 		m.set(v1alpha1.ConditionDriftDetected, true, v1alpha1.ReasonDrifted, "The process runs with an older spec until its next restart.")
 	default:
@@ -87,7 +87,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 	if !ready {
 		message := m.observed.NotReady
 		if message == "" {
-			message = "The process runs and is not ready yet."
+			message = "The process is running but not ready yet."
 		}
 		m.reconciling(v1alpha1.ReasonNotReady, message)
 		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exitReason(*exit)) {
@@ -95,7 +95,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 		}
 		return
 	}
-	m.ready(fmt.Sprintf("Incarnation %d runs.", current.Number))
+	m.ready(fmt.Sprintf("Incarnation %d is running.", current.Number))
 	m.rewardGoodRun()
 }
 
@@ -116,13 +116,22 @@ func (m *machine) rewardGoodRun() {
 	m.forgetFailures()
 }
 
+// contained reports whether the whole process tree can be ended with certainty.
+func (m *machine) contained(by string) {
+	if by == v1alpha1.ReasonSubreaper {
+		m.set(v1alpha1.ConditionContained, false, by, "No cgroup is writable: a process that keeps changing its parent can escape for a moment.")
+		return
+	}
+	m.set(v1alpha1.ConditionContained, true, by, "")
+}
+
 // observeProcess records the identity of the process. It keeps an identity that is already recorded, so that nothing is written twice.
 func (m *machine) observeProcess(current facts.Incarnation) {
 	if current.Phase != facts.Running {
 		return
 	}
 	if current.Containment != "" {
-		m.set(v1alpha1.ConditionContained, true, current.Containment, "")
+		m.contained(current.Containment)
 	}
 	recorded, seen := m.status.Process, reference(current)
 	if recorded != nil && recorded.Incarnation == seen.Incarnation && recorded.PID == seen.PID &&

@@ -135,23 +135,24 @@ func (m *machine) finished() {
 	if isUnhealthy(reason) {
 		reason = v1alpha1.ReasonFailed
 	}
-	message := describe(end) + "; restartPolicy " + string(m.desired.RestartPolicy) + " does not restart it. Change spec.restartToken to run it once more."
-	if reason != v1alpha1.ReasonCompleted {
-		message += m.seeLogs(end)
+	message := describe(end) + ". restartPolicy " + string(m.desired.RestartPolicy) + " does not restart the process. To run it again, change spec.restartToken."
+	if reason == v1alpha1.ReasonCompleted {
+		m.rest(reason, message)
+	} else {
+		m.stalled(reason, message+m.seeLogs(end))
 	}
-	m.stalled(reason, message)
 	m.expires()
 }
 
 // unstartable reports that the program could not be executed, until the spec changes or the cause is gone.
 func (m *machine) unstartable(end *v1alpha1.ProcessExit) {
-	next := " Correct the spec, or change spec.resetToken to try again."
+	next := " Correct the spec, or change spec.resetToken to retry."
 	if m.heals(end.Reason) {
 		if m.healed(end.Reason) {
 			m.start()
 			return
 		}
-		next = " Berth checks this again and starts the process as soon as it can."
+		next = " Berth checks this again and starts the process as soon as the check passes."
 	}
 	m.stalled(end.Reason, sentence(end.Message)+next)
 	m.expires()
@@ -163,10 +164,10 @@ func (m *machine) circuitOpen() {
 		return
 	}
 	breaker := m.status.Breaker
-	message := fmt.Sprintf("%s; too many failures in a short time. ", describe(m.status.LastExit))
+	message := fmt.Sprintf("%s. Too many failures in a short time. ", describe(m.status.LastExit))
 	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, m.now)
 	if !ends {
-		m.stalled(v1alpha1.ReasonCircuitOpen, message+"Change spec.resetToken, or the spec, to try again."+m.seeLogs(m.status.LastExit))
+		m.stalled(v1alpha1.ReasonCircuitOpen, message+"To retry, change spec.resetToken or the spec."+m.seeLogs(m.status.LastExit))
 		return
 	}
 	if left == 0 {
@@ -176,7 +177,7 @@ func (m *machine) circuitOpen() {
 	breaker.OpenedAt = after.OpenedAt
 	until := microTime(after.OpenedAt.Add(m.desired.Breaker.CoolDown))
 	m.status.NextRestartTime = &until // replaces the end of the back-off, which the breaker overrides
-	m.stalled(v1alpha1.ReasonCircuitOpen, message+"Restarts at "+clockTime(until.Time)+"; change spec.resetToken, or the spec, to try at once."+
+	m.stalled(v1alpha1.ReasonCircuitOpen, message+"Restarts at "+clockTime(until.Time)+". To retry now, change spec.resetToken or the spec."+
 		m.seeLogs(m.status.LastExit))
 	m.requeue(left)
 }
@@ -192,7 +193,7 @@ func (m *machine) startAfterBackoff() {
 		m.start()
 		return
 	}
-	message := fmt.Sprintf("%s; restarts at %s.", describe(m.status.LastExit), clockTime(m.status.NextRestartTime.Time)) +
+	message := fmt.Sprintf("%s. Restarts at %s.", describe(m.status.LastExit), clockTime(m.status.NextRestartTime.Time)) +
 		m.seeLogs(m.status.LastExit)
 	m.reconciling(v1alpha1.ReasonBackOff, message)
 	m.restarting(m.restartReason(), message)

@@ -16,10 +16,10 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// decider is the shape of Next.
+// decider has the signature of Next.
 type decider func(Desired, v1alpha1.ProcessStatus, Observed, time.Time) Step
 
-// broken holds a Next with one guard taken out each. The explorer has to find every one of them, else it proves nothing.
+// broken contains variants of Next, each without one guard. The explorer has to find a violation for every one of them; otherwise it proves nothing.
 var broken = map[string]decider{
 	"starts without recording the intent": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
@@ -28,36 +28,36 @@ var broken = map[string]decider{
 		}
 		return step
 	},
-	"does not look at what lives": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"ignores live incarnations": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		o.Incarnations = nil
 		return Next(d, r, o, now)
 	},
-	"starts the next before the old one has ended": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"starts the next incarnation before the old one has exited": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if r.Stopping != nil {
 			o.Incarnations = nil
 		}
 		return Next(d, r, o, now)
 	},
-	"lets an object go before its process": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"removes the finalizer before the process has exited": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if d.Want == Gone {
 			step.Action, step.Released = Forget, true
 		}
 		return step
 	},
-	"does not honour a stop": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"ignores a stop": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if d.Want == Stop {
 			d.Want = Run
 		}
 		return Next(d, r, o, now)
 	},
-	"does not let it sleep": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"never sleeps": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if d.Want == Sleep {
 			d.Want = Run
 		}
 		return Next(d, r, o, now)
 	},
-	"lets a failure sleep": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"sleeps after a failure": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if d.Want == Sleep && r.LastExit != nil && r.LastExit.Reason == v1alpha1.ReasonFailed {
 			m := &machine{desired: d, observed: o, now: now, status: step.Status}
@@ -66,18 +66,18 @@ var broken = map[string]decider{
 		}
 		return step
 	},
-	"does not honour a deletion": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"ignores a deletion": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if d.Want == Gone {
 			d.Want = Stop
 		}
 		return Next(d, r, o, now)
 	},
-	"never meets a request to restart": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"never carries out a restart request": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		step.Status.ObservedRestartToken = r.ObservedRestartToken
 		return step
 	},
-	"drops a request to restart": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"drops a restart request": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		d.RestartToken = r.ObservedRestartToken
 		return Next(d, r, o, now)
 	},
@@ -87,7 +87,7 @@ var broken = map[string]decider{
 		}
 		return Next(d, r, o, now)
 	},
-	"counts an end that was asked for as a crash": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"counts a requested stop as a crash": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		step.Status.Stopping = nil
 		return step
@@ -107,27 +107,27 @@ var broken = map[string]decider{
 		step.Status.ReservedIncarnation = 0
 		return step
 	},
-	"starts ahead whatever is wanted": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"starts ahead regardless of the desired state": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if exited := len(o.Incarnations) > 0 && o.Incarnations[len(o.Incarnations)-1].Phase == facts.Exited; exited && r.ReservedIncarnation > r.Incarnation {
 			return Step{Status: r, Action: StartProcess, Incarnation: r.ReservedIncarnation, Ahead: true}
 		}
 		return Next(d, r, o, now)
 	},
-	"forgets the end before what was started ahead": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"does not record the exit before a start ahead": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if r.ReservedIncarnation > r.Incarnation && step.Status.Incarnation > r.Incarnation {
 			step.Status.LastExit = r.LastExit
 		}
 		return step
 	},
-	"takes what was started ahead for what is wanted now": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"records the current spec for a start ahead": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		o.Incarnations = slices.Clone(o.Incarnations)
 		for i := range o.Incarnations {
 			o.Incarnations[i].Origin = facts.Origin{SpecHash: d.SpecHash, RestartToken: d.RestartToken}
 		}
 		return Next(d, r, o, now)
 	},
-	"counts what was started ahead twice": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"counts a start ahead twice": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if step.Ahead {
 			step.Status.RestartCount++
@@ -135,7 +135,7 @@ var broken = map[string]decider{
 		}
 		return step
 	},
-	"does not come back after the wait": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+	"does not requeue after the back-off": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if r.NextRestartTime != nil && step.Action == StartProcess {
 			return Step{Status: r, Action: None}
@@ -144,10 +144,10 @@ var broken = map[string]decider{
 	},
 }
 
-// littleTrouble is enough to find each of them, in few states.
+// littleTrouble is enough to find most variants in few states.
 var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, edits: 1, deletes: 1, exits: 1}
 
-// crashTrouble is enough for those that concern starts ahead.
+// crashTrouble is enough for the variants that concern pre-started incarnations.
 var crashTrouble = budget{toggles: 1, exits: 1, specs: 1}
 
 func TestExplorerFindsEveryBrokenGuard(t *testing.T) {

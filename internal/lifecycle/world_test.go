@@ -17,8 +17,8 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// world is one object's life: what the API server stores, what runs, and a manager that is somewhere between reading and acting. It is small enough that all
-// of its states can be walked. The runtime in it is naive on purpose: it starts what it is told to, so that what keeps two from running is Next and the record.
+// world models one object: what the API server stores, which processes run, and a manager between its read and its action. It is small enough to walk all of
+// its states. Its runtime is naive on purpose: it carries out every start, so only Next and the record prevent two incarnations from running.
 type world struct {
 	desired Desired
 	deleted bool
@@ -29,11 +29,11 @@ type world struct {
 	processes []process
 	now       time.Time
 	manager   manager
-	deposed   manager // one that was replaced and goes on with what it was about to do
+	deposed   manager // a replaced manager that still finishes its last steps
 	budget    budget
 }
 
-// process is one incarnation that was started.
+// process is one started incarnation.
 type process struct {
 	number   int64
 	phase    facts.Phase
@@ -44,7 +44,7 @@ type process struct {
 	origin   facts.Origin
 }
 
-// manager is between two calls: it has read (and observed), or it has written and is about to act. A crash makes it forget.
+// manager is the state of a manager between two calls: it has read (and observed), or it has written and will act next. A crash clears it.
 type manager struct {
 	at       point
 	version  int
@@ -78,13 +78,13 @@ func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
 	}
 }
 
-// move is something that can happen; it reports whether it could.
+// move is one possible step of the world; do reports whether it was possible.
 type move struct {
 	name string
 	do   func(*world) bool
 }
 
-// moves is everything that can happen, each at any time.
+// moves lists all possible steps. Each may happen at any time.
 var moves = []move{
 	{"state is toggled", func(w *world) bool {
 		return spend(&w.budget.toggles) && !w.deleted && w.edit(func() {
@@ -165,7 +165,7 @@ var moves = []move{
 	{"replaced manager acts", func(w *world) bool { return w.asDeposed((*world).act) }},
 }
 
-// asDeposed has the manager that was replaced do something. Of an object that is going it does nothing: the lock of the state directory sees to that.
+// asDeposed runs do with the replaced manager. It does nothing for an object that is being deleted, because of the lock of the state directory.
 func (w *world) asDeposed(do func(*world) bool) bool {
 	if w.deleted {
 		return false
@@ -190,7 +190,7 @@ func (w *world) edit(change func()) bool {
 	return true
 }
 
-// alive changes the newest process if it is in the phase.
+// alive applies do to the newest process if it is in the given phase.
 func (w *world) alive(phase facts.Phase, change func(*process)) bool {
 	if len(w.processes) == 0 {
 		return false
@@ -213,7 +213,7 @@ func (w *world) end(p *process, exit facts.Exit) {
 	p.phase, p.exit = facts.Exited, exit
 }
 
-// passTime goes to the next moment that the record names.
+// passTime advances the clock to the next time in the record.
 func (w *world) passTime() bool {
 	var times []time.Time
 	if w.status.NextRestartTime != nil {
@@ -265,17 +265,17 @@ func (w *world) observe() Observed {
 	return o
 }
 
-// next is what the explorer walks; a test of its teeth puts a wrong one in its place.
+// next is the decision function that the explorer walks; the mutation tests replace it with a broken variant.
 var next = Next
 
-// write decides and writes as the reconcile loop does: with an optimistic lock, and a live look before an action that no write comes before.
+// write decides and writes as the reconcile loop does: with an optimistic lock, and with a live read before an action without a preceding write.
 func (w *world) write() bool {
 	m := &w.manager
 	if m.at != hasRead {
 		return false
 	}
 	step := next(m.desired, m.status, m.observed, w.now)
-	if step.Ahead { // whatever has happened to the object since it was read
+	if step.Ahead { // regardless of any change to the object since the read
 		w.manager = manager{at: hasWritten, version: m.version, desired: m.desired, step: step}
 		return true
 	}
@@ -345,12 +345,12 @@ func (w *world) live() (live int) {
 func (w *world) clone() world {
 	c := *w
 	c.processes = slices.Clone(w.processes)
-	return c // statuses are never changed in place: Next copies
+	return c // Next copies a status and never changes it in place
 }
 
 var seed = maphash.MakeSeed()
 
-// key is the same for worlds that can't be told apart: times count relative to now, and only as far as they matter.
+// key is equal for equivalent worlds: times are relative to now, and only as precise as they matter.
 func (w *world) key() uint64 {
 	var b strings.Builder
 	w.keyOfStatus(&b, &w.status)
@@ -406,7 +406,7 @@ func (w *world) keyOfStatus(b *strings.Builder, s *v1alpha1.ProcessStatus) {
 	}
 }
 
-// ago is a time in the steps that matter: over, soon, or how many half minutes ago.
+// ago classifies a time: unset, in the future, or the number of half minutes ago (at most 4).
 func (w *world) ago(t time.Time) int {
 	if t.IsZero() {
 		return -99

@@ -74,7 +74,7 @@ func (c *collector) Start(ctx context.Context) error {
 		wait := c.interval
 		pending, err := c.sweep(ctx)
 		if err != nil && ctx.Err() == nil {
-			c.log.Error(err, "Looking for leftovers")
+			c.log.Error(err, "Cannot check for orphaned processes; retrying")
 		}
 		if pending || err != nil {
 			wait = pace
@@ -102,7 +102,7 @@ func (c *collector) pause(ctx context.Context, d time.Duration, wake <-chan stru
 func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
 	found, err := c.runtimes.List(ctx)
 	if err != nil {
-		return false, fmt.Errorf("list what runs: %w", err)
+		return false, fmt.Errorf("list running processes: %w", err)
 	}
 	if len(found) == 0 {
 		clear(c.asked)
@@ -139,7 +139,7 @@ func (c *collector) owned(ctx context.Context) (map[types.UID]bool, error) {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 		if err := c.reader.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("read %s to tell what is a leftover: %w", kind, err)
+			return nil, fmt.Errorf("read %s to find orphaned processes: %w", kind, err)
 		}
 		for i := range list.Items {
 			elsewhere, err := c.elsewhere(ctx, strings.TrimSuffix(kind, "List"), &list.Items[i])
@@ -190,7 +190,7 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 			continue
 		}
 		if incarnation.Adopted {
-			c.log.Info("Letting go of what was adopted by an object that is gone", "process", incarnation.Name, "uid", uid)
+			c.log.Info("Releasing an adopted process whose object was deleted", "process", incarnation.Name, "uid", uid)
 			return true, release(ctx, backends, uid) // an adopted process existed before Berth and is not stopped
 		}
 		alive = true
@@ -202,7 +202,7 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 				failed = errors.Join(failed, backend.Kill(ctx, uid, incarnation.Number))
 			}
 		case !before:
-			c.log.Info("Ending a process without an object", "process", incarnation.Name, "uid", uid, "pid", incarnation.PID)
+			c.log.Info("Stopping a process without an object", "process", incarnation.Name, "uid", uid, "pid", incarnation.PID)
 			for _, backend := range backends {
 				failed = errors.Join(failed, backend.Stop(ctx, uid, incarnation.Number))
 			}
@@ -212,7 +212,7 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 		return false, failed
 	}
 	if err := c.runtimes.Forget(ctx, uid); err != nil {
-		return false, fmt.Errorf("forget a leftover: %w", err)
+		return false, fmt.Errorf("remove the records of an orphaned process: %w", err)
 	}
 	delete(c.asked, uid)
 	return true, nil

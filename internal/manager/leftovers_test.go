@@ -58,7 +58,7 @@ func TestLeftoversAreEndedAndOthersLeftAlone(t *testing.T) {
 	w.runs(g, "polite", fake.Program{})
 	w.runs(g, "stubborn", fake.Program{IgnoreStop: true})
 	w.runs(g, "lost", fake.Program{})
-	w.fake.Lose("lost", "nobody knows")
+	w.fake.Lose("lost", "the node does not respond")
 
 	pending, err := w.sweep(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -69,8 +69,8 @@ func TestLeftoversAreEndedAndOthersLeftAlone(t *testing.T) {
 	w.clock.Step(9 * time.Second)
 	_, err = w.sweep(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(w.fake.Live("stubborn")).NotTo(BeEmpty(), "killed before its grace was over")
-	g.Expect(w.fake.Count("stubborn", fake.Stop)).To(Equal(1), "asked once")
+	g.Expect(w.fake.Live("stubborn")).NotTo(BeEmpty(), "not killed before the end of its grace period")
+	g.Expect(w.fake.Count("stubborn", fake.Stop)).To(Equal(1), "the stop signal is sent once")
 
 	w.clock.Step(time.Second)
 	for range 2 {
@@ -80,10 +80,10 @@ func TestLeftoversAreEndedAndOthersLeftAlone(t *testing.T) {
 	g.Expect(w.fake.Known()).To(ConsistOf(types.UID("owned-instance"), types.UID("owned-devserver"), types.UID("lost")))
 	g.Expect(w.fake.Live("owned-instance")).To(Equal([]int64{4}))
 	g.Expect(w.fake.Live("owned-devserver")).To(Equal([]int64{4}))
-	g.Expect(w.fake.Live("lost")).To(Equal([]int64{4}), "what cannot be identified is left alone")
+	g.Expect(w.fake.Live("lost")).To(Equal([]int64{4}), "an unidentified process is not stopped")
 }
 
-// unobservable is a runtime that lists its incarnations and does not find them by UID.
+// unobservable is a runtime that lists its incarnations but does not find them by UID.
 type unobservable struct{ runtime.Runtime }
 
 func (unobservable) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
@@ -117,7 +117,7 @@ func TestWhatWasAdoptedIsLetGo(t *testing.T) {
 	_, err := w.sweep(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(w.fake.Count("gone", fake.Stop)).To(BeZero())
-	g.Expect(sessions.There("work")).To(BeTrue(), "it is there as before, for whoever adopts it next")
+	g.Expect(sessions.There("work")).To(BeTrue(), "the session stays and can be adopted again")
 	g.Expect(w.fake.Known()).To(BeEmpty())
 }
 

@@ -130,7 +130,7 @@ var setups = []func(ctrl.Manager, process.Dependencies) error{
 func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
 	waker := newWaker(deps.Dispatcher)
 	if err := mgr.Add(waker); err != nil {
-		return fmt.Errorf("add the parts of the manager: %w", err)
+		return fmt.Errorf("add controllers and servers to the manager: %w", err)
 	}
 	deps.Presence.OnUse(waker.tell)
 	deps.Runtimes.OnChange(waker.tell)
@@ -157,12 +157,12 @@ func Scheme() *apiruntime.Scheme {
 // New returns a manager, which is inactive until Start is called. It returns an error if Options.Runtimes is not set.
 func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	if opts.Runtimes == nil {
-		return nil, errors.New("make a manager: Options.Runtimes is not set")
+		return nil, errors.New("create a manager: Options.Runtimes is not set")
 	}
 	opts = withDefaults(opts)
 	mgr, err := ctrl.NewManager(unthrottled(cfg), controllerRuntimeOptions(opts))
 	if err != nil {
-		return nil, fmt.Errorf("make a manager: %w", err)
+		return nil, fmt.Errorf("create a manager: %w", err)
 	}
 	mgr = scope(mgr, opts.Namespaces)
 	others := newHosts(mgr, opts)
@@ -184,11 +184,11 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 		return nil, err
 	}
 	if err := errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), addChecks(mgr)); err != nil {
-		return nil, fmt.Errorf("add the parts of the manager: %w", err)
+		return nil, fmt.Errorf("add controllers and servers to the manager: %w", err)
 	}
 	if others != nil {
 		if err := mgr.Add(others); err != nil {
-			return nil, fmt.Errorf("add the parts of the manager: %w", err)
+			return nil, fmt.Errorf("add controllers and servers to the manager: %w", err)
 		}
 	}
 	return mgr, nil
@@ -302,7 +302,7 @@ func addChecks(mgr ctrl.Manager) error {
 		ctx, cancel := context.WithTimeout(req.Context(), cacheSyncPatience)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the objects are not all read yet")
+			return errors.New("the caches are not synced yet")
 		}
 		return nil
 	}

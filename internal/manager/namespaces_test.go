@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// noListOfAll refuses what a manager without ClusterRoles may not do.
+// noListOfAll rejects lists of all namespaces, which a manager without ClusterRoles must not use.
 var noListOfAll = interceptor.Funcs{List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 	if (&client.ListOptions{}).ApplyOptions(opts).Namespace == "" {
 		return errors.New("forbidden")
@@ -53,7 +53,7 @@ func TestNamespacedReader_ListsItsNamespacesOnly(t *testing.T) {
 	g.Expect(metadata.Items).To(HaveLen(3))
 }
 
-// A manager that served more namespaces before has processes whose objects it can no longer see. They are not without an object.
+// A manager that served more namespaces before may run processes whose objects it can no longer read. They are not orphans.
 func TestLeftoversOfOtherNamespacesAreLeftAlone(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t, noListOfAll)

@@ -63,11 +63,11 @@ func (v *reviewer) review(r *http.Request) (status int, text string) {
 	defer cancel()
 	who := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := v.api.Create(ctx, who); err != nil {
-		v.log.Error(err, "Reviewing the token of a scrape")
-		return http.StatusBadGateway, "the API server could not be asked who you are"
+		v.log.Error(err, "Cannot review the token of a metrics request")
+		return http.StatusBadGateway, "cannot authenticate: the API server is not available"
 	}
 	if !who.Status.Authenticated {
-		return http.StatusUnauthorized, "the API server does not accept this token"
+		return http.StatusUnauthorized, "the API server rejects this token"
 	}
 	user := who.Status.User
 	may := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -75,11 +75,11 @@ func (v *reviewer) review(r *http.Request) (status int, text string) {
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)},
 	}}
 	if err := v.api.Create(ctx, may); err != nil {
-		v.log.Error(err, "Reviewing the access of a scrape")
-		return http.StatusBadGateway, "the API server could not be asked what you may read"
+		v.log.Error(err, "Cannot review the access of a metrics request")
+		return http.StatusBadGateway, "cannot authorize: the API server is not available"
 	}
 	if !may.Status.Allowed {
-		return http.StatusForbidden, fmt.Sprintf("user %q may not %s %s: bind it to the role berth-metrics-reader",
+		return http.StatusForbidden, fmt.Sprintf("user %q may not %s %s: bind the user to the ClusterRole berth-metrics-reader",
 			user.Username, strings.ToLower(r.Method), r.URL.Path)
 	}
 	return http.StatusOK, ""

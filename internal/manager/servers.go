@@ -17,7 +17,7 @@ import (
 // setupLanguageServers registers the controller of LanguageServers, which have their own runtimes.
 func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Options) error {
 	base, pods := deps.Runtimes.For(""), runtime.Backend{
-		Type: v1alpha1.RuntimePod, Missing: "This manager was started without language servers in the runtime Pod.",
+		Type: v1alpha1.RuntimePod, Missing: "This manager does not serve language servers in the runtime Pod.",
 	}
 	if opts.LanguageServers != nil {
 		base = opts.LanguageServers
@@ -31,7 +31,7 @@ func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Opti
 		}
 		waker := newWaker(deps.Dispatcher)
 		if err := mgr.Add(waker); err != nil {
-			return fmt.Errorf("add the parts of the manager: %w", err)
+			return fmt.Errorf("add controllers and servers to the manager: %w", err)
 		}
 		telling.OnChange(waker.tell)
 	}

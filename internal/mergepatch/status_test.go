@@ -33,21 +33,21 @@ func server() *v1alpha1.DevServer {
 	return o
 }
 
-// TestSameAsTheLibrary: whatever changes, the patch is the one that controller-runtime makes of two whole objects.
+// TestSameAsTheLibrary checks that the patch equals the one that controller-runtime creates from two whole objects.
 func TestSameAsTheLibrary(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.DevServerStatus){
-		"a field":                   func(s *v1alpha1.DevServerStatus) { s.URL = "http://localhost:4000/" },
-		"a field that goes":         func(s *v1alpha1.DevServerStatus) { s.URL = "" },
-		"a field that comes":        func(s *v1alpha1.DevServerStatus) { s.Incarnation = 2 },
-		"a list":                    func(s *v1alpha1.DevServerStatus) { s.ObservedPorts = s.ObservedPorts[:1] },
-		"a list that goes":          func(s *v1alpha1.DevServerStatus) { s.ObservedPorts = nil },
-		"one condition":             func(s *v1alpha1.DevServerStatus) { s.Conditions[1].Message = "They said \"no\"." },
-		"an object that comes":      func(s *v1alpha1.DevServerStatus) { s.Process = &v1alpha1.ProcessReference{PID: 12, Node: "here"} },
-		"an object that goes":       func(s *v1alpha1.DevServerStatus) { s.LastExit = nil },
-		"a field of an object":      func(s *v1alpha1.DevServerStatus) { s.LastExit.Incarnation = 2 },
-		"a field gone of an object": func(s *v1alpha1.DevServerStatus) { s.Breaker.OpenedAt = nil },
-		"a field come to an object": func(s *v1alpha1.DevServerStatus) { s.LastExit.Signal = "KILL" },
-		"fields of several, at once": func(s *v1alpha1.DevServerStatus) {
+		"a field":                      func(s *v1alpha1.DevServerStatus) { s.URL = "http://localhost:4000/" },
+		"a removed field":              func(s *v1alpha1.DevServerStatus) { s.URL = "" },
+		"an added field":               func(s *v1alpha1.DevServerStatus) { s.Incarnation = 2 },
+		"a list":                       func(s *v1alpha1.DevServerStatus) { s.ObservedPorts = s.ObservedPorts[:1] },
+		"a removed list":               func(s *v1alpha1.DevServerStatus) { s.ObservedPorts = nil },
+		"one condition":                func(s *v1alpha1.DevServerStatus) { s.Conditions[1].Message = "They said \"no\"." },
+		"an added object":              func(s *v1alpha1.DevServerStatus) { s.Process = &v1alpha1.ProcessReference{PID: 12, Node: "here"} },
+		"a removed object":             func(s *v1alpha1.DevServerStatus) { s.LastExit = nil },
+		"a field of an object":         func(s *v1alpha1.DevServerStatus) { s.LastExit.Incarnation = 2 },
+		"a removed field of an object": func(s *v1alpha1.DevServerStatus) { s.Breaker.OpenedAt = nil },
+		"an added field of an object":  func(s *v1alpha1.DevServerStatus) { s.LastExit.Signal = "KILL" },
+		"several fields at once": func(s *v1alpha1.DevServerStatus) {
 			s.Breaker.State, s.LastExit.ExitCode, s.Port = v1alpha1.BreakerClosed, nil, 3
 		},
 		"all": func(s *v1alpha1.DevServerStatus) { *s = v1alpha1.DevServerStatus{} },
@@ -72,9 +72,9 @@ func TestSameAsTheLibrary(t *testing.T) {
 func TestNothingToWrite(t *testing.T) {
 	g := NewWithT(t)
 	before, after := server(), server()
-	after.Spec.Process.Command = []string{"yarn"} // resolved, and not ours to store
+	after.Spec.Process.Command = []string{"yarn"} // a resolved value, which must not be stored
 	after.Status.Conditions[0].LastTransitionTime.Time = after.Status.Conditions[0].LastTransitionTime.Add(time.Millisecond)
-	g.Expect(mergepatch.Status(before, after)).To(BeNil(), "what the API server keeps is the same")
+	g.Expect(mergepatch.Status(before, after)).To(BeNil(), "the stored status does not change")
 }
 
 func TestNotToBePatched(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// attack compiles to 238,003 instructions, which take 54 MB to compile and 11 MB to keep.
+// attack compiles to 238,003 instructions, which need 54 MB to compile and 11 MB to keep.
 var attack = `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
 
 // largest is a pattern of which every instruction is active at every character of a text without NUL.
@@ -79,7 +79,7 @@ func TestCompile_SkipsSyntaxErrors(t *testing.T) {
 func TestCompile_BoundsCharacterClasses(t *testing.T) {
 	set := Compile([]string{strings.Repeat(`\pL`, 85)})
 	if err := set.Errors[0]; err == nil || !strings.Contains(err.Error(), "ranges") {
-		t.Errorf("a pattern whose classes take 450 KB is compiled: %v", err)
+		t.Errorf("a pattern whose classes need 450 KB is compiled: %v", err)
 	}
 	if set := Compile([]string{`^[\pL\pN_-]+$`}); set.MatchEnd("日本-1") != 0 {
 		t.Error(set.Errors[0])
@@ -118,22 +118,22 @@ func TestCompileWhole_DoesNotLoseItsAnchors(t *testing.T) {
 func TestMatchEnd_LooksAtWhatTheLimitAllows(t *testing.T) {
 	small := Compile([]string{`first`})
 	if small.MatchEnd("first\n"+strings.Repeat("x", 20_000)) != 0 {
-		t.Error("a small pattern does not see the whole screen")
+		t.Error("a small pattern is not matched with the whole screen")
 	}
-	large := Compile([]string{`(?s)\x00(?:.?){1000}`, `first`, `(?m)^x`, `last`}) // the first costs little where no NUL is
+	large := Compile([]string{`(?s)\x00(?:.?){1000}`, `first`, `(?m)^x`, `last`}) // the first is cheap for a text without NUL
 	if large.size > MaxSize || large.Patterns[3] == nil {
 		t.Fatal(large.Err("patterns"))
 	}
 	seen := large.MaxText()
 	fill := strings.Repeat("─", seen)
 	if large.MatchEnd("first\n"+fill) != -1 {
-		t.Error("more is looked at than the limit allows")
+		t.Error("more text is matched than the limit allows")
 	}
 	if large.MatchEnd(fill+"last") != 3 {
-		t.Error("the end is not looked at")
+		t.Error("the end of the text is not matched")
 	}
 	if large.MatchEnd(strings.Repeat("x", 40)+"\n"+strings.Repeat("─", seen-20)) != -1 {
-		t.Error("a cut line matches ^")
+		t.Error("a truncated line matches ^")
 	}
 }
 
@@ -144,7 +144,7 @@ func TestCache(t *testing.T) {
 		t.Error("the same patterns are compiled twice")
 	}
 	if cache.Compile([]string{`a`}) == one || cache.Compile([]string{`a" "(`}) == one {
-		t.Error("other patterns are taken for the same")
+		t.Error("different patterns share a cache entry")
 	}
 	for i := range 100 {
 		cache.Compile([]string{fmt.Sprintf(`(?s)(?:.?){900}%d`, i)})
@@ -161,7 +161,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheMemory: the estimate is not below what the entries take.
+// TestCacheMemory checks that the estimate is at least the memory that the entries use.
 func TestCacheMemory(t *testing.T) {
 	var cache Cache
 	var before, after runtime.MemStats
@@ -179,7 +179,7 @@ func TestCacheMemory(t *testing.T) {
 	runtime.KeepAlive(&cache)
 }
 
-// FuzzCompile: whatever the pattern and the text, the program is no larger than was measured, and a whole match is one with anchors.
+// FuzzCompile checks for any pattern and text that the program is no larger than measured, and that a whole match equals a match with anchors.
 func FuzzCompile(f *testing.F) {
 	for _, pattern := range []string{attack, largest, `)|.*(?:`, `\Qa`, `(?i)(a|b*)*c{2,}d{0}e{3}`, `(?U)a+?(?s:.)|\pL[^a]`, `((a{100}){100}){100}`, `(?:a{0,5}){0,9}$^\b\B`} {
 		f.Add(pattern, "some text\nab")
@@ -215,7 +215,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// BenchmarkMatchEnd matches the largest patterns with the largest screen. The figure in docs/security.md is from here.
+// BenchmarkMatchEnd matches the largest patterns with the largest screen. It produces the figure in docs/security.md.
 func BenchmarkMatchEnd(b *testing.B) {
 	for name, bench := range map[string]struct{ pattern, text string }{
 		"any":        {largest, "a"},

@@ -43,7 +43,7 @@ func specs(action *v1alpha1.Action) []*v1alpha1.PhaseSpec {
 func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, given []v1alpha1.RunArgument) (*v1alpha1.PinnedAction, *Blocked) {
 	if action.Spec.State == v1alpha1.ActionArchived {
 		return nil, &Blocked{Reason: v1alpha1.ReasonActionArchived, Waiting: "for action " + action.Name + " to be active",
-			Message: fmt.Sprintf("Action %s is archived: set its spec.state to Active, or use another.", action.Name)}
+			Message: fmt.Sprintf("Action %s is archived. Set its spec.state to Active, or use another action.", action.Name)}
 	}
 	patterns, blocked := patternsOf(action)
 	if blocked != nil {
@@ -52,7 +52,7 @@ func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, give
 	defaults, problem := arguments(action.Spec.Arguments, patterns, given)
 	if problem != "" {
 		return nil, &Blocked{Reason: v1alpha1.ReasonInvalidArgument, Waiting: "for a plan with valid arguments",
-			Message: problem + " Create the plan anew: its arguments cannot be changed."}
+			Message: problem + " Arguments cannot be changed: recreate the plan."}
 	}
 	pinned := &v1alpha1.PinnedAction{
 		ActionUID: action.UID, ActionGeneration: action.Generation, Defaults: defaults,
@@ -68,7 +68,7 @@ func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, give
 			strategy, exists := strategies[name]
 			if !exists {
 				return nil, &Blocked{Reason: v1alpha1.ReasonStrategyMissing, Waiting: "for strategy " + name,
-					Message: fmt.Sprintf("Strategy %s, which %s of action %s runs, does not exist in namespace %s; create it.", name, order[i], action.Name, action.Namespace)}
+					Message: fmt.Sprintf("Strategy %s, which phase %s of action %s runs, does not exist in namespace %s. Create it.", name, order[i], action.Name, action.Namespace)}
 			}
 			resolved.Strategies = append(resolved.Strategies, v1alpha1.StrategyReference{
 				Name: name, UID: strategy.UID, Generation: strategy.Generation, Program: Program(strategy),
@@ -101,7 +101,7 @@ func patternsOf(action *v1alpha1.Action) (*pattern.Set, *Blocked) {
 	for i, err := range patterns.Errors {
 		if err != nil {
 			return nil, &Blocked{Reason: v1alpha1.ReasonInvalidPattern, Waiting: "for action " + action.Name + " to have valid patterns",
-				Message: fmt.Sprintf("The pattern of argument %s in action %s is refused: %v. Correct the action.", action.Spec.Arguments[i].Name, action.Name, err)}
+				Message: fmt.Sprintf("The pattern of argument %s in action %s is invalid: %v. Correct the action.", action.Spec.Arguments[i].Name, action.Name, err)}
 		}
 	}
 	return patterns, nil
@@ -111,7 +111,7 @@ func patternsOf(action *v1alpha1.Action) (*pattern.Set, *Blocked) {
 func arguments(declared []v1alpha1.ActionArgument, patterns *pattern.Set, given []v1alpha1.RunArgument) (defaults []v1alpha1.RunArgument, problem string) {
 	for _, argument := range given {
 		if !slices.ContainsFunc(declared, func(d v1alpha1.ActionArgument) bool { return d.Name == argument.Name }) {
-			return nil, fmt.Sprintf("Argument %s is not one of the action's (%s).", argument.Name, names(declared))
+			return nil, fmt.Sprintf("Argument %s is not declared by the action (%s).", argument.Name, names(declared))
 		}
 	}
 	for i := range declared {
@@ -142,7 +142,7 @@ func arguments(declared []v1alpha1.ActionArgument, patterns *pattern.Set, given 
 
 func names(declared []v1alpha1.ActionArgument) string {
 	if len(declared) == 0 {
-		return "which has none"
+		return "it declares none"
 	}
 	names := make([]string, len(declared))
 	for i := range declared {

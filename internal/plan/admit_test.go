@@ -10,7 +10,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// admitted returns the reason and the message of what blocks a plan whose action has one argument with this pattern.
+// admitted pins an action whose only argument has this pattern. It returns the reason and the message if the plan is blocked.
 func admitted(pattern, value string) (reason, message string) {
 	action := &v1alpha1.Action{}
 	action.Name = "release"
@@ -27,9 +27,9 @@ func TestPin_PatternsOfArguments(t *testing.T) {
 	large := `(?s)(?:.?){1000}`
 	for name, tc := range map[string]struct{ pattern, value, reason, message string }{
 		"matches":                        {`v[0-9]+`, "v1", "", ""},
-		"matches a part only":            {`v[0-9]+`, "v1;rm", v1alpha1.ReasonInvalidArgument, "Argument version must match v[0-9]+."},
+		"matches only a part":            {`v[0-9]+`, "v1;rm", v1alpha1.ReasonInvalidArgument, "Argument version must match v[0-9]+."},
 		"matches an alternative in full": {`v|v1`, "v1", "", ""},
-		"leaves its anchors":             {`)|.*(?:`, "anything", v1alpha1.ReasonInvalidPattern, "The pattern of argument version in action release"},
+		"escapes its anchors":            {`)|.*(?:`, "anything", v1alpha1.ReasonInvalidPattern, "The pattern of argument version in action release"},
 		"opens a quotation":              {`\Qv1`, "v1", "", ""},
 		"is too large":                   {attack, "x", v1alpha1.ReasonInvalidPattern, "2048"},
 		"allows a long value":            {`(?s).*`, strings.Repeat("x", 8192), "", ""},

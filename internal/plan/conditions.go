@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
 // waiting returns a short description of what the plan waits for.
@@ -20,21 +21,21 @@ func (p *planner) waiting() string {
 	s := p.status
 	switch {
 	case s.State == queued && s.DuplicateOf != nil:
-		return truncate("for nothing: "+s.DuplicateOf.Name+" has the same key", longestMessage)
+		return conditions.Truncate("for nothing: plan "+s.DuplicateOf.Name+" has the same key", longestMessage)
 	case s.State == queued && p.desired.Blocked != nil:
-		return truncate(p.desired.Blocked.Waiting, longestMessage)
+		return conditions.Truncate(p.desired.Blocked.Waiting, longestMessage)
 	case p.ending != nil:
 		return "for runs to end"
 	case s.State == processing:
-		return truncate(p.waitingForRuns(), longestMessage)
+		return conditions.Truncate(p.waitingForRuns(), longestMessage)
 	case s.State == complete:
 		return "for approval of " + string(after(s.CurrentPhase))
 	case s.State == errored:
 		return "for a retry or a revert"
 	case s.State == constrained && p.lastReason() == v1alpha1.ReasonReversionLimit:
-		return "for an end: no reversion is left"
+		return "for cancellation or a retry: the reversion limit is reached"
 	case s.State == constrained:
-		return truncate("for a reset of "+strings.Join(p.strategiesWith(v1alpha1.RunSkipped), ", ")+" and a retry", longestMessage)
+		return conditions.Truncate("for a reset of "+strings.Join(p.strategiesWith(v1alpha1.RunSkipped), ", ")+" and a retry", longestMessage)
 	default:
 		return ""
 	}
@@ -78,12 +79,12 @@ func (p *planner) conditions() {
 	case s.State == queued:
 		p.beQueued()
 	case p.ending != nil:
-		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonEnding, "What still runs is being ended.")
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonEnding, "Stopping the runs that are still active.")
 	case s.State == processing:
-		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonProcessing, fmt.Sprintf("%s waits %s.", s.CurrentPhase, s.Waiting))
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonProcessing, fmt.Sprintf("%s is waiting %s.", s.CurrentPhase, s.Waiting))
 	case s.State == complete:
 		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonAwaitingApproval,
-			fmt.Sprintf("%s has succeeded; %s begins when spec.targetPhase is raised to it.", s.CurrentPhase, after(s.CurrentPhase)))
+			fmt.Sprintf("%s succeeded. To start %s, raise spec.targetPhase to it.", s.CurrentPhase, after(s.CurrentPhase)))
 	case s.State == applied:
 		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonApplied, last.Message)
 	default:
@@ -136,7 +137,7 @@ func (p *planner) beInConflict() {
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonDuplicate, p.duplicateMessage())
 	case p.taken != "":
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken,
-			fmt.Sprintf("StrategyRun %s is not of this plan. Delete it, and retry.", p.taken))
+			fmt.Sprintf("StrategyRun %s already exists and does not belong to this plan. Delete it, then retry the plan.", p.taken))
 	case p.status.State == queued && p.desired.Blocked != nil && p.desired.Blocked.Reason == v1alpha1.ReasonDuplicate:
 		p.set(v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonDuplicate, p.desired.Blocked.Message)
 	case conflict == nil || conflict.Reason != v1alpha1.ReasonNameTaken || p.status.Attempt != p.record.Attempt:
@@ -147,23 +148,17 @@ func (p *planner) beInConflict() {
 }
 
 func (p *planner) duplicateMessage() string {
-	return fmt.Sprintf("Plan %s has the same idempotencyKey and was there before: this plan never begins. Delete it, or give it another key.", p.status.DuplicateOf.Name)
+	return fmt.Sprintf("Plan %s has the same idempotencyKey and is older. This plan never starts. Delete this plan, or recreate it with another key.", p.status.DuplicateOf.Name)
 }
 
-// be sets one of the three conditions to True and the others to False.
 func (p *planner) be(which, reason, message string) {
-	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
-		status := metav1.ConditionFalse
-		if conditionType == which {
-			status = metav1.ConditionTrue
-		}
-		p.set(conditionType, status, reason, message)
-	}
+	p.writer().Be(which, cmp.Or(reason, v1alpha1.ReasonPending), message)
 }
 
 func (p *planner) set(conditionType string, status metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&p.status.Conditions, metav1.Condition{
-		Type: conditionType, Status: status, Reason: cmp.Or(reason, v1alpha1.ReasonPending), Message: truncate(message, longestNote),
-		ObservedGeneration: p.desired.Generation, LastTransitionTime: metav1.NewTime(p.now),
-	})
+	p.writer().Set(conditionType, status, cmp.Or(reason, v1alpha1.ReasonPending), message)
+}
+
+func (p *planner) writer() conditions.Writer {
+	return conditions.Writer{Conditions: &p.status.Conditions, Generation: p.desired.Generation, Now: p.now}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// clone gives a world that goes on by itself.
+// clone returns an independent copy of the world.
 func (w *world) clone() *world {
 	other := *w
 	other.status = *w.status.DeepCopy()
@@ -25,17 +25,17 @@ func (w *world) clone() *world {
 	return &other
 }
 
-// happening is something that may happen to a plan.
+// happening is one event that can happen to a plan.
 type happening struct {
 	name string
 	do   func(*world)
 }
 
-// happenings are all that can happen now. bound says how many requests of each kind there may be.
+// happenings returns every event that can happen now. bound is the maximum number of retry and of revert requests.
 func (w *world) happenings(bound int) []happening {
 	all := []happening{
 		{"step", func(w *world) { w.step(true) }},
-		{"step and die after the write", func(w *world) { w.step(false) }},
+		{"step and crash after the write", func(w *world) { w.step(false) }},
 	}
 	for _, name := range w.live() {
 		outcomes := []v1alpha1.RunOutcome{succeeded, failed, skipped}
@@ -62,7 +62,7 @@ func (w *world) happenings(bound int) []happening {
 	return all
 }
 
-// key says where a world is, without times and words.
+// key identifies the state of a world, without times and messages.
 func (w *world) key() string {
 	s := w.status
 	var b strings.Builder
@@ -75,24 +75,24 @@ func (w *world) key() string {
 		fmt.Fprint(&b, ";", run.Name, run.UID != "", run.Outcome)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.runs)) {
-		if run := w.runs[name]; run.Kept { // the others are past
+		if run := w.runs[name]; run.Kept { // released runs no longer matter
 			fmt.Fprint(&b, "|", name, run.Outcome, run.Cancelling)
 		}
 	}
 	return b.String()
 }
 
-// cancelEnds checks that from here a cancellation ends everything, and is the end.
+// cancelEnds checks that a cancellation in this state cancels every run and that the plan ends.
 func (w *world) cancelEnds() {
 	end := w.clone()
 	end.desired.Cancelled = true
 	end.settle().obey()
-	end.g.Expect(end.status.State).To(BeElementOf(cancelled, applied), "cancel did not end it: %s", end.describe())
+	end.g.Expect(end.status.State).To(BeElementOf(cancelled, applied), "the plan did not end after its cancellation: %s", end.describe())
 	end.g.Expect(end.live()).To(BeEmpty())
 }
 
-// TestEverythingThatCanHappen walks through all that can happen to a small plan: every order of requests, ends of runs, steps and deaths of the
-// manager. The checks of world hold after each, and a cancellation ends it.
+// TestEverythingThatCanHappen walks all histories of a small plan: every order of requests, outcomes of runs, and steps and crashes of the
+// manager. The invariants of world hold after each event, and a cancellation ends the plan.
 func TestEverythingThatCanHappen(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -117,7 +117,7 @@ func TestEverythingThatCanHappen(t *testing.T) {
 				w := queue[0]
 				queue = queue[1:]
 				reached[w.status.State] = true
-				if visited%8 == 0 { // a cancellation is among what happens, too
+				if visited%8 == 0 { // the walk itself also contains cancellations
 					w.cancelEnds()
 				}
 				for _, h := range w.happenings(tc.bound) {
@@ -130,7 +130,7 @@ func TestEverythingThatCanHappen(t *testing.T) {
 				}
 			}
 			t.Logf("%d states", len(seen))
-			g.Expect(len(seen)).To(BeNumerically(">", 300), "the walk is cut short")
+			g.Expect(len(seen)).To(BeNumerically(">", 300), "the walk ended too early")
 			for _, state := range []v1alpha1.PlanState{processing, complete, errored, constrained, cancelled} {
 				g.Expect(reached).To(HaveKey(state), "%s was never reached", state)
 			}
@@ -138,7 +138,7 @@ func TestEverythingThatCanHappen(t *testing.T) {
 	}
 }
 
-// TestRandomHistories does the same at random with larger plans, and lets time pass. The seed is the name of the test.
+// TestRandomHistories walks random histories of larger plans, in which time passes. The name of the subtest contains the seed.
 func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

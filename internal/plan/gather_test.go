@@ -12,7 +12,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// seen ends a run whose end is seen now.
+// seen ends a run and sets the time of the observation to now.
 func (w *world) seen(name string, outcome v1alpha1.RunOutcome) {
 	w.ends(name, outcome)
 	run := w.runs[name]
@@ -26,13 +26,13 @@ func TestOutcomesThatChangeNothingElseGather(t *testing.T) {
 	before := w.status.DeepCopy()
 	w.seen(name(1, strategize, 0), succeeded)
 	step := w.next()
-	w.g.Expect(step.Status).To(Equal(*before), "it says nothing that cannot wait")
-	w.g.Expect(step.Release).To(BeEmpty(), "what is not on record is not let go")
+	w.g.Expect(step.Status).To(Equal(*before), "the outcome can wait for others")
+	w.g.Expect(step.Release).To(BeEmpty(), "a run is not released before its outcome is recorded")
 	w.g.Expect(step.Requeue).To(Equal(gathering))
 
 	w.now = w.now.Add(gathering / 2)
 	w.seen(name(1, strategize, 1), succeeded)
-	w.g.Expect(w.next().Requeue).To(Equal(gathering/2), "the first does not wait for longer because of the second")
+	w.g.Expect(w.next().Requeue).To(Equal(gathering/2), "a second outcome does not extend the wait of the first")
 	w.now = w.now.Add(gathering / 2)
 	step = w.next()
 	w.g.Expect(step.Release).To(ConsistOf(name(1, strategize, 0), name(1, strategize, 1)))
@@ -47,13 +47,13 @@ func TestNothingElseWaitsForOutcomesToGather(t *testing.T) {
 		"the plan is retried":    func(w *world) { w.desired.RetryToken = "again" },
 		"the spec has changed":   func(w *world) { w.desired.Generation++ },
 		"the clock was set back": func(w *world) { w.now = w.now.Add(-time.Hour) },
-		"it was seen before":     func(w *world) { w.now = w.now.Add(time.Hour) },
+		"the wait is over":       func(w *world) { w.now = w.now.Add(time.Hour) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(gomega(t), pinnedAction(2))
 			w.settle()
 			w.seen(name(1, strategize, 0), succeeded)
-			w.g.Expect(w.next().Status).To(Equal(w.status), "by itself it waits")
+			w.g.Expect(w.next().Status).To(Equal(w.status), "one outcome alone waits")
 			do(w)
 			w.g.Expect(w.next().Status).NotTo(Equal(w.status))
 		})

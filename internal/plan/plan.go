@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
 // Desired is the state that the spec of a Plan requests.
@@ -228,7 +229,7 @@ func (p *planner) keepQuiet() {
 func (p *planner) note(reason, message string) {
 	s := p.status
 	s.History = append(s.History, v1alpha1.PlanHistoryEntry{
-		Time: metav1.NewMicroTime(p.now), Phase: s.CurrentPhase, Attempt: s.Attempt, State: s.State, Reason: reason, Message: truncate(message, longestNote),
+		Time: metav1.NewMicroTime(p.now), Phase: s.CurrentPhase, Attempt: s.Attempt, State: s.State, Reason: reason, Message: conditions.Truncate(message, longestNote),
 	})
 	if extra := len(s.History) - longestHistory; extra > 0 {
 		s.History = slices.Delete(s.History, 0, extra)
@@ -247,10 +248,3 @@ const (
 	// longestSummary is lower than the limit of the API, because a plan contains the results of many runs.
 	longestSummary = 256
 )
-
-func truncate(text string, longest int) string {
-	if len(text) <= longest {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longest-3], "") + "..."
-}

@@ -52,7 +52,7 @@ func TestMissingPhasesAreCompleteAtOnce(t *testing.T) {
 func TestOutcomesOfAPhase(t *testing.T) {
 	for name, tc := range map[string]struct {
 		needed   int
-		outcomes []v1alpha1.RunOutcome // of three; what is left out lives
+		outcomes []v1alpha1.RunOutcome // outcomes of the three runs; runs without an outcome are live
 		state    v1alpha1.PlanState
 		reason   string
 	}{
@@ -60,7 +60,7 @@ func TestOutcomesOfAPhase(t *testing.T) {
 		"all":                             {3, []v1alpha1.RunOutcome{succeeded, succeeded, succeeded}, complete, v1alpha1.ReasonAwaitingApproval},
 		"all, one failed":                 {3, []v1alpha1.RunOutcome{failed}, errored, v1alpha1.ReasonPhaseFailed},
 		"all, one timed out":              {3, []v1alpha1.RunOutcome{v1alpha1.RunTimedOut}, errored, v1alpha1.ReasonPhaseFailed},
-		"all, one cancelled by hand":      {3, []v1alpha1.RunOutcome{v1alpha1.RunWasCancelled}, errored, v1alpha1.ReasonPhaseFailed},
+		"all, one cancelled by a user":    {3, []v1alpha1.RunOutcome{v1alpha1.RunWasCancelled}, errored, v1alpha1.ReasonPhaseFailed},
 		"all, one skipped":                {3, []v1alpha1.RunOutcome{skipped}, constrained, v1alpha1.ReasonCircuitOpen},
 		"all, one skipped, one failed":    {3, []v1alpha1.RunOutcome{skipped, failed}, errored, v1alpha1.ReasonPhaseFailed},
 		"any":                             {1, []v1alpha1.RunOutcome{succeeded}, complete, v1alpha1.ReasonAwaitingApproval},
@@ -133,7 +133,7 @@ func TestRetryRunsThePhaseAgainWhenItsRunsHaveEnded(t *testing.T) {
 	w.desired.RetryToken = "c"
 	w.settle().is(execute, processing, 3)
 	w.ends(name(3, execute, 0), succeeded).ends(name(3, execute, 1), succeeded).settle().is(execute, complete, 3)
-	w.g.Expect(w.status.Results).To(HaveLen(3), "those of the last attempt of each phase")
+	w.g.Expect(w.status.Results).To(HaveLen(3), "the results of the last attempt of each phase")
 	w.desired.RetryToken = "d"
 	w.settle().is(execute, complete, 3)
 	w.g.Expect(w.events[len(w.events)-1]).To(Equal(v1alpha1.ReasonRequestIgnored))
@@ -171,7 +171,7 @@ func TestCancelEndsAtEveryPoint(t *testing.T) {
 		before func(*world)
 		want   v1alpha1.PlanState
 	}{
-		"before it has begun": {func(w *world) { w.desired.Pinned, w.desired.Blocked = nil, &Blocked{Reason: "X"}; w.settle() }, cancelled},
+		"before it starts":    {func(w *world) { w.desired.Pinned, w.desired.Blocked = nil, &Blocked{Reason: "X"}; w.settle() }, cancelled},
 		"unseen":              {func(*world) {}, cancelled},
 		"while it runs":       {func(w *world) { w.settle() }, cancelled},
 		"before a run exists": {func(w *world) { w.step(false) }, cancelled},
@@ -179,7 +179,7 @@ func TestCancelEndsAtEveryPoint(t *testing.T) {
 		"after a failure":     {func(w *world) { w.settle().ends(name(1, strategize, 0), failed).settle() }, cancelled},
 		"after a skip":        {func(w *world) { w.settle().ends(name(1, strategize, 0), skipped).settle() }, cancelled},
 		"during a retry":      {func(w *world) { w.settle(); w.desired.RetryToken = "a"; w.settle() }, cancelled},
-		"when it was applied": {func(w *world) {
+		"after it is applied": {func(w *world) {
 			w.desired.Target = apply
 			w.settle().ends(name(1, strategize, 0), succeeded).settle()
 		}, applied},
@@ -194,7 +194,7 @@ func TestCancelEndsAtEveryPoint(t *testing.T) {
 			w.g.Expect(w.status.FinishedAt).NotTo(BeNil())
 			w.desired.RetryToken, w.desired.RevertToken, w.desired.Target = "x", "x", apply
 			w.settle()
-			w.g.Expect(w.status.State).To(Equal(tc.want), "for good")
+			w.g.Expect(w.status.State).To(Equal(tc.want), "the state is final")
 		})
 	}
 }
@@ -204,7 +204,7 @@ func TestARunOfAnOlderAttemptIsEndedAndIgnored(t *testing.T) {
 	w.settle().ends(name(1, strategize, 0), failed).settle()
 	w.desired.RetryToken = "a"
 	w.settle().is(strategize, processing, 2)
-	late := name(1, strategize, 7) // created by a manager that knew only the first attempt
+	late := name(1, strategize, 7) // created by a manager with a stale plan that had only its first attempt
 	w.runs[late] = Run{Name: late, UID: "late", Kept: true}
 	step := w.next()
 	w.g.Expect(step.Cancel).To(ConsistOf(late))
@@ -234,7 +234,7 @@ func TestAnOlderPlanThatHasNotBegunIsWaitedFor(t *testing.T) {
 	w.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonDuplicate, Message: "There is an older one."}
 	w.settle()
 	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("True"))
-	w.desired.Blocked = nil // it is gone
+	w.desired.Blocked = nil // the older plan no longer exists
 	w.settle().is(strategize, processing, 1)
 	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("False"))
 }
@@ -261,7 +261,7 @@ func TestExpires(t *testing.T) {
 	w.g.Expect(w.next().Expires).To(Equal(start.Add(time.Hour)))
 }
 
-// TestTheTableIsUnambiguous: for each state, phase and signal there is one row at most, and each row can be reached.
+// TestTheTableIsUnambiguous checks that each state, phase and signal matches at most one row, and that each row can be reached.
 func TestTheTableIsUnambiguous(t *testing.T) {
 	g := gomega(t)
 	signals := []signal{begin, approve, succeed, fail, expire, skip, retry, resume, revert, refuse, cancel}
@@ -276,7 +276,7 @@ func TestTheTableIsUnambiguous(t *testing.T) {
 				}
 				g.Expect(matching).To(BeNumerically("<=", 1), "%s %s on %s", state, phase, on)
 				if state == cancelled {
-					g.Expect(matching).To(BeZero(), "there is no way out of Cancelled")
+					g.Expect(matching).To(BeZero(), "no row leaves Cancelled")
 				}
 			}
 		}

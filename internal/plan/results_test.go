@@ -12,7 +12,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// leaves ends a live run that has left a result.
+// leaves ends a live run with a result.
 func (w *world) leaves(name string, outcome v1alpha1.RunOutcome, result *v1alpha1.RunResult) *world {
 	w.ends(name, outcome)
 	run := w.runs[name]
@@ -32,9 +32,9 @@ func TestLaterPhasesAreGivenWhatEarlierOnesLeft(t *testing.T) {
 	w.g.Expect(w.status.Results).To(HaveLen(1))
 	kept := w.status.Results[0].Result
 	w.g.Expect(len(kept.Summary)).To(BeNumerically("<=", 256))
-	w.g.Expect(kept.Summary).To(HaveSuffix("..."))
+	w.g.Expect(kept.Summary).To(HaveSuffix("…"))
 	w.g.Expect(kept.File).To(Equal("/1/result"))
-	w.g.Expect(long.Summary).To(HaveLen(1000), "what the run says of itself stays whole")
+	w.g.Expect(long.Summary).To(HaveLen(1000), "the summary of the run itself is not truncated")
 
 	w.desired.Target = execute
 	step := w.next()
@@ -42,7 +42,7 @@ func TestLaterPhasesAreGivenWhatEarlierOnesLeft(t *testing.T) {
 	for _, request := range step.Create {
 		w.g.Expect(request.Inputs).To(Equal(w.status.Results))
 	}
-	w.g.Expect(step.Create[0].Program).To(BeEmpty(), "of a plan that began before there were any")
+	w.g.Expect(step.Create[0].Program).To(BeEmpty(), "a plan that was pinned before programs were recorded has none")
 	w.g.Expect(step.Create[1].Program).To(Equal("fingerprint"))
 
 	w.settle().leaves(name(1, execute, 0), failed, &v1alpha1.RunResult{Summary: "half of it"}).settle()
@@ -51,7 +51,7 @@ func TestLaterPhasesAreGivenWhatEarlierOnesLeft(t *testing.T) {
 	step = w.next()
 	w.g.Expect(step.Create).To(HaveLen(1))
 	inputs := step.Create[0].Inputs
-	w.g.Expect(inputs).To(HaveLen(3), "of both phases, whatever became of the runs")
+	w.g.Expect(inputs).To(HaveLen(3), "the results of both phases, regardless of the outcomes")
 	w.g.Expect(inputs[1].Outcome).To(Equal(failed))
 	w.g.Expect(inputs[1].Result.Summary).To(Equal("half of it"))
 	w.g.Expect(inputs[2].Result).To(BeNil())
@@ -65,7 +65,7 @@ func TestResultsAreThoseOfTheLastAttempt(t *testing.T) {
 	w.desired.RetryToken = "again"
 	step := w.next()
 	w.g.Expect(step.Create).To(HaveLen(1))
-	w.g.Expect(step.Create[0].Inputs).To(HaveLen(1), "what the phase itself left before is no input of it")
+	w.g.Expect(step.Create[0].Inputs).To(HaveLen(1), "an earlier result of the same phase is not an input")
 	w.g.Expect(step.Create[0].Inputs[0].Result.Summary).To(Equal("found"))
 	w.settle().leaves(name(2, execute, 0), failed, &v1alpha1.RunResult{Summary: "still not"}).settle().is(execute, errored, 2)
 	w.g.Expect(w.status.Results).To(HaveLen(2))
@@ -87,7 +87,7 @@ func TestPinRemembersPrograms(t *testing.T) {
 	g.Expect(program).To(MatchRegexp("^[0-9a-f]{32}$"))
 	g.Expect(pinned.Phases[0].Strategies).To(Equal([]v1alpha1.StrategyReference{{Name: "build", UID: "uid", Generation: 3, Program: program}}))
 	strategy.Spec.ResetToken, strategy.Generation = "mended", 4
-	g.Expect(Program(strategy)).To(Equal(program), "a reset changes no program")
+	g.Expect(Program(strategy)).To(Equal(program), "a reset does not change the program")
 	strategy.Spec.Process.Command = []string{"make", "all"}
 	g.Expect(Program(strategy)).NotTo(Equal(program))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
 // observe records the outcomes of the listed runs.
@@ -25,9 +26,9 @@ func (p *planner) observe() {
 		switch {
 		case run.Taken:
 			p.taken = listed.Name
-			listed.Outcome, listed.Message = v1alpha1.RunFailed, "An object that is not of this plan has its name."
+			listed.Outcome, listed.Message = v1alpha1.RunFailed, "Another object, which does not belong to this plan, has the name of the run."
 		case exists:
-			listed.UID, listed.Outcome, listed.Message = run.UID, run.Outcome, truncate(run.Message, longestMessage)
+			listed.UID, listed.Outcome, listed.Message = run.UID, run.Outcome, conditions.Truncate(run.Message, longestMessage)
 			if run.Outcome == "" {
 				listed.Message = ""
 			} else {
@@ -189,7 +190,7 @@ func shorten(result *v1alpha1.RunResult) *v1alpha1.RunResult {
 		return nil
 	}
 	short := result.DeepCopy()
-	short.Summary = truncate(short.Summary, longestSummary)
+	short.Summary = conditions.Truncate(short.Summary, longestSummary)
 	return short
 }
 
@@ -233,7 +234,7 @@ func (p *planner) release() {
 		known := slices.ContainsFunc(p.record.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == run.Name }) ||
 			slices.ContainsFunc(p.status.Results, func(r v1alpha1.PlanResult) bool { return r.Run == run.Name })
 		if !known && run.Outcome != v1alpha1.RunWasCancelled {
-			p.tell(true, v1alpha1.ReasonResultIgnored, fmt.Sprintf("Run %s of an older attempt ended, %s, and is ignored.", run.Name, run.Outcome))
+			p.tell(true, v1alpha1.ReasonResultIgnored, fmt.Sprintf("Ignored run %s of an earlier attempt, which ended with outcome %s.", run.Name, run.Outcome))
 		}
 	}
 }
@@ -250,7 +251,7 @@ func (p *planner) ignoreResults() {
 		}
 	}
 	if len(names) > 0 {
-		p.tell(true, v1alpha1.ReasonResultIgnored, fmt.Sprintf("Attempt %d was given up; ignored are: %s.", p.status.Attempt, strings.Join(names, ", ")))
+		p.tell(true, v1alpha1.ReasonResultIgnored, fmt.Sprintf("Abandoned attempt %d; ignored results: %s.", p.status.Attempt, strings.Join(names, ", ")))
 	}
 }
 
@@ -274,5 +275,5 @@ func (p *planner) failures() string {
 			parts = append(parts, fmt.Sprintf("%s %s", strings.Join(names, ", "), outcome))
 		}
 	}
-	return cmp.Or(strings.Join(parts, "; "), "no run has succeeded")
+	return cmp.Or(strings.Join(parts, "; "), "no run succeeded")
 }

@@ -203,7 +203,7 @@ func (p *planner) enter(phase v1alpha1.PlanPhase) string {
 	s := p.status
 	started := metav1.NewMicroTime(p.now)
 	s.CurrentPhase, s.PhaseStartedAt, s.Runs = phase, &started, nil
-	return fmt.Sprintf("%s begins, attempt %d.", phase, s.Attempt)
+	return fmt.Sprintf("%s started, attempt %d.", phase, s.Attempt)
 }
 
 func (p *planner) advance() string { return p.enter(after(p.status.CurrentPhase)) }
@@ -212,21 +212,21 @@ func (p *planner) succeed() string {
 	s := p.status
 	s.Completed = append(s.Completed, s.CurrentPhase)
 	if p.pinned() == nil {
-		return fmt.Sprintf("%s has nothing to do.", s.CurrentPhase)
+		return fmt.Sprintf("%s has no runs.", s.CurrentPhase)
 	}
-	return fmt.Sprintf("%s has succeeded.", s.CurrentPhase)
+	return fmt.Sprintf("%s succeeded.", s.CurrentPhase)
 }
 
 func (p *planner) fail() string {
-	return fmt.Sprintf("%s has failed: %s.", p.status.CurrentPhase, p.failures())
+	return fmt.Sprintf("%s failed: %s.", p.status.CurrentPhase, p.failures())
 }
 
 func (p *planner) expire() string {
-	return fmt.Sprintf("%s has taken longer than the %d seconds that it may.", p.status.CurrentPhase, p.pinned().TimeoutSeconds)
+	return fmt.Sprintf("%s exceeded its timeout of %d seconds.", p.status.CurrentPhase, p.pinned().TimeoutSeconds)
 }
 
 func (p *planner) skip() string {
-	return fmt.Sprintf("%s cannot succeed, as breakers are open: %s. Mend the cause and reset them, then retry.",
+	return fmt.Sprintf("%s cannot succeed, because the breakers of these strategies are open: %s. Fix the cause, reset the strategies, then retry.",
 		p.status.CurrentPhase, strings.Join(p.strategiesWith(v1alpha1.RunSkipped), ", "))
 }
 
@@ -240,12 +240,12 @@ func (p *planner) retry() string {
 
 func (p *planner) ignoreRetry() string {
 	p.status.ObservedRetryToken = p.desired.RetryToken
-	return fmt.Sprintf("%s has succeeded: there is nothing to retry.", p.status.CurrentPhase)
+	return fmt.Sprintf("%s succeeded, so there is nothing to retry.", p.status.CurrentPhase)
 }
 
 func (p *planner) resume() string {
 	p.status.ObservedRetryToken = p.desired.RetryToken
-	return fmt.Sprintf("%s has succeeded, and counts again.", p.status.CurrentPhase)
+	return fmt.Sprintf("%s had succeeded and counts as complete again.", p.status.CurrentPhase)
 }
 
 func (p *planner) revert() string {
@@ -257,7 +257,7 @@ func (p *planner) revert() string {
 	s.Attempt++
 	s.Reversions++
 	s.Completed, s.Results = nil, nil
-	message := fmt.Sprintf("Back from %s. %s", from, p.enter(strategize))
+	message := fmt.Sprintf("Reverted from %s. %s", from, p.enter(strategize))
 	if p.desired.RevertReason != "" {
 		message += " " + p.desired.RevertReason
 	}
@@ -266,12 +266,12 @@ func (p *planner) revert() string {
 
 func (p *planner) ignoreRevert() string {
 	p.status.ObservedRevertToken = p.desired.RevertToken
-	return "Strategize can be reverted only when it has failed."
+	return "Phase Strategize can be reverted only after it failed."
 }
 
 func (p *planner) refuse() string {
 	p.status.ObservedRevertToken = p.desired.RevertToken
-	return fmt.Sprintf("The plan was reverted %d times, which is as often as its action allows. Cancel it, or retry to go on from here.", p.status.Reversions)
+	return fmt.Sprintf("The plan was reverted %d times, the limit of its action. Cancel the plan, or retry to continue from the current phase.", p.status.Reversions)
 }
 
 func (p *planner) cancel() string { return "The plan was cancelled." }

@@ -22,7 +22,7 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// world is a plan, its runs, and all that must hold of them at any time.
+// world is a plan and its runs, with the invariants that must hold at any time.
 type world struct {
 	g       Gomega
 	desired Desired
@@ -30,9 +30,9 @@ type world struct {
 	runs    map[string]Run
 	now     time.Time
 	events  []string
-	// created counts how often each run was created, ever.
+	// created counts the creations of each run.
 	created map[string]int
-	// highest is the highest target phase that the plan was ever given.
+	// highest is the highest target phase that the plan has had.
 	highest int
 }
 
@@ -43,7 +43,7 @@ func newWorld(g Gomega, pinned *v1alpha1.PinnedAction) *world {
 	}
 }
 
-// pinnedAction has so many strategies in each phase, all of which have to succeed; a phase without is missing.
+// pinnedAction returns an action with counts[i] strategies in phase i, all of which have to succeed. A phase with a count of 0 is left out.
 func pinnedAction(counts ...int) *v1alpha1.PinnedAction {
 	pinned := &v1alpha1.PinnedAction{ActionUID: "action", ActionGeneration: 1, MaxParallel: 4, MaxReversions: 1}
 	for i, count := range counts {
@@ -63,7 +63,7 @@ func (w *world) next() Step {
 	return Next(w.desired, w.status, w.views(), w.now)
 }
 
-// views are the runs that the controller would look at: listed, or with the finalizer.
+// views returns the runs that the controller reads: those in the status, and those with the finalizer.
 func (w *world) views() []Run {
 	var views []Run
 	for _, name := range slices.Sorted(maps.Keys(w.runs)) {
@@ -76,13 +76,13 @@ func (w *world) views() []Run {
 	return views
 }
 
-// step does one step wholly; with acts false the manager dies after the write.
+// step performs one step. If acts is false, the manager crashes after the write.
 func (w *world) step(acts bool) bool {
 	step := w.next()
 	w.checkMove(&step)
 	changed := !equality.Semantic.DeepEqual(step.Status, w.status)
 	w.status = step.Status
-	if changed { // events are told after a write
+	if changed { // events are emitted only after a write
 		for _, e := range step.Events {
 			w.events = append(w.events, e.Reason)
 		}
@@ -117,7 +117,7 @@ func (w *world) act(step *Step) (acted bool) {
 	return acted
 }
 
-// settle steps until nothing happens any more.
+// settle steps until nothing changes.
 func (w *world) settle() *world {
 	for range 100 {
 		if !w.step(true) {
@@ -129,9 +129,9 @@ func (w *world) settle() *world {
 	return w
 }
 
-// atRest checks what must hold when nothing more happens by itself.
+// atRest checks the invariants of a plan that waits for an external event.
 func (w *world) atRest() {
-	w.g.Expect(w.next().Events).To(BeEmpty(), "tells nothing at rest")
+	w.g.Expect(w.next().Events).To(BeEmpty(), "emits no events at rest")
 }
 
 // ends ends a live run.
@@ -144,7 +144,7 @@ func (w *world) ends(name string, outcome v1alpha1.RunOutcome) *world {
 	return w
 }
 
-// obey ends all that was asked to end.
+// obey ends every run that is being cancelled.
 func (w *world) obey() *world {
 	for name, run := range w.runs {
 		if run.Cancelling && run.Outcome == "" {
@@ -154,7 +154,7 @@ func (w *world) obey() *world {
 	return w.settle()
 }
 
-// live are the runs that live.
+// live returns the names of the runs that have not ended.
 func (w *world) live() []string {
 	var live []string
 	for name, run := range w.runs {
@@ -170,7 +170,7 @@ func name(attempt int32, phase v1alpha1.PlanPhase, index int) string {
 	return RunName("p", "12345678-rest", attempt, phase, index)
 }
 
-// checkMove checks that a change of state is what some row of the table does.
+// checkMove checks that every change of state matches a row of the table.
 func (w *world) checkMove(step *Step) {
 	from := w.status
 	if from.State == "" {
@@ -178,7 +178,7 @@ func (w *world) checkMove(step *Step) {
 	}
 	entries := step.Status.History
 	old := from.History
-	if len(entries) > 0 && len(old) > 0 { // the bounded list loses its oldest
+	if len(entries) > 0 && len(old) > 0 { // the list is bounded: its oldest entries may have been dropped
 		at := slices.IndexFunc(entries, func(e v1alpha1.PlanHistoryEntry) bool { return equality.Semantic.DeepEqual(e, old[len(old)-1]) })
 		for i := len(entries) - 1; i > at; i-- {
 			if equality.Semantic.DeepEqual(entries[i], old[len(old)-1]) {
@@ -192,25 +192,25 @@ func (w *world) checkMove(step *Step) {
 		known := slices.ContainsFunc(table, func(r row) bool {
 			return r.to == e.State && r.reason == e.Reason && slices.Contains(r.states, state) && (len(r.phases) == 0 || slices.Contains(r.phases, phase))
 		})
-		w.g.Expect(known).To(BeTrue(), "%s of %s became %s of %s for %s: no row says so", state, phase, e.State, e.Phase, e.Reason)
+		w.g.Expect(known).To(BeTrue(), "%s of %s became %s of %s for %s: no row allows it", state, phase, e.State, e.Phase, e.Reason)
 		if e.Phase != phase && e.Phase != strategize {
-			w.g.Expect(rank(e.Phase)).To(Equal(rank(phase)+1), "a phase was left out")
-			w.g.Expect(rank(w.desired.Target)).To(BeNumerically(">=", rank(e.Phase)), "went through its gate")
+			w.g.Expect(rank(e.Phase)).To(Equal(rank(phase)+1), "a phase was skipped")
+			w.g.Expect(rank(w.desired.Target)).To(BeNumerically(">=", rank(e.Phase)), "entered a phase without approval")
 		}
 		state, phase = e.State, e.Phase
 	}
-	w.g.Expect(step.Status.State).To(Equal(state), "a change is not in the history")
-	w.g.Expect(step.Status.CurrentPhase).To(Equal(phase), "a change is not in the history")
+	w.g.Expect(step.Status.State).To(Equal(state), "the history does not contain the change")
+	w.g.Expect(step.Status.CurrentPhase).To(Equal(phase), "the history does not contain the change")
 }
 
-// check checks what must hold at any time.
+// check checks the invariants that must hold at any time.
 func (w *world) check() {
 	s := &w.status
 	for name, count := range w.created {
 		w.g.Expect(count).To(Equal(1), "%s was created twice", name)
 	}
 	if s.Pinned != nil {
-		w.g.Expect(len(w.live())).To(BeNumerically("<=", int(s.Pinned.MaxParallel)), "lives: %v", w.live())
+		w.g.Expect(len(w.live())).To(BeNumerically("<=", int(s.Pinned.MaxParallel)), "too many live runs: %v", w.live())
 		w.g.Expect(s.Reversions).To(BeNumerically("<=", s.Pinned.MaxReversions))
 	}
 	if s.State == cancelled || s.State == applied || s.State == complete {
@@ -218,11 +218,11 @@ func (w *world) check() {
 	}
 	for _, name := range w.live() {
 		listed := slices.ContainsFunc(s.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == name })
-		w.g.Expect(listed).To(BeTrue(), "%s lives and is not listed", name)
-		w.g.Expect(w.runs[name].Kept).To(BeTrue(), "%s lives and was let go", name)
+		w.g.Expect(listed).To(BeTrue(), "%s is live but not listed in the status", name)
+		w.g.Expect(w.runs[name].Kept).To(BeTrue(), "%s is live but was released", name)
 	}
 	w.highest = max(w.highest, rank(w.desired.Target))
-	w.g.Expect(rank(s.CurrentPhase)).To(BeNumerically("<=", w.highest), "is beyond its gate")
+	w.g.Expect(rank(s.CurrentPhase)).To(BeNumerically("<=", w.highest), "is in a phase that was never approved")
 	w.g.Expect(slices.Contains(s.Completed, apply)).To(Equal(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionApplied)))
 	w.g.Expect(len(s.History)).To(BeNumerically("<=", longestHistory))
 	var are []string
@@ -231,7 +231,7 @@ func (w *world) check() {
 			are = append(are, c)
 		}
 	}
-	w.g.Expect(are).To(HaveLen(1), "exactly one is true: %v", s.Conditions)
+	w.g.Expect(are).To(HaveLen(1), "exactly one condition is True: %v", s.Conditions)
 	for _, c := range s.Conditions {
 		w.g.Expect(c.Reason).NotTo(BeEmpty())
 	}
@@ -242,7 +242,7 @@ func (w *world) describe() string {
 	return fmt.Sprintf("%s %s attempt %d, %v live", s.CurrentPhase, s.State, s.Attempt, strings.Join(w.live(), ", "))
 }
 
-// is checks where the plan stands.
+// is checks the phase, the state and the attempt of the plan.
 func (w *world) is(phase v1alpha1.PlanPhase, state v1alpha1.PlanState, attempt int) *world {
 	w.g.Expect(w.status.CurrentPhase).To(Equal(phase), w.describe())
 	w.g.Expect(w.status.State).To(Equal(state), w.describe())
@@ -250,10 +250,12 @@ func (w *world) is(phase v1alpha1.PlanPhase, state v1alpha1.PlanState, attempt i
 	return w
 }
 
+// condition returns a condition; one that is left out has the status False.
 func (w *world) condition(conditionType string) metav1.Condition {
-	found := meta.FindStatusCondition(w.status.Conditions, conditionType)
-	w.g.Expect(found).NotTo(BeNil())
-	return *found
+	if found := meta.FindStatusCondition(w.status.Conditions, conditionType); found != nil {
+		return *found
+	}
+	return metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse}
 }
 
 func gomega(t *testing.T) *WithT {

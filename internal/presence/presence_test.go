@@ -18,14 +18,14 @@ func TestWhoIsThereKeepsItAwake(t *testing.T) {
 	b.OnUse(func(uid types.UID) { told = append(told, uid) })
 
 	if !b.Rest("a") || !b.Resting("a") {
-		t.Error("what nobody uses may not sleep")
+		t.Error("an unused object cannot sleep")
 	}
 	leave := b.Use("a")
 	if !b.Resting("a") {
-		t.Error("who comes does not see that it sleeps")
+		t.Error("a user who attaches does not see that it sleeps")
 	}
 	if b.Rest("a") || b.Resting("a") {
-		t.Error("it is put to sleep under the hands of a user")
+		t.Error("the object sleeps while a user is attached")
 	}
 	if len(told) != 1 || told[0] != "a" {
 		t.Errorf("told %v", told)
@@ -37,11 +37,11 @@ func TestWhoIsThereKeepsItAwake(t *testing.T) {
 		t.Errorf("left: %v %t", last, here)
 	}
 	if !b.Rest("a") {
-		t.Error("who has left keeps it awake")
+		t.Error("a user who has left keeps it awake")
 	}
 	b.Rise("a")
 	if b.Resting("a") {
-		t.Error("it does not rise")
+		t.Error("the object still rests after Rise")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestTypingIsToldOnce(t *testing.T) {
 	}
 	b.Forget("a")
 	if last, _ := b.Last("a"); !last.IsZero() {
-		t.Error("it is not forgotten")
+		t.Error("the activity is not forgotten")
 	}
 }
 
@@ -69,6 +69,6 @@ func TestNoBook(t *testing.T) {
 	b.Forget("a")
 	b.OnUse(nil)
 	if last, here := b.Last("a"); !last.IsZero() || here || !b.Rest("a") || b.Resting("a") {
-		t.Error("nobody is somebody")
+		t.Error("a nil Book reports activity")
 	}
 }

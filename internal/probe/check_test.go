@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// long is a time that no working probe needs, short one that a probe of a silent peer has to wait.
+// long is a timeout that no working probe reaches; short is the timeout of probes of a silent peer.
 const (
 	long  = 30 * time.Second
 	short = 200 * time.Millisecond
@@ -77,7 +77,7 @@ func TestHTTPBodyWithoutEnd(t *testing.T) {
 	g.Expect(ask(t, (&HTTP{URL: server.URL}).run, long).ok).To(BeTrue(), "the status is enough")
 }
 
-// peer takes connections and does with them what it is told.
+// peer accepts connections and passes each to serve.
 func peer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -110,7 +110,7 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 		serving outcome
 		message string
 	}{
-		"says something else": {
+		"another protocol": {
 			serve: func(c net.Conn) {
 				_, _ = fmt.Fprint(c, "SSH-2.0-something\r\n")
 				_, _ = bufio.NewReader(c).ReadString('\n')
@@ -145,7 +145,7 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// nobody is an address that nobody listens on: a free port of those that the system gives out might be given to somebody meanwhile.
+// nobody is an address on which no program listens. A free ephemeral port could be assigned to another program meanwhile.
 const nobody = "127.0.0.1:1"
 
 func TestRefused(t *testing.T) {
@@ -161,7 +161,7 @@ func TestTCP(t *testing.T) {
 	g.Expect(ask(t, (&TCP{Address: peer(t, func(net.Conn) {})}).run, long).ok).To(BeTrue())
 }
 
-// executor answers what a test wants.
+// executor returns the result that a test sets.
 type executor struct {
 	runtime.NoInspection
 	exit facts.Exit

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// begin gives a manager whose workers end with the test, and a channel of what it told.
+// begin returns a manager whose workers end with the test, and a channel with its notifications.
 func begin(t *testing.T, clock clock.Clock) (*Manager, <-chan types.UID) {
 	t.Helper()
 	told := make(chan types.UID, 1000)
@@ -36,7 +36,7 @@ func begin(t *testing.T, clock clock.Clock) (*Manager, <-chan types.UID) {
 	return manager, told
 }
 
-// server answers with a status that can be changed, and counts what it was asked.
+// server responds with a status that can be changed, and counts the requests.
 func server(t *testing.T) (url string, status, asked *atomic.Int64) {
 	t.Helper()
 	status, asked = new(atomic.Int64), new(atomic.Int64)
@@ -66,7 +66,7 @@ func TestWorker(t *testing.T) {
 	status.Store(http.StatusServiceUnavailable)
 	result := func() Result { return manager.Result(first) }
 
-	// step lets the worker ask once more, after the time given.
+	// step lets the worker probe once more after the given time.
 	step := func(after time.Duration) {
 		g.Eventually(clock.HasWaiters, long, time.Millisecond).Should(BeTrue())
 		before := asked.Load()
@@ -76,7 +76,7 @@ func TestWorker(t *testing.T) {
 	}
 
 	manager.Ensure(first, config(url))
-	g.Eventually(result, long).Should(Equal(Result{Message: "GET " + url + " answers 503"}), "one failure of three is no answer")
+	g.Eventually(result, long).Should(Equal(Result{Message: "GET " + url + " answers 503"}), "one of three failures does not decide")
 	g.Eventually(told, long).Should(Receive(Equal(first.UID)))
 	step(100 * time.Millisecond)
 	step(150 * time.Millisecond)
@@ -91,7 +91,7 @@ func TestWorker(t *testing.T) {
 	status.Store(http.StatusServiceUnavailable)
 	step(5 * time.Second)
 	step(5 * time.Second)
-	g.Expect(result().OK).To(BeTrue(), "two failures of three take nothing away")
+	g.Expect(result().OK).To(BeTrue(), "two of three failures do not change the result")
 	step(5 * time.Second)
 	g.Eventually(result, long).Should(Equal(Result{Known: true, Message: "GET " + url + " answers 503"}))
 }
@@ -111,7 +111,7 @@ func TestSameQuestionKeepsTheWorker(t *testing.T) {
 
 	other := config(url + "/other")
 	manager.Ensure(first, other)
-	g.Eventually(asked.Load, long).Should(Equal(int64(2)), "another question is asked at once")
+	g.Eventually(asked.Load, long).Should(Equal(int64(2)), "a changed check runs immediately")
 }
 
 func TestAnswersBelongToTheirIncarnation(t *testing.T) {
@@ -163,7 +163,7 @@ func TestGo(t *testing.T) {
 	manager.Stop(first)
 	g.Eventually(ended, long).Should(BeClosed())
 	g.Expect(runs).To(HaveLen(1))
-	g.Expect(told).To(BeEmpty(), "what was stopped has nothing to tell")
+	g.Expect(told).To(BeEmpty(), "a stopped worker does not notify")
 }
 
 func TestNothingStartsAfterTheEnd(t *testing.T) {
@@ -186,16 +186,16 @@ func TestTally(t *testing.T) {
 		want   Result
 		wait   time.Duration
 	}{
-		"good":                         {Config{Threshold: 3}, []outcome{good}, Result{Known: true, OK: true}, 5 * time.Second},
-		"not decided":                  {Config{Threshold: 3}, []outcome{bad, bad}, Result{Message: "no"}, 150 * time.Millisecond},
-		"bad":                          {Config{Threshold: 3}, []outcome{bad, bad, bad}, Result{Known: true, Message: "no"}, 225 * time.Millisecond},
-		"ever slower":                  {Config{Threshold: 1}, []outcome{bad, bad, bad, bad, bad, bad, bad}, Result{Known: true, Message: "no"}, slowest},
-		"proven":                       {Config{Threshold: 3, Proven: true}, []outcome{bad, bad}, Result{Message: "no"}, 5 * time.Second},
-		"proven, then bad":             {Config{Threshold: 2, Proven: true}, []outcome{bad, bad}, Result{Known: true, Message: "no"}, 100 * time.Millisecond},
-		"a failure among successes":    {Config{Threshold: 2}, []outcome{good, bad, good, bad}, Result{Known: true, OK: true, Message: "no"}, 5 * time.Second},
-		"recovers":                     {Config{Threshold: 1}, []outcome{bad, good}, Result{Known: true, OK: true}, 5 * time.Second},
-		"does not speak HTTP":          {Config{Threshold: 3}, []outcome{mute, mute, mute}, Result{Known: true, OK: true}, 5 * time.Second},
-		"was closed only now and then": {Config{Threshold: 3}, []outcome{mute, mute, bad, mute}, Result{Known: true, Message: "closed"}, 337500 * time.Microsecond},
+		"good":                              {Config{Threshold: 3}, []outcome{good}, Result{Known: true, OK: true}, 5 * time.Second},
+		"not decided":                       {Config{Threshold: 3}, []outcome{bad, bad}, Result{Message: "no"}, 150 * time.Millisecond},
+		"bad":                               {Config{Threshold: 3}, []outcome{bad, bad, bad}, Result{Known: true, Message: "no"}, 225 * time.Millisecond},
+		"increasing intervals":              {Config{Threshold: 1}, []outcome{bad, bad, bad, bad, bad, bad, bad}, Result{Known: true, Message: "no"}, slowest},
+		"proven":                            {Config{Threshold: 3, Proven: true}, []outcome{bad, bad}, Result{Message: "no"}, 5 * time.Second},
+		"proven, then bad":                  {Config{Threshold: 2, Proven: true}, []outcome{bad, bad}, Result{Known: true, Message: "no"}, 100 * time.Millisecond},
+		"a failure among successes":         {Config{Threshold: 2}, []outcome{good, bad, good, bad}, Result{Known: true, OK: true, Message: "no"}, 5 * time.Second},
+		"recovers":                          {Config{Threshold: 1}, []outcome{bad, good}, Result{Known: true, OK: true}, 5 * time.Second},
+		"does not speak HTTP":               {Config{Threshold: 3}, []outcome{mute, mute, mute}, Result{Known: true, OK: true}, 5 * time.Second},
+		"only some connections were closed": {Config{Threshold: 3}, []outcome{mute, mute, bad, mute}, Result{Known: true, Message: "closed"}, 337500 * time.Microsecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -57,7 +57,7 @@ func (r *Registry) For(kind v1alpha1.RuntimeType) Runtime {
 	}
 	why, known := r.missing[kind]
 	if !known {
-		why = "This manager was started without the runtime " + string(kind) + "."
+		why = "This manager does not serve the runtime " + string(kind) + "."
 	}
 	return Disable(r.base, why)
 }
@@ -95,7 +95,7 @@ func (r *Registry) Find(ctx context.Context, uid types.UID) (Runtime, error) {
 		}
 	}
 	if len(failed) > 0 {
-		return nil, fmt.Errorf("find where %s runs: %w", uid, errors.Join(failed...))
+		return nil, fmt.Errorf("find the runtime of %s: %w", uid, errors.Join(failed...))
 	}
 	return nil, ErrNotFound
 }

@@ -47,14 +47,14 @@ func TestBackendOfAType(t *testing.T) {
 	}
 	b.start(b.base, "web")
 	for kind, why := range map[v1alpha1.RuntimeType]string{
-		v1alpha1.RuntimePod: "there is no cluster", v1alpha1.RuntimeDocker: "This manager was started without the runtime Docker.",
+		v1alpha1.RuntimePod: "there is no cluster", v1alpha1.RuntimeDocker: "This manager does not serve the runtime Docker.",
 	} {
 		missing := b.registry.For(kind)
 		b.Expect(b.registry.Has(kind)).To(BeFalse())
 		b.Expect(missing.Capabilities()).To(Equal(runtime.Capabilities{Disabled: why}))
 		b.Expect(missing.Start(t.Context(), runtime.Process{UID: "x", Incarnation: 1, Command: []string{"x"}})).To(MatchError(why))
 		b.Expect(b.base.Live("x")).To(BeEmpty(), "the base starts no object that names another runtime")
-		b.Expect(missing.Observe(t.Context(), "web")).To(HaveLen(1), "what the base runs can still be stopped")
+		b.Expect(missing.Observe(t.Context(), "web")).To(HaveLen(1), "a process of the base can still be stopped")
 	}
 	none := runtime.NewRegistry(runtime.Nothing{Reason: "no runtimes"}, logr.Discard())
 	b.Expect(none.For(v1alpha1.RuntimeTmux).Capabilities().Disabled).To(Equal("no runtimes"))
@@ -88,14 +88,14 @@ func TestBackendThatDoesNotAnswer(t *testing.T) {
 	b.Expect(b.registry.Find(ctx, "web")).To(BeIdenticalTo(b.base))
 	b.tmux.Fail(fake.Observe, down)
 	_, err := b.registry.Find(ctx, "agent")
-	b.Expect(err).To(MatchError(down), "the backend may have it, so it is not reported as gone")
+	b.Expect(err).To(MatchError(down), "the backend may have the process, so it is not reported as absent")
 	b.tmux.Fail(fake.Observe, down)
 	b.Expect(b.registry.Forget(ctx, "agent")).To(MatchError(down))
 	b.tmux.Fail(fake.List, down)
 	b.Expect(b.registry.List(ctx)).To(HaveLen(1))
 }
 
-// prepared has prepared a start that never happened, so there is nothing to observe.
+// prepared is a backend with a prepared start that never happened, so there is nothing to observe.
 type prepared struct {
 	*fake.Sessions
 	forgotten []types.UID

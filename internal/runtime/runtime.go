@@ -27,7 +27,7 @@ var (
 	// ErrNotFound means that the backend has no record of the UID, or of that incarnation.
 	ErrNotFound = errors.New("no such incarnation")
 	// ErrNotEnded means that a command was killed and has not exited yet. The backend continues to end it.
-	ErrNotEnded = errors.New("the command does not end after SIGKILL")
+	ErrNotEnded = errors.New("the command does not exit after SIGKILL")
 	// ErrNoTerminal means that the process was not started in a terminal.
 	ErrNoTerminal = errors.New("the process has no terminal")
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// typed is a terminal that records each write and when it came.
+// typed is a terminal that records each write and its time.
 type typed struct {
 	began  time.Time
 	writes []string
@@ -36,17 +36,17 @@ func TestTypist(t *testing.T) {
 		writes []string
 		at     []time.Duration
 	}{
-		"Enter is a write of its own":      {input: "continue\r", writes: []string{"continue", "\r"}, at: []time.Duration{0, 500 * time.Millisecond}},
-		"Ctrl-C comes first":               {input: "\x03stop that\r", writes: []string{"\x03", "stop that", "\r"}, at: []time.Duration{0, 500 * time.Millisecond, time.Second}},
-		"Ctrl-C alone does not wait":       {input: "\x03", writes: []string{"\x03"}, at: []time.Duration{0}},
-		"Enter alone does not wait":        {input: "\r", writes: []string{"\r"}, at: []time.Duration{0}},
-		"no Enter":                         {input: "y", writes: []string{"y"}, at: []time.Duration{0}},
-		"lines are typed":                  {input: "a\nb\r", writes: []string{"a\nb", "\r"}, at: []time.Duration{100 * time.Millisecond, 600 * time.Millisecond}},
-		"lines are pasted where asked for": {input: "a\n\x1b[201~b\r", output: "\x1b[?2004h$ ", writes: []string{"\x1b[200~a\nb\x1b[201~", "\r"}},
-		"that mode is over":                {input: "a\nb\r", output: "\x1b[?2004h$ \x1b[?2004l", writes: []string{"a\nb", "\r"}},
-		"words are pasted, too":            {input: "go on?\r", output: "\x1b[?2004h", writes: []string{"\x1b[200~go on?\x1b[201~", "\r"}},
-		"a word is typed in that mode too": {input: "no\r", output: "\x1b[?2004h", writes: []string{"no", "\r"}},
-		"nothing":                          {},
+		"Enter is a separate write":      {input: "continue\r", writes: []string{"continue", "\r"}, at: []time.Duration{0, 500 * time.Millisecond}},
+		"Ctrl-C comes first":             {input: "\x03stop that\r", writes: []string{"\x03", "stop that", "\r"}, at: []time.Duration{0, 500 * time.Millisecond, time.Second}},
+		"only Ctrl-C does not wait":      {input: "\x03", writes: []string{"\x03"}, at: []time.Duration{0}},
+		"only Enter does not wait":       {input: "\r", writes: []string{"\r"}, at: []time.Duration{0}},
+		"no Enter":                       {input: "y", writes: []string{"y"}, at: []time.Duration{0}},
+		"lines are typed":                {input: "a\nb\r", writes: []string{"a\nb", "\r"}, at: []time.Duration{100 * time.Millisecond, 600 * time.Millisecond}},
+		"lines are pasted in paste mode": {input: "a\n\x1b[201~b\r", output: "\x1b[?2004h$ ", writes: []string{"\x1b[200~a\nb\x1b[201~", "\r"}},
+		"paste mode is off again":        {input: "a\nb\r", output: "\x1b[?2004h$ \x1b[?2004l", writes: []string{"a\nb", "\r"}},
+		"several words are pasted":       {input: "go on?\r", output: "\x1b[?2004h", writes: []string{"\x1b[200~go on?\x1b[201~", "\r"}},
+		"a single word is typed":         {input: "no\r", output: "\x1b[?2004h", writes: []string{"no", "\r"}},
+		"nothing":                        {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -151,7 +151,7 @@ func TestView(t *testing.T) {
 		output string
 		want   View
 	}{
-		"behind a prompt":         {"a\r\nName: ", View{Text: "a\nName:", Prompt: "Name:"}},
+		"after a prompt":          {"a\r\nName: ", View{Text: "a\nName:", Prompt: "Name:"}},
 		"after a line":            {"a\r\nName:\r\n", View{Text: "a\nName:", Above: "Name:"}},
 		"within a line":           {"Name\b\b", View{Text: "Name"}},
 		"above text":              {"a\r\nb\x1b[A", View{Text: "a\nb"}},
@@ -179,12 +179,12 @@ func TestAsks(t *testing.T) {
 		input  facts.Input
 		want   string
 	}{
-		"a blocked read behind any text":         {free, read, "prompt"},
+		"a blocked read after any text":          {free, read, "prompt"},
 		"a blocked read without text":            {"", read, ""},
 		"a blocked read on a new line":           {"Reading standard input\r\n", read, ""},
 		"a blocked read below a question":        {"Deploy now?\r\n", read, "prompt"},
 		"a read without echo":                    {"PIN ", facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true}, "password"},
-		"no echo, and who reads is not known":    {"Kennwort: ", facts.Input{Reader: facts.ReaderUnknown, Canonical: true}, "password"},
+		"no echo, reader unknown":                {"Kennwort: ", facts.Input{Reader: facts.ReaderUnknown, Canonical: true}, "password"},
 		"no echo at work":                        {"Compiling ", facts.Input{Reader: facts.ReaderUnknown, Canonical: true}, ""},
 		"no program reads":                       {"Go on? [y/N] ", facts.Input{Reader: facts.ReaderNone, Canonical: true, Echo: true}, ""},
 		"a line editor":                          {"Name: ", poll, "prompt"},
@@ -206,8 +206,8 @@ func TestAsks(t *testing.T) {
 		"a pager":                                {":", facts.Input{Reader: facts.ReaderRead, Program: "less"}, ""},
 		"a remote shell":                         {"me@host ~> ", as(poll, "ssh"), ""},
 		"a remote question":                      {"remove 'a'? ", as(poll, "ssh"), "prompt"},
-		"a question, and nothing is known":       {"remove 'a'? ", facts.Input{}, "prompt"},
-		"work, and nothing is known":             {"Downloading: ", facts.Input{}, ""},
+		"a question without facts":               {"remove 'a'? ", facts.Input{}, "prompt"},
+		"work without facts":                     {"Downloading: ", facts.Input{}, ""},
 	} {
 		if got := Asks(view(80, 24, []byte(tc.output)), tc.input, Defaults()); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
@@ -221,24 +221,24 @@ func TestPatternsOfTheSpec(t *testing.T) {
 		return Asks(View{Text: text, Prompt: text}, facts.Input{Reader: facts.ReaderNone}, questions)
 	}
 	if got := asks("mine>   \n\n"); got != "patterns[0]" {
-		t.Errorf("what can be used is not: %q", got)
+		t.Errorf("a valid pattern is not used: %q", got)
 	}
 	if got := asks("mine> yes"); got != "" {
 		t.Errorf("an answer is taken for a question: %q", got)
 	}
 	if got := asks("mine>\n" + strings.Repeat("x\n", lastLines)); got != "" {
-		t.Errorf("what has long scrolled on is looked at: %q", got)
+		t.Errorf("text far above the end of the screen is matched: %q", got)
 	}
 }
 
-// costly are short sequences that change a whole screen, or write much of it.
+// costly contains short sequences that change a whole screen or write a large part of it.
 var costly = map[string]string{
 	"resets": "\x1bc", "switches": "\x1b[?1049h\x1b[?1049l", "feeds": "\n", "feeds in a region": "\x1b[1;999r\x1b[999H\n", "scrolls": "\x1b[999S", "scrolls down": "\x1b[999T",
 	"inserts lines": "\x1b[H\x1b[999L", "goes up": "\x1b[H\x1bM", "erases": "\x1b[2J", "erases below": "\x1b[H\x1b[J", "writes at the end": "\x1b[1000Gx\n",
 	"repeats": "x\x1b[1000b", "repeats a wide one": "日\x1b[1000b", "inserts": "x\x1b[H\x1b[1000@", "text": "x", "unfinished": "\x1b]", "numbers": "\x1b[1;1;1;1;1;1;1;1H",
 }
 
-// TestWhatSequencesCost: 16 KiB of any sequence take no more memory than the two largest screens.
+// TestWhatSequencesCost checks that 16 KiB of any sequence allocate no more than the two largest screens.
 func TestWhatSequencesCost(t *testing.T) {
 	for name, sequence := range costly {
 		for _, size := range [][2]int{{262, 1000}, {1, 1000}} {
@@ -271,7 +271,7 @@ func BenchmarkScreen(b *testing.B) {
 	}
 }
 
-// FuzzScreen: whatever a program writes, and however it is cut, the screen keeps its size and shows the same.
+// FuzzScreen checks that any output leaves the size of the screen unchanged, and that the result does not depend on the division into writes.
 func FuzzScreen(f *testing.F) {
 	f.Add([]byte("\x1b[2;3Hx\x1b[9999999999L\x1b[3;2r\x1b[T\x1b[Pé日\x1b[?1049h\x1b[b"), 3, 2)
 	for _, sequence := range costly {

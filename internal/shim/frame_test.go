@@ -21,9 +21,9 @@ func TestFrames(t *testing.T) {
 	var call Call
 	g.Expect(readFrame(&buf, &call)).To(Succeed())
 	g.Expect(call).To(Equal(Call{Version: 3, Verb: VerbSignal, Signal: "SIGHUP"}))
-	g.Expect(readFrame(cut, &call)).NotTo(Succeed(), "cut off")
-	g.Expect(readFrame(strings.NewReader("\xff\xff\xff\xff"), &call)).To(MatchError(ContainSubstring("longer")), "nobody makes us hold 4 GiB")
-	g.Expect(readFrame(strings.NewReader("\x00\x00\x00\x01{"), &call)).NotTo(Succeed(), "no JSON")
+	g.Expect(readFrame(cut, &call)).NotTo(Succeed(), "a truncated frame")
+	g.Expect(readFrame(strings.NewReader("\xff\xff\xff\xff"), &call)).To(MatchError(ContainSubstring("longer")), "a peer cannot cause an allocation of 4 GiB")
+	g.Expect(readFrame(strings.NewReader("\x00\x00\x00\x01{"), &call)).NotTo(Succeed(), "invalid JSON")
 }
 
 func TestInput(t *testing.T) {

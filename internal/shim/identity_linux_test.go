@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// headless makes this test program one whose first thread ends at once, while others hold what the process has until nobody writes to it any more.
+// headless makes the first thread of this test program exit immediately, while other threads keep the process alive until the end of its input.
 const headless = "BERTH_TEST_HEADLESS"
 
-func init() { // it runs in the first thread
+func init() { // runs in the first thread
 	if os.Getenv(headless) == "" {
 		return
 	}
@@ -47,14 +47,14 @@ func TestAProcessIsAliveUntilItsLastThreadHasEnded(t *testing.T) {
 	}
 
 	g.Eventually(state).WithTimeout(time.Minute).Should(Equal("Z"))
-	g.Expect(shim.Alive(process)).To(BeTrue(), "only its first thread has ended")
+	g.Expect(shim.Alive(process)).To(BeTrue(), "only the first thread has exited")
 	reused := process
 	reused.Ticks--
 	g.Expect(shim.Alive(reused)).To(BeFalse(), "another process")
 
 	g.Expect(end.Close()).To(Succeed())
 	g.Eventually(shim.Alive).WithArguments(process).WithTimeout(time.Minute).Should(BeFalse()) // with -race a program takes a second to end
-	g.Expect(state()).To(Equal("Z"), "nobody has taken note of it")
+	g.Expect(state()).To(Equal("Z"), "the process has not been reaped")
 	g.Expect(cmd.Wait()).To(Succeed())
 	g.Expect(shim.Alive(process)).To(BeFalse())
 }

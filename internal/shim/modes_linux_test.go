@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A client that attaches late gets the modes that the program set at its start, which the last output no longer says.
+// A client that attaches late receives the modes that the program set at its start, although the last output no longer contains them.
 func TestTerminal_LastOutputBeginsWithModes(t *testing.T) {
 	terminal := newTerminal(nil, nil)
 	terminal.publish([]byte("\x1b[?2004h\x1b[?1000;1006h\x1b[?25l\x1b[?7h\x1b[?1006l"))

@@ -23,7 +23,7 @@ func FuzzParseStat(f *testing.F) {
 	}
 	want := stat{Process: Process{PID: 7, Ticks: 123456}, state: 'S', parent: 41, group: 42, session: 42, threads: 7, status: 9}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, _ = parseStat(7, text) // whatever it is, nothing breaks
+		_, _ = parseStat(7, text) // must not panic on any input
 		got, err := parseStat(7, append(append([]byte("7 ("), text...), []byte(")"+statTail)...))
 		if err != nil || got != want {
 			t.Errorf("process named %q: %+v, %v", text, got, err)
@@ -44,7 +44,7 @@ func FuzzReadFile(f *testing.F) {
 		var record Record
 		found, err := ReadFile(path, &record)
 		if found == (err != nil) {
-			t.Errorf("%q is found: %v, with the error %v", text, found, err)
+			t.Errorf("%q: found %v with the error %v", text, found, err)
 		}
 	})
 }

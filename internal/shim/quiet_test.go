@@ -37,7 +37,7 @@ func TestQuiet(t *testing.T) {
 		g.Expect(out.String()).To(Equal(want), "in pieces of %d bytes", size)
 		_, err := q.Write([]byte(all))
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(out.String()).To(Equal(want+all), "what is new is left alone")
+		g.Expect(out.String()).To(Equal(want+all), "new output is unchanged")
 	}
 }
 
@@ -48,8 +48,8 @@ func TestQuietHoldsLittleBack(t *testing.T) {
 	long := "\x1b]2;" + strings.Repeat("x", 10*longestQuery)
 	_, err := q.Write([]byte(long))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(out.String()).To(Equal(long), "a sequence without an end")
-	// What was begun in the old output and ends in the new is passed on.
+	g.Expect(out.String()).To(Equal(long), "an unterminated sequence")
+	// A sequence that begins in the old output and ends in the new output is passed on.
 	out.Reset()
 	q = &quiet{out: &out, left: 3}
 	for _, part := range []string{"\x1b[", "6", "nnew"} {

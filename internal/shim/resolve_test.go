@@ -17,7 +17,7 @@ func TestWorkingDirectoryIgnoresHomeOfTheSpec(t *testing.T) {
 	program, failed := launch.Resolve()
 	g.Expect(failed).NotTo(HaveOccurred())
 	g.Expect(program.Dir).To(Equal(home))
-	g.Expect(program.Env).To(ContainElement("HOME="+elsewhere), "the program itself is given what the spec says")
+	g.Expect(program.Env).To(ContainElement("HOME="+elsewhere), "the program itself has the HOME of the spec")
 }
 
 func TestResolve_HintsAtACommandInOneString(t *testing.T) {

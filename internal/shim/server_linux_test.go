@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conversation gives the client's end of a connection to a shim that holds nothing.
+// conversation returns the client end of a connection to a shim without a process.
 func conversation(t *testing.T) net.Conn {
 	t.Helper()
 	s := &shim{identity: Identity{Token: "secret", Incarnation: 7, Child: Process{PID: 1, Ticks: 2}}}
@@ -58,13 +58,13 @@ func TestVersions(t *testing.T) {
 			g.Expect(answer.Token).To(Equal("secret"))
 			g.Expect(writeFrame(conn, Call{Version: test.agreed, Verb: VerbStatus})).To(Succeed())
 			g.Expect(readFrame(conn, &answer)).To(Succeed())
-			g.Expect(answer.Version).To(Equal(test.agreed), "it is answered in the version that was agreed on")
+			g.Expect(answer.Version).To(Equal(test.agreed), "the answer has the negotiated version")
 			g.Expect(answer.Identity.Child.PID).To(Equal(1))
 		})
 	}
 }
 
-// A manager speaks to a shim of the previous version, and to none that is older or answers with a version that it can't know.
+// A manager accepts a shim of the previous version, but none that is older or answers with an unknown version.
 func TestClientVersions(t *testing.T) {
 	for version, good := range map[int]bool{Version: true, PreviousVersion: true, PreviousVersion - 1: false, Version + 1: false} {
 		g := NewWithT(t)
@@ -140,8 +140,8 @@ func TestExitStatus(t *testing.T) {
 		g.Expect(ExitOf(status, time.Now()).Signal).To(Equal("SIGTERM"))
 	}
 	_, ok := ZombieStatus(identity)
-	g.Expect(ok).To(BeFalse(), "it is gone")
-	g.Expect(send(identity, unix.SIGTERM)).To(Succeed(), "nobody is there any more")
+	g.Expect(ok).To(BeFalse(), "the process has been reaped")
+	g.Expect(send(identity, unix.SIGTERM)).To(Succeed(), "a signal to an exited process succeeds")
 }
 
 func TestPuncher(t *testing.T) {
@@ -159,14 +159,14 @@ func TestPuncher(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		next := p.Check(now)
 		if i > 0 {
-			g.Expect(next).To(Equal(fastCheck), "a flood is looked at often")
+			g.Expect(next).To(Equal(fastCheck), "a flood is checked often")
 		}
 		g.Expect(unix.Fstat(int(file.Fd()), &st)).To(Succeed())
 		g.Expect(st.Blocks * 512).To(BeNumerically("<=", limit))
 	}
-	g.Expect(st.Size).To(BeEquivalentTo(5_000_000), "offsets stay")
+	g.Expect(st.Size).To(BeEquivalentTo(5_000_000), "offsets do not change")
 	for range 20 {
 		now = now.Add(p.Check(now))
 	}
-	g.Expect(p.Check(now)).To(Equal(slowCheck), "silence is looked at seldom")
+	g.Expect(p.Check(now)).To(Equal(slowCheck), "a silent log is checked rarely")
 }

@@ -14,20 +14,19 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// guard is something that counting depends on, and that can be taken out.
+// guard is a mechanism that correct counting depends on, and that a test can remove.
 type guard string
 
 const (
-	listOfCounted  guard = "the list of runs that were counted"
-	keptOnList     guard = "that a run stays on the list until it has lost its finalizer"
+	listOfCounted  guard = "the list of counted runs"
+	keptOnList     guard = "runs stay on the list until their finalizer is removed"
 	epochs         guard = "the epoch of a run"
-	lockedWrites   guard = "the lock of the status on the version that was read"
-	orderOfReads   guard = "that the runs are read after the status"
-	exactThreshold guard = "the threshold as it was asked for"
+	lockedWrites   guard = "the optimistic lock of the status"
+	orderOfReads   guard = "the runs are read after the status"
+	exactThreshold guard = "the exact threshold"
 )
 
-// ledger counts as somebody would who sees one thing after the other: it has the order in which the writes took place, and in each the order in
-// which the runs finished.
+// ledger counts sequentially and without races. It knows the order of the writes, and within each write the order in which the runs finished.
 type ledger struct {
 	totals   v1alpha1.StrategyTotals
 	epoch    int64
@@ -38,7 +37,7 @@ type ledger struct {
 	trial    types.UID
 }
 
-// enter takes a write into account and fails when the status that was written says anything else.
+// enter counts the runs of a write and returns an error if the written status differs from the ledger.
 func (l *ledger) enter(w *world, before v1alpha1.StrategyStatus) error {
 	after := w.status()
 	if l.state == "" {
@@ -66,9 +65,9 @@ func (l *ledger) enter(w *world, before v1alpha1.StrategyStatus) error {
 	return l.compare(w, after)
 }
 
-// add counts one run. It knows which reset the run began after, from when both happened and not from what the run says.
+// add counts one run. It determines the epoch of the run from the times of its start and of the reset, not from the run itself.
 func (l *ledger) add(w *world, run *worldRun) {
-	add(&l.totals, run.Outcome) // TestOpensExactlyAtTheThreshold counts them by hand
+	add(&l.totals, run.Outcome) // TestOpensExactlyAtTheThreshold checks this function
 	failed := run.Outcome == v1alpha1.RunFailed || run.Outcome == v1alpha1.RunTimedOut
 	threshold := int32(w.desired.Breaker.Threshold)
 	switch {
@@ -90,12 +89,12 @@ func (l *ledger) add(w *world, run *worldRun) {
 	}
 }
 
-// compare holds the status against the ledger. That one run is let through after a cool-down is the only thing that no run has caused.
+// compare compares the status with the ledger. The trial run after a cool-down is the only change that no run has caused.
 func (l *ledger) compare(w *world, after v1alpha1.StrategyStatus) error {
 	breaker := after.Breaker
 	if l.state == v1alpha1.BreakerOpen && breaker.State == v1alpha1.BreakerHalfOpen {
 		if w.desired.Breaker.CoolDown == 0 {
-			return fmt.Errorf("a run is tried although only a reset closes the breaker")
+			return fmt.Errorf("there is a trial run although only a reset closes the breaker")
 		}
 		l.state = v1alpha1.BreakerHalfOpen
 	}
@@ -103,14 +102,14 @@ func (l *ledger) compare(w *world, after v1alpha1.StrategyStatus) error {
 	open := breaker.State != v1alpha1.BreakerClosed
 	switch {
 	case after.Totals != l.totals:
-		return fmt.Errorf("the totals are %+v; one after the other they are %+v", after.Totals, l.totals)
+		return fmt.Errorf("the totals are %+v; counted sequentially they are %+v", after.Totals, l.totals)
 	case breaker.State != l.state || breaker.Failures != l.failures:
-		return fmt.Errorf("the breaker is %s after %d failures; one after the other it is %s after %d",
+		return fmt.Errorf("the breaker is %s after %d failures; counted sequentially it is %s after %d",
 			breaker.State, breaker.Failures, l.state, l.failures)
 	case open != (int(breaker.Failures) >= w.desired.Breaker.Threshold):
 		return fmt.Errorf("the breaker is %s after %d failures of %d", breaker.State, breaker.Failures, w.desired.Breaker.Threshold)
 	case breaker.Trial != "" && breaker.State != v1alpha1.BreakerHalfOpen:
-		return fmt.Errorf("%s is tried while the breaker is %s", breaker.Trial, breaker.State)
+		return fmt.Errorf("%s is the trial run while the breaker is %s", breaker.Trial, breaker.State)
 	case len(after.Counted) > batch:
 		return fmt.Errorf("the list has %d runs", len(after.Counted))
 	default:
@@ -118,7 +117,7 @@ func (l *ledger) compare(w *world, after v1alpha1.StrategyStatus) error {
 	}
 }
 
-// tell is one history and its end: everything finishes, nobody crashes any more, and every run was counted once.
+// tell runs one history to its end: all runs finish, crashes stop, and every run must be counted exactly once.
 func (w *world) tell(steps int) error {
 	for range steps {
 		if err := w.happen(); err != nil {
@@ -139,7 +138,7 @@ func (w *world) tell(steps int) error {
 	}
 	for _, run := range w.runs {
 		if run.Kept {
-			return fmt.Errorf("%s is never let go", run.UID)
+			return fmt.Errorf("%s is never released", run.UID)
 		}
 		if run.counted != 1 {
 			return fmt.Errorf("%s was counted %d times", run.UID, run.counted)
@@ -156,8 +155,8 @@ const (
 	steps     = 400
 )
 
-// TestEveryHistory lets runs start, finish, be cancelled and be skipped at random while the breaker is reset and cools down, and two managers count
-// them that crash, lose answers and read what is old. The seed is in the message.
+// TestEveryHistory starts, finishes, cancels and skips runs at random while the breaker is reset and cools down. Two managers count the runs; they crash,
+// lose responses and read stale data. The message contains the seed.
 func TestEveryHistory(t *testing.T) {
 	counted, opened, tried := 0, 0, 0
 	for seed := range uint64(histories) {
@@ -177,11 +176,11 @@ func TestEveryHistory(t *testing.T) {
 	}
 	t.Logf("%d histories, %d runs; %d states were open, %d half-open", histories, counted, opened, tried)
 	if counted < 10*histories || opened < histories || tried < histories/2 {
-		t.Error("the histories are too quiet to say anything")
+		t.Error("the histories contain too few events to prove anything")
 	}
 }
 
-// TestGuards takes out what counting depends on, one thing at a time: some history has to show it.
+// TestGuards removes one guard at a time. Some history has to fail without it.
 func TestGuards(t *testing.T) {
 	for _, broken := range []guard{listOfCounted, keptOnList, epochs, lockedWrites, orderOfReads, exactThreshold} {
 		t.Run(string(broken), func(t *testing.T) {
@@ -191,7 +190,7 @@ func TestGuards(t *testing.T) {
 					return
 				}
 			}
-			t.Error("nobody notices that it is gone")
+			t.Error("no history fails without this guard")
 		})
 	}
 }

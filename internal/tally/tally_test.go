@@ -18,7 +18,7 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// book is a strategy and its runs, counted until nothing is left to do.
+// book is a strategy and its runs.
 type book struct {
 	g       *WithT
 	desired Desired
@@ -32,7 +32,7 @@ func newBook(t *testing.T, threshold int, coolDown time.Duration) *book {
 	return &book{g: NewWithT(t), desired: Desired{Breaker: lifecycle.Breaker{Threshold: threshold, CoolDown: coolDown}}, now: start}
 }
 
-// finish adds a run of the present epoch that has finished.
+// finish adds a finished run of the current epoch.
 func (b *book) finish(outcome v1alpha1.RunOutcome) *book {
 	b.now = b.now.Add(time.Second)
 	b.runs = append(b.runs, Run{
@@ -60,7 +60,7 @@ func (b *book) settle() *book {
 			return b
 		}
 	}
-	b.g.Expect("it never comes to rest").To(BeEmpty())
+	b.g.Expect("the counting does not come to rest").To(BeEmpty())
 	return b
 }
 
@@ -110,12 +110,12 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	b.settle().expect(v1alpha1.BreakerClosed, 3*batch)
 	b.g.Expect(b.status.Counted).To(BeEmpty())
-	b.g.Expect(b.writes).To(BeNumerically("<=", 5), "writes are for batches, not for runs")
+	b.g.Expect(b.writes).To(BeNumerically("<=", 5), "one write per batch, not per run")
 }
 
 func TestCrashBetweenBothWrites(t *testing.T) {
 	b := newBook(t, 10, 0).finish(v1alpha1.RunFailed)
-	b.status = Next(b.desired, b.status, b.runs, b.now).Status // and the finalizer stays, for the manager has crashed
+	b.status = Next(b.desired, b.status, b.runs, b.now).Status // the finalizer stays, because the manager crashes here
 	step := Next(b.desired, b.status, b.runs, b.now)
 	b.g.Expect(step.Release).To(Equal([]types.UID{"run-00000"}))
 	b.settle().expect(v1alpha1.BreakerClosed, 1)
@@ -127,7 +127,7 @@ func TestResetBeginsAnEpoch(t *testing.T) {
 	b.finish(v1alpha1.RunFailed) // of the old epoch, in flight at the reset
 	b.desired.ResetToken = "again"
 	b.settle().expect(v1alpha1.BreakerClosed, 0)
-	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(3), "it took place all the same")
+	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(3), "a run of an old epoch still counts in the totals")
 	b.finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerClosed, 1)
 	b.g.Expect(b.status.Epoch).To(BeEquivalentTo(1))
 }
@@ -141,7 +141,7 @@ func TestOneTryAfterTheCoolDown(t *testing.T) {
 	b.waiting("first").settle()
 	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("first"))
 
-	b.runs[2].Outcome, b.runs[2].Waits = v1alpha1.RunWasCancelled, false // it says nothing, so another one is tried
+	b.runs[2].Outcome, b.runs[2].Waits = v1alpha1.RunWasCancelled, false // a cancelled trial proves nothing, so another run becomes the trial
 	b.settle().expect(v1alpha1.BreakerHalfOpen, 1)
 	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("second"))
 	b.runs[1].Outcome, b.runs[1].Waits = v1alpha1.RunFailed, false

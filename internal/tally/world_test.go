@@ -16,16 +16,16 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// world is an API server with one strategy and its runs, what happens to them, and two managers that count them with caches of any age.
+// world models an API server with one strategy and its runs, random events, and two managers that count the runs with caches of any age.
 type world struct {
 	random  *rand.Rand
 	broken  guard
 	now     time.Time
-	clock   int // steps so far: it orders what happens
+	clock   int // number of steps so far, which orders the events
 	desired Desired
-	// tokenAt is when the token was changed last.
+	// tokenAt is the time of the last change of the token.
 	tokenAt int
-	// past are all versions of the status; the last one is what is stored.
+	// past contains all versions of the status; the last one is the stored one.
 	past []v1alpha1.StrategyStatus
 	runs []*worldRun
 	// counters are the managers.
@@ -33,17 +33,17 @@ type world struct {
 	ledger   ledger
 }
 
-// worldRun is a run on the API server. view is what a reader sees.
+// worldRun is a run on the API server.
 type worldRun struct {
 	Run
-	// read is the status that the run found when it asked whether it may start.
+	// read is the status that the run found when it checked whether it may start.
 	read    *v1alpha1.StrategyStatus
 	started bool
 	startAt int
 	counted int
 }
 
-// counter is a manager within a reconcile: every one of its calls to the API is a step of the world.
+// counter is a manager during a reconcile. Each of its API calls is one step of the world.
 type counter struct {
 	phase   int
 	version int
@@ -65,7 +65,7 @@ func newWorld(seed uint64, broken guard) *world {
 
 func (w *world) status() v1alpha1.StrategyStatus { return w.past[len(w.past)-1] }
 
-// happen lets one thing happen.
+// happen performs one random event.
 func (w *world) happen() error {
 	w.clock++
 	switch w.random.IntN(20) {
@@ -84,14 +84,14 @@ func (w *world) happen() error {
 	default:
 		i := w.random.IntN(2)
 		if w.random.IntN(25) == 0 {
-			w.counters[i] = &counter{} // it crashed, and another one has come
+			w.counters[i] = &counter{} // it crashes, and a new manager replaces it
 		}
 		return w.count(w.counters[i])
 	}
 	return nil
 }
 
-// live takes one run one step on: it asks whether it may start, starts, or finishes.
+// live advances one run by one step: it checks whether it may start, starts, or finishes.
 func (w *world) live() {
 	if len(w.runs) == 0 {
 		return
@@ -113,7 +113,7 @@ func (w *world) live() {
 	}
 }
 
-// admit does with what was read what a run does: it waits, is skipped or starts.
+// admit decides as a run does on the status that it has read: it waits, is skipped or starts.
 func (w *world) admit(run *worldRun) {
 	breaker := run.read.Breaker
 	switch {
@@ -130,17 +130,17 @@ func (w *world) finish(run *worldRun, outcome v1alpha1.RunOutcome) {
 	run.Outcome, run.Waits, run.FinishedAt = outcome, false, w.now
 }
 
-// count takes one manager one call on.
+// count advances one manager by one API call.
 func (w *world) count(c *counter) error {
 	c.phase++
 	switch c.phase - 1 {
 	case 0:
 		c.version = len(w.past) - 1
-		if w.random.IntN(3) == 0 { // a cache that is behind
+		if w.random.IntN(3) == 0 { // a stale cache
 			c.version = max(0, c.version-w.random.IntN(4))
 		}
 		c.status = *w.past[c.version].DeepCopy()
-		c.runs = w.look() // too early: the next call does it
+		c.runs = w.look() // too early; normally the next call reads the runs
 	case 1:
 		if w.broken == orderOfReads {
 			c.version = len(w.past) - 1
@@ -157,7 +157,7 @@ func (w *world) count(c *counter) error {
 	return nil
 }
 
-// look reads all runs with a finalizer. The reconciler reads those that have finished past its cache, so that only waiting is old.
+// look reads all runs with a finalizer. The reconciler reads finished runs past its cache, so only waiting runs can be stale.
 func (w *world) look() []Run {
 	var runs []Run
 	for _, run := range w.runs {
@@ -168,7 +168,7 @@ func (w *world) look() []Run {
 	return runs
 }
 
-// next asks the tally, with what is taken out of it.
+// next calls Next without the removed guard.
 func (w *world) next(c *counter) Step {
 	record, runs := *c.status.DeepCopy(), slices.Clone(c.runs)
 	switch w.broken {
@@ -190,7 +190,7 @@ func (w *world) next(c *counter) Step {
 	return step
 }
 
-// write stores the status, if nobody else has meanwhile, and sometimes the answer is lost.
+// write stores the status unless another write came first. Sometimes the manager crashes before it, or the response is lost.
 func (w *world) write(c *counter) error {
 	if w.broken != lockedWrites && c.version != len(w.past)-1 && !apiequality.Semantic.DeepEqual(c.step.Status, c.status) {
 		*c = counter{}
@@ -200,18 +200,18 @@ func (w *world) write(c *counter) error {
 		return nil
 	}
 	if w.random.IntN(12) == 0 {
-		*c = counter{} // it died before
+		*c = counter{} // it crashes before the write
 		return nil
 	}
 	before := w.status()
 	w.past = append(w.past, *c.step.Status.DeepCopy())
 	if w.random.IntN(12) == 0 {
-		*c = counter{} // its answer was lost
+		*c = counter{} // the response is lost
 	}
 	return w.ledger.enter(w, before)
 }
 
-// release takes the finalizer off the next run that was counted.
+// release removes the finalizer of the next counted run.
 func (w *world) release(c *counter) {
 	if len(c.step.Release) == 0 {
 		*c = counter{}

@@ -104,7 +104,7 @@ func TestScannerLineWithoutEnd(t *testing.T) {
 	_, _ = s.Write([]byte("ready on http://localhost:3000/a"))
 	g.Expect(texts(&s)).To(Equal([]string{"http://localhost:3000/a"}))
 	_, _ = s.Write([]byte("pp\n"))
-	g.Expect(texts(&s)).To(Equal([]string{"http://localhost:3000/app"}), "what was seen of half a line is replaced")
+	g.Expect(texts(&s)).To(Equal([]string{"http://localhost:3000/app"}), "an address from an unfinished line is replaced")
 }
 
 func TestScannerIsBounded(t *testing.T) {

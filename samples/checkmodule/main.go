@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command checkmodule is the strategies of the action check-module: each takes one look at a Go module. What it is told it finds in variables, as
-// every run does (ARG_MODULE, ARG_REPORTS, ARG_PLAN, ...); what it finds out it leaves as its result, where the phases that follow find it.
+// Command checkmodule contains the strategies of the action check-module. Each strategy checks one aspect of a Go module. It reads its arguments from
+// variables, like every run (ARG_MODULE, ARG_REPORTS, ARG_PLAN, ...), and writes its result for later phases.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// job is what the plan says.
+// job contains the arguments of the run.
 type job struct {
 	module, reports, plan, attempt string
 	markers                        []string
@@ -42,7 +42,7 @@ func newJob() (*job, error) {
 	}
 	j.markers = slices.DeleteFunc(j.markers, func(marker string) bool { return marker == "" })
 	if j.module == "" || j.reports == "" || j.plan == "" {
-		return nil, errors.New("set ARG_MODULE, ARG_REPORTS and ARG_PLAN, as a run of a plan has them")
+		return nil, errors.New("ARG_MODULE, ARG_REPORTS and ARG_PLAN must be set; a run of a plan sets them")
 	}
 	return j, nil
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// report lets the plan take effect: it writes what was found where people look for it.
+// report is the strategy of the phase Apply. It writes the findings to a file in the reports directory.
 func report(j *job) error {
 	var (
 		files    []source
@@ -57,7 +57,7 @@ func report(j *job) error {
 	return os.WriteFile(os.Getenv("BERTH_RESULT_FILE"), []byte("The report is "+path), 0o644)
 }
 
-// sentences says what each strategy that was executed came to.
+// sentences writes the result of each strategy of the phase Execute.
 func sentences(text *strings.Builder) error {
 	results, err := earlier(executed)
 	if err != nil {
@@ -73,7 +73,7 @@ func sentences(text *strings.Builder) error {
 	return nil
 }
 
-// write replaces the file in one step: nobody ever reads half of it, and to do it again changes nothing.
+// write replaces the file atomically, so that a reader never sees part of it. Writing the same text again changes nothing.
 func write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -82,7 +82,7 @@ func write(path string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // there only after a failure
+	defer func() { _ = os.Remove(temp.Name()) }() // exists only after a failure
 	if _, err := temp.Write(text); err != nil {
 		_ = temp.Close()
 		return err

@@ -15,12 +15,12 @@ import (
 	"path/filepath"
 )
 
-// leave says in a sentence what was found, for people and for the status, and leaves the whole of it for later phases.
+// leave writes the result of the run: a sentence for the log and the status, and value as the artifact name for later phases.
 func leave(sentence, name string, value any) error {
 	fmt.Println(sentence)
 	file, artifacts := os.Getenv("BERTH_RESULT_FILE"), os.Getenv("BERTH_ARTIFACTS")
 	if file == "" || artifacts == "" {
-		return errors.New("set BERTH_RESULT_FILE and BERTH_ARTIFACTS, as a run on a host has them")
+		return errors.New("BERTH_RESULT_FILE and BERTH_ARTIFACTS must be set; a run on a host sets them")
 	}
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -32,7 +32,7 @@ func leave(sentence, name string, value any) error {
 	return os.WriteFile(file, []byte(sentence+"\n"), 0o644)
 }
 
-// some counts things in a sentence.
+// some returns a phrase with the number and the noun, in the plural unless n is 1.
 func some(n int, what string) string {
 	if n != 1 {
 		what += "s"
@@ -40,7 +40,7 @@ func some(n int, what string) string {
 	return fmt.Sprintf("%d %s.", n, what)
 }
 
-// result is what a run of an earlier phase came to: a line of the file that BERTH_RESULTS_STRATEGIZE or BERTH_RESULTS_EXECUTE names.
+// result is the result of a run of an earlier phase: a line of the file that BERTH_RESULTS_STRATEGIZE or BERTH_RESULTS_EXECUTE names.
 type result struct {
 	Run      string `json:"run"`
 	Strategy string `json:"strategy"`
@@ -52,11 +52,11 @@ type result struct {
 	} `json:"result"`
 }
 
-// earlier gives what a phase came to, by strategy. variable names the file.
+// earlier returns the results of a phase by strategy. variable is the environment variable that contains the path of the file.
 func earlier(variable string) (map[string]result, error) {
 	file, err := os.Open(os.Getenv(variable))
 	if err != nil {
-		return nil, fmt.Errorf("read what %s names, as a run of a later phase has it: %w", variable, err)
+		return nil, fmt.Errorf("open the file in %s, which a run of a later phase has: %w", variable, err)
 	}
 	defer func() { _ = file.Close() }()
 	results := map[string]result{}
@@ -67,13 +67,13 @@ func earlier(variable string) (map[string]result, error) {
 			return results, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what an earlier phase came to: %w", err)
+			return nil, fmt.Errorf("read the results of an earlier phase: %w", err)
 		}
 		results[r.Strategy] = r
 	}
 }
 
-// load reads what one run of an earlier phase has left under a name.
+// load reads the artifact name of the run of strategy in an earlier phase into value.
 func load(variable, strategy, name string, value any) error {
 	results, err := earlier(variable)
 	if err != nil {
@@ -81,11 +81,11 @@ func load(variable, strategy, name string, value any) error {
 	}
 	found, there := results[strategy]
 	if !there || found.Result.Artifacts == "" {
-		return fmt.Errorf("strategy %s has left nothing in an earlier phase", strategy)
+		return fmt.Errorf("no artifacts of strategy %s in an earlier phase", strategy)
 	}
 	text, err := os.ReadFile(filepath.Join(found.Result.Artifacts, name))
 	if err != nil {
-		return fmt.Errorf("read what %s has left: %w", found.Run, err)
+		return fmt.Errorf("read artifact of %s: %w", found.Run, err)
 	}
 	if err := json.Unmarshal(text, value); err != nil {
 		return fmt.Errorf("read %s of %s: %w", name, found.Run, err)
@@ -93,14 +93,14 @@ func load(variable, strategy, name string, value any) error {
 	return nil
 }
 
-// sentence is what a run said, made sure to be what was put on record when it ended.
+// sentence returns the result text of a run. It returns an error if the text does not match the checksum recorded when the run ended.
 func (r result) sentence() (string, error) {
 	text, err := os.ReadFile(r.Result.File)
 	if err != nil {
 		return "", fmt.Errorf("read the result of %s: %w", r.Run, err)
 	}
 	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != r.Result.SHA256 {
-		return "", fmt.Errorf("the result of %s was changed after its end", r.Run)
+		return "", fmt.Errorf("result of %s was changed after the run ended", r.Run)
 	}
 	return string(text), nil
 }

@@ -17,19 +17,19 @@ import (
 	"strings"
 )
 
-// The variables that name what the earlier phases came to.
+// Variables that contain the path of the results of an earlier phase.
 const (
 	strategized = "BERTH_RESULTS_STRATEGIZE"
 	executed    = "BERTH_RESULTS_EXECUTE"
 )
 
-// source is a file of the module, by its path in it.
+// source is a file of the module. Path is relative to the module.
 type source struct {
 	Path, Package string
 	Lines         int
 }
 
-// list finds the Go files of the module: what the other strategies go by.
+// list finds the Go files of the module, which the other strategies check.
 func list(j *job) error {
 	var found []source
 	err := filepath.WalkDir(j.module, func(path string, entry fs.DirEntry, err error) error {
@@ -57,19 +57,19 @@ func list(j *job) error {
 		return fmt.Errorf("list the module: %w", err)
 	}
 	if len(found) == 0 {
-		return errors.New("there is no Go file in " + j.module)
+		return errors.New("no Go files in " + j.module)
 	}
 	return leave(some(len(found), "Go file"), "files.json", found)
 }
 
-// finding is something to look at.
+// finding is a place in the module to report.
 type finding struct {
 	Path string
 	Line int
 	Text string
 }
 
-// search finds marked comments, and exported names that nothing is said about.
+// search finds marked comments, and exported functions without a comment.
 func search(j *job) error {
 	found := []finding{}
 	err := j.each(func(s source, set *token.FileSet, file *ast.File) {
@@ -101,13 +101,13 @@ func search(j *job) error {
 	return leave(some(len(found), "finding"), "findings.json", found)
 }
 
-// about is what a package says of itself.
+// about describes a package.
 type about struct {
 	Synopsis         string
 	Files, Functions int
 }
 
-// summarize says in a sentence what each package is.
+// summarize collects the synopsis and the size of each package.
 func summarize(j *job) error {
 	packages := map[string]about{}
 	err := j.each(func(s source, _ *token.FileSet, file *ast.File) {
@@ -132,7 +132,7 @@ func summarize(j *job) error {
 	return leave(some(len(packages), "package"), "packages.json", packages)
 }
 
-// each reads the files that were listed.
+// each parses the listed files and calls do for each of them.
 func (j *job) each(do func(source, *token.FileSet, *ast.File)) error {
 	var files []source
 	if err := load(strategized, "list-files", "files.json", &files); err != nil {

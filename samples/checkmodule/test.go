@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// test runs the tests of the module; its output is in the log of the run as well.
+// test runs the tests of the module. Their output is also in the log of the run.
 func test(j *job) error {
 	var said bytes.Buffer
 	command := exec.Command("go", "-C", j.module, "test", "./...")

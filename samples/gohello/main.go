@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gohello is a dev server written in Go: it answers on $PORT, and ends when it is asked to.
+// Command gohello is a dev server written in Go. It listens on $PORT and exits on SIGINT or SIGTERM.
 package main
 
 import (
@@ -44,7 +44,7 @@ func serve(ctx context.Context, port string) error {
 		<-ctx.Done()
 		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		// What is still open after the deadline ends with the program.
+		// Connections that are still open after the deadline are closed when the program exits.
 		_ = server.Shutdown(deadline)
 	}()
 	fmt.Printf("Listening on http://%s/\n", listener.Addr())

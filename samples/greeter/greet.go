@@ -3,7 +3,7 @@
 
 package main
 
-// greet says hello to somebody.
+// greet returns a greeting for name.
 func greet(name string) string {
 	return "hello " + name
 }

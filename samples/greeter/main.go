@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command greeter is a small program to look at with a language server.
+// Command greeter is a small program to try a language server with.
 package main
 
 import "fmt"

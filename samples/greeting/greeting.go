@@ -1,10 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package greeting greets: it is a module to check, with something to find.
+// Package greeting returns greetings. It is a module to check, with two problems to find.
 package greeting
 
-// Hello greets somebody by name, or everybody.
+// Hello returns a greeting for name, or for everybody if name is empty.
 func Hello(name string) string {
 	if name == "" {
 		name = "everybody"

@@ -12,14 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// violation is a value that breaks one bound of the schema, and a word of the refusal beside the path.
+// violation is a value that violates one bound of the schema.
 type violation struct {
 	path  string
 	bound string
 	value any
 }
 
-// TestBounds breaks every bound that the generated schema has, one at a time, on a real API server.
+// TestBounds violates every bound of the generated schema, one at a time, on a real API server.
 func TestBounds(t *testing.T) {
 	for _, kind := range all {
 		t.Run(kind, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestBounds(t *testing.T) {
 					o := object(t, kind, "refused", "{}")
 					place(o.Object, strings.Split(v.path, "."), v.value)
 					err := dryRun(t.Context(), o)
-					g.Expect(err).To(HaveOccurred(), "the API server took it")
+					g.Expect(err).To(HaveOccurred(), "the API server accepted it")
 					g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), err.Error())
 					g.Expect(err.Error()).To(ContainSubstring(strings.ReplaceAll(v.path, "[]", "[0]")))
 				})
@@ -82,7 +82,7 @@ func violations(path string, schema schemaProps) []violation {
 	return found
 }
 
-// properties makes an object with n properties.
+// properties returns an object with n properties.
 func properties(n int64) map[string]any {
 	object := map[string]any{}
 	for i := range n {
@@ -91,7 +91,7 @@ func properties(n int64) map[string]any {
 	return object
 }
 
-// items makes a list of n good items of a list's schema.
+// items returns a list of n valid items for the schema of a list.
 func items(n int64, schema schemaProps) []any {
 	list := make([]any, 0, n)
 	for i := range n {
@@ -108,7 +108,7 @@ func items(n int64, schema schemaProps) []any {
 	return list
 }
 
-// item is a good item of a list of objects, which are told apart by name: most by their own, results by that of their run.
+// item returns a valid item of a list of objects. Its key is name, or run for results.
 func item(isResult bool, name string) map[string]any {
 	if isResult {
 		return map[string]any{"run": name, "strategy": "a", "phase": "Execute", "outcome": "Failed"}
@@ -116,7 +116,7 @@ func item(isResult bool, name string) map[string]any {
 	return map[string]any{"name": name}
 }
 
-// place sets a value deep inside content; a path element that ends in [] is the first item of a list.
+// place sets a value at a path in content; a path element that ends in [] is the first item of a list.
 func place(content map[string]any, path []string, value any) {
 	name, isList := strings.CutSuffix(path[0], "[]")
 	switch {
@@ -126,7 +126,7 @@ func place(content map[string]any, path []string, value any) {
 		content[name] = value
 	case isList:
 		first := item(name == "inputs", "A")
-		if name == "mounts" { // whose items have no name
+		if name == "mounts" { // its items have no name
 			first = map[string]any{}
 		}
 		content[name] = []any{first}

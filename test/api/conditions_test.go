@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// withStatus are the kinds that have conditions.
+// withStatus are the kinds with conditions.
 var withStatus = []string{
 	kindInstance, kindDevServer, kindLanguageServer, kindDiscovery, kindPlan, kindStrategy, kindStrategyRun,
 }
@@ -24,8 +24,8 @@ const twoConditions = `{status: {conditions: [
   {type: Ready, status: "True", reason: Here, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"},
   {type: Stalled, status: "False", reason: Here, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`
 
-// TestConditionsHaveOneOwnerEach guards what makes a write of a status cheap: the API server does not keep an owner of every field of every
-// condition. Others can still own conditions of their own beside ours.
+// TestConditionsHaveOneOwnerEach checks that the API server does not track the owner of every field of every condition, which keeps status writes
+// cheap. Other managers can still own additional conditions.
 func TestConditionsHaveOneOwnerEach(t *testing.T) {
 	for _, kind := range withStatus {
 		t.Run(kind, func(t *testing.T) {
@@ -41,13 +41,13 @@ func TestConditionsHaveOneOwnerEach(t *testing.T) {
 			g.Expect(applyCondition(t, o, "Theirs")).To(Succeed())
 			conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(conditions).To(HaveLen(3), "they have added theirs and left ours")
-			g.Expect(apierrors.IsConflict(applyCondition(t, o, "Ready"))).To(BeTrue(), "ours is not theirs to change")
+			g.Expect(conditions).To(HaveLen(3), "the other manager must add its condition and keep ours")
+			g.Expect(apierrors.IsConflict(applyCondition(t, o, "Ready"))).To(BeTrue(), "a change of our condition must be a conflict")
 		})
 	}
 }
 
-// TestConditionsOnce: the list still has a key.
+// TestConditionsOnce checks that the list has a key.
 func TestConditionsOnce(t *testing.T) {
 	g := NewWithT(t)
 	o := stored(t, kindInstance, "")
@@ -62,7 +62,7 @@ func TestConditionsOnce(t *testing.T) {
 	g.Expect(err.Error()).To(ContainSubstring("Duplicate value"))
 }
 
-// ownedConditions gives what the API server says that somebody owns of the conditions.
+// ownedConditions returns the managed fields of the conditions that the manager owns.
 func ownedConditions(t *testing.T, o *unstructured.Unstructured, manager string) any {
 	t.Helper()
 	for _, entry := range o.GetManagedFields() {
@@ -82,7 +82,7 @@ func ownedConditions(t *testing.T, o *unstructured.Unstructured, manager string)
 	return nil
 }
 
-// applyCondition applies one condition as somebody else, by server-side apply.
+// applyCondition applies one condition as another manager, by server-side apply.
 func applyCondition(t *testing.T, o *unstructured.Unstructured, conditionType string) error {
 	t.Helper()
 	applied := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{map[string]any{

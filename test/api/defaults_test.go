@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// cleanup is what is used once the context of a test has ended.
+// cleanup is the context for clean-up after a test.
 var cleanup = context.Background()
 
 const sharedDefaults = `
@@ -84,7 +84,7 @@ failureThreshold: 3
 `), spec["liveness"])
 }
 
-// TestWhatIsPassedOnIsKept: what a language server is told is nobody else's to understand.
+// TestWhatIsPassedOnIsKept checks that the settings of a language server are stored unchanged.
 func TestWhatIsPassedOnIsKept(t *testing.T) {
 	o := object(t, kindLanguageServer, "kept", `
 spec:
@@ -104,7 +104,7 @@ canary: {method: workspace/symbol, params: {query: main}, periodSeconds: 60}
 `), spec["health"])
 }
 
-// expectSame compares through JSON, so that it does not matter how a number is held.
+// expectSame compares through JSON, to ignore the Go types of numbers.
 func expectSame(t *testing.T, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(plain(t, want), plain(t, got)); diff != "" {

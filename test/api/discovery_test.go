@@ -12,26 +12,26 @@ import (
 
 var discoveryOnly = []string{kindDiscovery}
 
-// The rows of InstanceDiscovery, beside those that all kinds share.
+// The rows of InstanceDiscovery, in addition to those that all kinds share.
 func init() {
 	long := strings.Repeat("a", 318)
 	refusals = append(refusals, []refusal{
 		{"no source", discoveryOnly, `{spec: {sources: []}}`, "spec.sources"},
 		{"a source twice", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux}, {name: a, type: Docker}]}}`, "Duplicate value"},
-		{"a source that has no sessions", discoveryOnly, `{spec: {sources: [{name: a, type: Host}]}}`, "sessions are found in Tmux and containers in Docker"},
-		{"sessions of Docker", discoveryOnly, `{spec: {sources: [{name: a, type: Docker, tmux: {prefix: a}}]}}`, "tmux is for the type Tmux"},
-		{"containers of tmux", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, docker: {image: a}}]}}`, "docker is for the type Docker"},
-		{"a pattern that is no regular expression", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, tmux: {pattern: "claude-("}}]}}`, "must be a valid regular expression (RE2)"},
-		{"a state of something else", discoveryOnly, `{spec: {state: OnDemand}}`, "Unsupported value"},
-		{"a look every second", discoveryOnly, `{spec: {intervalSeconds: 1}}`, "greater than or equal to 5"},
+		{"a source without sessions", discoveryOnly, `{spec: {sources: [{name: a, type: Host}]}}`, "the type of a source must be Tmux or Docker"},
+		{"sessions of Docker", discoveryOnly, `{spec: {sources: [{name: a, type: Docker, tmux: {prefix: a}}]}}`, "tmux is only allowed if type is Tmux"},
+		{"containers of tmux", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, docker: {image: a}}]}}`, "docker is only allowed if type is Docker"},
+		{"a pattern that is not a regular expression", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, tmux: {pattern: "claude-("}}]}}`, "must be a valid regular expression (RE2)"},
+		{"a state of another kind", discoveryOnly, `{spec: {state: OnDemand}}`, "Unsupported value"},
+		{"an interval of one second", discoveryOnly, `{spec: {intervalSeconds: 1}}`, "greater than or equal to 5"},
 		{"a long name", discoveryOnly, `{metadata: {name: ` + strings.Repeat("a", 64) + `}}`, "the name must have at most 63 characters"},
 		{"a label of a container with a long name", discoveryOnly, `{spec: {sources: [{name: a, type: Docker, docker: {matchLabels: {` + long + `: b}}}]}}`, "at most 317 characters"},
 		{"a label with a long name", discoveryOnly, `{spec: {template: {labels: {` + long + `: b}}}}`, "at most 317 characters"},
 		{"an annotation with a long name", discoveryOnly, `{spec: {template: {annotations: {` + long + `: b}}}}`, "at most 317 characters"},
 	}...)
 	transitions = append(transitions, []transition{
-		{"another source, stopped, looked again", discoveryOnly, `{}`, `{spec: {state: Stopped, refreshToken: a, sources: [{name: b, type: Docker}]}}`, ""},
-		{"a pattern that is broken later", discoveryOnly, `{}`, `{spec: {sources: [{name: all, type: Tmux, tmux: {pattern: "["}}]}}`, "must be a valid regular expression (RE2)"},
+		{"another source, stopped, refreshed", discoveryOnly, `{}`, `{spec: {state: Stopped, refreshToken: a, sources: [{name: b, type: Docker}]}}`, ""},
+		{"a pattern that becomes invalid", discoveryOnly, `{}`, `{spec: {sources: [{name: all, type: Tmux, tmux: {pattern: "["}}]}}`, "must be a valid regular expression (RE2)"},
 	}...)
 }
 

@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// access is a question to the API server: verb, resource with sub-resource, and who may.
+// access is a verb on a resource or subresource, and the roles that may use it.
 type access struct {
 	verb, resource string
 	who            []string
 }
 
-// accesses says who may do what, by the roles of config/rbac. An aggregated role is tried with the parts that add up to it.
+// accesses are the permissions of the roles of config/rbac. For an aggregated role, the test binds the parts that it aggregates.
 var accesses = []access{
 	{"get", "devservers", []string{"view", "edit", "admin", "manager"}},
 	{"list", "instances", []string{"view", "edit", "admin", "manager"}},
@@ -56,7 +56,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	bind(t, "manager", "berth-manager")
-	// The aggregation of the cluster's own roles is kube-controller-manager's, which envtest does not run: bind by the labels.
+	// Bind the parts by label: kube-controller-manager aggregates the cluster's own roles, and envtest does not run it.
 	for _, role := range []string{"view", "edit", "admin"} {
 		var parts rbacv1.ClusterRoleList
 		g.Expect(k8s.List(t.Context(), &parts, client.MatchingLabels{"rbac.authorization.k8s.io/aggregate-to-" + role: "true"})).To(Succeed())

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// refusal is a manifest that the API server must not take, and words of its answer.
+// refusal is a manifest that the API server must refuse, with words of its response.
 type refusal struct {
 	name     string
 	kinds    []string
@@ -22,7 +22,7 @@ type refusal struct {
 
 var (
 	every = []string{kindInstance, kindDevServer, kindLanguageServer}
-	// work are the kinds that are no processes; all is everything there is.
+	// work are the kinds that do not describe a process; all are all kinds.
 	work               = []string{kindAction, kindDiscovery, kindPlan, kindStrategy, kindStrategyRun}
 	all                = slices.Concat(every, work)
 	programs           = append(slices.Clone(every), kindStrategy)
@@ -33,7 +33,7 @@ var (
 	languageServerOnly = []string{kindLanguageServer}
 )
 
-// refusals has one entry or more for each rule that the schema says in CEL; TestEveryRuleIsTried keeps it complete.
+// refusals has at least one entry for each CEL rule of the schema; TestEveryRuleIsTried checks that.
 var refusals = []refusal{
 	{
 		name: "an empty program", kinds: programs,
@@ -66,29 +66,29 @@ var refusals = []refusal{
 		words:    "Duplicate value",
 	},
 	{
-		name: "a back-off that begins above its end", kinds: every,
+		name: "a back-off with initialSeconds above maxSeconds", kinds: every,
 		fragment: `{spec: {backoff: {initialSeconds: 61}}}`,
 		words:    "initialSeconds must not be greater than maxSeconds",
 	},
 	{
-		name: "the runtime Tmux of what is no Instance", kinds: servers,
+		name: "the runtime Tmux for a kind other than Instance", kinds: servers,
 		fragment: `{spec: {runtime: {type: Tmux}}}`,
-		words:    "this runs in the runtimes Host and Pod; Tmux and Docker are for Instances",
+		words:    "type must be Host or Pod; only Instances support Tmux and Docker",
 	},
 	{
-		name: "the runtime Docker of what is no Instance", kinds: servers,
+		name: "the runtime Docker for a kind other than Instance", kinds: servers,
 		fragment: `{spec: {runtime: {type: Docker}}}`,
-		words:    "this runs in the runtimes Host and Pod; Tmux and Docker are for Instances",
+		words:    "type must be Host or Pod; only Instances support Tmux and Docker",
 	},
 	{
 		name: "the runtime Pod without a Pod", kinds: programs,
 		fragment: `{spec: {runtime: {type: Pod}}}`,
-		words:    "pod, with an image, belongs to the type Pod, and to no other",
+		words:    "pod is required if type is Pod, and not allowed otherwise",
 	},
 	{
 		name: "a Pod on the host", kinds: programs,
 		fragment: `{spec: {runtime: {type: Host, pod: {image: agent}}}}`,
-		words:    "pod, with an image, belongs to the type Pod, and to no other",
+		words:    "pod is required if type is Pod, and not allowed otherwise",
 	},
 	{
 		name: "a Pod without an image", kinds: programs,
@@ -96,70 +96,70 @@ var refusals = []refusal{
 		words:    "spec.runtime.pod.image",
 	},
 	{
-		name: "a claim without a place", kinds: programs,
+		name: "a volume claim without a mount path", kinds: programs,
 		fragment: `{spec: {runtime: {type: Pod, pod: {image: agent, volumeClaimTemplates: [{name: home, spec: {}}]}}}}`,
 		words:    "spec.runtime.pod.volumeClaimTemplates[0].mountPath",
 	},
 	{
-		name: "two claims with one name", kinds: programs,
+		name: "two volume claims with one name", kinds: programs,
 		fragment: `{spec: {runtime: {type: Pod, pod: {image: agent, volumeClaimTemplates: [
 			{name: home, mountPath: /a, spec: {}}, {name: home, mountPath: /b, spec: {}}]}}}}`,
 		words: "Duplicate value",
 	},
 	{
-		name: "a proxy before a Pod", kinds: devServerOnly,
+		name: "a proxy for a Pod", kinds: devServerOnly,
 		fragment: `{spec: {proxy: Enabled, runtime: {type: Pod, pod: {image: web}}}}`,
-		words:    "there is no proxy for a Pod",
+		words:    "proxy is not supported for Pods",
 	},
 	{
 		name: "an exec probe for readiness in a Pod", kinds: devServerOnly,
 		fragment: `{spec: {readiness: {exec: {command: [test]}}, runtime: {type: Pod, pod: {image: web}}}}`,
-		words:    "exec probes are run beside the manager",
+		words:    "exec probes are not supported for Pods",
 	},
 	{
 		name: "an exec probe for liveness in a Pod", kinds: devServerOnly,
 		fragment: `{spec: {liveness: {exec: {command: [test]}}, runtime: {type: Pod, pod: {image: web}}}}`,
-		words:    "exec probes are run beside the manager",
+		words:    "exec probes are not supported for Pods",
 	},
 	{
 		name: "Docker without a container", kinds: instances,
 		fragment: `{spec: {runtime: {type: Docker}}}`,
-		words:    "belongs to the type Docker, and to no other",
+		words:    "docker is required if type is Docker, and not allowed otherwise",
 	},
 	{
 		name: "Docker with neither image nor container", kinds: instances,
 		fragment: `{spec: {runtime: {type: Docker, docker: {network: none}}}}`,
-		words:    "set an image to start, or a container that is there to adopt",
+		words:    "set image to start a container, or container to adopt an existing one",
 	},
 	{
 		name: "a container in tmux", kinds: instances,
 		fragment: `{spec: {runtime: {type: Tmux, docker: {image: agent}}}}`,
-		words:    "belongs to the type Docker, and to no other",
+		words:    "docker is required if type is Docker, and not allowed otherwise",
 	},
 	{
 		name: "a session in Docker", kinds: instances,
 		fragment: `{spec: {runtime: {type: Docker, docker: {image: agent}, tmux: {session: main}}}}`,
-		words:    "tmux is for the type Tmux",
+		words:    "tmux is only allowed if type is Tmux",
 	},
 	{
 		name: "a session name that tmux would change", kinds: instances,
 		fragment: `{spec: {runtime: {type: Tmux, tmux: {session: "a.b"}}}}`,
-		words:    "tmux itself does not allow",
+		words:    "tmux does not allow ':' and '.'",
 	},
 	{
-		name: "a session name that tmux would take for something else", kinds: instances,
+		name: "a session name with a special meaning in tmux", kinds: instances,
 		fragment: `{spec: {runtime: {type: Tmux, tmux: {session: "=main"}}}}`,
-		words:    "which tmux gives a meaning",
+		words:    "which have a special meaning in tmux",
 	},
 	{
-		name: "adoption of a process of the host", kinds: instances,
+		name: "adoption of a host process", kinds: instances,
 		fragment: `{spec: {adoption: IfExists}}`,
-		words:    "only what runs in tmux or Docker can be adopted",
+		words:    "adoption requires the runtime Tmux or Docker",
 	},
 	{
-		name: "orphans of what was never adopted", kinds: instances,
+		name: "deletionPolicy Orphan without adoption", kinds: instances,
 		fragment: `{spec: {deletionPolicy: Orphan, runtime: {type: Tmux}}}`,
-		words:    "deletionPolicy Orphan is for what was adopted",
+		words:    "deletionPolicy Orphan requires adoption",
 	},
 	{
 		name: "a container that may not be adopted", kinds: instances,
@@ -167,9 +167,9 @@ var refusals = []refusal{
 		words:    "names a container to adopt",
 	},
 	{
-		name: "nothing to start when there is nothing to adopt", kinds: instances,
+		name: "optional adoption without an image to start", kinds: instances,
 		fragment: `{spec: {adoption: IfExists, runtime: {type: Docker, docker: {container: agent-1}}}}`,
-		words:    "without an image there is nothing to start",
+		words:    "spec.runtime.docker.image is required unless spec.adoption is Required",
 	},
 	{
 		name: "a field that does not exist", kinds: all,
@@ -184,7 +184,7 @@ var refusals = []refusal{
 	{
 		name: "a state of another kind", kinds: []string{kindInstance, kindDevServer},
 		fragment: `{spec: {state: OnDemand}}`,
-		words:    "state OnDemand is for LanguageServers only",
+		words:    "only LanguageServers support the state OnDemand",
 	},
 	{
 		name: "a host name with a port", kinds: devServerOnly,
@@ -237,7 +237,7 @@ var refusals = []refusal{
 		words:    "Duplicate value",
 	},
 	{
-		name: "a field that the limits don't have", kinds: languageServerOnly,
+		name: "an unknown field in the limits", kinds: languageServerOnly,
 		fragment: `{spec: {limits: {bytes: 1}}}`,
 		words:    `unknown field "spec.limits.bytes"`,
 	},
@@ -252,12 +252,12 @@ var refusals = []refusal{
 		words:    "path must begin with /",
 	},
 	{
-		name: "a readiness probe that asks nothing", kinds: devServerOnly,
+		name: "a readiness probe without a check", kinds: devServerOnly,
 		fragment: `{spec: {readiness: {periodSeconds: 1}}}`,
 		words:    "set exactly one of httpGet, tcpSocket and exec",
 	},
 	{
-		name: "a liveness probe that asks twice", kinds: devServerOnly,
+		name: "a liveness probe with two checks", kinds: devServerOnly,
 		fragment: `{spec: {liveness: {httpGet: {}, tcpSocket: {}}}}`,
 		words:    "set exactly one of httpGet, tcpSocket and exec",
 	},
@@ -282,7 +282,7 @@ func TestRefusals(t *testing.T) {
 			t.Run(kind+" with "+tc.name, func(t *testing.T) {
 				g := NewWithT(t)
 				err := dryRun(t.Context(), object(t, kind, "refused", tc.fragment))
-				g.Expect(err).To(HaveOccurred(), "the API server took it")
+				g.Expect(err).To(HaveOccurred(), "the API server accepted it")
 				g.Expect(apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)).To(BeTrue(), err.Error())
 				g.Expect(err.Error()).To(ContainSubstring(tc.words))
 			})
@@ -290,7 +290,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestEveryRuleIsTried fails when a CEL rule is added to a spec without a manifest that breaks it.
+// TestEveryRuleIsTried fails if a CEL rule of a spec has no manifest that violates it.
 func TestEveryRuleIsTried(t *testing.T) {
 	for _, kind := range all {
 		t.Run(kind, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestEveryRuleIsTried(t *testing.T) {
 			}
 			walk(specOf(t, kind), "spec", func(path string, schema schemaProps) {
 				for _, rule := range schema.XValidations {
-					g.Expect(coveredBy(rule.Message, tried)).To(BeTrue(), "%s: nothing tries the rule %q", path, rule.Message)
+					g.Expect(coveredBy(rule.Message, tried)).To(BeTrue(), "%s: no manifest violates the rule %q", path, rule.Message)
 				}
 			})
 		})

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSamples applies every sample, so that none of them rots.
+// TestSamples applies every sample, so that all of them stay valid.
 func TestSamples(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "samples", "*", "*.yaml"))
 	g := NewWithT(t)

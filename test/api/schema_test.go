@@ -45,7 +45,7 @@ func specOf(t *testing.T, kind string) schemaProps {
 	return definition(t, kind).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 }
 
-// walk visits a schema and all that is in it, in the order of names; path says [] for the items of a list.
+// walk visits a schema and all nested schemas, sorted by name. In a path, [] stands for the items of a list.
 func walk(schema schemaProps, path string, visit func(path string, schema schemaProps)) {
 	visit(path, schema)
 	names := make([]string, 0, len(schema.Properties))
@@ -78,7 +78,7 @@ func TestDefinitions(t *testing.T) {
 			g.Expect(crd.Spec.Versions).To(HaveLen(1))
 			version := crd.Spec.Versions[0]
 			g.Expect(version.Name).To(Equal("v1alpha1"))
-			g.Expect(version.Subresources.Status).NotTo(BeNil(), "status must be written apart from spec")
+			g.Expect(version.Subresources.Status).NotTo(BeNil(), "status must be a subresource")
 
 			columns := make([]string, 0, len(version.AdditionalPrinterColumns))
 			for _, column := range version.AdditionalPrinterColumns {
@@ -95,7 +95,7 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
-// TestConventions holds the schema to what every kind promises: all is bounded and described, and can be merged field by field.
+// TestConventions checks the conventions of every kind: all fields have bounds and descriptions, and can be merged field by field.
 func TestConventions(t *testing.T) {
 	for _, kind := range all {
 		t.Run(kind, func(t *testing.T) {
@@ -111,20 +111,20 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// passedOn are the parts of a spec that are for a language server, or for the API of Pods, alone to understand.
+// passedOn are the parts of a spec that only a language server or the Pod API interprets.
 var passedOn = map[string]bool{
 	"spec.initializationOptions": true, "spec.settings": true, "spec.health.canary.params": true,
 	"runtime.pod.volumes[]": true, "runtime.pod.volumeMounts[]": true, "runtime.pod.tolerations[]": true, "runtime.pod.template": true,
 	"runtime.pod.volumeClaimTemplates[].spec": true,
 }
 
-// maps are maps because all of Kubernetes has such for labels.
+// maps are the fields that are maps, because labels and the like are maps everywhere in Kubernetes.
 var maps = map[string]bool{
 	"spec.template.labels": true, "spec.template.annotations": true, "spec.sources[].docker.matchLabels": true,
 	"runtime.pod.nodeSelector": true, "runtime.pod.resources.limits": true, "runtime.pod.resources.requests": true,
 }
 
-// placeOf gives the name of a part in these tables: a runtime is the same wherever it stands.
+// placeOf returns the name of a part in these tables: the parts of a runtime have the same name in every kind.
 func placeOf(path string) string {
 	if at := strings.Index(path, "runtime.pod."); at >= 0 {
 		return path[at:]
@@ -135,7 +135,7 @@ func placeOf(path string) string {
 func checkConventions(g *WithT, path string, schema schemaProps) {
 	switch schema.Type {
 	case "boolean":
-		g.Expect(path).To(BeEmpty(), "a bool cannot grow a third value: use a string enum")
+		g.Expect(path).To(BeEmpty(), "a boolean cannot get a third value: use a string enum")
 	case "string":
 		bounded := schema.MaxLength != nil || len(schema.Enum) > 0 || schema.Format == "date-time"
 		g.Expect(bounded).To(BeTrue(), "%s: a string without a bound", path)
@@ -153,12 +153,12 @@ func checkConventions(g *WithT, path string, schema schemaProps) {
 			g.Expect(schema.XPreserveUnknownFields).To(BeNil(), "%s: keeps unknown fields", path)
 		}
 	case "number":
-		g.Expect(path).To(BeEmpty(), "a fraction is not read back the same everywhere")
+		g.Expect(path).To(BeEmpty(), "clients may decode a fraction differently: use an integer")
 	}
 	for _, rule := range schema.XValidations {
-		g.Expect(rule.Message).NotTo(BeEmpty(), "%s: a rule without words for people: %s", path, rule.Rule)
+		g.Expect(rule.Message).NotTo(BeEmpty(), "%s: a rule without a message: %s", path, rule.Rule)
 	}
 	if path != "spec" && path != "status" && !strings.HasSuffix(path, "[]") {
-		g.Expect(schema.Description).NotTo(BeEmpty(), "%s: not described", path)
+		g.Expect(schema.Description).NotTo(BeEmpty(), "%s: no description", path)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api shows, on a real API server, what the kinds of berth.dev refuse, default and keep.
+// Package api checks with a real API server what the kinds of berth.dev refuse, default and preserve.
 package api
 
 import (
@@ -30,11 +30,11 @@ const (
 	kindStrategy       = "Strategy"
 	kindStrategyRun    = "StrategyRun"
 
-	// waitForAuthorizer is how long the API server may take to see a role or binding that was just created.
+	// waitForAuthorizer bounds the time until the API server uses a new role or binding.
 	waitForAuthorizer = 30 * time.Second
 )
 
-// k8s talks to the API server of this package's tests.
+// k8s is a client of the API server of this package's tests.
 var k8s client.Client
 
 func TestMain(m *testing.M) {
@@ -55,13 +55,13 @@ func run(m *testing.M) int {
 	}()
 	k8s, err = client.New(config, client.Options{})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "make a client:", err)
+		fmt.Fprintln(os.Stderr, "create a client:", err)
 		return 1
 	}
 	return m.Run()
 }
 
-// smallest is the least that makes a valid object of any kind.
+// smallest is the smallest valid object of most kinds.
 const smallest = `
 metadata: {namespace: default}
 spec:
@@ -69,12 +69,12 @@ spec:
     command: [sleep, infinity]
 `
 
-// smallestOf is what a kind needs beyond that.
+// smallestOf has the additional required fields of a kind.
 var smallestOf = map[string]string{
 	kindLanguageServer: `spec: {language: go, workspace: {folders: [/src]}}`,
 }
 
-// wholeOf is the least that makes a valid object of a kind that is no process.
+// wholeOf has the smallest valid object of each kind that does not describe a process.
 var wholeOf = map[string]string{
 	kindAction:      `{metadata: {namespace: default}, spec: {strategize: {strategies: [lint]}}}`,
 	kindDiscovery:   `{metadata: {namespace: default}, spec: {sources: [{name: all, type: Tmux}]}}`,
@@ -83,7 +83,7 @@ var wholeOf = map[string]string{
 	kindStrategyRun: `{metadata: {namespace: default}, spec: {strategyRef: {name: lint}}}`,
 }
 
-// object makes an object of the kind from the smallest one, with the fragment merged over it.
+// object returns an object of the kind: the smallest one with the fragment merged into it.
 func object(t *testing.T, kind, name, fragment string) *unstructured.Unstructured {
 	t.Helper()
 	content := parse(t, wholeOf[kind])
@@ -109,7 +109,7 @@ func parse(t *testing.T, text string) map[string]any {
 	return content
 }
 
-// merge lays over onto content, as a JSON merge patch does; null removes.
+// merge applies over to content as a JSON merge patch; null removes a field.
 func merge(content, over map[string]any) {
 	for key, value := range over {
 		inner, isMap := value.(map[string]any)
@@ -125,7 +125,7 @@ func merge(content, over map[string]any) {
 	}
 }
 
-// dryRun sends the object to the API server for a decision only.
+// dryRun sends the object to the API server as a dry run.
 func dryRun(ctx context.Context, o *unstructured.Unstructured) error {
 	return k8s.Create(ctx, o, client.DryRunAll, client.FieldValidation("Strict"))
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// transition is a change of an object; words is empty where the API server must allow it.
+// transition is a change of an object; words is empty if the API server must allow it.
 type transition struct {
 	name   string
 	kinds  []string
@@ -20,7 +20,7 @@ type transition struct {
 	words  string
 }
 
-// wholePod has all that can be said of a Pod.
+// wholePod has all fields of a Pod.
 const wholePod = `{spec: {runtime: {type: Pod, pod: {image: a, imagePullPolicy: Never, serviceAccountName: agent, nodeSelector: {disk: ssd},
 	resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 100m}}, tolerations: [{key: spot, operator: Exists}],
 	volumes: [{name: tmp, emptyDir: {sizeLimit: 1Gi}}], volumeMounts: [{name: tmp, mountPath: /tmp, readOnly: false}],
@@ -36,15 +36,15 @@ var transitions = []transition{
 	{name: "runtime removed", kinds: every, before: `{spec: {runtime: {type: Host}}}`, after: `{spec: {runtime: null}}`, words: "runtime is immutable"},
 	{
 		name: "another type of runtime", kinds: []string{kindDevServer, kindInstance},
-		before: `{spec: {runtime: {type: Pod, pod: {image: a}}}}`, after: `{spec: {runtime: {type: Host, pod: null}}}`, words: "runtime is immutable, but for what is in pod",
+		before: `{spec: {runtime: {type: Pod, pod: {image: a}}}}`, after: `{spec: {runtime: {type: Host, pod: null}}}`, words: "runtime is immutable, except for the fields of pod",
 	},
 	{
 		name: "another session of tmux", kinds: instances,
-		before: `{spec: {runtime: {type: Tmux, tmux: {session: a}}}}`, after: `{spec: {runtime: {tmux: {session: b}}}}`, words: "runtime is immutable, but for what is in pod",
+		before: `{spec: {runtime: {type: Tmux, tmux: {session: a}}}}`, after: `{spec: {runtime: {tmux: {session: b}}}}`, words: "runtime is immutable, except for the fields of pod",
 	},
 	{
 		name: "another image for Docker", kinds: instances,
-		before: `{spec: {runtime: {type: Docker, docker: {image: a}}}}`, after: `{spec: {runtime: {docker: {image: b}}}}`, words: "runtime is immutable, but for what is in pod",
+		before: `{spec: {runtime: {type: Docker, docker: {image: a}}}}`, after: `{spec: {runtime: {docker: {image: b}}}}`, words: "runtime is immutable, except for the fields of pod",
 	},
 	{
 		name: "another image for a Pod", kinds: []string{kindDevServer, kindInstance, kindStrategy},
@@ -63,12 +63,12 @@ var transitions = []transition{
 		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: null}}`, words: "instanceRef is immutable",
 	},
 	{name: "another program", kinds: every, before: `{}`, after: `{spec: {process: {command: [cat]}}}`},
-	{name: "a restart asked for", kinds: every, before: `{spec: {session: a, runtime: {type: Host}}}`, after: `{spec: {restartToken: "1", state: Stopped}}`},
-	{name: "asleep while nobody is there", kinds: languageServerOnly, before: `{}`, after: `{spec: {state: OnDemand, idleTimeoutSeconds: 5}}`},
+	{name: "a restart requested", kinds: every, before: `{spec: {session: a, runtime: {type: Host}}}`, after: `{spec: {restartToken: "1", state: Stopped}}`},
+	{name: "OnDemand with an idle timeout", kinds: languageServerOnly, before: `{}`, after: `{spec: {state: OnDemand, idleTimeoutSeconds: 5}}`},
 	{name: "another folder and settings", kinds: languageServerOnly, before: `{}`, after: `{spec: {workspace: {folders: [/lib]}, settings: {a: {b: [1]}}}}`},
 	{name: "another port", kinds: devServerOnly, before: `{spec: {port: 3000, instanceRef: {name: a}}}`, after: `{spec: {port: 3001}}`},
-	{name: "a proxy taken up", kinds: devServerOnly, before: `{spec: {port: 3000}}`, after: `{spec: {proxy: Enabled}}`},
-	{name: "a proxy given up", kinds: devServerOnly, before: `{spec: {proxy: Enabled}}`, after: `{spec: {proxy: Disabled}}`},
+	{name: "a proxy enabled", kinds: devServerOnly, before: `{spec: {port: 3000}}`, after: `{spec: {proxy: Enabled}}`},
+	{name: "a proxy disabled", kinds: devServerOnly, before: `{spec: {proxy: Enabled}}`, after: `{spec: {proxy: Disabled}}`},
 }
 
 func TestTransitions(t *testing.T) {
@@ -90,7 +90,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// stored creates an object that is deleted at the end of the test.
+// stored creates an object and deletes it at the end of the test.
 func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 	t.Helper()
 	o := object(t, kind, "", fragment)
@@ -99,7 +99,7 @@ func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 		t.Fatalf("create: %v", err)
 	}
 	t.Cleanup(func() {
-		// The test's context has ended by now.
+		// The context of the test is already cancelled.
 		if err := k8s.Delete(cleanup, o); err != nil {
 			t.Errorf("delete %s: %v", o.GetName(), err)
 		}
@@ -107,7 +107,7 @@ func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 	return o
 }
 
-// TestStatusIsApart: spec and status are written through doors of their own, and only a change of spec is a new generation.
+// TestStatusIsApart checks that spec and status are written separately, and that only a change of spec increments the generation.
 func TestStatusIsApart(t *testing.T) {
 	for _, kind := range every {
 		t.Run(kind, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestStatusIsApart(t *testing.T) {
 			g.Expect(incarnation).To(Equal(int64(7)))
 			restarts, found, err := unstructured.NestedInt64(o.Object, "status", "restartCount")
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(found).To(BeTrue(), "a column would be empty where 0 is meant")
+			g.Expect(found).To(BeTrue(), "restartCount must be present, so that its column shows 0")
 			g.Expect(restarts).To(BeZero())
 			_, found, err = unstructured.NestedString(o.Object, "spec", "restartToken")
 			g.Expect(err).NotTo(HaveOccurred())

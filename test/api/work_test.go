@@ -18,23 +18,23 @@ var (
 	runOnly      = []string{kindStrategyRun}
 )
 
-// The rows of the kinds that describe work, beside those that all kinds share.
+// The rows of the kinds that describe work, in addition to those that all kinds share.
 func init() {
 	refusals = append(refusals, []refusal{
 		{"no phase", actionOnly, `{spec: {strategize: null}}`, "set at least one of strategize, execute and apply"},
 		{"a phase without strategies", actionOnly, `{spec: {execute: {timeoutSeconds: 5}}}`, "spec.execute.strategies: Required value"},
 		{"an argument twice", actionOnly, `{spec: {arguments: [{name: a}, {name: a}]}}`, "Duplicate value"},
-		{"two arguments of one variable", actionOnly, `{spec: {arguments: [{name: go-version}, {name: GO_version}]}}`, "two arguments would be the same variable"},
-		{"an argument of every run", actionOnly, `{spec: {arguments: [{name: Attempt}]}}`, "plan, phase and attempt are given to every run"},
-		{"a required argument with a default", actionOnly, `{spec: {arguments: [{name: a, presence: Required, default: x}]}}`, "an argument with a default is Optional"},
+		{"two arguments of one variable", actionOnly, `{spec: {arguments: [{name: go-version}, {name: GO_version}]}}`, "two arguments would set the same variable"},
+		{"an argument with a reserved name", actionOnly, `{spec: {arguments: [{name: Attempt}]}}`, "the argument names plan, phase and attempt are reserved"},
+		{"a required argument with a default", actionOnly, `{spec: {arguments: [{name: a, presence: Required, default: x}]}}`, "an argument with a default must be Optional"},
 		{"a default that is not allowed", actionOnly, `{spec: {arguments: [{name: a, values: [b, c], default: d}]}}`, "the default must be one of the values"},
-		{"a default that is no integer", actionOnly, `{spec: {arguments: [{name: a, type: Integer, default: "1.5"}]}}`, "the default of an Integer must be one"},
-		{"a default that is no boolean", actionOnly, `{spec: {arguments: [{name: a, type: Boolean, default: "yes"}]}}`, "the default of a Boolean must be true or false"},
+		{"a default that is not an integer", actionOnly, `{spec: {arguments: [{name: a, type: Integer, default: "1.5"}]}}`, "the default of an Integer must be an integer"},
+		{"a default that is not a boolean", actionOnly, `{spec: {arguments: [{name: a, type: Boolean, default: "yes"}]}}`, "the default of a Boolean must be true or false"},
 		{"a pattern that closes its group", actionOnly, `{spec: {arguments: [{name: a, pattern: ")|.*(?:"}]}}`, "must be a valid regular expression (RE2)"},
-		{"a pattern of a terminal that is none", instances, `{spec: {terminal: {awaitingInput: {patterns: ["> $", "("]}}}}`, "must be a valid regular expression (RE2)"},
+		{"an invalid pattern of a terminal", instances, `{spec: {terminal: {awaitingInput: {patterns: ["> $", "("]}}}}`, "must be a valid regular expression (RE2)"},
 		{"more successes than strategies", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: AtLeast, count: 2}}}}`, "success.count must not be greater than the number of strategies"},
-		{"AtLeast without a count", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: AtLeast}}}}`, "set count with the policy AtLeast"},
-		{"a count with another policy", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: Any, count: 1}}}}`, "set count with the policy AtLeast"},
+		{"AtLeast without a count", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: AtLeast}}}}`, "count is required if policy is AtLeast"},
+		{"a count with another policy", actionOnly, `{spec: {apply: {strategies: [a], success: {policy: Any, count: 1}}}}`, "count is required if policy is AtLeast"},
 		{"no action", planOnly, `{spec: {actionRef: null}}`, "spec.actionRef: Required value"},
 		{"a revert to Execute", planOnly, `{spec: {revert: {toPhase: Execute, token: a}}}`, "a plan can be reverted to Strategize only"},
 		{"a revert without a token", planOnly, `{spec: {revert: {reason: a}}}`, "spec.revert.token: Required value"},
@@ -42,22 +42,22 @@ func init() {
 		{"a long name", planOnly, `{metadata: {name: ` + strings.Repeat("a", 64) + `}}`, "the name must have at most 63 characters"},
 		{"a long name", strategyOnly, `{metadata: {name: ` + strings.Repeat("a", 64) + `}}`, "the name must have at most 63 characters"},
 		{"no strategy", runOnly, `{spec: {strategyRef: null}}`, "spec.strategyRef: Required value"},
-		{"a strategy with a long name", runOnly, `{spec: {strategyRef: {name: ` + strings.Repeat("a", 64) + `}}}`, "the name of a strategy has at most 63 characters"},
+		{"a strategy with a long name", runOnly, `{spec: {strategyRef: {name: ` + strings.Repeat("a", 64) + `}}}`, "the name of a strategy must have at most 63 characters"},
 		{"an argument twice", runOnly, `{spec: {arguments: [{name: a}, {name: a}]}}`, "Duplicate value"},
 		{"an input twice", runOnly, `{spec: {inputs: [{run: a, strategy: b, phase: Execute, outcome: Failed}, {run: a, strategy: c, phase: Execute, outcome: Failed}]}}`, "Duplicate value"},
-		{"an input of no phase", runOnly, `{spec: {inputs: [{run: a, strategy: b, phase: Deploy, outcome: Failed}]}}`, "Unsupported value"},
+		{"an input of an unknown phase", runOnly, `{spec: {inputs: [{run: a, strategy: b, phase: Deploy, outcome: Failed}]}}`, "Unsupported value"},
 	}...)
 	transitions = append(transitions, []transition{
 		{"another action", planOnly, `{}`, `{spec: {actionRef: {name: b}}}`, "actionRef is immutable"},
 		{"arguments set later", planOnly, `{}`, `{spec: {arguments: [{name: a}]}}`, "arguments are immutable"},
 		{"another argument", planOnly, `{spec: {arguments: [{name: a}]}}`, `{spec: {arguments: [{name: b}]}}`, "arguments are immutable"},
-		{"cancelled and active again", planOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a plan that was cancelled stays so"},
-		{"cancelled and left to the default", planOnly, `{spec: {state: Cancelled}}`, `{spec: {state: null}}`, "a plan that was cancelled stays so"},
+		{"cancelled, then active", planOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a cancelled plan cannot become Active again"},
+		{"cancelled, then unset", planOnly, `{spec: {state: Cancelled}}`, `{spec: {state: null}}`, "a cancelled plan cannot become Active again"},
 		{"a key set later", planOnly, `{}`, `{spec: {idempotencyKey: a}}`, "idempotencyKey is immutable"},
 		{"another key", planOnly, `{spec: {idempotencyKey: a}}`, `{spec: {idempotencyKey: b}}`, "idempotencyKey is immutable"},
 		{"an instance set later", planOnly, `{}`, `{spec: {instanceRef: {name: a}}}`, "instanceRef is immutable"},
 		{"approved, retried and reverted", planOnly, `{}`, `{spec: {targetPhase: Apply, retryToken: a, revert: {token: a}}}`, ""},
-		{"approval taken back", planOnly, `{spec: {targetPhase: Apply}}`, `{spec: {targetPhase: Strategize}}`, ""},
+		{"approval withdrawn", planOnly, `{spec: {targetPhase: Apply}}`, `{spec: {targetPhase: Strategize}}`, ""},
 		{"another description and phase", actionOnly, `{}`, `{spec: {description: a, apply: {strategies: [a, a]}}}`, ""},
 		{"a pattern with a count, which the manager checks", actionOnly, `{}`, `{spec: {arguments: [{name: a, pattern: "(.?){1000}"}]}}`, ""},
 		{"patterns of a terminal", instances, `{}`, `{spec: {terminal: {awaitingInput: {patterns: ["^my-agent> $", ".{1,900}"]}}}}`, ""},
@@ -69,7 +69,7 @@ func init() {
 		{"a program set later", runOnly, `{}`, `{spec: {program: a}}`, "program is immutable"},
 		{"another program", runOnly, `{spec: {program: a}}`, `{spec: {program: b}}`, "program is immutable"},
 		{"cancelled", runOnly, `{}`, `{spec: {state: Cancelled}}`, ""},
-		{"cancelled and active again", runOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a run that was cancelled stays so"},
+		{"cancelled, then active", runOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a cancelled run cannot become Active again"},
 	}...)
 	for _, resource := range []string{"actions", "plans", "strategies", "strategyruns"} {
 		accesses = append(accesses, access{"list", resource, []string{"view", "edit", "admin", "manager"}}, access{"delete", resource, []string{"edit", "admin", "manager"}})

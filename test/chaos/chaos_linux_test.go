@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// defaultCycles is for a test among others; make chaos runs more.
+	// defaultCycles keeps the test short; make chaos runs more cycles.
 	defaultCycles = 3
 	reportEvery   = 10
 )
@@ -33,7 +33,7 @@ func TestChaos(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	cycles, seed := number(t, "CYCLES", defaultCycles), number(t, "SEED", time.Now().UnixNano()%1_000_000)
 	fmt.Printf("chaos: %d cycles, SEED=%d\n", cycles, seed)
-	// Not t.TempDir: its name would be too long for nothing, and after a failure the logs may be wanted.
+	// Do not use t.TempDir: its path would be too long, and the logs must survive a failure.
 	root, err := os.MkdirTemp("", "berth-chaos-")
 	if err == nil {
 		root, err = filepath.EvalSymlinks(root)
@@ -68,13 +68,13 @@ func TestChaos(t *testing.T) {
 		}
 		slowest, calm = max(slowest, rest), calm+rest
 		if cycle%reportEvery == 0 || cycle == int(cycles) {
-			fmt.Printf("chaos: cycle %d, %.1f s, %d starts; slowest way to rest %.1f s\n", cycle, time.Since(began).Seconds(), w.starts(), slowest.Seconds())
+			fmt.Printf("chaos: cycle %d, %.1f s, %d starts; slowest time to rest %.1f s\n", cycle, time.Since(began).Seconds(), w.starts(), slowest.Seconds())
 		}
 	}
 	if err := w.end(t.Context()); err != nil {
-		t.Fatalf("at the end, SEED=%d: %v\n%s", seed, err, w.report())
+		t.Fatalf("after the last cycle, SEED=%d: %v\n%s", seed, err, w.report())
 	}
-	fmt.Printf("chaos: %d cycles in %.1f s: nothing lost, nothing double, nothing left; %d starts of programs, %d of the manager; to rest %.2f s on average\n",
+	fmt.Printf("chaos: %d cycles in %.1f s: nothing lost, duplicated or left behind; %d program starts, %d manager starts; mean time to rest %.2f s\n",
 		cycles, time.Since(began).Seconds(), w.starts(), w.manager.starts, calm.Seconds()/float64(cycles))
 	fmt.Printf("chaos: %s\n", w.journal.summary())
 }
@@ -92,7 +92,7 @@ func number(t *testing.T, name string, otherwise int64) int64 {
 	return n
 }
 
-// cycle lets the clients and the faults loose, and waits until the world is at rest. It says how long that took.
+// cycle runs the clients and the faults, waits until the system is at rest, and returns how long that took.
 func (w *world) cycle(ctx context.Context, cycle int, seed uint64) (rest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*patience)
 	defer cancel()
@@ -137,7 +137,7 @@ func (w *world) cycle(ctx context.Context, cycle int, seed uint64) (rest time.Du
 	return time.Since(began), err
 }
 
-// work is one client in one cycle.
+// work runs one client for one cycle.
 func (w *world) work(ctx context.Context, name string, random *rand.Rand) error {
 	u := &user{api: w.api, ledger: w.ledger, journal: w.journal, program: w.workload, dir: w.dir, random: random, name: name}
 	for range opsPerClient {
@@ -149,7 +149,7 @@ func (w *world) work(ctx context.Context, name string, random *rand.Rand) error 
 	return nil
 }
 
-// calm waits for rest, keeping alive what the user of a machine keeps alive: the control plane and the manager.
+// calm waits for rest. It keeps the control plane and the manager running, as the user of a machine would.
 func (w *world) calm(ctx context.Context, struck bool) error {
 	if err := w.plane.recover(ctx); err != nil {
 		return err
@@ -165,9 +165,9 @@ func (w *world) calm(ctx context.Context, struck bool) error {
 			ended, err := w.manager.revive()
 			if ended {
 				w.journal.note("manager-ended", "")
-				// It may give up when it starts while nobody answers, and when the lock of its predecessor is not free yet.
+				// The manager may exit at startup if the API server does not answer, or if its predecessor still holds the lock.
 				if !struck && !w.excused() {
-					err = errors.Join(err, errors.New("the manager ended although nothing was wrong"))
+					err = errors.Join(err, errors.New("the manager exited without a cause"))
 				}
 			}
 			if err != nil {
@@ -188,7 +188,7 @@ func (w *world) calm(ctx context.Context, struck bool) error {
 	return errors.Join(err, w.manager.sane())
 }
 
-// excuses are why a manager may end at its start, in cycles without a fault of the control plane.
+// excuses are the errors with which a manager may exit at startup in cycles without a fault of the control plane.
 var excuses = []string{"another berth manager uses the state directory", "no space left on device"}
 
 func (w *world) excused() bool {
@@ -196,10 +196,10 @@ func (w *world) excused() bool {
 	return slices.ContainsFunc(excuses, func(excuse string) bool { return strings.Contains(end, excuse) })
 }
 
-// report is what there is to say when something has failed.
+// report returns the details for a failure message.
 func (w *world) report() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "--- what was done last:\n%s\n", w.journal.recent())
+	fmt.Fprintf(&text, "--- latest operations:\n%s\n", w.journal.recent())
 	found, err := processesOf(w.workload, w.shim)
 	fmt.Fprintf(&text, "--- processes (%v):\n", err)
 	for _, p := range found {
@@ -212,12 +212,12 @@ func (w *world) report() string {
 	for uid, object := range objects {
 		fmt.Fprintf(&text, "%s uid %s life %s\n%s", object.GetName(), uid, lifeOf(object), written(object))
 	}
-	fmt.Fprintf(&text, "--- the end of the log of the manager (clock %s):\n%s\n", w.manager.offset, tail(w.manager.log, 60))
-	fmt.Fprintf(&text, "--- the control plane:\n%s\n", w.plane.log())
+	fmt.Fprintf(&text, "--- end of the manager log (clock %s):\n%s\n", w.manager.offset, tail(w.manager.log, 60))
+	fmt.Fprintf(&text, "--- control plane:\n%s\n", w.plane.log())
 	return text.String()
 }
 
-// tail gives the last lines of a file.
+// tail returns the last lines of a file.
 func tail(path string, lines int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

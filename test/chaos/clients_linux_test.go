@@ -31,7 +31,7 @@ const (
 	envRevision = "CHAOS_REVISION"
 )
 
-// user is a client that does random things.
+// user is a client that changes objects at random.
 type user struct {
 	api     client.Client
 	ledger  *ledger
@@ -43,7 +43,7 @@ type user struct {
 	serial  int
 }
 
-// word gives a text that nobody has used before.
+// word returns a unique text.
 func (u *user) word() string {
 	u.serial++
 	return u.name + "-" + strconv.Itoa(u.serial)
@@ -56,7 +56,7 @@ func slotName(slot int) string {
 	return "inst" + strconv.Itoa(slot-slots/2)
 }
 
-// empty gives an object of the kind that a name is of.
+// empty returns an empty object of the kind that the name stands for.
 func empty(name string) process.Object {
 	var object process.Object = &v1alpha1.Instance{}
 	if strings.HasPrefix(name, "dev") {
@@ -67,7 +67,7 @@ func empty(name string) process.Object {
 	return object
 }
 
-// act does one random thing to one random object.
+// act makes one random change to one random object.
 func (u *user) act(ctx context.Context) error {
 	name := slotName(u.random.IntN(slots))
 	object := empty(name)
@@ -94,7 +94,7 @@ func (u *user) act(ctx context.Context) error {
 	}
 }
 
-// call asks the API server until it gives an answer: it may be dead at the moment.
+// call retries until the API server answers: it may be down at the moment.
 func (u *user) call(ctx context.Context, do func(context.Context) error) error {
 	var answer error
 	err := eventually(ctx, patience, 100*time.Millisecond, func() error {
@@ -112,7 +112,7 @@ func (u *user) call(ctx context.Context, do func(context.Context) error) error {
 	return answer
 }
 
-// silent says that the error is none that the API server has decided on: it may have done what was asked for, or not.
+// silent reports whether the error is not a decision of the API server, so that the request may or may not have taken effect.
 func silent(err error) bool {
 	if err == nil {
 		return false
@@ -122,7 +122,7 @@ func silent(err error) bool {
 		return true
 	}
 	code := status.Status().Code
-	// A server that is just starting does not know the kinds yet, nor who may do what.
+	// A server that is starting does not know the kinds and the permissions yet.
 	return code >= 500 || code == 429 || code == 403 || code == 401 || apierrors.IsTimeout(err) ||
 		(code == 404 && !strings.Contains(err.Error(), "\" not found"))
 }
@@ -142,7 +142,7 @@ func (u *user) create(ctx context.Context, name string) error {
 	}
 	for range u.random.IntN(3) {
 		if habit := habits[u.random.IntN(len(habits))]; !strings.HasPrefix(habit, "stubborn") || u.random.IntN(2) == 0 {
-			words = append([]string{words[0], words[1], habit}, words[2:]...) // exits comes last, as it ends the program
+			words = append([]string{words[0], words[1], habit}, words[2:]...) // insert before exits, which ends the program
 		}
 	}
 	spec.Process.Command = words
@@ -162,7 +162,7 @@ func (u *user) create(ctx context.Context, name string) error {
 	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil // somebody was faster; or the answer was lost, and then the ledger knows the life
+		return nil // another client was faster, or the response was lost and the ledger has the life
 	case err != nil:
 		return fmt.Errorf("create %s: %w", name, err)
 	}
@@ -171,7 +171,7 @@ func (u *user) create(ctx context.Context, name string) error {
 	return nil
 }
 
-// merge changes a field whatever else has changed.
+// merge changes one field with a merge patch, independent of other changes.
 func (u *user) merge(ctx context.Context, what string, object process.Object, format string, value any) error {
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, value))
 	err := u.call(ctx, func(ctx context.Context) error { return u.api.Patch(ctx, object, patch) })
@@ -185,7 +185,7 @@ func (u *user) merge(ctx context.Context, what string, object process.Object, fo
 	return nil
 }
 
-// edit changes the environment as an editor would: read, change, write, and again if somebody was faster.
+// edit changes the environment like an editor: read, change, write, and retry on conflict.
 func (u *user) edit(ctx context.Context, object process.Object) error {
 	revision := u.word()
 	for range 20 {
@@ -227,7 +227,7 @@ func (u *user) delete(ctx context.Context, object process.Object) error {
 	return nil
 }
 
-// lifeOf gives the unique word that an object was created with.
+// lifeOf returns the unique word that an object was created with.
 func lifeOf(object process.Object) string { return variable(object, envLife) }
 
 func variable(object process.Object, name string) string {

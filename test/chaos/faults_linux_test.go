@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fault is something that goes wrong while the clients work. It ends what it has begun: whatever it stops it continues, whatever it fills it empties.
+// fault is a fault during the work of the clients. It undoes its effect: it continues what it stops and empties what it fills.
 type fault struct {
 	name   string
 	weight int
 	strike func(ctx context.Context, w *world, random *rand.Rand) error
 }
 
-// faults are drawn in every cycle; those that cost seconds have cycles of their own.
+// faults are drawn in every cycle; faults that take seconds have separate cycles.
 var faults = []fault{
 	{"kill-manager", 8, func(_ context.Context, w *world, _ *rand.Rand) error {
 		w.journal.note("kill-manager", "")
@@ -59,7 +59,7 @@ var faults = []fault{
 	}},
 }
 
-// draw gives a fault at random, by weight.
+// draw returns a fault at random, by weight.
 func (w *world) draw(random *rand.Rand) fault {
 	sum := 0
 	for _, f := range w.faults {
@@ -78,7 +78,7 @@ func shims(p osProcess) bool    { return p.env["CHAOS_NAME"] == "" }
 func leaders(p osProcess) bool  { return p.env["CHAOS_NAME"] != "" && p.leader() }
 func children(p osProcess) bool { return p.env["CHAOS_NAME"] != "" && !p.leader() }
 
-// victim does something to a random process.
+// victim applies do to a random process.
 func (w *world) victim(random *rand.Rand, what string, which func(osProcess) bool, do func(osProcess) error) error {
 	all, err := processesOf(w.workload, w.shim)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *world) victim(random *rand.Rand, what string, which func(osProcess) boo
 	return do(p)
 }
 
-// freeze stops a process for a moment. It is continued in any case.
+// freeze stops a process for a moment. It always continues it.
 func freeze(ctx context.Context, random *rand.Rand, signal func(unix.Signal) error) error {
 	if err := signal(unix.SIGSTOP); err != nil {
 		return err
@@ -107,11 +107,11 @@ func freeze(ctx context.Context, random *rand.Rand, signal func(unix.Signal) err
 	return signal(unix.SIGCONT)
 }
 
-// fill takes all space of the small file system that the state is in, for a moment.
+// fill uses up the small file system of the state directory for a moment.
 func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
-	ballast, err := os.CreateTemp(dir, "ballast-") // a second one may come before this one is over
+	ballast, err := os.CreateTemp(dir, "ballast-") // two of these faults may overlap
 	if errors.Is(err, unix.ENOSPC) {
-		return nil // it has filled it
+		return nil // the disk is already full
 	}
 	if err != nil {
 		return fmt.Errorf("fill the disk: %w", err)
@@ -129,7 +129,7 @@ func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
 	return nil
 }
 
-// planeFaults says which parts of the control plane die in a cycle.
+// planeFaults returns the parts of the control plane that are killed in a cycle.
 func planeFaults(cycle int) []string {
 	switch cycle % 60 {
 	case 2, 22:
@@ -144,7 +144,7 @@ func planeFaults(cycle int) []string {
 	return nil
 }
 
-// strikePlane kills parts of the control plane, at a random time, and waits until they are restarted.
+// strikePlane kills parts of the control plane at a random time and waits until they have restarted.
 func (w *world) strikePlane(ctx context.Context, random *rand.Rand, parts []string) error {
 	pause(ctx, time.Duration(random.IntN(200))*time.Millisecond)
 	for _, name := range parts {
@@ -157,7 +157,7 @@ func (w *world) strikePlane(ctx context.Context, random *rand.Rand, parts []stri
 	return w.plane.recover(ctx)
 }
 
-// mount gives the state a small file system of its own, so that it can be filled. Only root can, and not everywhere.
+// mount gives the state directory a small separate file system, so that it can be filled. This needs root, and does not work everywhere.
 func (w *world) mount() {
 	err := errors.New("only root can mount")
 	if os.Geteuid() == 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// journal counts what was done, and remembers the last of it for a report.
+// journal counts operations and faults, and keeps the latest for a report.
 type journal struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -24,7 +24,7 @@ const journalLength = 80
 
 func newJournal() *journal { return &journal{counts: map[string]int{}} }
 
-// note counts one operation or fault and remembers it with its details.
+// note counts one operation or fault and records its details.
 func (j *journal) note(what, format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,7 +51,7 @@ func (j *journal) summary() string {
 	return strings.Join(words, ", ")
 }
 
-// eventually tries until there is no error any more. The error after the patience says what was wrong to the last.
+// eventually calls try until it succeeds. After the patience it returns the last error.
 func eventually(ctx context.Context, patience, every time.Duration, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -66,7 +66,7 @@ func eventually(ctx context.Context, patience, every time.Duration, try func() e
 	}
 }
 
-// pause passes time; false when the context has ended.
+// pause waits for d; it returns false if the context ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

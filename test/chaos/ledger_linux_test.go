@@ -12,7 +12,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// ledger is what the clients were told by the API server, so that nothing can be lost unnoticed.
+// ledger records the responses of the API server to the clients, so that no lost object goes undetected.
 type ledger struct {
 	mu       sync.Mutex
 	intended map[string]bool // by the unique word that an object is created with
@@ -21,7 +21,7 @@ type ledger struct {
 
 type life struct {
 	name string
-	// asked says that somebody has tried to delete it, gone that the API server has agreed.
+	// asked: a client has sent a delete request; gone: the API server has confirmed it.
 	asked, gone bool
 }
 
@@ -41,7 +41,7 @@ func (l *ledger) created(object process.Object) {
 	l.of(object.GetUID()).name = object.GetName()
 }
 
-// of gives the life of a UID; a client may have found it before its creator got the answer.
+// of returns the life of a UID; a client may have found the object before its creator received the response.
 func (l *ledger) of(uid types.UID) *life {
 	if l.lives[uid] == nil {
 		l.lives[uid] = &life{}
@@ -61,23 +61,23 @@ func (l *ledger) deleted(uid types.UID) {
 	l.of(uid).gone = true
 }
 
-// compare says what was lost and what has come back, given all objects that there are.
+// compare returns an error if an object was lost or has come back, given all existing objects.
 func (l *ledger) compare(objects map[types.UID]process.Object) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, object := range objects {
 		if word := lifeOf(object); !l.intended[word] {
-			return fmt.Errorf("%s with UID %s was created by nobody (life %q)", object.GetName(), uid, word)
+			return fmt.Errorf("%s with UID %s was not created by any client (life %q)", object.GetName(), uid, word)
 		}
 		life := l.of(uid)
 		life.name = object.GetName()
 		if life.gone {
-			return fmt.Errorf("%s with UID %s was deleted and is still there", object.GetName(), uid)
+			return fmt.Errorf("%s with UID %s was deleted but still exists", object.GetName(), uid)
 		}
 	}
 	for uid, life := range l.lives {
 		if objects[uid] == nil && !life.asked {
-			return fmt.Errorf("%s with UID %s was created, was deleted by nobody, and is lost", life.name, uid)
+			return fmt.Errorf("%s with UID %s was created, was not deleted by any client, and is lost", life.name, uid)
 		}
 	}
 	return nil

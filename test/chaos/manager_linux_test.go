@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// managerChild is the manager as a process of its own.
+// managerChild is a manager in a separate process.
 type managerChild struct {
 	program string
 	env     []string
@@ -56,7 +56,7 @@ func (m *managerChild) startLocked() error {
 	return nil
 }
 
-// crash ends the manager with SIGKILL and starts another one, whose clock is off by so much.
+// crash kills the manager with SIGKILL and starts another one with the given clock offset.
 func (m *managerChild) crash(offset func(time.Duration) time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +83,7 @@ func (m *managerChild) pid() int {
 	return m.cmd.Process.Pid
 }
 
-// revive starts the manager again if it has ended by itself, which it may do when it cannot reach what it needs at its start.
+// revive restarts the manager if it has exited by itself, which it may do if its dependencies are unavailable at startup.
 func (m *managerChild) revive() (ended bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +95,7 @@ func (m *managerChild) revive() (ended bool, err error) {
 	}
 }
 
-// stop asks the manager to end and says how it did.
+// stop stops the manager with SIGTERM and returns an error if it does not exit cleanly.
 func (m *managerChild) stop(patience time.Duration) error {
 	if err := m.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -109,15 +109,15 @@ func (m *managerChild) stop(patience time.Duration) error {
 	case <-timer.C:
 		_ = m.cmd.Process.Kill()
 		<-m.done
-		return fmt.Errorf("the manager did not end within %s of SIGTERM", patience)
+		return fmt.Errorf("the manager did not exit within %s of SIGTERM", patience)
 	}
 	if state := m.cmd.ProcessState; !state.Success() {
-		return fmt.Errorf("the manager, asked to end, ended with: %s", state)
+		return fmt.Errorf("the manager exited after SIGTERM with: %s", state)
 	}
 	return nil
 }
 
-// discard ends the manager whatever it does.
+// discard kills the manager.
 func (m *managerChild) discard() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,14 +129,14 @@ func (m *managerChild) discard() {
 
 var disaster = regexp.MustCompile(`(?m)^(panic:|fatal error:|WARNING: DATA RACE).*|Observed a panic.*`)
 
-// sane fails when the manager has panicked since the program began.
+// sane returns an error if the manager has ever panicked or reported a data race.
 func (m *managerChild) sane() error {
 	data, err := os.ReadFile(m.log)
 	if err != nil {
 		return err
 	}
 	if found := disaster.Find(data); found != nil {
-		return fmt.Errorf("the log of the manager says: %s", found)
+		return fmt.Errorf("the log of the manager contains: %s", found)
 	}
 	return nil
 }

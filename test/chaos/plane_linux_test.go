@@ -33,11 +33,11 @@ type plane struct {
 	whole  *controlplane.ControlPlane
 	http   *http.Client
 	config *rest.Config
-	// killed are the processes that were killed last.
+	// killed has the process of each part that was killed last.
 	killed map[string]shim.Process
 
 	mu   sync.Mutex
-	said []string // by the control plane
+	said []string // output of the control plane
 }
 
 func startPlane(ctx context.Context, dir, assets string) (*plane, error) {
@@ -60,14 +60,14 @@ func (p *plane) note(line string) {
 	p.said = append(p.said, line)
 }
 
-// log returns what the control plane reported, such as restarts.
+// log returns the messages of the control plane, such as restarts.
 func (p *plane) log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.said, "\n")
 }
 
-// find reads which process a part is.
+// find reads the process of a part from its PID file.
 func (p *plane) find(name string) (shim.Process, error) {
 	var record struct {
 		PID        int    `json:"pid"`
@@ -83,7 +83,7 @@ func (p *plane) find(name string) (shim.Process, error) {
 	return shim.Process{PID: record.PID, Ticks: record.StartTicks}, nil
 }
 
-// kill ends a part with SIGKILL.
+// kill kills a part with SIGKILL.
 func (p *plane) kill(name string) error {
 	found, err := p.find(name)
 	if err != nil {
@@ -93,11 +93,11 @@ func (p *plane) kill(name string) error {
 	return osProcess{Process: found}.kill(time.Minute)
 }
 
-// restored returns an error while a part that was killed is not restarted.
+// restored returns an error while a killed part has not restarted.
 func (p *plane) restored() error {
 	select {
 	case err := <-p.whole.Failed():
-		return fmt.Errorf("the control plane was given up: %w", err)
+		return fmt.Errorf("the control plane has stopped: %w", err)
 	default:
 	}
 	for name, killed := range p.killed {
@@ -106,13 +106,13 @@ func (p *plane) restored() error {
 			return err
 		}
 		if found == killed {
-			return fmt.Errorf("%s is not restarted", name)
+			return fmt.Errorf("%s has not restarted", name)
 		}
 	}
 	return nil
 }
 
-// ready says whether the API server answers that it is ready.
+// ready returns an error if the API server is not ready.
 func (p *plane) ready(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.Host+"/readyz", nil)
 	if err != nil {
@@ -124,12 +124,12 @@ func (p *plane) ready(ctx context.Context) error {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the API server says %s", response.Status)
+		return fmt.Errorf("the API server returned %s", response.Status)
 	}
 	return nil
 }
 
-// recover waits until all parts are restarted and the API answers.
+// recover waits until all parts have restarted and the API server is ready.
 func (p *plane) recover(ctx context.Context) error {
 	return eventually(ctx, patience, 50*time.Millisecond, func() error {
 		if err := p.restored(); err != nil {

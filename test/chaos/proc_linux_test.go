@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// osProcess is a process of this run, known by the program that it executes: nobody else's is built where ours are.
+// osProcess is a process of this run, identified by its executable, which is built for this run only.
 type osProcess struct {
 	shim.Process
 	exe  string
@@ -35,10 +35,10 @@ func (p osProcess) String() string {
 
 func (p osProcess) leader() bool { return len(p.args) > 1 && p.args[1] == "lead" }
 
-// spare says that it is the shim that a manager keeps ready, which holds nothing.
+// spare reports whether the process is the warm shim of a manager, which holds no process.
 func (p osProcess) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
 
-// processesOf gives the processes that execute one of the programs. Those that have ended and wait for their parent are not among them.
+// processesOf returns the processes that execute one of the programs, without zombies.
 func processesOf(programs ...string) ([]osProcess, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -52,7 +52,7 @@ func processesOf(programs ...string) ([]osProcess, error) {
 		}
 		exe, err := os.Readlink("/proc/" + entry.Name() + "/exe")
 		if err != nil {
-			continue // gone, or a thread of the kernel
+			continue // the process is gone, or it is a kernel thread
 		}
 		for _, program := range programs {
 			if exe != program {
@@ -96,7 +96,7 @@ func words(data []byte) []string {
 	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
 }
 
-// signal reaches exactly this process; one that is gone is no error.
+// signal signals exactly this process. It returns no error if the process is gone.
 func (p osProcess) signal(signal unix.Signal) error {
 	fd, err := shim.Open(p.Process)
 	if errors.Is(err, shim.ErrGone) {
@@ -112,7 +112,7 @@ func (p osProcess) signal(signal unix.Signal) error {
 	return nil
 }
 
-// kill ends exactly this process and waits until it has.
+// kill kills exactly this process and waits until it has ended.
 func (p osProcess) kill(patience time.Duration) error {
 	fd, err := shim.Open(p.Process)
 	if errors.Is(err, shim.ErrGone) {
@@ -131,7 +131,7 @@ func (p osProcess) kill(patience time.Duration) error {
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			return fmt.Errorf("process %d did not end of SIGKILL within %s", p.PID, patience)
+			return fmt.Errorf("process %d did not end within %s of SIGKILL", p.PID, patience)
 		}
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
@@ -140,7 +140,7 @@ func (p osProcess) kill(patience time.Duration) error {
 	}
 }
 
-// zombiesOf gives the ended children that a process has not taken note of.
+// zombiesOf returns the zombie children of a process.
 func zombiesOf(parent int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

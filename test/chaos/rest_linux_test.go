@@ -25,35 +25,35 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// logBound is what the log of one object may take on disk at rest: twice the limit that the manager is given.
+// logBound limits the disk usage of one object's log at rest: twice the limit of the manager.
 const logBound = 2 << 20
 
-// settled waits until the world is at rest and equals the specs, twice in a row.
+// settled waits until the system is at rest and matches the specs twice in a row.
 func (w *world) settled(ctx context.Context, patience time.Duration) error {
 	good := 0
 	return eventually(ctx, patience, 50*time.Millisecond, func() error {
 		if err := w.alone(); err != nil {
-			return err // it stays in the file, so it is found at the end too
+			return err // the file keeps it, so the final check finds it, too
 		}
 		if err := w.compare(ctx); err != nil {
 			good = 0
 			return err
 		}
 		if good++; good < 2 {
-			return errors.New("the world was at rest for one look only")
+			return errors.New("the system was at rest in one check only")
 		}
 		return nil
 	})
 }
 
-// alone fails when a workload has seen that it is not alone.
+// alone returns an error if a workload has recorded that another incarnation was alive.
 func (w *world) alone() error {
 	said, err := os.ReadFile(filepath.Join(w.dir, "violations"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil && len(said) > 0 {
-		err = fmt.Errorf("two lived at once:\n%s", said)
+		err = fmt.Errorf("two incarnations were alive at once:\n%s", said)
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (w *world) objects(ctx context.Context) (map[types.UID]process.Object, erro
 	return found, nil
 }
 
-// compare looks once at everything and says what is not as it should be.
+// compare checks everything once and returns the first difference from the expected state.
 func (w *world) compare(ctx context.Context) error {
 	objects, err := w.objects(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (w *world) compare(ctx context.Context) error {
 	}
 	for _, object := range objects {
 		if err := atRest(object, running); err != nil {
-			return fmt.Errorf("%s (UID %s): %w\nits status:\n%s", object.GetName(), object.GetUID(), err, written(object))
+			return fmt.Errorf("%s (UID %s): %w\nstatus:\n%s", object.GetName(), object.GetUID(), err, written(object))
 		}
 	}
 	running = slices.DeleteFunc(running, osProcess.spare)
@@ -102,12 +102,12 @@ func (w *world) compare(ctx context.Context) error {
 		}
 	}
 	if zombies, err := zombiesOf(w.manager.pid()); err != nil || len(zombies) > 0 {
-		return fmt.Errorf("the manager has not taken note of the end of its children %v: %w", zombies, err)
+		return fmt.Errorf("the manager has not reaped its children %v: %w", zombies, err)
 	}
 	return w.traces(objects)
 }
 
-// owners gives the objects that may have processes.
+// owners returns the objects that may have processes.
 func owners(objects map[types.UID]process.Object) []process.Object {
 	var all []process.Object
 	for _, object := range objects {
@@ -129,14 +129,14 @@ func (p osProcess) belongs(object process.Object) bool {
 	return p.env["CHAOS_NAME"] == object.GetName() && p.env[envLife] == lifeOf(object) && p.env[envRevision] == variable(object, envRevision)
 }
 
-// atRest says what one object lacks.
+// atRest returns an error that describes how the object differs from its state at rest.
 func atRest(object process.Object, running []osProcess) error {
 	spec, is := object.GetProcessSpec(), object.GetProcessStatus()
 	if !object.GetDeletionTimestamp().IsZero() {
-		return errors.New("it is still being deleted")
+		return errors.New("the object is still being deleted")
 	}
 	if is.ObservedGeneration != object.GetGeneration() {
-		return fmt.Errorf("generation %d was not seen, only %d", object.GetGeneration(), is.ObservedGeneration)
+		return fmt.Errorf("generation %d was not observed, only %d", object.GetGeneration(), is.ObservedGeneration)
 	}
 	var states []string
 	for _, state := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
@@ -154,35 +154,35 @@ func atRest(object process.Object, running []osProcess) error {
 		case p.leader():
 			leaders++
 			if at := is.Process; at == nil || at.PID != int64(p.PID) || at.StartTicks != int64(p.Ticks) || at.Incarnation != is.Incarnation {
-				return fmt.Errorf("its process is %s, not what its status says", p)
+				return fmt.Errorf("the process is %s, which differs from the status", p)
 			}
 		case p.env["CHAOS_NAME"] == "":
 			shims++
 		}
 	}
-	want, reason, kstatus := 1, v1alpha1.ReasonRunning, status.CurrentStatus
+	want, reason := 1, v1alpha1.ReasonRunning
 	if !wanted(object) {
-		want, reason, kstatus = 0, v1alpha1.ReasonCompleted, status.FailedStatus
+		want, reason = 0, v1alpha1.ReasonCompleted
 		if spec.State == v1alpha1.StateStopped {
 			reason = v1alpha1.ReasonStopped
 		}
 	}
 	if leaders != want || shims > want {
-		return fmt.Errorf("%d of its programs and %d of its shims live, %d should", leaders, shims, want)
+		return fmt.Errorf("%d programs and %d shims run, want %d", leaders, shims, want)
 	}
 	if ready := meta.FindStatusCondition(is.Conditions, v1alpha1.ConditionReady); ready.Reason != reason {
 		return fmt.Errorf("condition Ready has reason %s instead of %s: %s", ready.Reason, reason, ready.Message)
 	}
 	if is.Stopping != nil || meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionRestarting) {
-		return errors.New("an end or a restart is under way")
+		return errors.New("a stop or a restart is in progress")
 	}
 	if want == 1 && is.ObservedRestartToken != spec.RestartToken {
 		return fmt.Errorf("the restart %q was not carried out, only %q", spec.RestartToken, is.ObservedRestartToken)
 	}
-	return expectKstatus(object, kstatus)
+	return expectKstatus(object, status.CurrentStatus)
 }
 
-// expectKstatus checks what tools make of the object.
+// expectKstatus checks the kstatus result for the object.
 func expectKstatus(object process.Object, want status.Status) error {
 	content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -193,12 +193,12 @@ func expectKstatus(object process.Object, want status.Status) error {
 		return err
 	}
 	if result.Status != want {
-		return fmt.Errorf("kstatus says %s instead of %s: %s", result.Status, want, result.Message)
+		return fmt.Errorf("kstatus is %s instead of %s: %s", result.Status, want, result.Message)
 	}
 	return nil
 }
 
-// traces says what is left of objects that are gone, and which log is too long.
+// traces returns an error if something remains of a deleted object, or if a log is too long.
 func (w *world) traces(objects map[types.UID]process.Object) error {
 	for _, dir := range w.traceDirs() {
 		entries, err := os.ReadDir(dir)
@@ -207,7 +207,7 @@ func (w *world) traces(objects map[types.UID]process.Object) error {
 		}
 		for _, entry := range entries {
 			if entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") && objects[types.UID(entry.Name())] == nil {
-				return fmt.Errorf("%s is left of an object that is gone", filepath.Join(dir, entry.Name()))
+				return fmt.Errorf("%s remains of a deleted object", filepath.Join(dir, entry.Name()))
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (w *world) traces(objects map[types.UID]process.Object) error {
 	return nil
 }
 
-// written gives an object's status for a report.
+// written formats an object's status for a report.
 func written(object process.Object) string {
 	var text strings.Builder
 	is := object.GetProcessStatus()

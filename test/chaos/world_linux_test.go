@@ -27,14 +27,14 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// patience is how long anything may take before it counts as never. The machine is slow at times.
+// patience bounds every wait. It is long because the machine may be slow.
 const patience = 90 * time.Second
 
-// world is everything that the chaos happens to.
+// world is the system under test.
 type world struct {
 	dir   string // CHAOS_DIR: locks, violations
-	state string // of the host runtime
-	// The programs, built for this run alone, so that whoever executes one of them is ours.
+	state string // state directory of the host runtime
+	// The programs are built for this run only, so every process that executes one of them belongs to it.
 	workload, shim string
 
 	plane   *plane
@@ -46,7 +46,7 @@ type world struct {
 	mounted bool
 }
 
-// newWorld makes everything and starts it. What it has made is taken away by discard, also after an error.
+// newWorld creates and starts everything. Call discard afterwards, even after an error.
 func newWorld(ctx context.Context, root string) (*world, error) {
 	w := &world{
 		dir: filepath.Join(root, "dir"), state: filepath.Join(root, "state"), ledger: newLedger(), journal: newJournal(),
@@ -59,7 +59,7 @@ func newWorld(ctx context.Context, root string) (*world, error) {
 	}
 	program := filepath.Join(root, "bin", "manager")
 	for path, source := range map[string]string{w.workload: "./workload", w.shim: "../../cmd/berth-shim", program: "./manager"} {
-		// As make build does it, so that nothing is compiled twice.
+		// Build as make does, to share its build cache.
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, source)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -96,7 +96,7 @@ func (w *world) client() (client.Client, error) {
 	return client.New(config, client.Options{Scheme: manager.Scheme()})
 }
 
-// cgroup is where the cgroups of this install may be.
+// cgroups returns the directories that may contain the cgroups of this installation.
 func (w *world) cgroups() []string {
 	sum := sha256.Sum256([]byte(w.state))
 	name := "berth-" + hex.EncodeToString(sum[:6])
@@ -117,12 +117,12 @@ func (w *world) cgroups() []string {
 	return found
 }
 
-// traceDirs are the directories that hold something named after every UID that there is.
+// traceDirs returns the directories with an entry per UID.
 func (w *world) traceDirs() []string {
 	return append(w.cgroups(), filepath.Join(w.state, "run"))
 }
 
-// end deletes all objects and shows that nothing is left of them; then it ends everything else.
+// end deletes all objects, checks that nothing remains of them, and stops everything else.
 func (w *world) end(ctx context.Context) error {
 	var ports []int32
 	objects, err := w.objects(ctx)
@@ -140,7 +140,7 @@ func (w *world) end(ctx context.Context) error {
 		w.ledger.deleted(object.GetUID())
 	}
 	if err := w.settled(ctx, patience); err != nil {
-		return fmt.Errorf("everything was deleted: %w", err)
+		return fmt.Errorf("after the deletion of all objects: %w", err)
 	}
 	for _, port := range ports {
 		err := eventually(ctx, patience, 100*time.Millisecond, func() error {
@@ -151,28 +151,28 @@ func (w *world) end(ctx context.Context) error {
 			return listener.Close()
 		})
 		if err != nil {
-			return fmt.Errorf("a port is left: %w", err)
+			return fmt.Errorf("a port is still in use: %w", err)
 		}
 	}
 	if err := errors.Join(w.manager.stop(patience), w.manager.sane()); err != nil {
 		return err
 	}
 	if left := w.cgroups(); len(left) > 0 {
-		return fmt.Errorf("cgroups are left: %v", left)
+		return fmt.Errorf("cgroups remain: %v", left)
 	}
 	if left, err := processesOf(w.workload, w.shim, w.manager.program); err != nil || len(left) > 0 {
-		return fmt.Errorf("processes are left: %v: %w", left, err)
+		return fmt.Errorf("processes remain: %v: %w", left, err)
 	}
 	return w.alone()
 }
 
-// discard takes away what is there, whatever has failed before.
+// discard removes everything, whatever has failed before.
 func (w *world) discard() error {
 	var errs []error
 	if w.manager != nil {
 		w.manager.discard()
 	}
-	// Shims first: nobody starts anything again then. What forks quickly needs several rounds.
+	// Kill the shims first, so that no process restarts. Processes that fork quickly need several rounds.
 	for _, program := range []string{w.shim, w.workload} {
 		err := eventually(context.Background(), patience, 10*time.Millisecond, func() error {
 			left, err := processesOf(program)
@@ -180,7 +180,7 @@ func (w *world) discard() error {
 				err = errors.Join(err, p.signal(9))
 			}
 			if err == nil && len(left) > 0 {
-				err = fmt.Errorf("%d processes are left", len(left))
+				err = fmt.Errorf("%d processes remain", len(left))
 			}
 			return err
 		})
@@ -196,7 +196,7 @@ func (w *world) discard() error {
 	return errors.Join(append(errs, w.unmount())...)
 }
 
-// starts counts the programs that were started.
+// starts returns how many programs were started.
 func (w *world) starts() int64 {
 	info, err := os.Stat(filepath.Join(w.dir, "starts"))
 	if err != nil {

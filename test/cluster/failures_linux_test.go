@@ -19,17 +19,17 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// unreleased is the least that a lease lasts that was not given back: 15 seconds from when it was renewed last, which is done every 2.
+// unreleased is less than the shortest time until a lease that was not released expires: a lease lasts 15 seconds and is renewed every 2 seconds.
 const unreleased = 12 * time.Second
 
-// survives are the specs of what an installation bears. They end processes of the cluster of `make cluster`, so on another one they are left out.
+// survives adds the specs of the failures that an installation survives. They stop processes of the cluster of `make cluster` and are skipped on another cluster.
 func survives() {
 	if !ours() {
-		GinkgoWriter.Println("left out, as BERTH_CLUSTER names no cluster of `make cluster`: what an installation survives")
+		GinkgoWriter.Println("left out, as BERTH_CLUSTER names no cluster of `make cluster`: the failures that an installation survives")
 		return
 	}
 
-	It("goes on when its leader is killed", func(ctx context.Context) {
+	It("continues to work when its leader is killed", func(ctx context.Context) {
 		tenant, server := devServer(ctx, "leader"), languageServer(ctx, "leader")
 		editor := server.connect(ctx)
 		before := holder(ctx)
@@ -41,7 +41,7 @@ func survives() {
 		Expect(editor.hover(ctx)).To(Equal(text))
 		server.restart(ctx)
 		Expect(editor.hover(ctx)).To(Equal(text))
-		Expect(editor.said()).NotTo(ContainSubstring("trying again"), "its connection is none of the manager's")
+		Expect(editor.said()).NotTo(ContainSubstring("retrying"), "the connection of the editor does not go through the manager")
 		rolledOut(ctx)
 		var restarts int32
 		for _, pod := range managers(ctx) {
@@ -50,23 +50,23 @@ func survives() {
 		Expect(restarts).To(BeNumerically(">=", 1))
 	}, SpecTimeout(2*timeout))
 
-	It("hands over at once when its leader is asked to end", func(ctx context.Context) {
+	It("elects a new leader immediately when the old one shuts down", func(ctx context.Context) {
 		tenant := devServer(ctx, "handover")
 		first, before := leader(ctx), holder(ctx)
 		begun := time.Now()
 		Expect(api.CoreV1().Pods(home).Delete(ctx, first.Name, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(ctx, holder).ShouldNot(Or(Equal(before), BeEmpty()))
-		Expect(time.Since(begun)).To(BeNumerically("<", unreleased), "nobody waited for the lease to run out")
+		Expect(time.Since(begun)).To(BeNumerically("<", unreleased), "the lease was released and did not have to expire")
 		tenant.stayed(ctx, 1)
 		tenant.restart(ctx)
 		rolledOut(ctx)
 	}, SpecTimeout(2*timeout))
 
-	It("goes on when the API server was away", func(ctx context.Context) {
+	It("continues to work after an outage of the API server", func(ctx context.Context) {
 		tenant, server := devServer(ctx, "apiserver"), languageServer(ctx, "apiserver")
 		DeferCleanup(startAPIServer, NodeTimeout(timeout))
 		part(ctx, "kill", "kube-apiserver")
-		Expect(apiAnswers(ctx)).NotTo(Succeed(), "it is away")
+		Expect(apiAnswers(ctx)).NotTo(Succeed(), "the API server is stopped")
 		startAPIServer(ctx)
 		leader(ctx)
 		tenant.stayed(ctx, 1)
@@ -77,13 +77,13 @@ func survives() {
 		rolledOut(ctx)
 	}, SpecTimeout(3*timeout))
 
-	It("goes on when the kubelet was away", func(ctx context.Context) {
+	It("continues to work after an outage of the kubelet", func(ctx context.Context) {
 		tenant := devServer(ctx, "kubelet")
 		before := uids(managers(ctx))
 		DeferCleanup(part, "start", "kubelet", NodeTimeout(timeout))
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
-		tenant.unknown(ctx) // the cluster says of Pods that they are not ready a moment after it says so of the node
+		tenant.unknown(ctx) // the cluster marks Pods as not ready shortly after the node
 		tenant.change(ctx, `{"restartToken":"while nobody can say what runs"}`)
 		tenant.seen(ctx)
 		tenant.untouched(ctx)
@@ -96,7 +96,7 @@ func survives() {
 		tenant.restart(ctx)
 	}, SpecTimeout(3*timeout))
 
-	It("starts anew what was on a node that is out of service", func(ctx context.Context) {
+	It("starts the program of a node that is out of service again", func(ctx context.Context) {
 		tenant := devServer(ctx, "fenced")
 		node := nodeName(ctx)
 		DeferCleanup(func(ctx context.Context) {
@@ -108,15 +108,15 @@ func survives() {
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
 		tenant.unknown(ctx)
-		killAtOnce(&tenant.pods(ctx)[0], pod.Container) // with its machine, nobody is told
-		tenant.untouched(ctx)                           // it may live, as far as anybody knows
-		// Somebody says that the machine is off. That goes for the managers' Pods too: whether one of them can still write is not said.
+		killAtOnce(&tenant.pods(ctx)[0], pod.Container) // as when its machine fails: the kubelet does not report it
+		tenant.untouched(ctx)                           // it may still be running
+		// The taint declares the machine off. That includes the managers' Pods: whether one of them can still write is not defined.
 		first := tenant.pods(ctx)[0].Name
 		setOutOfService(ctx, node, true)
 		Eventually(ctx, func(ctx context.Context) bool {
 			found, err := api.CoreV1().Pods(tenant.namespace).Get(ctx, first, metav1.GetOptions{})
 			return apierrors.IsNotFound(err) || err == nil && found.DeletionGracePeriodSeconds != nil && *found.DeletionGracePeriodSeconds == 0
-		}).Should(BeTrue(), "the cluster gives the Pod up")
+		}).Should(BeTrue(), "the cluster force-deletes the Pod")
 		setOutOfService(ctx, node, false)
 		part(ctx, "start", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeTrue())
@@ -125,7 +125,7 @@ func survives() {
 		tenant.lost(1)
 	}, SpecTimeout(3*timeout))
 
-	It("keeps one manager when its node is drained, and starts the rest anew", func(ctx context.Context) {
+	It("keeps one manager while its node is drained, and restarts the other Pods", func(ctx context.Context) {
 		tenant := devServer(ctx, "drain")
 		node := nodeName(ctx)
 		DeferCleanup(func(ctx context.Context) {
@@ -135,7 +135,7 @@ func survives() {
 		succeeds(ctx, "kubectl", "cordon", node)
 		all := managers(ctx)
 		Expect(all).To(HaveLen(2))
-		// What takes its place finds no node, so that the other one has to stay.
+		// Its replacement finds no node, so the disruption budget protects the other manager.
 		Eventually(ctx, func(ctx context.Context) error { return evict(ctx, &all[0]) }).Should(Succeed())
 		Eventually(ctx, func(ctx context.Context) error {
 			_, err := api.CoreV1().Pods(home).Get(ctx, all[0].Name, metav1.GetOptions{})
@@ -150,13 +150,13 @@ func survives() {
 	}, SpecTimeout(3*timeout))
 }
 
-// drainPods drains the node of the Pods of a tenant, as kubectl drain does with a selector.
+// drainPods drains the Pods of a tenant from the node, with the Pod selector of kubectl drain.
 func drainPods(ctx context.Context, t *tenant) {
 	GinkgoHelper()
 	succeeds(ctx, "kubectl", "drain", nodeName(ctx), "--pod-selector="+pod.LabelUID+"="+string(t.uid), "--timeout=2m")
 }
 
-// setOutOfService says of a node that nothing runs there any more, or takes that back.
+// setOutOfService adds or removes the taint which declares that no process runs on a node any more.
 func setOutOfService(ctx context.Context, node string, out bool) {
 	GinkgoHelper()
 	taint := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
@@ -174,7 +174,7 @@ func setOutOfService(ctx context.Context, node string, out bool) {
 	}).Should(Succeed())
 }
 
-// evict asks for the end of a Pod as a drain does.
+// evict requests the eviction of a Pod, as kubectl drain does.
 func evict(ctx context.Context, which *corev1.Pod) error {
 	return api.PolicyV1().Evictions(which.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: which.Name, Namespace: which.Namespace}})
 }
@@ -187,7 +187,7 @@ func uids(pods []corev1.Pod) map[types.UID]bool {
 	return all
 }
 
-// holder says who holds the lease: a Pod, and which start of its container.
+// holder returns the holder of the lease (a Pod and the start of its container), or "" without one.
 func holder(ctx context.Context) string {
 	lease, err := api.CoordinationV1().Leases(home).Get(ctx, "berth.dev", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
@@ -203,7 +203,7 @@ func nodeName(ctx context.Context) string {
 	return nodes.Items[0].Name
 }
 
-// nodeReady says whether Pods can be put on the node: it is well, and nothing keeps them off.
+// nodeReady reports whether Pods can be scheduled to the node: it is Ready and has no taint.
 func nodeReady(ctx context.Context) (bool, error) {
 	nodes, err := api.CoreV1().Nodes().List(ctx, everything)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// brought is what the installation by Helm has brought, for the one by kustomize.
+// brought holds the objects that the installation by Helm created, for comparison with the one by kustomize.
 var brought map[string]any
 
-// There is one Berth in a cluster, so that one is installed after the other.
+// A cluster has at most one Berth, so the installations follow each other.
 var _ = Describe("Berth", Ordered, func() {
 	Context("installed by Helm", installedByHelm)
 	Context("installed by kustomize", installedByKustomize)
@@ -29,7 +29,7 @@ var _ = Describe("Berth", Ordered, func() {
 
 func installedByHelm() {
 	BeforeAll(func(ctx context.Context) {
-		DeferCleanup(removeAll, NodeTimeout(2*timeout)) // AfterAll would run before the last spec has cleaned up
+		DeferCleanup(removeAll, NodeTimeout(2*timeout)) // AfterAll would run before the cleanup of the last spec
 		byHelm(ctx)
 		rolledOut(ctx)
 	}, NodeTimeout(2*timeout))
@@ -43,12 +43,12 @@ func installedByHelm() {
 	restartsFast()
 	survives()
 
-	It("goes on with its objects when it is upgraded", func(ctx context.Context) {
+	It("keeps its objects and their processes across an upgrade", func(ctx context.Context) {
 		tenant, server := devServer(ctx, "upgraded"), languageServer(ctx, "upgraded")
 		client := server.connect(ctx)
 		helm(ctx, "upgrade", "berth", earlier(), "--reset-then-reuse-values")
 		rolledOut(ctx)
-		Expect(brings(ctx)).To(BeEmpty(), "what is new")
+		Expect(brings(ctx)).To(BeEmpty(), "the earlier chart has none of the new objects and fields")
 		helm(ctx, "upgrade", "berth", chart(), "--reset-then-reuse-values", "--set=podAnnotations.generation=second")
 		rolledOut(ctx)
 		Expect(brings(ctx)).To(ConsistOf("a field", "a policy", "a disruption budget"))
@@ -64,14 +64,14 @@ func installedByHelm() {
 		Expect(client.hover(ctx)).To(Equal(text))
 	}, SpecTimeout(2*timeout))
 
-	Context("once it was upgraded", func() {
+	Context("after the upgrade", func() {
 		runsPods()
 		runsLanguageServers()
 		runsPlans()
 		watchesTerminals()
 	})
 
-	It("leaves kinds and objects when it is uninstalled, and finds them again", func(ctx context.Context) {
+	It("leaves kinds and objects when it is uninstalled, and takes them over when it is installed again", func(ctx context.Context) {
 		tenant := devServer(ctx, "uninstalled")
 		brought = ofBerth(ctx)
 		helm(ctx, "uninstall", "berth", "--wait")
@@ -83,7 +83,7 @@ func installedByHelm() {
 				delete(left, key)
 			}
 		}
-		Expect(left).To(BeEmpty(), "only the kinds stay, and the policy that refuses nothing")
+		Expect(left).To(BeEmpty(), "only the kinds and the policy that refuses nothing remain")
 		tenant.stayed(ctx, 1)
 
 		repository, tag := image()
@@ -96,7 +96,7 @@ func installedByHelm() {
 
 func installedByKustomize() {
 	BeforeAll(func(ctx context.Context) {
-		DeferCleanup(removeAll, NodeTimeout(2*timeout)) // AfterAll would run before the last spec has cleaned up
+		DeferCleanup(removeAll, NodeTimeout(2*timeout)) // AfterAll would run before the cleanup of the last spec
 		readsParametersAgain(ctx)
 		byKustomize(ctx)
 		rolledOut(ctx)
@@ -108,11 +108,11 @@ func installedByKustomize() {
 	runsPlans()
 	watchesTerminals()
 
-	It("is what Helm installs", func(ctx context.Context) {
-		Expect(brought).NotTo(BeEmpty(), "what Helm has installed")
+	It("installs the same objects as Helm", func(ctx context.Context) {
+		Expect(brought).NotTo(BeEmpty(), "the objects that Helm installed")
 		now := ofBerth(ctx)
 		for key, object := range brought {
-			if !strings.HasPrefix(key, "Deployment ") { // the upgrade has changed that
+			if !strings.HasPrefix(key, "Deployment ") { // changed by the upgrade
 				Expect(now).To(HaveKeyWithValue(key, object))
 			}
 			delete(now, key)
@@ -121,14 +121,14 @@ func installedByKustomize() {
 	}, SpecTimeout(timeout))
 }
 
-// works are the specs of an installation, however it was made.
+// works adds the specs that apply to both kinds of installation.
 func works() {
-	It("has two managers, of which one leads", func(ctx context.Context) {
+	It("has two managers, one of which is the leader", func(ctx context.Context) {
 		Expect(managers(ctx)).To(HaveLen(2))
 		Expect(leader(ctx).Name).To(HavePrefix("berth-manager-"))
 	}, SpecTimeout(timeout))
 
-	It("keeps its managers restricted", func(ctx context.Context) {
+	It("runs its managers under the restricted Pod Security Standard", func(ctx context.Context) {
 		namespace, err := api.CoreV1().Namespaces().Get(ctx, home, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(namespace.Labels).To(HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
@@ -142,24 +142,24 @@ func works() {
 			}
 			mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", process))
 			Expect(err).NotTo(HaveOccurred())
-			Expect(string(mounts)).To(MatchRegexp(`(?m)^\S+ / \S+ ro[, ]`), "its root")
+			Expect(string(mounts)).To(MatchRegexp(`(?m)^\S+ / \S+ ro[, ]`), "the root file system is read-only")
 		}
 	}, SpecTimeout(timeout))
 
-	It("lets who may view, edit and administer a namespace do so with what is Berth's", func(ctx context.Context) {
+	It("extends the roles view, edit and admin to the kinds of Berth", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		look := []string{"get devservers", "list plans", "get instances/log"}
 		change := []string{"create devservers", "delete plans", "deletecollection strategyruns", "create instances/attach"}
 		for role, may := range map[string][]string{"view": look, "edit": slices.Concat(look, change), "admin": slices.Concat(look, change)} {
 			who := member(ctx, namespace, role)
 			for _, what := range slices.Concat(look, change, []string{"patch devservers/status"}) {
-				// A controller aggregates roles, a moment after they are there.
+				// A controller aggregates roles shortly after they are created.
 				Eventually(ctx, mayDo).WithArguments(who, namespace, what).Should(Equal(slices.Contains(may, what)), "%s: %s", role, what)
 			}
 		}
 	}, SpecTimeout(timeout))
 
-	It("gives metrics to who may have them, and to nobody else", func(ctx context.Context) {
+	It("serves metrics to authorized clients only", func(ctx context.Context) {
 		may := tokenOf(ctx, home, "scraper", "berth-metrics-reader")
 		mayNot := tokenOf(ctx, home, "somebody", "")
 		for _, address := range []string{managers(ctx)[0].Status.PodIP, managers(ctx)[1].Status.PodIP, service(ctx)} {
@@ -178,13 +178,13 @@ func works() {
 		}
 	}, SpecTimeout(timeout))
 
-	It("runs a DevServer, and leaves nothing of it", func(ctx context.Context) {
+	It("runs a DevServer and removes everything of it", func(ctx context.Context) {
 		tenant := devServer(ctx, "works")
 		tenant.restart(ctx)
 		tenant.end(ctx)
 	}, SpecTimeout(timeout))
 
-	It("refuses what its policies forbid", func(ctx context.Context) {
+	It("refuses objects that its policies forbid", func(ctx context.Context) {
 		forbidden := server(namespaceOfSpec(ctx), "forbidden")
 		forbidden.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimeHost}
 		Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, forbidden.DeepCopy()) }).Should(MatchError(ContainSubstring("the runtime Host is not allowed")))

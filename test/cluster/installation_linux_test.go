@@ -25,18 +25,18 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// image is the one of `make cluster`, unless another is named: a repository and a tag.
+// image returns the repository and tag of the image to test: that of `make cluster` unless BERTH_TEST_IMAGE names another.
 func image() (repository, tag string) {
 	name := os.Getenv("BERTH_TEST_IMAGE")
 	if name == "" {
 		name = "localhost/berth/berth:test"
 	}
 	at := strings.LastIndex(name, ":")
-	Expect(at).To(BeNumerically(">", 0), "BERTH_TEST_IMAGE has to have a tag")
+	Expect(at).To(BeNumerically(">", 0), "BERTH_TEST_IMAGE must have a tag")
 	return name[:at], name[at+1:]
 }
 
-// helm runs Helm, which keeps its own files in a folder of the test.
+// helm runs Helm with its own files in a directory of the test.
 func helm(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	own := GinkgoT().TempDir()
@@ -46,7 +46,7 @@ func helm(ctx context.Context, args ...string) {
 
 func chart() string { return filepath.Join(root, "charts", "berth") }
 
-// earlier is the chart as it could have been before: without a field of a kind, a policy, and a value with what is made of it.
+// earlier returns the path of a chart that imitates an earlier version: it lacks a field of a kind, a policy, and a value with the object rendered from it.
 func earlier() string {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), "berth")
@@ -69,10 +69,10 @@ func earlier() string {
 	return dir
 }
 
-// messageOfExit is where a version of the DevServer has the message of lastExit, which came later than lastExit.
+// messageOfExit is the path of the message of lastExit in a version of the DevServer. The message was added later than lastExit.
 var messageOfExit = []string{"schema", "openAPIV3Schema", "properties", "status", "properties", "lastExit", "properties", "message"}
 
-// edit changes a file of YAML or JSON.
+// edit changes a YAML or JSON file.
 func edit(file string, change func(map[string]any)) {
 	GinkgoHelper()
 	text, err := os.ReadFile(file)
@@ -89,7 +89,7 @@ func edit(file string, change func(map[string]any)) {
 	Expect(os.WriteFile(file, text, 0o600)).To(Succeed())
 }
 
-// brings says what the cluster has of what an earlier chart lacks.
+// brings lists the parts in the cluster that the earlier chart lacks.
 func brings(ctx context.Context) (found []string) {
 	GinkgoHelper()
 	crd := &unstructured.Unstructured{}
@@ -113,7 +113,7 @@ func brings(ctx context.Context) (found []string) {
 	return found
 }
 
-// byHelm installs the chart as its documentation says.
+// byHelm installs the chart as documented.
 func byHelm(ctx context.Context) {
 	GinkgoHelper()
 	makeNamespace(ctx, home)
@@ -121,7 +121,7 @@ func byHelm(ctx context.Context) {
 	helm(ctx, "install", "berth", chart(), "--set=image.repository="+repository+",image.tag="+tag)
 }
 
-// overlay is a kustomization over config/default with the image of the test.
+// overlay writes a kustomization of config/default with the image of the test.
 func overlay() string {
 	GinkgoHelper()
 	dir, err := filepath.EvalSymlinks(GinkgoT().TempDir())
@@ -141,8 +141,8 @@ func byKustomize(ctx context.Context) {
 	succeeds(ctx, "kubectl", "apply", "--server-side", "-k", overlay())
 }
 
-// readsParametersAgain restarts the API server: since the policies of the installation before were all deleted, it reads no ConfigMap for those of the next
-// (kubernetes/kubernetes#130887). On a cluster that is not ours nothing is done, and nothing was installed there before.
+// readsParametersAgain restarts the API server: after all policies of the previous installation were deleted, it reads no ConfigMap for those of the next
+// (kubernetes/kubernetes#130887). On a cluster that is not ours it does nothing, as nothing was installed there before.
 func readsParametersAgain(ctx context.Context) {
 	GinkgoHelper()
 	if !ours() {
@@ -152,7 +152,7 @@ func readsParametersAgain(ctx context.Context) {
 	startAPIServer(ctx)
 }
 
-// makeNamespace makes one that takes restricted Pods only, and waits until Pods can be made in it.
+// makeNamespace creates a namespace that enforces the restricted standard, and waits until Pods can be created in it.
 func makeNamespace(ctx context.Context, name string) {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -163,17 +163,17 @@ func makeNamespace(ctx context.Context, name string) {
 	}).Should(Succeed())
 }
 
-// removeNamespace deletes one and waits until it is gone with all that was in it.
+// removeNamespace deletes a namespace and waits until it and its contents no longer exist.
 func removeNamespace(ctx context.Context, name string) {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	Expect(client.IgnoreNotFound(k8s.Delete(ctx, namespace))).To(Succeed())
 	Eventually(ctx, func(ctx context.Context) bool {
 		return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(namespace), namespace))
-	}).Should(BeTrue(), "namespace %s does not go: %+v", name, namespace.Status)
+	}).Should(BeTrue(), "namespace %s is not deleted: %+v", name, namespace.Status)
 }
 
-// installed are the kinds of what an installation brings.
+// installed lists the kinds of objects that an installation creates.
 var installed = []schema.GroupVersionKind{
 	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
@@ -190,7 +190,7 @@ var installed = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "ConfigMap"},
 }
 
-// ofBerth gives what is installed by kind and name: what it says, without what the cluster says about it and how it came there.
+// ofBerth returns the installed objects by kind and name, without status, metadata and fields that the cluster assigns.
 func ofBerth(ctx context.Context) map[string]any {
 	GinkgoHelper()
 	found := map[string]any{}
@@ -211,7 +211,7 @@ func ofBerth(ctx context.Context) map[string]any {
 
 var withoutFinalizers = client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
-// removeAll takes away whatever is left, so that the next run finds a cluster without Berth. Managers may be gone: nothing waits for them.
+// removeAll removes everything that remains, so that the next run finds a cluster without Berth. It does not depend on a running manager.
 func removeAll(ctx context.Context) {
 	definitions := &apiextensionsv1.CustomResourceDefinitionList{}
 	Expect(k8s.List(ctx, definitions, client.MatchingLabels{"app.kubernetes.io/name": "berth"})).To(Succeed())

@@ -21,9 +21,9 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-// runsLanguageServers are the specs of language servers in Pods, which editors elsewhere use.
+// runsLanguageServers adds the specs of language servers in Pods that editors outside the cluster use.
 func runsLanguageServers() {
-	It("keeps the Pod of a LanguageServer, and its clients, over restarts", func(ctx context.Context) {
+	It("keeps the Pod and the clients of a LanguageServer across restarts", func(ctx context.Context) {
 		tenant := languageServer(ctx, "gopls")
 		server := tenant.object.(*v1alpha1.LanguageServer)
 		Expect(server.Status.Endpoint).To(Equal("https://lsp-gopls." + tenant.namespace + ".svc:7077/lsp"))
@@ -33,7 +33,7 @@ func runsLanguageServers() {
 		Expect(before).To(HaveLen(1))
 
 		tenant.restart(ctx)
-		Expect(editor.hover(ctx)).To(Equal(text), "the document is there, on the same connection")
+		Expect(editor.hover(ctx)).To(Equal(text), "the document is open on the same connection")
 		Expect(server.Status.Process.PodName).To(Equal(before[0].Name))
 		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("UID", before[0].UID)))
 		Eventually(ctx, func(ctx context.Context) (int32, error) {
@@ -44,19 +44,19 @@ func runsLanguageServers() {
 		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, before[0].Name, metav1.DeleteOptions{})).To(Succeed())
 		tenant.ready(ctx, 3)
 		tenant.lost(2)
-		Expect(editor.hover(ctx)).To(Equal(text), "it has connected again, and brought its document")
+		Expect(editor.hover(ctx)).To(Equal(text), "the client reconnected and opened its document again")
 		Expect(editor.said()).To(ContainSubstring("connection"))
 
 		tenant.change(ctx, `{"runtime":{"pod":{"template":{"metadata":{"labels":{"team":"a"}}}}}}`)
 		tenant.ready(ctx, 4)
-		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue("team", "a"))), "another Pod is wanted")
+		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue("team", "a"))), "a changed template replaces the Pod")
 		Expect(editor.hover(ctx)).To(Equal(text))
 		Expect(tenant.starts()).To(Equal(4))
 		editor.leave(ctx)
 		tenant.end(ctx)
 	}, SpecTimeout(3*timeout))
 
-	It("puts a LanguageServer to sleep that nobody uses, and wakes it for who comes", func(ctx context.Context) {
+	It("puts an unused LanguageServer to sleep and wakes it for the next client", func(ctx context.Context) {
 		tenant := languageServer(ctx, "sleeper")
 		server := tenant.object.(*v1alpha1.LanguageServer)
 		tenant.change(ctx, `{"state":"OnDemand","idleTimeoutSeconds":1}`)
@@ -67,7 +67,7 @@ func runsLanguageServers() {
 		}
 		Eventually(ctx, asleep).Should(BeTrue())
 		pods := tenant.pods(ctx)
-		Expect(pods).To(HaveLen(1), "who comes has to be heard")
+		Expect(pods).To(HaveLen(1), "the Pod stays to accept the next client")
 		editor := tenant.connect(ctx)
 		Expect(editor.hover(ctx)).To(Equal(text))
 		Expect(tenant.starts()).To(Equal(2))
@@ -76,7 +76,7 @@ func runsLanguageServers() {
 
 		Eventually(ctx, asleep).Should(BeTrue())
 		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(ctx, tenant.pods).Should(ConsistOf(HaveField("UID", Not(Equal(pods[0].UID)))), "it wakes, for nobody would hear a client")
+		Eventually(ctx, tenant.pods).Should(ConsistOf(HaveField("UID", Not(Equal(pods[0].UID)))), "the Pod is replaced, because a client could not connect without one")
 		editor = tenant.connect(ctx)
 		Expect(editor.hover(ctx)).To(Equal(text))
 		editor.leave(ctx)
@@ -84,9 +84,9 @@ func runsLanguageServers() {
 	}, SpecTimeout(3*timeout))
 }
 
-// restartsFast compares the restart of a language server in its Pod with one that takes another Pod.
+// restartsFast compares the restart of a language server within its Pod with a restart that replaces the Pod.
 func restartsFast() {
-	It("restarts a language server in its Pod far faster than with its Pod", func(ctx context.Context) {
+	It("restarts a language server within its Pod much faster than by replacing the Pod", func(ctx context.Context) {
 		const times, factor = 5, 5.0
 		tenant := languageServer(ctx, "restarts")
 		editor := tenant.connect(ctx)
@@ -99,7 +99,7 @@ func restartsFast() {
 
 			before := tenant.object.GetProcessStatus().Incarnation
 			begun = time.Now()
-			tenant.change(ctx, fmt.Sprintf(`{"runtime":{"pod":{"template":{"metadata":{"labels":{"pod":"%d"}}}}}}`, i)) // without the back-off of a loss
+			tenant.change(ctx, fmt.Sprintf(`{"runtime":{"pod":{"template":{"metadata":{"labels":{"pod":"%d"}}}}}}`, i)) // a lost Pod would add its back-off
 			tenant.ready(ctx, before+1)
 			Expect(editor.hover(ctx)).To(Equal(text))
 			whole = append(whole, time.Since(begun).Seconds())
@@ -113,7 +113,7 @@ func restartsFast() {
 	}, SpecTimeout(3*timeout))
 }
 
-// languageServer is one that answers about documents.
+// languageServer creates a LanguageServer that answers requests about documents.
 func languageServer(ctx context.Context, name string) *tenant {
 	GinkgoHelper()
 	o := &v1alpha1.LanguageServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -126,21 +126,21 @@ const (
 	text     = "word"
 )
 
-// editor is one that has a document open, elsewhere than in the cluster.
+// editor is an LSP client outside the cluster with one open document.
 type editor struct {
 	*lspclient.Client
 	program *lspclient.Program
 	errors  *os.File
 }
 
-// connect does what the configuration of an editor says.
+// connect starts `berth lsp connect` as an editor does, and opens the document.
 func (t *tenant) connect(ctx context.Context) *editor {
 	GinkgoHelper()
 	e := &editor{}
 	var err error
 	e.errors, err = os.CreateTemp(GinkgoT().TempDir(), "editor-")
 	Expect(err).NotTo(HaveOccurred())
-	command := onTheCluster(context.WithoutCancel(ctx), "berth", "lsp", "connect", "-n", t.namespace, t.object.GetName()) // it ends with its input
+	command := onTheCluster(context.WithoutCancel(ctx), "berth", "lsp", "connect", "-n", t.namespace, t.object.GetName()) // it exits at the end of its input
 	command.Stderr = e.errors
 	e.program, err = lspclient.Start(command)
 	Expect(err).NotTo(HaveOccurred())
@@ -155,14 +155,14 @@ func (t *tenant) connect(ctx context.Context) *editor {
 	return e
 }
 
-// said is what people read in the log of the editor.
+// said returns stderr of the connection, which editors show in their log.
 func (e *editor) said() string {
 	said, err := os.ReadFile(e.errors.Name())
 	Expect(err).NotTo(HaveOccurred())
 	return string(said)
 }
 
-// hover asks for the word at the beginning of the document, again as long as the answer is to ask again.
+// hover requests the first word of the document, and retries while the server answers with an error.
 func (e *editor) hover(ctx context.Context) string {
 	GinkgoHelper()
 	var word string

@@ -27,7 +27,7 @@ import (
 
 const ofManagers = "app.kubernetes.io/name=berth,app.kubernetes.io/component=manager"
 
-// managers gives the Pods of the managers.
+// managers returns the Pods of the managers.
 func managers(ctx context.Context) []corev1.Pod {
 	GinkgoHelper()
 	pods, err := api.CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
@@ -44,7 +44,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// rolledOut waits until the Pods of the managers are what the Deployment wants now, and no others are there.
+// rolledOut waits until the Pods of the managers match the Deployment and no others exist.
 func rolledOut(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
@@ -63,7 +63,7 @@ func rolledOut(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// leader waits until one of the Pods holds the lease, and has renewed it after this call, and gives that Pod.
+// leader waits until one of the Pods has renewed the lease after this call, and returns that Pod.
 func leader(ctx context.Context) *corev1.Pod {
 	GinkgoHelper()
 	var found *corev1.Pod
@@ -75,12 +75,12 @@ func leader(ctx context.Context) *corev1.Pod {
 		g.Expect(lease.Spec.RenewTime.After(before)).To(BeTrue(), "%s has not renewed it", *lease.Spec.HolderIdentity)
 		name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
 		found, err = api.CoreV1().Pods(home).Get(ctx, name, metav1.GetOptions{})
-		g.Expect(err).NotTo(HaveOccurred(), "who leads is no Pod that is there")
+		g.Expect(err).NotTo(HaveOccurred(), "the Pod that holds the lease does not exist")
 	}).Should(Succeed())
 	return found
 }
 
-// renewed is when the lease was renewed last, by the clock of whoever holds it; the zero time without a lease.
+// renewed returns the time of the last renewal of the lease by the clock of its holder, or the zero time without a lease.
 func renewed(ctx context.Context) time.Time {
 	lease, err := api.CoordinationV1().Leases(home).Get(ctx, "berth.dev", metav1.GetOptions{})
 	if err != nil || lease.Spec.RenewTime == nil {
@@ -89,7 +89,7 @@ func renewed(ctx context.Context) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// tokenOf makes a service account in a namespace, perhaps bound to a role of the cluster, and gives a token of it.
+// tokenOf creates a service account in a namespace, binds it to a cluster role unless that is empty, and returns a token of the account.
 func tokenOf(ctx context.Context, namespace, name, role string) string {
 	GinkgoHelper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -109,7 +109,7 @@ func tokenOf(ctx context.Context, namespace, name, role string) string {
 	return token.Status.Token
 }
 
-// member makes a service account that has a role of the cluster in a namespace, and gives the name by which the API server knows it.
+// member creates a service account that has a cluster role in a namespace, and returns its user name.
 func member(ctx context.Context, namespace, role string) string {
 	GinkgoHelper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}}
@@ -122,7 +122,7 @@ func member(ctx context.Context, namespace, role string) string {
 	return "system:serviceaccount:" + namespace + ":" + role
 }
 
-// mayDo asks whether somebody may do something, such as "create devservers", with what is Berth's in a namespace.
+// mayDo reports whether a user may do an action on a resource of Berth in a namespace, such as "create devservers".
 func mayDo(ctx context.Context, who, namespace, what string) (bool, error) {
 	verb, resource, _ := strings.Cut(what, " ")
 	resource, subresource, _ := strings.Cut(resource, "/")
@@ -135,9 +135,9 @@ func mayDo(ctx context.Context, who, namespace, what string) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// scrape asks an address for metrics, with a token when there is one, and gives the status and what it answers.
+// scrape requests metrics from an address, with a token unless that is empty, and returns the status code and the body.
 func scrape(ctx context.Context, address, token string) (int, string, error) {
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // its certificate is made by itself
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // self-signed certificate
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "8443")+"/metrics", nil)
 	if err != nil {
 		return 0, "", err
@@ -154,7 +154,7 @@ func scrape(ctx context.Context, address, token string) (int, string, error) {
 	return response.StatusCode, string(text), err
 }
 
-// service is the address of the Service of the metrics.
+// service returns the address of the metrics Service.
 func service(ctx context.Context) string {
 	GinkgoHelper()
 	found, err := api.CoreV1().Services(home).Get(ctx, "berth-metrics", metav1.GetOptions{})

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// namespaceOfSpec makes a namespace that goes with the spec, and with it the volume of its name.
+// namespaceOfSpec creates a namespace and deletes it after the spec, together with the volume of the same name.
 func namespaceOfSpec(ctx context.Context) string {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "berth-test-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -30,17 +30,17 @@ func namespaceOfSpec(ctx context.Context) string {
 	return namespace.Name
 }
 
-// server is a DevServer that no spec needs to run.
+// server returns a DevServer that does not have to run.
 func server(namespace, name string) *v1alpha1.DevServer {
 	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.Process.Command = []string{"/workload", "sleep"}
 	return o
 }
 
-// gone waits until an object that was deleted is not there any more.
+// gone waits until a deleted object no longer exists.
 func gone(ctx context.Context, object client.Object) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) bool {
 		return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(object), object))
-	}).Should(BeTrue(), "%s does not go", object.GetName())
+	}).Should(BeTrue(), "%s is not deleted", object.GetName())
 }

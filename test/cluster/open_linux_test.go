@@ -14,10 +14,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// open runs berth open until the spec is over, and gives the address that it prints.
+// open runs berth open until the end of the spec, and returns the address that it prints.
 func (t *tenant) open(ctx context.Context) string {
 	GinkgoHelper()
-	command := onTheCluster(context.WithoutCancel(ctx), "berth", "open", "-n", t.namespace, "devserver/"+t.object.GetName()) // it is asked to end
+	command := onTheCluster(context.WithoutCancel(ctx), "berth", "open", "-n", t.namespace, "devserver/"+t.object.GetName()) // stopped by the cleanup
 	printed, err := command.StdoutPipe()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(command.Start()).To(Succeed())
@@ -36,7 +36,7 @@ func (t *tenant) open(ctx context.Context) string {
 	return strings.TrimSpace(address)
 }
 
-// echo says something over a WebSocket, as what reloads a page in the browser does, and gives the answer.
+// echo sends a message over a WebSocket, as a hot-reload client does, and returns the reply.
 func echo(ctx context.Context, address, text string) string {
 	GinkgoHelper()
 	conn, response, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(address, "http"), nil)

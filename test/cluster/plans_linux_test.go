@@ -18,9 +18,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// runsPlans are the specs of plans whose runs take place in Pods.
+// runsPlans adds the specs of plans whose runs take place in Pods.
 func runsPlans() {
-	It("runs a Plan in Pods, whose phases find what the earlier ones have left", func(ctx context.Context) {
+	It("runs a Plan in Pods and passes the results of earlier phases to later ones", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		for name, said := range map[string]string{"look": "3 files", "search": "2 findings", "publish": "published"} {
 			strategyInPod(ctx, namespace, name, "relay", said)
@@ -59,7 +59,7 @@ func runsPlans() {
 		}
 	}, SpecTimeout(2*timeout))
 
-	It("keeps what a run has said when somebody deletes its Pod", func(ctx context.Context) {
+	It("keeps the result of a run whose Pod is deleted", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		strategyInPod(ctx, namespace, "long", "say", "so far")
 		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "long"}}
@@ -84,17 +84,17 @@ func runsPlans() {
 	}, SpecTimeout(2*timeout))
 }
 
-// strategyInPod makes a strategy that runs the workload.
+// strategyInPod creates a strategy that runs the workload in a Pod.
 func strategyInPod(ctx context.Context, namespace, name string, mode ...string) {
 	GinkgoHelper()
 	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	strategy.Spec.Process.Command = append([]string{"/workload"}, mode...)
 	strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}
-	// For some seconds after an installation the API server has not read the parameters of its policies, and refuses everything.
+	// For some seconds after an installation the API server has not read the parameters of the policies and refuses everything.
 	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, strategy.DeepCopy()) }).Should(Succeed())
 }
 
-// resultInPod is what the status says of a text that was left in a Pod.
+// resultInPod is the status for a result that was written in a Pod.
 func resultInPod(text string) v1alpha1.RunResult {
 	sum := sha256.Sum256([]byte(text))
 	return v1alpha1.RunResult{Summary: text, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}

@@ -21,9 +21,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// runsPods are the specs of what runs in Pods, from its start to its end.
+// runsPods adds the specs of objects in Pods, from start to deletion.
 func runsPods() {
-	It("keeps a DevServer at its address through restarts and the loss of its Pod", func(ctx context.Context) {
+	It("keeps the address of a DevServer across restarts and the loss of its Pod", func(ctx context.Context) {
 		tenant := devServer(ctx, "server")
 		Expect(fetch(ctx, tenant)).To(Succeed())
 		elsewhere := tenant.open(ctx)
@@ -31,7 +31,7 @@ func runsPods() {
 		Expect(echo(ctx, elsewhere, "changed")).To(Equal("changed"))
 		tenant.restart(ctx)
 		Expect(fetch(ctx, tenant)).To(Succeed())
-		Eventually(ctx, get).WithArguments(elsewhere).Should(Succeed(), "it is the same one")
+		Eventually(ctx, get).WithArguments(elsewhere).Should(Succeed(), "berth open reaches the new incarnation")
 
 		live := tenant.pods(ctx)
 		Expect(live).To(HaveLen(1))
@@ -44,7 +44,7 @@ func runsPods() {
 		tenant.end(ctx)
 	}, SpecTimeout(2*timeout))
 
-	It("runs an Instance, whose claim outlives its Pods", func(ctx context.Context) {
+	It("keeps the claim of an Instance across its Pods", func(ctx context.Context) {
 		tenant := newTenant(ctx, &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Name: "session"}})
 		claims := func() (all []corev1.PersistentVolumeClaim) {
 			list := &corev1.PersistentVolumeClaimList{}
@@ -58,7 +58,7 @@ func runsPods() {
 		tenant.end(ctx)
 	}, SpecTimeout(2*timeout))
 
-	It("has the terminal of an Instance typed into and taken", func(ctx context.Context) {
+	It("supports berth send and berth attach for the terminal of an Instance", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		o := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "terminal"}}
 		o.Spec.Process.Command = []string{"/workload", "terminal"}
@@ -94,7 +94,7 @@ func runsPods() {
 		gone(ctx, o)
 	}, SpecTimeout(2*timeout))
 
-	It("runs a StrategyRun, and tells how it ended", func(ctx context.Context) {
+	It("runs a StrategyRun and records its outcome", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		for code, want := range map[int]v1alpha1.RunOutcome{0: v1alpha1.RunSucceeded, 3: v1alpha1.RunFailed} {
 			strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("exit-%d", code)}}
@@ -114,7 +114,7 @@ func runsPods() {
 	}, SpecTimeout(2*timeout))
 }
 
-// fetch asks a DevServer at the address that its Service has. The name in its URL is for the name service of a cluster, which is none of ours.
+// fetch requests a DevServer at the address of its Service. The host name in its URL resolves only in the DNS of the cluster, which the test does not use.
 func fetch(ctx context.Context, t *tenant) error {
 	server, is := t.object.(*v1alpha1.DevServer)
 	if !is {
@@ -129,7 +129,7 @@ func fetch(ctx context.Context, t *tenant) error {
 	}
 	service := &list.Items[0]
 	address := net.JoinHostPort(service.Spec.ClusterIP, fmt.Sprint(service.Spec.Ports[0].Port))
-	// What the Service leads to follows the Pod by the work of the cluster, not of Berth.
+	// The cluster, not Berth, updates the endpoints of the Service.
 	deadline, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// program is the path of one that `make test-cluster` has built.
+// program returns the path of a program that `make test-cluster` built.
 func program(name string) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {
@@ -30,14 +30,14 @@ func program(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// onTheCluster is a program with the cluster of the test as its own.
+// onTheCluster returns a command whose kubeconfig is that of the test cluster.
 func onTheCluster(ctx context.Context, name string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, program(name), args...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
 	return command
 }
 
-// run runs a program as somebody at a terminal does, and gives what it prints.
+// run runs a program and returns what it prints.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	var out, said bytes.Buffer
 	command := onTheCluster(ctx, name, args...)
@@ -48,7 +48,7 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// succeeds runs a program that has to succeed.
+// succeeds runs a program and fails the spec if the program fails.
 func succeeds(ctx context.Context, name string, args ...string) string {
 	GinkgoHelper()
 	out, err := run(ctx, name, args...)
@@ -62,8 +62,8 @@ func part(ctx context.Context, verb, name string) {
 	succeeds(ctx, "cluster", verb, name)
 }
 
-// startAPIServer starts it and waits until it answers. One that ends is started anew, as the nodes of a cluster do: it gives up when etcd, on a busy
-// machine, does not answer in time.
+// startAPIServer starts the API server and waits until it answers. If it exits it is started again, as the kubelet would do: it exits when etcd on a busy
+// machine does not answer in time.
 func startAPIServer(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) error {
@@ -74,16 +74,16 @@ func startAPIServer(ctx context.Context) {
 	}).WithPolling(time.Second).Should(Succeed())
 }
 
-// ours says whether the cluster is that of `make cluster`, whose processes may be stopped.
+// ours reports whether the cluster is that of `make cluster`, whose processes may be stopped.
 func ours() bool { return os.Getenv("BERTH_CLUSTER") != "" }
 
-// apiAnswers says whether the API server is there and has all that it needs.
+// apiAnswers returns an error unless the API server is ready.
 func apiAnswers(ctx context.Context) error {
 	_, err := api.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 	return err
 }
 
-// firstProcess finds on this machine the process that a container is.
+// firstProcess returns the pid, on this machine, of the first process of a container.
 func firstProcess(pod *corev1.Pod, container string) int {
 	GinkgoHelper()
 	var id string
@@ -107,18 +107,18 @@ func firstProcess(pod *corev1.Pod, container string) int {
 	return 0
 }
 
-// killAtOnce kills the process of a container as the kernel does when it is out of memory.
+// killAtOnce sends SIGKILL to the process of a container, as the kernel does when memory runs out.
 func killAtOnce(pod *corev1.Pod, container string) {
 	GinkgoHelper()
 	number := firstProcess(pod, container)
 	handle, err := unix.PidfdOpen(number, 0)
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(handle) }()
-	Expect(firstProcess(pod, container)).To(Equal(number), "it is still that container's")
+	Expect(firstProcess(pod, container)).To(Equal(number), "the pid still belongs to the container")
 	Expect(unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0)).To(Succeed())
 }
 
-// explain prints what one wants to know about a spec that has failed.
+// explain prints the state of the cluster after a failed spec.
 func explain(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "pods,persistentvolumeclaims,services,lease", "--all-namespaces", "--output=wide"},

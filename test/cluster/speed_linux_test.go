@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// crowd is how many are made at once.
+	// crowd is the number of objects created at once.
 	crowd = 50
-	// How much longer a DevServer may take than a bare Pod, in the middle and at the 99th percentile, and a crowd of them, as a factor; room is for a
-	// machine that does much else.
+	// pairLimit and slowLimit bound the extra time of a DevServer over a bare Pod, at the median and at the 99th percentile. crowdLimit bounds a crowd, as
+	// a factor. room is the tolerance for a busy machine.
 	pairLimit  = 100 * time.Millisecond
 	slowLimit  = 250 * time.Millisecond
 	crowdLimit = 1.15
 	room       = 5
 )
 
-// pairs is how often one of each is made, in turns: seven times, or as often as BERTH_TEST_PAIRS says. Of fewer than a hundred the slowest is the 99th percentile.
+// pairs returns how many pairs of a bare Pod and a DevServer to create in turn: BERTH_TEST_PAIRS, or 7. Below 100 pairs the slowest is the 99th percentile.
 func pairs() int {
 	GinkgoHelper()
 	named := os.Getenv("BERTH_TEST_PAIRS")
@@ -50,10 +50,10 @@ func pairs() int {
 	return number
 }
 
-// keepsPace compares a DevServer with a bare Pod that has the same image, program and probe, on the same node in the same minutes. The specs print what
-// they measure, and fail where it is far from the aim.
+// keepsPace compares a DevServer with a bare Pod that has the same image, program and probe, on the same node in the same minutes. The specs print their
+// measurements, and fail where these are far from the aim.
 func keepsPace() {
-	It("has a DevServer ready as soon as a bare Pod, one by one", func(ctx context.Context) {
+	It("starts a single DevServer about as fast as a bare Pod", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		var bare, ours []float64
 		for i := range pairs() {
@@ -62,7 +62,7 @@ func keepsPace() {
 			ours = append(ours, untilReady(ctx, server))
 			Expect(k8s.Delete(ctx, pod)).To(Succeed())
 			Expect(k8s.Delete(ctx, server)).To(Succeed())
-			gone(ctx, pod) // what ends would slow the next
+			gone(ctx, pod) // a terminating Pod would slow down the next one
 			gone(ctx, server)
 		}
 		slices.Sort(bare)
@@ -75,9 +75,9 @@ func keepsPace() {
 			len(ours), bare[slow], ours[slow], ours[slow]-bare[slow], slowLimit.Milliseconds())
 		Expect(added).To(BeNumerically("<", room*pairLimit.Milliseconds()))
 		Expect(ours[slow] - bare[slow]).To(BeNumerically("<", 2*room*slowLimit.Milliseconds()))
-	}, SpecTimeout(10*timeout)) // of a hundred, if they are asked for
+	}, SpecTimeout(10*timeout)) // enough for 100 pairs
 
-	It("has many DevServers ready as soon as as many bare Pods", func(ctx context.Context) {
+	It("starts many DevServers about as fast as the same number of bare Pods", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
 		bare := allAtOnce(ctx, &corev1.PodList{}, func(i int) client.Object { return barePod(namespace, fmt.Sprintf("bare-%d", i)) })
 		Expect(k8s.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace))).To(Succeed())
@@ -85,19 +85,19 @@ func keepsPace() {
 			list := &corev1.PodList{}
 			err := k8s.List(ctx, list, client.InNamespace(namespace))
 			return len(list.Items), err
-		}).Should(BeZero(), "their probes would slow the next")
+		}).Should(BeZero(), "the probes of remaining Pods would slow down the next measurement")
 		ours := allAtOnce(ctx, &v1alpha1.DevServerList{}, func(i int) client.Object { return leanServer(namespace, fmt.Sprintf("server-%d", i)) })
 		figure("%d at once: bare Pods %.1f s, DevServers %.1f s, %.2f× (aim at most %.2f×)", crowd, bare, ours, ours/bare, crowdLimit)
 		Expect(ours / bare).To(BeNumerically("<", 2*crowdLimit))
 	}, SpecTimeout(3*timeout))
 }
 
-// figure is shown even if all is well.
+// figure adds a report entry that is shown even if the spec passes.
 func figure(format string, args ...any) {
 	AddReportEntry("measured", ReportEntryVisibilityAlways, fmt.Sprintf(format, args...))
 }
 
-// allAtOnce makes a crowd and gives the seconds until the last of it is ready.
+// allAtOnce creates a crowd and returns the seconds until its last object is ready.
 func allAtOnce(ctx context.Context, list client.ObjectList, object func(i int) client.Object) float64 {
 	GinkgoHelper()
 	begun := time.Now()
@@ -114,8 +114,8 @@ func allAtOnce(ctx context.Context, list client.ObjectList, object func(i int) c
 	return taken
 }
 
-// allReady waits until a crowd is ready in a namespace. It is told so by a watch: to ask for each again and again would be most of what the API server
-// does. A watch may end at any time, and is begun anew then.
+// allReady waits until a crowd is ready in a namespace. It uses a watch, because polling each object would be most of the load of the API server. A watch
+// may end at any time and is then started again.
 func allReady(ctx context.Context, list client.ObjectList, namespace string) {
 	GinkgoHelper()
 	watching, err := client.NewWithWatch(config, client.Options{Scheme: k8s.Scheme(), HTTPClient: httpClient})
@@ -143,7 +143,7 @@ func allReady(ctx context.Context, list client.ObjectList, namespace string) {
 	}
 }
 
-// untilReady creates an object and gives the milliseconds until it reads Ready.
+// untilReady creates an object and returns the milliseconds until it is Ready.
 func untilReady(ctx context.Context, object client.Object) float64 {
 	GinkgoHelper()
 	begun := time.Now()
@@ -167,7 +167,7 @@ func isReady(object client.Object) bool {
 
 var leanCommand = []string{"/resident", "-dir", "/work", "-serve", "-host", "0.0.0.0"}
 
-// leanServer is a DevServer that needs nothing that a bare Pod does not need too.
+// leanServer returns a DevServer that needs nothing beyond what a bare Pod needs.
 func leanServer(namespace, name string) *v1alpha1.DevServer {
 	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.Process.Command = leanCommand
@@ -181,7 +181,7 @@ func leanServer(namespace, name string) *v1alpha1.DevServer {
 	return o
 }
 
-// barePod is the Pod that somebody without Berth writes.
+// barePod returns an equivalent Pod without Berth.
 func barePod(namespace, name string) *corev1.Pod {
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec = corev1.PodSpec{

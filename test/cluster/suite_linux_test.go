@@ -26,22 +26,22 @@ import (
 )
 
 const (
-	// onCluster names the kubeconfig of the cluster.
+	// onCluster is the environment variable with the kubeconfig of the cluster.
 	onCluster = "BERTH_TEST_KUBECONFIG"
-	// home is where Berth is installed.
+	// home is the namespace of the installation.
 	home = "berth-system"
-	// timeout is how long anything may take: images are on the node, but it may be busy.
+	// timeout bounds every step: images are on the node, but the node may be busy.
 	timeout = 3 * time.Minute
 	poll    = 200 * time.Millisecond
 )
 
 var (
 	root = filepath.Join("..", "..")
-	// k8s and api are an administrator of the cluster.
+	// k8s and api have the rights of a cluster administrator.
 	k8s    client.Client
 	api    kubernetes.Interface
 	config *rest.Config
-	// httpClient has the connections of both.
+	// httpClient is shared by k8s and api.
 	httpClient *http.Client
 )
 
@@ -80,12 +80,12 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	nodes, err := api.CoreV1().Nodes().List(ctx, everything)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(nodes.Items).To(HaveLen(1), "nodes")
-	Expect(ofBerth(ctx)).To(BeEmpty(), "what an earlier installation has left; there is one Berth in a cluster")
+	Expect(ofBerth(ctx)).To(BeEmpty(), "objects of an earlier installation remain; a cluster can have only one Berth")
 	DeferCleanup(removeAll)
 	readsParametersAgain(ctx)
 }, NodeTimeout(timeout))
 
-// Before anything is taken away.
+// Before the cleanup.
 var _ = JustAfterEach(func(ctx context.Context) {
 	if CurrentSpecReport().Failed() {
 		explain(ctx)

@@ -27,26 +27,26 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// tenant is an object whose programs take a lock on a claim of theirs, and write there when they are not alone.
+// tenant is an object whose programs lock a file on their claim, and record a violation there if another program holds the lock.
 type tenant struct {
 	object    process
 	uid       types.UID
-	dir       string // where the claim is on this machine
+	dir       string // the directory of the claim on this machine
 	namespace string
 }
 
-// process is an object of a kind that runs programs.
+// process is an object that runs a program.
 type process interface {
 	client.Object
 	GetProcessSpec() *v1alpha1.ProcessSpec
 	GetProcessStatus() *v1alpha1.ProcessStatus
 }
 
-// newTenant makes an object in a namespace of its own and waits until it is ready.
+// newTenant creates an object in a separate namespace and waits until it is ready.
 func newTenant(ctx context.Context, object process) *tenant {
 	GinkgoHelper()
 	t := &tenant{object: object, dir: folder()}
-	t.namespace = namespaceOfSpec(ctx) // which goes before the folder does, with all that use it
+	t.namespace = namespaceOfSpec(ctx) // deleted before the directory, with everything that uses it
 	volumeFor(ctx, t.namespace, t.dir)
 	object.SetNamespace(t.namespace)
 	spec := object.GetProcessSpec()
@@ -65,14 +65,14 @@ func newTenant(ctx context.Context, object process) *tenant {
 		o.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: podFor(t.namespace)}
 		o.Spec.Runtime.Pod.Image = "localhost/berth/lspfake:test"
 	}
-	// For some seconds after an installation the API server has not read the parameters of its policies, and refuses everything.
+	// For some seconds after an installation the API server has not read the parameters of the policies and refuses everything.
 	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, object) }).Should(Succeed())
 	t.uid = object.GetUID()
 	t.ready(ctx, 1)
 	return t
 }
 
-// devServer is one that answers on its port.
+// devServer creates a DevServer that answers on its port.
 func devServer(ctx context.Context, name string) *tenant {
 	GinkgoHelper()
 	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -81,7 +81,7 @@ func devServer(ctx context.Context, name string) *tenant {
 	return newTenant(ctx, o)
 }
 
-// podFor is a Pod with the claim that volumeFor has made room for.
+// podFor returns a Pod runtime with a claim that binds to the volume of volumeFor.
 func podFor(namespace string) *v1alpha1.PodRuntime {
 	claim := fmt.Sprintf(`{"accessModes":["ReadWriteOnce"],"storageClassName":%q,"resources":{"requests":{"storage":"1Mi"}}}`, namespace)
 	return &v1alpha1.PodRuntime{
@@ -90,7 +90,7 @@ func podFor(namespace string) *v1alpha1.PodRuntime {
 	}
 }
 
-// folder makes one that programs in Pods may write to, which have a user of their own.
+// folder creates a directory that programs in Pods can write to, although they run as another user.
 func folder() string {
 	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "berth-claim-")
@@ -100,7 +100,7 @@ func folder() string {
 	return dir
 }
 
-// volumeFor makes a volume, with the name of the namespace, that claims of the class of this name are bound to.
+// volumeFor creates a volume whose name and storage class are the name of the namespace.
 func volumeFor(ctx context.Context, namespace, dir string) {
 	GinkgoHelper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: corev1.PersistentVolumeSpec{
@@ -112,7 +112,7 @@ func volumeFor(ctx context.Context, namespace, dir string) {
 	Expect(k8s.Create(ctx, volume)).To(Succeed())
 }
 
-// ready waits until the object is ready in an incarnation, or a later one, of itself and not of a successor.
+// ready waits until the object is Ready in this incarnation or a later one, and checks that it was not deleted and created again.
 func (t *tenant) ready(ctx context.Context, incarnation int64) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
@@ -122,29 +122,29 @@ func (t *tenant) ready(ctx context.Context, incarnation int64) {
 		g.Expect(status.Incarnation).To(BeNumerically(">=", incarnation))
 		g.Expect(meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)).To(BeTrue(), "%+v", status.Conditions)
 	}).Should(Succeed())
-	Expect(t.object.GetUID()).To(Equal(t.uid), "it was never deleted")
+	Expect(t.object.GetUID()).To(Equal(t.uid), "the object was deleted and created again")
 	t.alone()
 }
 
-// stayed says that the program of an incarnation runs on, and that nobody has started another one.
+// stayed checks that the program of an incarnation is still running and that no other one was started.
 func (t *tenant) stayed(ctx context.Context, incarnation int64) {
 	GinkgoHelper()
 	t.ready(ctx, incarnation)
 	Expect(t.object.GetProcessStatus().Incarnation).To(Equal(incarnation))
-	Expect(t.starts()).To(BeEquivalentTo(incarnation), "programs begun")
+	Expect(t.starts()).To(BeEquivalentTo(incarnation), "started programs")
 }
 
-// alone says that no program of the object has met another one.
+// alone checks that no two programs of the object ran at the same time.
 func (t *tenant) alone() {
 	GinkgoHelper()
 	text, err := os.ReadFile(filepath.Join(t.dir, "violations"))
 	if !errors.Is(err, os.ErrNotExist) {
 		Expect(err).NotTo(HaveOccurred())
-		Fail("two programs of " + t.object.GetName() + " lived at once: " + string(text))
+		Fail("two programs of " + t.object.GetName() + " ran at the same time: " + string(text))
 	}
 }
 
-// lost says that an incarnation is known to have been taken away, which is no failure of its program.
+// lost checks that the last exit of an incarnation is recorded as Lost, which does not count as a failure of its program.
 func (t *tenant) lost(incarnation int64) {
 	GinkgoHelper()
 	status := t.object.GetProcessStatus()
@@ -152,18 +152,18 @@ func (t *tenant) lost(incarnation int64) {
 	Expect(status.Breaker.Failures).To(BeEmpty())
 }
 
-// unknown waits until the object says that nobody can tell what became of its program, and how to go on.
+// unknown waits until the object is Stalled because the state of its program is unknown.
 func (t *tenant) unknown(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
 		g.Expect(meta.FindStatusCondition(t.object.GetProcessStatus().Conditions, v1alpha1.ConditionStalled)).To(HaveValue(And(
-			HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonUnknown), HaveField("Message", ContainSubstring("does not answer")))))
+			HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonUnknown), HaveField("Message", ContainSubstring("does not respond")))))
 	}).Should(Succeed())
 	t.alone()
 }
 
-// seen waits until the last change of the object was looked at.
+// seen waits until the manager has observed the latest generation of the object.
 func (t *tenant) seen(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
@@ -172,24 +172,24 @@ func (t *tenant) seen(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// untouched says that nothing is done for some time: the Pod of the first incarnation is there, is not to end, and is the only one.
+// untouched checks for 6 seconds that the Pod of the first incarnation is the only one and is not being deleted.
 func (t *tenant) untouched(ctx context.Context) {
 	GinkgoHelper()
 	Consistently(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
 		g.Expect(t.object.GetProcessStatus().Incarnation).To(BeEquivalentTo(1))
 		g.Expect(t.pods(ctx)).To(ConsistOf(And(HaveField("DeletionTimestamp", BeNil()), HaveField("Labels", HaveKeyWithValue(pod.LabelIncarnation, "1")))))
-	}).WithTimeout(6 * time.Second).Should(Succeed()) // longer than it takes to look at it again
+	}).WithTimeout(6 * time.Second).Should(Succeed()) // longer than the interval between two checks
 	t.alone()
 }
 
-// starts counts the programs that have begun.
+// starts returns the number of program starts.
 func (t *tenant) starts() int {
-	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // it is there with the first
+	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // the first program creates it
 	return strings.Count(string(text), "\n")
 }
 
-// pods are those of the object that are not over.
+// pods returns the Pods of the object that have not finished.
 func (t *tenant) pods(ctx context.Context) []corev1.Pod {
 	GinkgoHelper()
 	list, err := api.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{LabelSelector: pod.LabelUID + "=" + string(t.uid)})
@@ -203,13 +203,13 @@ func (t *tenant) pods(ctx context.Context) []corev1.Pod {
 	return live
 }
 
-// change changes the spec.
+// change patches the spec.
 func (t *tenant) change(ctx context.Context, spec string) {
 	GinkgoHelper()
 	Expect(k8s.Patch(ctx, t.object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`)))).To(Succeed())
 }
 
-// restart asks for one, and waits until it is done.
+// restart requests a restart and waits until it is complete.
 func (t *tenant) restart(ctx context.Context) {
 	GinkgoHelper()
 	before := t.object.GetProcessStatus().Incarnation
@@ -217,7 +217,7 @@ func (t *tenant) restart(ctx context.Context) {
 	t.ready(ctx, before+1)
 }
 
-// end stops and deletes the object, and sees that nothing of it is left in its namespace.
+// end stops and deletes the object, and checks that its namespace contains nothing of it.
 func (t *tenant) end(ctx context.Context) {
 	GinkgoHelper()
 	t.change(ctx, `{"state":"Stopped"}`)

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docker holds what Instances do in containers against a real API server and a real Docker Engine.
+// Package docker tests Instances in containers with a real API server and a real Docker Engine.
 package docker
 
 import (
@@ -47,7 +47,7 @@ func testMain(m *testing.M) (code int) {
 	defer conformance.RemoveWorkload()
 	started, err := dockertest.Start()
 	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Fprintln(os.Stderr, "the tests of Instances in containers are left out:", err)
+		fmt.Fprintln(os.Stderr, "skip the tests of Instances in containers:", err)
 		return 0
 	}
 	if err != nil {
@@ -57,14 +57,14 @@ func testMain(m *testing.M) (code int) {
 	engine = started
 	defer func() {
 		if err := engine.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "the engine was not cleaned up:", err)
+			fmt.Fprintln(os.Stderr, "clean up the engine:", err)
 			code = 1
 		}
 	}()
 	return m.Run()
 }
 
-// world is an API server with a manager, whose Instances may run in containers.
+// world is an API server with a manager whose Instances can run in containers.
 type world struct {
 	*WithT
 	ctx     context.Context
@@ -106,7 +106,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// running gives the ids of the containers that run.
+// running returns the IDs of the running containers.
 func (w *world) running() []string {
 	list, err := w.engine.ContainerList(w.ctx, client.ContainerListOptions{})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -137,7 +137,7 @@ func (w *world) delete(instance *v1alpha1.Instance) {
 	w.Expect(w.api.Delete(w.ctx, instance)).To(Succeed())
 	w.Eventually(func() bool {
 		return apierrors.IsNotFound(w.api.Get(w.ctx, kube.ObjectKeyFromObject(instance), &v1alpha1.Instance{}))
-	}).Should(BeTrue(), "the object goes")
+	}).Should(BeTrue(), "the object must be deleted")
 }
 
 func TestAnInstanceIsAContainer(t *testing.T) {
@@ -145,11 +145,10 @@ func TestAnInstanceIsAContainer(t *testing.T) {
 	agent := inContainer("agent", v1alpha1.DockerRuntime{Image: image})
 	w.Expect(w.api.Create(w.ctx, agent)).To(Succeed())
 	w.becomes(agent, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
-	w.becomes(agent, v1alpha1.ConditionContained, "Container")
 	first := agent.Status.Process.ContainerID
 	w.Expect(w.running()).To(ConsistOf(first))
 
-	// Somebody removes the container: nobody can say how it ended, and the next incarnation is another one.
+	// If another client removes the container, its exit code is unknown and the next incarnation gets a new container.
 	_, err := w.engine.ContainerRemove(w.ctx, first, client.ContainerRemoveOptions{Force: true})
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Eventually(func(g Gomega) {
@@ -158,7 +157,7 @@ func TestAnInstanceIsAContainer(t *testing.T) {
 		g.Expect(meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionReady)).To(BeTrue())
 	}).Should(Succeed())
 	w.Expect(w.running()).To(ConsistOf(agent.Status.Process.ContainerID))
-	w.Expect(agent.Status.LastExit.ExitCode).To(BeNil(), "an exit code is never invented")
+	w.Expect(agent.Status.LastExit.ExitCode).To(BeNil(), "the exit code is unknown")
 
 	w.delete(agent)
 	w.Expect(w.running()).To(BeEmpty())
@@ -195,5 +194,5 @@ func TestAnInstanceTakesOverAContainerAndLeavesIt(t *testing.T) {
 	w.delete(second)
 
 	w.delete(found)
-	w.Expect(w.running()).To(ConsistOf(made.ID), "what was adopted is left as it was")
+	w.Expect(w.running()).To(ConsistOf(made.ID), "the adopted container must keep running")
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// sends is how many texts an agent is sent.
+// sends is the number of texts sent to each agent.
 const sends = 20
 
-// Coding agents take text and Enter that arrive together for a paste. A local server, which stands for the model, counts what they submit.
+// Coding agents treat text and Enter that arrive together as a paste. A local server replaces the model and counts what they submit.
 var _ = Describe("berth send", func() {
 	DescribeTable("submits every text to a coding agent", func(ctx context.Context, agent func(ctx context.Context, model string) *subject, prompt string) {
 		model := newModel()
@@ -51,7 +51,7 @@ var _ = Describe("berth send", func() {
 		Entry("Gemini CLI", NodeTimeout(10*time.Minute), gemini, "Type your message"),
 	)
 
-	It("types the text that follows Ctrl-C when the program has ended", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+	It("types the text that follows Ctrl-C after the interrupted program has exited", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		s := instance("interrupted", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
 		for i := range 10 {
 			says := func() string { return house.run(ctx, "logs", s.path()) }
@@ -102,7 +102,7 @@ func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *subj
 	return s
 }
 
-// model is the server of a model. It refuses every question, and counts in how many requests each was.
+// model is the server of a model. It refuses every question and counts the requests that contain it.
 type model struct {
 	*httptest.Server
 	mu    sync.Mutex

@@ -31,10 +31,10 @@ const namespace = "default"
 
 var inNamespace = client.InNamespace(namespace)
 
-// houseMark is the variable by which every process that berth started is known: all of them inherit it.
+// houseMark is the environment variable that marks every process that berth started: all of them inherit it.
 const houseMark = "E2E_HOUSE"
 
-// berth is a `berth up` with a state folder of its own, and the commands that talk to it.
+// berth is a `berth up` with a separate state directory, and the commands that use it.
 type berth struct {
 	root, assets, state string
 	mark                string
@@ -73,18 +73,18 @@ func (b *berth) environment() []string {
 	)
 }
 
-// saysWhere is how the line begins that users paste.
+// saysWhere is the start of the line that users paste.
 const saysWhere = "export KUBECONFIG="
 
-// up starts `berth up` and waits until it says where its API server is, and that answers with our kinds.
+// up starts `berth up` and waits until it prints the address of its API server and that server serves our kinds.
 func (b *berth) up(ctx context.Context, args ...string) {
 	GinkgoHelper()
-	Expect(b.running()).To(BeFalse(), "berth is up already")
+	Expect(b.running()).To(BeFalse(), "berth is already running")
 	said := strings.Count(b.output.String(), saysWhere)
 	b.cmd = exec.Command(b.program(), append([]string{"up", "--state-dir", b.state}, args...)...)
 	b.cmd.Env = b.environment()
 	b.cmd.Stdout, b.cmd.Stderr = b.output, b.output
-	// A group of its own, so that a Ctrl-C at the tests does not reach it before they say so.
+	// A separate process group, so that Ctrl-C at the tests does not reach berth.
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	Expect(b.cmd.Start()).To(Succeed())
 	b.ended = make(chan struct{})
@@ -94,7 +94,7 @@ func (b *berth) up(ctx context.Context, args ...string) {
 	}(b.cmd, b.ended)
 
 	Eventually(func(g Gomega) {
-		g.Expect(b.running()).To(BeTrue(), "berth up ended: %v\n%s", b.err, b.output)
+		g.Expect(b.running()).To(BeTrue(), "berth up exited: %v\n%s", b.err, b.output)
 		g.Expect(strings.Count(b.output.String(), saysWhere)).To(BeNumerically(">", said))
 		g.Expect(b.connect()).To(Succeed())
 		var servers v1alpha1.DevServerList
@@ -127,28 +127,28 @@ func (b *berth) running() bool {
 	}
 }
 
-// interrupt is Ctrl-C.
+// interrupt sends SIGINT, as Ctrl-C does, and waits for the exit.
 func (b *berth) interrupt(ctx context.Context) {
 	GinkgoHelper()
 	Expect(b.cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	Eventually(ctx, b.ended).WithTimeout(startTimeout).Should(BeClosed(), "berth up did not end on Ctrl-C\n%s", b.output)
-	Expect(b.err).NotTo(HaveOccurred(), "berth up failed at its end\n%s", b.output)
+	Eventually(ctx, b.ended).WithTimeout(startTimeout).Should(BeClosed(), "berth up did not exit after Ctrl-C\n%s", b.output)
+	Expect(b.err).NotTo(HaveOccurred(), "berth up failed while shutting down\n%s", b.output)
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (b *berth) kill(ctx context.Context) {
 	GinkgoHelper()
 	Expect(b.cmd.Process.Kill()).To(Succeed())
 	Eventually(ctx, b.ended).Should(BeClosed())
 }
 
-// run runs a command of berth and gives its output; the command must succeed.
+// run runs a berth command, which must succeed, and returns its output.
 func (b *berth) run(ctx context.Context, args ...string) string {
 	GinkgoHelper()
 	return b.execute(ctx, b.program(), args...)
 }
 
-// kubectl runs kubectl against the API server of this berth.
+// kubectl runs kubectl against the API server of this `berth up`.
 func (b *berth) kubectl(ctx context.Context, args ...string) string {
 	GinkgoHelper()
 	return b.execute(ctx, filepath.Join(b.assets, "kubectl"), args...)
@@ -165,7 +165,7 @@ func (b *berth) execute(ctx context.Context, program string, args ...string) str
 	return string(text)
 }
 
-// sockets gives the sockets that are left in the state folder.
+// sockets returns the remaining sockets in the state directory.
 func (b *berth) sockets() ([]string, error) {
 	var found []string
 	err := filepath.WalkDir(b.state, func(path string, entry fs.DirEntry, err error) error {
@@ -177,7 +177,7 @@ func (b *berth) sockets() ([]string, error) {
 	return found, err
 }
 
-// explain shows what there is to say about a failure.
+// explain prints logs and objects after a failure.
 func (b *berth) explain() {
 	fmt.Fprintf(GinkgoWriter, "\n--- berth up:\n%s\n", b.output)
 	if !b.running() {
@@ -191,7 +191,7 @@ func (b *berth) explain() {
 	}
 }
 
-// attempt runs a command for what it says, be that an error.
+// attempt runs a command and returns its output, also if it fails.
 func (b *berth) attempt(program string, args ...string) string {
 	cmd := exec.Command(program, args...)
 	cmd.Env = b.environment()
@@ -199,7 +199,7 @@ func (b *berth) attempt(program string, args ...string) string {
 	return string(text)
 }
 
-// output keeps the end of what a program writes, safely while it writes.
+// output keeps the last bytes that a program writes. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

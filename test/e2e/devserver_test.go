@@ -14,11 +14,11 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// storyTimeout is for the whole life of a server, with the installation of its packages.
+// storyTimeout bounds a spec with the whole life of a server, including the installation of its packages.
 const storyTimeout = 15 * time.Minute
 
 var _ = Describe("DevServer", func() {
-	DescribeTable("lives and is found", serverStory,
+	DescribeTable("runs through its whole life and reports its URL", serverStory,
 		Entry("Go", NodeTimeout(storyTimeout), "Hello from a dev server written in Go", func(context.Context) *subject {
 			return devServer("gohello", "", "gohello")
 		}),
@@ -36,7 +36,7 @@ var _ = Describe("DevServer", func() {
 		}),
 	)
 
-	It("is found on the port that it took instead of its own", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("is found on a port other than the assigned one", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		other := freePort()
 		s := devServer("moved", "", "python3", "-m", "http.server", other, "--bind", "127.0.0.1").create(ctx).ready(ctx)
 		s.answers("Directory listing")
@@ -44,9 +44,9 @@ var _ = Describe("DevServer", func() {
 		Expect(s.condition(v1alpha1.ConditionPortVerified).Reason).To(Equal(v1alpha1.ReasonOtherPort))
 	})
 
-	It("names who holds its port, and starts when that ends", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("names the process that uses its port, and starts when the port is free", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		holder := listenSomewhere()
-		// Closed twice where all goes well.
+		// Closed twice if the spec passes.
 		DeferCleanup(func() { _ = holder.Close() })
 		s := devServer("late", "", "gohello")
 		s.server().Spec.Port = portOf(holder)
@@ -58,10 +58,10 @@ var _ = Describe("DevServer", func() {
 		Expect(holder.Close()).To(Succeed())
 		s.ready(ctx)
 		s.answers("Hello")
-		Expect(s.status().RestartCount).To(BeZero(), "waiting for a port must not burn restarts")
+		Expect(s.status().RestartCount).To(BeZero(), "waiting for a port must not count as restarts")
 	})
 
-	It("goes with its Instance", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("is deleted with its Instance", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		owner := instance("owner", "sleep", "infinity").create(ctx).ready(ctx)
 		s := devServer("owned", "", "gohello")
 		s.server().Spec.InstanceRef = &v1alpha1.LocalReference{Name: owner.GetName()}
@@ -71,11 +71,11 @@ var _ = Describe("DevServer", func() {
 	})
 })
 
-// serverStory is the life of one server: started, found, restarted, killed from outside, stopped, started again and deleted.
+// serverStory tests the life of one server: it is started, found, restarted, killed from outside, stopped, started again and deleted.
 func serverStory(ctx context.Context, words string, prepare func(context.Context) *subject) {
 	s := prepare(ctx).create(ctx)
 
-	By("being ready, and answering at its URL")
+	By("waiting until the server is Ready and answers at its URL")
 	s.ready(ctx).answers(words)
 	port := s.server().Status.Port
 	url := s.server().Status.URL
@@ -83,42 +83,42 @@ func serverStory(ctx context.Context, words string, prepare func(context.Context
 	Expect(house.kubectl(ctx, "get", "berth", "-A")).To(ContainSubstring(url))
 	Expect(house.run(ctx, "logs", s.path())).NotTo(BeEmpty())
 
-	By("being restarted: never missing, Restarting, one new incarnation")
+	By("restarting: the object is never missing, Restarting is True, one new incarnation")
 	first, old := *s.status().Process, tree(s.mark)
 	witness := s.watch(ctx)
 	house.run(ctx, "restart", s.path())
 	s.incarnation(ctx, first.Incarnation+1)
 	s.ready(ctx).answers(words)
 	missing, _, seen := witness.testify()
-	Expect(missing).To(BeZero(), "a client saw the object missing")
+	Expect(missing).To(BeZero(), "a client did not find the object")
 	Expect(seen).To(HaveKey(v1alpha1.ConditionRestarting))
-	Expect(s.server().Status.URL).To(Equal(url), "the address changed")
+	Expect(s.server().Status.URL).To(Equal(url), "the URL changed")
 	Expect(s.status().RestartCount).To(BeEquivalentTo(1))
 	second := *s.status().Process
 	Expect(second.PID).NotTo(Equal(first.PID))
 	for _, pid := range old {
-		Expect(tree(s.mark)).NotTo(ContainElement(pid), "a process of the old incarnation is left")
+		Expect(tree(s.mark)).NotTo(ContainElement(pid), "a process of the old incarnation remains")
 	}
 
-	By("coming back after kill -9 from outside")
+	By("killing the process with SIGKILL from outside")
 	signalTo(second.PID, s.mark, syscall.SIGKILL)
 	s.incarnation(ctx, second.Incarnation+1)
 	s.ready(ctx).answers(words)
 	Expect(s.status().LastExit.Signal).To(Equal("SIGKILL"))
 	Expect(s.status().LastExit.Incarnation).To(Equal(second.Incarnation))
 
-	By("stopping: nothing left, the object stays")
+	By("stopping: no process remains, the object stays")
 	house.run(ctx, "stop", s.path())
-	s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+	s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 	Expect(tree(s.mark)).To(BeEmpty())
-	Expect(listens(port)).To(BeFalse(), "somebody still listens on port %d", port)
+	Expect(listens(port)).To(BeFalse(), "a process still listens on port %d", port)
 
 	By("starting again")
 	house.run(ctx, "start", s.path())
 	s.ready(ctx).answers(words)
 	Expect(s.server().Status.Port).To(Equal(port))
 
-	By("being deleted: nothing left")
+	By("deleting: no process remains")
 	s.delete(ctx)
-	Expect(listens(port)).To(BeFalse(), "somebody still listens on port %d", port)
+	Expect(listens(port)).To(BeFalse(), "a process still listens on port %d", port)
 }

@@ -21,12 +21,12 @@ var _ = Describe("berth status", func() {
 		s := devServer("full", "", "gohello")
 		s.GetProcessSpec().State = v1alpha1.StateStopped
 		s.create(ctx)
-		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 		dir := filepath.Join(house.state, "host", "run", string(s.GetUID()))
 		cause, free := exhaust(dir)
 		DeferCleanup(func(ctx context.Context) {
 			house.run(ctx, "stop", s.path())
-			s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+			s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 			free(true)
 		})
 		house.run(ctx, "start", s.path())

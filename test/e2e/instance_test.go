@@ -22,7 +22,7 @@ import (
 )
 
 var _ = Describe("Instance", func() {
-	It("can be attached to, left and found again", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+	It("supports attaching, detaching and attaching again", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		s := instance("shell", "/bin/sh")
 		s.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
 		s.create(ctx).ready(ctx)
@@ -34,7 +34,7 @@ var _ = Describe("Instance", func() {
 		window.typed("kept=$((6*7)); echo answer $kept\n")
 		window.shows("answer 42")
 
-		By("having the size of the window")
+		By("checking that the terminal has the size of the window")
 		window.typed("stty size\n")
 		window.shows("24 80")
 		window.resize(30, 100)
@@ -43,7 +43,7 @@ var _ = Describe("Instance", func() {
 			return window.output.String()
 		}).Should(ContainSubstring("30 100"))
 
-		By("leaving, and coming back to the same shell")
+		By("detaching, and attaching to the same shell again")
 		window.typed("\x1d")
 		window.ends(ctx)
 		again := attach(s, 24, 80)
@@ -52,7 +52,7 @@ var _ = Describe("Instance", func() {
 		Expect(s.read(ctx)).To(Succeed())
 		Expect(s.status().Process.PID).To(Equal(pid))
 
-		By("ending with the shell")
+		By("exiting the shell, which ends the attachment")
 		s.change(ctx, func() { s.GetProcessSpec().RestartPolicy = v1alpha1.RestartNever })
 		again.typed("exit 3\n")
 		again.ends(ctx)
@@ -89,7 +89,7 @@ var _ = Describe("Instance", func() {
 		Eventually(func() string { return house.run(ctx, "logs", "--screen", shell.path()) }).Should(HavePrefix("sum 42\n"))
 	})
 
-	It("shows its screen as plain text, and takes input from a pipe", NodeTimeout(3*time.Minute), func(ctx context.Context) {
+	It("shows its screen as plain text, and accepts input from a pipe", NodeTimeout(3*time.Minute), func(ctx context.Context) {
 		for _, runtime := range []*v1alpha1.InstanceRuntime{nil, {Type: v1alpha1.RuntimeTmux}} {
 			s := instance("screen", "/bin/sh", "-c", `printf '\033[2J\033[H\033[1mtop\033[0m\033[3;5Hbelow\r\n'; while read -r line; do echo "got <$line>"; done`)
 			s.object.(*v1alpha1.Instance).Spec.Runtime = runtime
@@ -102,17 +102,17 @@ var _ = Describe("Instance", func() {
 			screen := func() string { return house.run(ctx, "logs", "--screen", s.path()) }
 			Eventually(screen).Should(Equal("top\n\n    below\n"))
 
-			By("ending at the end of the piped input, with the output that follows")
+			By("detaching at the end of the piped input, after the output that follows it")
 			cmd := exec.CommandContext(ctx, house.program(), "attach", s.path())
 			cmd.Env, cmd.Stdin = house.environment(), strings.NewReader("piped\n")
 			text, err := cmd.CombinedOutput()
 			Expect(err).NotTo(HaveOccurred(), "%s", text)
-			Expect(string(text)).To(And(ContainSubstring("got <piped>"), ContainSubstring("it continues to run")))
+			Expect(string(text)).To(And(ContainSubstring("got <piped>"), ContainSubstring("the process keeps running")))
 			Eventually(screen).Should(Equal("top\n\n    below\npiped\ngot <piped>\n"))
 		}
 	})
 
-	It("stops an interactive shell within seconds, with SIGHUP for what it runs", NodeTimeout(3*time.Minute), func(ctx context.Context) {
+	It("stops an interactive shell within seconds, and sends SIGHUP to the programs in it", NodeTimeout(3*time.Minute), func(ctx context.Context) {
 		saved := filepath.Join(GinkgoT().TempDir(), "saved")
 		s := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
 		house.run(ctx, "send", s.path(), `bash -c 'trap "echo HUP > `+saved+`; exit" HUP; echo saves $((1+1)); while :; do sleep 0.1; done'`)
@@ -125,7 +125,7 @@ var _ = Describe("Instance", func() {
 	})
 })
 
-// window is a `berth attach` in a terminal.
+// window is a `berth attach` in a pseudoterminal.
 type window struct {
 	terminal interface {
 		io.ReadWriteCloser
@@ -146,7 +146,7 @@ func attachInTmux(server tmuxServer, s *subject, shows string) {
 	Eventually(func() error { _, err := server.ask("has-session", "-t", "=attached"); return err }).Should(HaveOccurred())
 }
 
-// answers are the answers of xterm to the queries of the tests.
+// answers maps each terminal query of the tests to the answer of xterm.
 var answers = map[string]string{
 	"\x1b[c": "\x1b[?64;1;2c", "\x1b[>c": "\x1b[>41;380;0c", "\x1b[>q": "\x1bP>|XTerm(380)\x1b\\", "\x1b[6n": "\x1b[1;1R",
 	"\x1b]10;?\a": "\x1b]10;rgb:ffff/ffff/ffff\a", "\x1b]11;?\a": "\x1b]11;rgb:0000/0000/0000\a", "\x1b[?2004$p": "\x1b[?2004;1$y",
@@ -163,7 +163,7 @@ func (a *answering) Write(output []byte) (int, error) {
 	a.shown += string(output)
 	for query, answer := range answers {
 		for range strings.Count(a.shown, query) {
-			_, _ = io.WriteString(a.terminal, answer) // fails when berth attach has ended
+			_, _ = io.WriteString(a.terminal, answer) // fails after berth attach has exited
 		}
 		a.shown = strings.ReplaceAll(a.shown, query, "")
 	}
@@ -189,7 +189,7 @@ func attachIn(kind string, s *subject, rows, columns uint16) *window {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		// The read ends with an error when the terminal's last user has gone.
+		// The read fails when the last user of the terminal has closed it.
 		var shown io.Writer = w.output
 		if kind != "dumb" {
 			shown = io.MultiWriter(w.output, &answering{terminal: terminal})
@@ -202,7 +202,7 @@ func attachIn(kind string, s *subject, rows, columns uint16) *window {
 		w.ended <- cmd.Wait()
 	}()
 	DeferCleanup(func() {
-		// It is our own child, not waited for yet or gone already.
+		// The process is our child: it is not reaped yet, or has already exited.
 		_ = cmd.Process.Signal(syscall.SIGKILL)
 		<-over
 		_ = terminal.Close()

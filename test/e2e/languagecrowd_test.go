@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-var _ = Describe("A crowd at one language server", func() {
-	It("has one restart for all who ask for the same, and no answer is an error", NodeTimeout(2*storyTimeout), func(ctx context.Context) {
+var _ = Describe("A language server with many clients", func() {
+	It("restarts once for the same request of many callers, without an error for any client", NodeTimeout(2*storyTimeout), func(ctx context.Context) {
 		const crowd, restarts = 8, 3
 		t := tongues["gopls"]
 		s, folder := t.languageServer(ctx, "crowd")
@@ -31,21 +31,21 @@ var _ = Describe("A crowd at one language server", func() {
 		}
 		busy := asking(ctx, people)
 		for n := range int64(restarts) {
-			By(fmt.Sprintf("being restarted, request %d of %d", n+1, restarts))
+			By(fmt.Sprintf("restarting the server, request %d of %d", n+1, restarts))
 			askedByAll(ctx, s, strconv.FormatInt(n, 10), crowd)
 			s.incarnation(ctx, n+2)
 		}
-		By("being killed")
+		By("killing the server")
 		signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
 		s.incarnation(ctx, restarts+2)
 		busy()
 		together(people, func(p *person) { p.understands(ctx) })
 		Expect(s.read(ctx)).To(Succeed())
-		Expect(s.status().Incarnation).To(BeEquivalentTo(restarts+2), "one swap for each request, and one for the crash")
+		Expect(s.status().Incarnation).To(BeEquivalentTo(restarts+2), "one new incarnation for each request, and one for the crash")
 		together(people, func(p *person) { p.leaves(ctx) })
 	})
 
-	It("loses nothing to clients that die with documents open", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("closes the documents of clients that disappear, and keeps those of the others", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		t := tongues["gopls"]
 		s, folder := t.languageServer(ctx, "lost")
 		s.create(ctx)
@@ -55,7 +55,7 @@ var _ = Describe("A crowd at one language server", func() {
 		killed := t.join(ctx, "the killed one", s, folder, func() *lspclient.Client { return lspclient.New(bridge, lspclient.Options{}) })
 		cut := t.join(ctx, "the cut one", s, folder, dialed(ctx, s))
 		for i, p := range []*person{killed, cut} {
-			// What they make of the helper was never saved, so it goes with them.
+			// Their text of the helper was never saved, so it disappears with them.
 			Expect(p.Open(p.helper, t.language, 1, "package main\n\nfunc greeted"+strconv.Itoa(i)+"() {}\n")).To(Succeed())
 			_, err := p.Hover(ctx, p.uri, p.at())
 			Expect(err).NotTo(HaveOccurred(), p.name)
@@ -65,14 +65,14 @@ var _ = Describe("A crowd at one language server", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(s.read(ctx)).To(Succeed())
 			g.Expect(s.languageServer().Status.Clients).To(BeEquivalentTo(1))
-			g.Expect(s.languageServer().Status.OpenDocuments).To(BeEquivalentTo(1), "what the dead had open is closed")
+			g.Expect(s.languageServer().Status.OpenDocuments).To(BeEquivalentTo(1), "the documents of the lost clients are closed")
 		}).WithTimeout(startTimeout).Should(Succeed())
 		survivor.understands(ctx)
 		survivor.leaves(ctx)
 	})
 })
 
-// askedByAll sets one restart token from many callers at once.
+// askedByAll sets the same restart token from many callers at once.
 func askedByAll(ctx context.Context, s *subject, token string, callers int) {
 	GinkgoHelper()
 	failures := make(chan error, callers)

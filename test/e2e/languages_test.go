@@ -17,25 +17,25 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// goplsVersion is the one that is built for the tests when make has not built it.
+// goplsVersion is the version to build for the tests if make has not built gopls.
 const goplsVersion = "golang.org/x/tools/gopls@v0.23.0"
 
-// tongue is a language, a server of it and a workspace in which main uses greet, and helper defines it.
+// tongue is a language, a language server for it, and a workspace in which main uses greet and helper defines it.
 type tongue struct {
 	language string
-	// command gives the argv of the server, options what it is initialized with.
+	// command returns the argv of the server, options its initializationOptions.
 	command func(context.Context) []string
 	options func(context.Context) any
-	// settings are what it is told when it asks for its configuration.
+	// settings answers workspace/configuration requests.
 	settings string
 
 	files        map[string]string
 	main, helper string
-	// comment begins a comment. hover is what the server has to say of greet, references how often greet stands in all files.
+	// comment starts a comment. hover is part of the hover text for greet, references the number of occurrences of greet in all files.
 	comment    string
 	hover      string
 	references int
-	// mistake is what main is replaced by to be complained of with complaint.
+	// mistake is a text of main that the server diagnoses with complaint.
 	mistake, complaint string
 }
 
@@ -91,7 +91,7 @@ var tongues = map[string]tongue{
 	},
 }
 
-// languageServers is the project whose packages are the servers that come with npm.
+// languageServers is the npm project that installs the language servers.
 const languageServers = "test/e2e/projects/languageservers"
 
 func npmProgram(ctx context.Context, name string) string {
@@ -99,7 +99,7 @@ func npmProgram(ctx context.Context, name string) string {
 	return filepath.Join(project(ctx, languageServers), "node_modules", ".bin", name)
 }
 
-// gopls gives the program, which make has built; without it, it is built once into the user's cache.
+// gopls returns the path of gopls. If make has not built it, it is built once into the user's cache.
 func gopls(ctx context.Context) string {
 	GinkgoHelper()
 	built := filepath.Join(house.root, "bin", "gopls")
@@ -121,7 +121,7 @@ func gopls(ctx context.Context) string {
 	return program
 }
 
-// languageServer gives an object for a server with a workspace of its own.
+// languageServer returns an object for a server with a separate workspace, and the folder of that workspace.
 func (t tongue) languageServer(ctx context.Context, name string) (s *subject, folder string) {
 	GinkgoHelper()
 	folder, err := filepath.EvalSymlinks(GinkgoT().TempDir())
@@ -132,7 +132,7 @@ func (t tongue) languageServer(ctx context.Context, name string) (s *subject, fo
 	spec := v1alpha1.LanguageServerSpec{
 		ProcessSpec: processSpec("", t.command(ctx)), Language: t.language, Workspace: v1alpha1.Workspace{Folders: []string{folder}},
 	}
-	// A machine that does much else needs longer to start a server than anybody should have to wait.
+	// A busy machine needs longer to start a server than the default timeout.
 	spec.Hold.TimeoutSeconds = new(int32)
 	*spec.Hold.TimeoutSeconds = 180
 	if t.options != nil {

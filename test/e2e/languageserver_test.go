@@ -21,12 +21,12 @@ import (
 
 var _ = Describe("LanguageServer", func() {
 	for _, name := range []string{"gopls", "pyright", "bash-language-server", "typescript-language-server"} {
-		It("is shared by two clients, who don't notice restarts of "+name, NodeTimeout(2*storyTimeout), func(ctx context.Context) {
+		It("is shared by two clients, which do not notice restarts of "+name, NodeTimeout(2*storyTimeout), func(ctx context.Context) {
 			sharedStory(ctx, tongues[name], name)
 		})
 	}
 
-	It("sleeps without a client, and wakes for one", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("sleeps without a client, and starts for the next one", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		t := tongues["gopls"]
 		s, folder := t.languageServer(ctx, "sleeper")
 		s.GetProcessSpec().State = v1alpha1.StateOnDemand
@@ -43,7 +43,7 @@ var _ = Describe("LanguageServer", func() {
 		p := t.join(ctx, "woken", s, folder, dialed(ctx, s))
 		p.understands(ctx)
 		Expect(s.read(ctx)).To(Succeed())
-		Expect(s.status().Incarnation).To(Equal(slept+1), "one more start, for the client")
+		Expect(s.status().Incarnation).To(Equal(slept+1), "one more start for the client")
 		p.leaves(ctx)
 	})
 })
@@ -52,7 +52,7 @@ func (s *subject) languageServer() *v1alpha1.LanguageServer {
 	return s.object.(*v1alpha1.LanguageServer)
 }
 
-// sharedStory is the life of a server with two clients: one at the socket, one through berth lsp connect.
+// sharedStory tests the life of a server with two clients: one at the socket, one through berth lsp connect.
 func sharedStory(ctx context.Context, t tongue, name string) {
 	s, folder := t.languageServer(ctx, name)
 	s.create(ctx)
@@ -66,21 +66,21 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	people := []*person{editor, agent}
 	together(people, func(p *person) { p.understands(ctx) })
 
-	By("telling who has made a mistake")
+	By("sending diagnostics for a mistake of one client")
 	editor.edits(t.mistake)
 	_, err := editor.Diagnosed(ctx, editor.uri, complaint(t.complaint))
 	Expect(err).NotTo(HaveOccurred())
 	agent.understands(ctx)
-	// With that both have the same text again.
+	// Now both clients have the same text again.
 	editor.edits(t.files[t.main])
 	_, err = editor.Diagnosed(ctx, editor.uri, func(d lspclient.Diagnostics) bool { return !complaint(t.complaint)(d) })
 	Expect(err).NotTo(HaveOccurred())
 
-	By("answering each on its own text, which is not saved")
+	By("answering each client on its own unsaved text")
 	agent.edits(t.comment + "not saved\n" + t.files[t.main])
 	together(people, func(p *person) { p.understands(ctx) })
 
-	By("being restarted: nobody notices")
+	By("restarting the server: the clients do not notice")
 	first := *s.status().Process
 	witness := s.watch(ctx)
 	busy := asking(ctx, people)
@@ -89,10 +89,10 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	busy()
 	together(people, func(p *person) { p.understands(ctx) })
 	missing, _, seen := witness.testify()
-	Expect(missing).To(BeZero(), "a client saw the object missing")
+	Expect(missing).To(BeZero(), "a client did not find the object")
 	Expect(seen).To(HaveKey(v1alpha1.ConditionRestarting))
 
-	By("being killed: nobody notices either")
+	By("killing the server: the clients do not notice")
 	second := *s.status().Process
 	Expect(second.PID).NotTo(Equal(first.PID))
 	busy = asking(ctx, people)
@@ -101,9 +101,9 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	busy()
 	together(people, func(p *person) { p.understands(ctx) })
 	Expect(s.status().LastExit.Signal).To(Equal("SIGKILL"))
-	Expect(s.languageServer().Status.Endpoint).To(Equal(endpoint), "the address changed")
+	Expect(s.languageServer().Status.Endpoint).To(Equal(endpoint), "the endpoint changed")
 
-	By("having its story told by kubectl")
+	By("showing its state in kubectl")
 	Eventually(func() string { return house.kubectl(ctx, "get", "languageservers", s.GetName(), "--no-headers") }).
 		Should(MatchRegexp(`^%s\s+True\s+Running\s+%s\s+.*\s2\s+2\s+\S+\s*$`, s.GetName(), t.language))
 	Expect(s.read(ctx)).To(Succeed())
@@ -114,7 +114,7 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	}
 	Expect(why).To(Equal([]string{v1alpha1.ReasonRequested, v1alpha1.ReasonCrashed}))
 
-	By("being left by its clients, and deleted: nothing left")
+	By("disconnecting the clients and deleting the object: nothing remains")
 	together(people, func(p *person) { p.leaves(ctx) })
 	Eventually(func(g Gomega) {
 		g.Expect(s.read(ctx)).To(Succeed())
@@ -123,7 +123,7 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	}).Should(Succeed())
 	s.delete(ctx)
 	Expect(strings.TrimPrefix(endpoint, "unix://")).NotTo(BeAnExistingFile())
-	Expect(marked(houseMark, house.mark)).NotTo(ContainElement(ContainSubstring(string(s.GetUID()))), "its multiplexer is left")
+	Expect(marked(houseMark, house.mark)).NotTo(ContainElement(ContainSubstring(string(s.GetUID()))), "its multiplexer is still running")
 }
 
 // person is a client with the main file open.
@@ -137,7 +137,7 @@ type person struct {
 	version int
 }
 
-// dialed gives a connection to the socket.
+// dialed returns a function that connects to the socket.
 func dialed(ctx context.Context, s *subject) func() *lspclient.Client {
 	return func() *lspclient.Client {
 		GinkgoHelper()
@@ -148,12 +148,12 @@ func dialed(ctx context.Context, s *subject) func() *lspclient.Client {
 	}
 }
 
-// connected gives a connection as an editor has one: by a command.
+// connected returns a function that connects through a command, as editors do.
 func connected(s *subject) func() *lspclient.Client {
 	return func() *lspclient.Client { return lspclient.New(bridged(s), lspclient.Options{}) }
 }
 
-// bridged starts the command that editors start.
+// bridged starts `berth lsp connect`, the command that editors start.
 func bridged(s *subject) *lspclient.Program {
 	GinkgoHelper()
 	cmd := exec.Command(house.program(), "lsp", "connect", s.GetName())
@@ -186,14 +186,14 @@ func (p *person) edits(text string) {
 	Expect(p.Change(p.uri, p.version, text)).To(Succeed())
 }
 
-// at is where main uses greet, at its last occurrence.
+// at returns a position in the last occurrence of greet in main.
 func (p *person) at() lspclient.Position {
 	at := lspclient.Find(p.text, "greet", strings.Count(p.text, "greet"))
-	at.Character++ // in the midst of it
+	at.Character++ // inside the word
 	return at
 }
 
-// understands waits until all answers are right. A server may need its time to read its workspace, but an error it never is.
+// understands waits until all answers are correct. A server may need time to load its workspace, but an error fails the spec.
 func (p *person) understands(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -206,19 +206,19 @@ func (p *person) understands(ctx context.Context) {
 		references, err := p.References(ctx, p.uri, p.at())
 		p.right(err)
 		g.Expect(references).To(HaveLen(p.t.references), "%s: %+v", p.name, references)
-		g.Expect(references).To(ContainElement(lspclient.Location{URI: p.uri, Range: p.place()}), "%s: on its own text", p.name)
+		g.Expect(references).To(ContainElement(lspclient.Location{URI: p.uri, Range: p.place()}), "%s: reference in its own text", p.name)
 	}).WithTimeout(startTimeout).Should(Succeed())
-	Expect(p.Strays()).To(BeEmpty(), "%s was answered twice", p.name)
+	Expect(p.Strays()).To(BeEmpty(), "%s received unexpected responses", p.name)
 }
 
-// place is the range of the last greet.
+// place returns the range of the last greet.
 func (p *person) place() lspclient.Range {
 	start := p.at()
 	start.Character--
 	return lspclient.Range{Start: start, End: lspclient.Position{Line: start.Line, Character: start.Character + len("greet")}}
 }
 
-// right fails at once: an error is never what waiting is for.
+// right fails the spec immediately on an error.
 func (p *person) right(err error) {
 	GinkgoHelper()
 	if err != nil {
@@ -242,7 +242,7 @@ func complaint(words string) func(lspclient.Diagnostics) bool {
 	}
 }
 
-// together lets all do something at once.
+// together runs do for all clients concurrently.
 func together(people []*person, do func(*person)) {
 	GinkgoHelper()
 	var all sync.WaitGroup
@@ -253,10 +253,10 @@ func together(people []*person, do func(*person)) {
 		})
 	}
 	all.Wait()
-	Expect(CurrentSpecReport().Failed()).To(BeFalse(), "one of them has failed")
+	Expect(CurrentSpecReport().Failed()).To(BeFalse(), "a client failed")
 }
 
-// asking has all ask all the time, until the function that it gives is called: no answer may be an error.
+// asking sends requests from all clients until the returned function is called, which fails the spec if any response was an error.
 func asking(ctx context.Context, people []*person) (enough func()) {
 	GinkgoHelper()
 	ctx, stop := context.WithCancel(ctx)

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// exits37 ends with exit code 37 on SIGUSR1, and not before.
+// exits37 is a program that runs until SIGUSR1 and then exits with code 37.
 const exits37 = `
 import signal, sys
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(37))
@@ -25,7 +25,7 @@ while True:
 `
 
 var _ = Describe("berth up", Serial, func() {
-	It("is killed and started again: same processes, Ready never lost, true exit codes", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("keeps processes, Ready and exit codes when it is killed and started again", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
 		shell := instance("shell", "/bin/sh")
 		shell.create(ctx).ready(ctx)
@@ -36,14 +36,14 @@ var _ = Describe("berth up", Serial, func() {
 
 		window := attach(shell, 24, 80)
 		window.typed("kept=$((6*7)); echo kept $kept\n")
-		window.shows("kept 42") // by the shell: what is typed is echoed before the command is attached
+		window.shows("kept 42") // written by the shell: the terminal may echo input before the command is attached
 		house.kill(ctx)
 		window.shows("reconnecting…")
 		signalTo(pidOf(during), during.mark, syscall.SIGUSR1)
 		Eventually(func() []int64 { return tree(during.mark) }).Should(BeEmpty())
 		house.up(ctx)
 
-		By("attaching again to the terminal that was attached to")
+		By("attaching to the same terminal again")
 		Eventually(func() string {
 			window.typed("echo answer $kept\n")
 			return window.output.String()
@@ -52,11 +52,11 @@ var _ = Describe("berth up", Serial, func() {
 		window.ends(ctx)
 		Expect(strings.Count(window.output.String(), "reconnecting…")).To(Equal(1))
 
-		By("telling the exit code of what ended meanwhile")
+		By("recording the exit code of a program that exited in the meantime")
 		during.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 		Expect(during.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
 
-		By("having all others as they were")
+		By("keeping all other processes")
 		for _, s := range []*subject{web, shell, after} {
 			s.ready(ctx)
 			Expect(s.status().Incarnation).To(BeEquivalentTo(1))
@@ -65,21 +65,21 @@ var _ = Describe("berth up", Serial, func() {
 		web.answers("Hello")
 		for _, w := range witnesses {
 			missing, notReady, _ := w.testify()
-			Expect(missing).To(BeZero(), "a client saw an object missing")
-			Expect(notReady).To(BeZero(), "Ready was lost")
+			Expect(missing).To(BeZero(), "a client did not find an object")
+			Expect(notReady).To(BeZero(), "an object was not Ready")
 		}
 
-		By("knowing the exit code of a process that it has not started itself")
+		By("recording the exit code of a process that this manager did not start")
 		signalTo(pidOf(after), after.mark, syscall.SIGUSR1)
 		after.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 		Expect(after.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
 
-		By("still restarting what it has adopted")
+		By("restarting a process that this manager did not start")
 		house.run(ctx, "restart", web.path())
 		web.incarnation(ctx, 2)
 	})
 
-	It("ends the processes on Ctrl-C, and starts them again without counting a failure", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("stops the processes on Ctrl-C, and starts them again without counting a failure", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
 		house.interrupt(ctx)
 		Expect(tree(web.mark)).To(BeEmpty())
@@ -91,7 +91,7 @@ var _ = Describe("berth up", Serial, func() {
 		Expect(web.status().Failures).To(BeZero())
 	})
 
-	It("claims objects when they are created, after every start", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("claims objects at creation, after every start", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		claims := func(g Gomega) {
 			trial := instance("trial", "true").object.(*v1alpha1.Instance)
 			g.Expect(house.client.Create(ctx, trial, client.DryRunAll)).To(Succeed())
@@ -101,13 +101,13 @@ var _ = Describe("berth up", Serial, func() {
 		web := instance("web", "sleep", "infinity").create(ctx).ready(ctx)
 		Expect(web.object.GetManagedFields()).NotTo(ContainElement(And(HaveField("Manager", "berth"), HaveField("Subresource", ""))), "a controller wrote more than the status")
 		house.kill(ctx)
-		killServers("kube-apiserver") // a new one knows no kinds at first, and the policy is still there
+		killServers("kube-apiserver") // a new API server does not serve the kinds at first, and the policy still exists
 		house.up(ctx)
 		instance("at-once", "sleep", "infinity").create(ctx).ready(ctx)
 		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())
 	})
 
-	It("leaves the processes alone with --keep", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("keeps the processes running with --keep", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
 		house.interrupt(ctx)
 		house.up(ctx, "--keep")
@@ -128,7 +128,7 @@ func oneShot(name string) *subject {
 	return s
 }
 
-// waitingFor waits until the programs have set up their signal handler: to run is not enough for that.
+// waitingFor waits until the programs have installed their signal handler, which happens some time after they are running.
 func waitingFor(ctx context.Context, subjects ...*subject) {
 	GinkgoHelper()
 	for _, s := range subjects {

@@ -219,7 +219,7 @@ var mistakes = []mistake{
 		correct: func(_ context.Context, c *mistaken) { c.write("serve", "#!/usr/bin/env bash\nexec gohello\n") },
 	},
 	{
-		name: "Another program has the port", says: []string{"PortInUse", "ort {port} is held by pid " + strconv.Itoa(os.Getpid()), "end it or set another spec.port"},
+		name: "Another program has the port", says: []string{"PortInUse", "ort {port} is used by pid " + strconv.Itoa(os.Getpid()), "Stop that process or set another spec.port"},
 		fix: "End that program, or set another `spec.port`.",
 		make: func(c *mistaken) *subject {
 			listener := listenSomewhere()
@@ -313,7 +313,7 @@ var mistakes = []mistake{
 		}),
 	},
 	{
-		name: "The program is no server", says: []string{"NotReady", "none of its processes listens on a TCP port yet; it was given"},
+		name: "The program is no server", says: []string{"NotReady", "The server does not listen on a TCP port yet; its assigned port is"},
 		fix:  "Use a command that serves on `$PORT`, or the kind Instance.",
 		make: func(c *mistaken) *subject { return c.server("sleep", "1000") }, correct: command("gohello"),
 	},
@@ -353,7 +353,7 @@ func (c *mistaken) says(words []string) []string {
 	return filled
 }
 
-// silentManager is the only mistake that concerns the manager instead of an object.
+// silentManager is the only mistake that concerns the manager rather than an object.
 var silentManager = mistake{
 	name: "The manager is suspended or has ended", says: []string{"warning: the manager of host", "has been silent for", "continue it or start it again"},
 	fix: "Continue or start `berth up` or `berth manager`.",
@@ -367,7 +367,7 @@ func (m mistake) row() string {
 }
 
 var _ = Describe("A beginner's mistake", func() {
-	It("is a row of the documentation", func() {
+	It("has a row in the documentation", func() {
 		text, err := os.ReadFile(filepath.Join(house.root, "docs", "troubleshooting.md"))
 		Expect(err).NotTo(HaveOccurred())
 		all := append(mistakes[:len(mistakes):len(mistakes)], silentManager)
@@ -377,10 +377,10 @@ var _ = Describe("A beginner's mistake", func() {
 		}
 	})
 
-	It("is explained by berth status, and corrected from that text alone", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+	It("is explained by berth status, whose text is enough to correct it", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		begun := time.Now()
 		made := make([]*mistaken, len(mistakes))
-		By("making all of them")
+		By("creating all mistakes")
 		for i, m := range mistakes {
 			c := &mistaken{dir: GinkgoT().TempDir()}
 			c.subject = m.make(c)
@@ -388,7 +388,7 @@ var _ = Describe("A beginner's mistake", func() {
 			c.create(ctx)
 			made[i] = c
 		}
-		By("reading what berth status says")
+		By("reading the explanation of berth status")
 		for i, m := range mistakes {
 			c := made[i]
 			Eventually(ctx, func(g Gomega) {
@@ -399,7 +399,7 @@ var _ = Describe("A beginner's mistake", func() {
 				g.Expect(said).NotTo(MatchRegexp(`[a-z)] (Correct|Berth checks)`), "two sentences without a full stop")
 			}).Should(Succeed())
 		}
-		By("correcting all of them")
+		By("correcting all mistakes")
 		for i, m := range mistakes {
 			m.correct(ctx, made[i])
 		}
@@ -410,12 +410,12 @@ var _ = Describe("A beginner's mistake", func() {
 		AddReportEntry("seconds for all mistakes", time.Since(begun).Seconds())
 	})
 
-	It("is a manager that is suspended", NodeTimeout(startTimeout), func(ctx context.Context) {
+	It("is reported for a suspended manager", NodeTimeout(startTimeout), func(ctx context.Context) {
 		s := devServer("silent", "", "gohello").create(ctx).ready(ctx)
 		Expect(house.cmd.Process.Signal(syscall.SIGSTOP)).To(Succeed())
 		proceed := func() { Expect(house.cmd.Process.Signal(syscall.SIGCONT)).To(Succeed()) }
 		DeferCleanup(proceed)
-		By("having missed the renewals of a minute")
+		By("setting the last renewal of the lease back by one minute")
 		var leases coordinationv1.LeaseList
 		Expect(house.client.List(ctx, &leases, client.InNamespace("berth-system"), client.HasLabels{v1alpha1.LabelHost})).To(Succeed())
 		Expect(leases.Items).To(HaveLen(1))
@@ -429,7 +429,7 @@ var _ = Describe("A beginner's mistake", func() {
 			}
 		}
 		begun := time.Now()
-		Expect(house.attempt(house.program(), "logs", "-f", s.path())).To(ContainSubstring("does not answer: is it suspended"))
+		Expect(house.attempt(house.program(), "logs", "-f", s.path())).To(ContainSubstring("does not respond: is it suspended"))
 		Expect(time.Since(begun)).To(BeNumerically("<", 20*time.Second))
 		proceed()
 		s.incarnation(ctx, 2)

@@ -25,23 +25,23 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// object is an object of a process kind.
+// object is an object that runs a process.
 type object interface {
 	client.Object
 	GetProcessSpec() *v1alpha1.ProcessSpec
 	GetProcessStatus() *v1alpha1.ProcessStatus
 }
 
-// subject is one object in a story, and the mark of its processes.
+// subject is an object under test and the mark of its processes.
 type subject struct {
 	object
-	resource string // as the command line has it, such as devserver
+	resource string // name on the command line, such as devserver
 	mark     string
 }
 
 var serial atomic.Int64
 
-// newSubject gives the object a name and a mark of its own.
+// newSubject sets a unique name and mark.
 func newSubject(o object, resource, name string) *subject {
 	unique := fmt.Sprintf("%s-%d", name, serial.Add(1))
 	o.SetName(unique)
@@ -79,7 +79,7 @@ func conditionOf(o object, conditionType string) metav1.Condition {
 	return metav1.Condition{Type: conditionType, Status: metav1.ConditionUnknown}
 }
 
-// create creates the object; whatever becomes of the spec, it is deleted at its end, and none of its processes may be left.
+// create creates the object. At the end of the spec the object is deleted, and no process of it may remain.
 func (s *subject) create(ctx context.Context) *subject {
 	GinkgoHelper()
 	Expect(house.client.Create(ctx, s.object)).To(Succeed())
@@ -93,14 +93,14 @@ func (s *subject) delete(ctx context.Context) {
 	s.gone(ctx)
 }
 
-// gone waits until the object is, and sees that its processes went before it.
+// gone waits until the object no longer exists, and checks that its processes ended before.
 func (s *subject) gone(ctx context.Context) {
 	GinkgoHelper()
-	Eventually(func() bool { return apierrors.IsNotFound(s.read(ctx)) }).Should(BeTrue(), "%s is still there", s.path())
-	Expect(tree(s.mark)).To(BeEmpty(), "processes of %s are left", s.path())
+	Eventually(func() bool { return apierrors.IsNotFound(s.read(ctx)) }).Should(BeTrue(), "%s still exists", s.path())
+	Expect(tree(s.mark)).To(BeEmpty(), "processes of %s remain", s.path())
 }
 
-// read reads the object into a new one: what is not there any more must not stay from before.
+// read reads the object into a new value, so that removed fields do not keep their old values.
 func (s *subject) read(ctx context.Context) error {
 	fresh := s.fresh()
 	if err := house.client.Get(ctx, client.ObjectKeyFromObject(s.object), fresh); err != nil {
@@ -128,14 +128,14 @@ func (s *subject) change(ctx context.Context, mutate func()) {
 	Expect(house.client.Patch(ctx, s.object, client.MergeFrom(before))).To(Succeed())
 }
 
-// ready waits until the object is Ready, for its spec as it is now.
+// ready waits until the object is Ready for the current generation.
 func (s *subject) ready(ctx context.Context) *subject {
 	GinkgoHelper()
 	s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
 	return s
 }
 
-// becomes waits until the condition is True with that reason, for the spec as it is now.
+// becomes waits until the condition is True with this reason for the current generation.
 func (s *subject) becomes(ctx context.Context, conditionType, reason string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -146,7 +146,7 @@ func (s *subject) becomes(ctx context.Context, conditionType, reason string) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// incarnation waits until exactly that incarnation is Ready.
+// incarnation waits until exactly this incarnation is Ready.
 func (s *subject) incarnation(ctx context.Context, n int64) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -156,7 +156,7 @@ func (s *subject) incarnation(ctx context.Context, n int64) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// answers waits until the server answers at its URL with the words.
+// answers waits until the response at the server's URL contains the words.
 func (s *subject) answers(words string) {
 	GinkgoHelper()
 	url := s.server().Status.URL
@@ -176,7 +176,7 @@ func fetch(url string) (string, error) {
 	return string(body), err
 }
 
-// witness sees all that becomes of an object until it is asked: by polling, as a client would, and by a watch, which misses nothing.
+// witness observes an object until testify is called: by polling, as a client would, and by a watch, which sees every change.
 type witness struct {
 	mu       sync.Mutex
 	missing  int
@@ -185,7 +185,7 @@ type witness struct {
 	stop     func()
 }
 
-// watch begins to look at the object.
+// watch starts observing the object.
 func (s *subject) watch(ctx context.Context) *witness {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -237,7 +237,7 @@ func (w *witness) follow(revisions watch.Interface) {
 	}
 }
 
-// poll counts what a client sees. That the API server cannot be reached, while berth is killed, says nothing about the object.
+// poll counts the reads in which the object is missing or not Ready. It ignores other errors, because the API server is unreachable while berth is killed.
 func (w *witness) poll(ctx context.Context, read func() (object, error)) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -259,7 +259,7 @@ func (w *witness) poll(ctx context.Context, read func() (object, error)) {
 	}
 }
 
-// testify stops looking and says what was seen.
+// testify stops observing and returns the results.
 func (w *witness) testify() (missing, notReady int, seen map[string]bool) {
 	w.stop()
 	return w.missing, w.notReady, w.seen

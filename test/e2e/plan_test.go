@@ -17,34 +17,34 @@ import (
 )
 
 var _ = Describe("the action check-module", Serial, func() {
-	It("checks a module, waits for approval although berth is killed, and writes one report", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("checks a module, waits for approval even if berth is killed, and writes one report", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		module, reports := copyOf("samples/greeting"), GinkgoT().TempDir()
 		action(ctx)
 		use := func() string {
 			return house.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--key", module, "--to", "execute")
 		}
 		Expect(use()).To(ContainSubstring("created"))
-		Expect(use()).To(ContainSubstring("is there already"), "the same key is the same plan")
+		Expect(use()).To(ContainSubstring("already exists"), "the same key returns the same plan")
 		plan := onlyPlan(ctx)
 		DeferCleanup(withRuns, plan)
 
-		By("coming to its gate")
+		By("waiting for the approval gate")
 		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
-		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty(), "nothing takes effect before it is approved")
+		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty(), "no report is written before the approval")
 		Expect(house.kubectl(ctx, "get", "plans", plan.Name)).To(MatchRegexp(`check-module +Execute +Complete +for approval of Apply`))
 		tree := house.run(ctx, "plan", "status", plan.Name)
 		Expect(tree).To(MatchRegexp(`├─ Strategize +Complete(?s:.*)list-files +Succeeded(?s:.*)├─ Execute +Complete(?s:.*)test-module +Succeeded(?s:.*)└─ Apply`))
-		Expect(tree).To(ContainSubstring("to go on: berth plan approve " + plan.Name))
+		Expect(tree).To(ContainSubstring("to continue: berth plan approve " + plan.Name))
 		Expect(tree).To(And(MatchRegexp(`search-module +Succeeded +\S+ +2 findings\.`), MatchRegexp(`test-module +Succeeded +\S+ +The tests pass: 1 package\.`)))
 		Expect(house.kubectl(ctx, "get", "strategyruns", "-o", "wide")).To(MatchRegexp(`search-module +Succeeded +Succeeded +\d\S* +\d\S* +2 findings\.`))
 		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "search-module").Name)).To(ContainSubstring("Goodbye has no comment"))
 
-		By("staying there")
+		By("keeping the gate across a restart of berth")
 		house.kill(ctx)
 		house.up(ctx)
 		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
 
-		By("writing its report")
+		By("approving, which writes the report")
 		Expect(house.run(ctx, "plan", "approve", plan.Name, "--wait")).To(ContainSubstring("Apply Applied"))
 		found, err := filepath.Glob(filepath.Join(reports, "*.md"))
 		Expect(err).NotTo(HaveOccurred())
@@ -54,7 +54,7 @@ var _ = Describe("the action check-module", Serial, func() {
 		Expect(string(text)).To(And(ContainSubstring("2 files, 32 lines. Plan "+plan.Name+", attempt 1."), ContainSubstring("FIXME: everybody leaves, too."),
 			ContainSubstring("- search-module: 2 findings.\n- summarize-module: 1 package.\n- test-module: The tests pass: 1 package.\n")))
 
-		By("having done each thing once")
+		By("checking that each run happened once")
 		var runs v1alpha1.StrategyRunList
 		Expect(house.client.List(ctx, &runs, inNamespace, client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
 		Expect(runs.Items).To(HaveLen(5))
@@ -66,7 +66,7 @@ var _ = Describe("the action check-module", Serial, func() {
 			}).Should(Succeed())
 		}
 
-		By("keeping what was left as long as the runs")
+		By("keeping the files of the runs as long as the runs")
 		var kept []string
 		for i := range runs.Items {
 			result := runs.Items[i].Status.Result
@@ -80,7 +80,7 @@ var _ = Describe("the action check-module", Serial, func() {
 		}
 	})
 
-	It("says which phase failed and why, and goes on from there", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("reports which phase failed and why, and continues from there", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		module, reports := copyOf("samples/greeting"), GinkgoT().TempDir()
 		broken := filepath.Join(module, "broken_test.go")
 		test := func(body string) {
@@ -95,7 +95,7 @@ var _ = Describe("the action check-module", Serial, func() {
 		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored)
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty())
 		tree := house.run(ctx, "plan", "status", plan.Name)
-		Expect(tree).To(And(ContainSubstring("Execute has failed: test-module Failed"), ContainSubstring("berth plan retry "+plan.Name)))
+		Expect(tree).To(And(ContainSubstring("Execute failed: test-module Failed"), ContainSubstring("berth plan retry "+plan.Name)))
 		Expect(tree).To(MatchRegexp(`test-module +Failed +\S+ +The run ended with exit code 1: The tests of example.com/greeting fail\.: berth logs`))
 		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "test-module").Name)).To(ContainSubstring("--- FAIL: TestBroken"))
 
@@ -116,7 +116,7 @@ func action(ctx context.Context) {
 	DeferCleanup(func(ctx context.Context) { house.kubectl(ctx, "delete", "--ignore-not-found", "-f", file) })
 }
 
-// copyOf gives a copy of a folder that a spec may change.
+// copyOf returns a copy of a directory that a spec may change.
 func copyOf(source string) string {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), filepath.Base(source))
@@ -132,7 +132,7 @@ func onlyPlan(ctx context.Context) *v1alpha1.Plan {
 	return &plans.Items[0]
 }
 
-// withRuns deletes a plan and waits until its runs are gone with it.
+// withRuns deletes a plan and waits until its runs are deleted too.
 func withRuns(ctx context.Context, plan *v1alpha1.Plan) {
 	Expect(client.IgnoreNotFound(house.client.Delete(ctx, plan, client.PropagationPolicy(metav1.DeletePropagationBackground)))).To(Succeed())
 	Eventually(func(g Gomega) {
@@ -153,7 +153,7 @@ func awaitPlan(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhas
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// runOf is the run of the strategy in the phase that the plan is in.
+// runOf returns the run of the strategy in the current phase of the plan.
 func runOf(ctx context.Context, plan *v1alpha1.Plan, strategy string) v1alpha1.PlanRun {
 	GinkgoHelper()
 	now := &v1alpha1.Plan{}

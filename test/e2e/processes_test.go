@@ -21,10 +21,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// objectMark is the variable by which the processes of one object are known, wherever they went: children inherit it.
+// objectMark is the environment variable that marks the processes of one object. Children inherit it, so it also finds detached processes.
 const objectMark = "E2E_OBJECT"
 
-// marked gives the processes that have NAME=value in their environment, as "PID command line". Those that have ended already are not among them.
+// marked returns the processes that have NAME=value in their environment, as "PID command line". It omits processes that have already exited.
 func marked(name, value string) []string {
 	entries, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -48,12 +48,12 @@ func marked(name, value string) []string {
 func hasVariable(path, name, value string) bool {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return false // it has ended, or is somebody else's
+		return false // it has exited or belongs to another user
 	}
 	return slices.Contains(strings.Split(string(text), "\x00"), name+"="+value)
 }
 
-// tree gives the PIDs of all processes of an object.
+// tree returns the PIDs of all processes of an object.
 func tree(mark string) []int64 {
 	var pids []int64
 	for _, process := range marked(objectMark, mark) {
@@ -65,14 +65,14 @@ func tree(mark string) []int64 {
 	return pids
 }
 
-// signalTo sends a signal from outside, to a process that is seen to be one of the object's.
+// signalTo sends a signal from outside to a process, after checking that it belongs to the object.
 func signalTo(pid int64, mark string, signal syscall.Signal) {
 	GinkgoHelper()
-	Expect(tree(mark)).To(ContainElement(pid), "process %d is not one of %s", pid, mark)
+	Expect(tree(mark)).To(ContainElement(pid), "process %d does not belong to %s", pid, mark)
 	Expect(syscall.Kill(int(pid), signal)).To(Succeed())
 }
 
-// killServers ends all processes of the house with a program of that name, and waits until they are gone.
+// killServers kills all processes of the house that run this program, and waits until they have exited.
 func killServers(program string) {
 	GinkgoHelper()
 	isOne := ContainSubstring("/" + program + " ")
@@ -88,7 +88,7 @@ func killServers(program string) {
 	Eventually(func() []string { return marked(houseMark, house.mark) }).ShouldNot(ContainElement(isOne))
 }
 
-// listens says whether anybody accepts connections on the port.
+// listens reports whether a process accepts connections on the port.
 func listens(port int32) bool {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, fmt.Sprint(port)), time.Second)
@@ -100,13 +100,13 @@ func listens(port int32) bool {
 	return false
 }
 
-// installCgroup matches what is at or below the cgroup of an install, and not that of a cluster for tests that runs beside this.
+// installCgroup matches the cgroup of an installation and those below it, but not that of a test cluster on the same machine.
 var installCgroup = regexp.MustCompile(`/berth-[0-9a-f]{12}(/|$)`)
 
-// cgroups gives the cgroups of all installs.
+// cgroups returns the cgroups of all installations.
 func cgroups() map[string]bool {
 	found := map[string]bool{}
-	// What vanishes meanwhile is not of interest.
+	// Ignore cgroups that disappear during the walk.
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && installCgroup.MatchString(path) {
 			found[path] = true
@@ -116,7 +116,7 @@ func cgroups() map[string]bool {
 	return found
 }
 
-// cgroupsBelow gives those cgroups that were not there before and are more than the empty root of an install.
+// cgroupsBelow returns the cgroups that did not exist before, except for the empty root of an installation.
 func cgroupsBelow(before map[string]bool) []string {
 	var found []string
 	for path := range cgroups() {
@@ -129,7 +129,7 @@ func cgroupsBelow(before map[string]bool) []string {
 	return found
 }
 
-// residentOf gives the memory of a process in bytes.
+// residentOf returns the resident memory of a process in bytes.
 func residentOf(pid int) int64 {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -141,12 +141,12 @@ func residentOf(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// parentOf gives the parent of a process.
+// parentOf returns the PID of the parent of a process.
 func parentOf(pid int64) int64 {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	Expect(err).NotTo(HaveOccurred())
-	// The name, in parentheses, may hold spaces; state and parent follow it.
+	// The name is in parentheses and may contain spaces; state and parent follow it.
 	_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')'):]), " ")
 	fields := strings.Fields(rest)
 	Expect(len(fields)).To(BeNumerically(">", 1))
@@ -155,7 +155,7 @@ func parentOf(pid int64) int64 {
 	return parent
 }
 
-// commandOf gives the command line of a process; nothing when it has ended.
+// commandOf returns the command line of a process, or "" after its exit.
 func commandOf(pid int64) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -166,7 +166,7 @@ func commandOf(pid int64) string {
 
 func containsBytes(text []byte, words string) bool { return bytes.Contains(text, []byte(words)) }
 
-// listenSomewhere takes a free port of this machine.
+// listenSomewhere listens on a free port of this machine.
 func listenSomewhere() net.Listener {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -179,7 +179,7 @@ func portOf(listener net.Listener) *int32 {
 	return &port
 }
 
-// freePort gives a port that nobody listens on.
+// freePort returns a port on which no process listens.
 func freePort() string {
 	GinkgoHelper()
 	listener := listenSomewhere()

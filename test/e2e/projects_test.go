@@ -18,8 +18,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// project gives a copy of an npm project with its packages installed. It is made once for each content of the project, in the user's cache, and used again by
-// later runs.
+// project returns a copy of an npm project with its packages installed. The copy is made in the user's cache, once for each content of the project, and
+// reused by later runs.
 func project(ctx context.Context, source string) string {
 	GinkgoHelper()
 	files := os.DirFS(filepath.Join(house.root, source))
@@ -28,7 +28,7 @@ func project(ctx context.Context, source string) string {
 	dir := filepath.Join(cache, "berth-e2e", filepath.Base(source)+"-"+fingerprint(files))
 	Expect(os.MkdirAll(filepath.Dir(dir), 0o755)).To(Succeed())
 
-	// Two runs at once would install into the same folder.
+	// Concurrent runs would install into the same directory.
 	lock := flock.New(dir + ".lock")
 	Expect(lock.Lock()).To(Succeed())
 	defer func() { Expect(lock.Unlock()).To(Succeed()) }()
@@ -47,7 +47,7 @@ func project(ctx context.Context, source string) string {
 	return dir
 }
 
-// fingerprint tells the contents of a project apart.
+// fingerprint returns a hash of the contents of a project.
 func fingerprint(files fs.FS) string {
 	GinkgoHelper()
 	sum := sha256.New()

@@ -24,14 +24,14 @@ import (
 )
 
 var _ = Describe("A DevServer behind its proxy", func() {
-	It("keeps its address over restarts, a crash, a stop and another manager", Serial, NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("keeps its address across restarts, a crash, a stop and another manager", Serial, NodeTimeout(storyTimeout), func(ctx context.Context) {
 		s := proxied("gohello", "", "gohello").create(ctx).ready(ctx)
 		url, port, backend := s.server().Status.URL, s.server().Status.Port, s.server().Status.BackendPort
 		Expect(url).To(Equal(fmt.Sprintf("http://localhost:%d/", port)))
 		Expect(backend).NotTo(Or(Equal(port), BeZero()))
-		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{backend}), "the program has a port of its own")
+		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{backend}), "the program listens on the backend port")
 
-		By("being restarted and killed while somebody reads all the time")
+		By("restarting and killing it during continuous reads")
 		r := readAlways(url)
 		for i := range int64(3) {
 			house.run(ctx, "restart", s.path())
@@ -43,47 +43,47 @@ var _ = Describe("A DevServer behind its proxy", func() {
 		Expect(failed).To(BeEmpty())
 		Expect(read).To(BeNumerically(">", 4))
 
-		By("being stopped: whoever asks is told why at once")
+		By("stopping it: requests get an immediate response with the reason")
 		house.run(ctx, "stop", s.path())
-		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 		Expect(listens(backend)).To(BeFalse())
 		status, reason, text := get(url)
 		Expect(status).To(Equal(http.StatusServiceUnavailable))
 		Expect(reason).To(Equal(v1alpha1.ReasonStopped))
 		Expect(text).To(ContainSubstring(s.GetName()))
 
-		By("being started again, with the same ports")
+		By("starting it again with the same ports")
 		house.run(ctx, "start", s.path())
 		s.ready(ctx).answers("Hello")
 		Expect(s.server().Status.Port).To(Equal(port))
 		Expect(s.server().Status.BackendPort).To(Equal(backend))
 
-		By("having another manager")
+		By("replacing the manager")
 		pid := pidOf(s)
 		house.kill(ctx)
-		Expect(listens(port)).To(BeFalse(), "while no manager runs, nobody holds the address")
+		Expect(listens(port)).To(BeFalse(), "while no manager runs, no process listens at the address")
 		house.up(ctx)
 		s.ready(ctx).answers("Hello")
 		Expect(pidOf(s)).To(Equal(pid))
 		Expect(s.server().Status.URL).To(Equal(url))
 
-		By("giving the proxy up: the server has the port itself")
+		By("disabling the proxy: the server listens on the port itself")
 		s.change(ctx, func() { s.server().Spec.Proxy = v1alpha1.ProxyDisabled })
 		s.ready(ctx).answers("Hello")
-		Expect(s.server().Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", port)), "the host that the server prints")
+		Expect(s.server().Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", port)), "the URL has the host that the server prints")
 		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{port}))
 
 		s.delete(ctx)
-		Expect(listens(port)).To(BeFalse(), "somebody still listens on port %d", port)
+		Expect(listens(port)).To(BeFalse(), "a process still listens on port %d", port)
 	})
 
-	It("has Vite's modules and its hot module replacement", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("forwards the modules and the hot module replacement of Vite", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		s := proxied("vite", project(ctx, "samples/vite"), "npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort").create(ctx).ready(ctx)
 		s.answers("Vite in a berth")
 		url := s.server().Status.URL
 		Expect(hotModules(url)).To(ContainSubstring(`"connected"`))
 
-		By("being restarted while somebody reads the page")
+		By("restarting it during continuous reads of the page")
 		r := readAlways(url)
 		house.run(ctx, "restart", s.path())
 		s.incarnation(ctx, 2)
@@ -100,10 +100,10 @@ func proxied(name, dir string, command ...string) *subject {
 	return s
 }
 
-// patientClient asks once: what fails has failed. It waits longer than a proxy does.
+// patientClient does not retry. Its timeout is longer than the hold time of the proxy.
 var patientClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// get asks once.
+// get sends one request.
 func get(url string) (status int, reason, text string) {
 	GinkgoHelper()
 	status, reason, text, err := tryGet(url)
@@ -121,7 +121,7 @@ func tryGet(url string) (status int, reason, text string, err error) {
 	return response.StatusCode, response.Header.Get("Berth-Reason"), string(body), err
 }
 
-// reader reads a page again and again.
+// reader requests a page continuously.
 type reader struct {
 	done   sync.WaitGroup
 	ended  chan struct{}
@@ -158,12 +158,12 @@ func (r *reader) stop() (read int, failed []string) {
 
 var viteToken = regexp.MustCompile(`wsToken = "([^"]+)"`)
 
-// hotModules connects to the socket over which Vite tells a page what has changed, as its client does, and gives the first message.
+// hotModules connects to the WebSocket of Vite for updates, as its client does, and returns the first message.
 func hotModules(url string) string {
 	GinkgoHelper()
 	_, _, client := get(url + "@vite/client")
 	token := viteToken.FindStringSubmatch(client)
-	Expect(token).To(HaveLen(2), "Vite's client holds a token")
+	Expect(token).To(HaveLen(2), "Vite's client contains a token")
 	host := strings.Trim(strings.TrimPrefix(url, "http://"), "/")
 	conn, err := net.Dial("tcp", host)
 	Expect(err).NotTo(HaveOccurred())
@@ -173,13 +173,13 @@ func hotModules(url string) string {
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: vite-hmr\r\n\r\n", token[1], host, host)
 	Expect(err).NotTo(HaveOccurred())
 	reader := bufio.NewReader(conn)
-	response, err := http.ReadResponse(reader, nil) //nolint:bodyclose // what was upgraded has no body
+	response, err := http.ReadResponse(reader, nil) //nolint:bodyclose // an upgraded response has no body
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.StatusCode).To(Equal(http.StatusSwitchingProtocols))
 	return firstMessage(reader)
 }
 
-// firstMessage reads a frame of a WebSocket, as servers send them: one byte of kind, the length, and the text.
+// firstMessage reads an unmasked WebSocket frame, as servers send it: one byte of type, the length and the text.
 func firstMessage(from io.Reader) string {
 	GinkgoHelper()
 	var head [2]byte

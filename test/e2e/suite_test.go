@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e uses Berth as its users do: it runs `berth up` and its commands, with real servers and real trouble.
+// Package e2e uses Berth as its users do: it runs `berth up` and its commands with real servers and real failures.
 //
-// It needs what `make build controlplane` makes, node, npm, chromium and python3, and Linux.
+// It requires Linux, the programs that `make build controlplane` builds, node, npm, chromium and python3.
 package e2e
 
 import (
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// startTimeout is how long a server may take until it is ready: one that has to compile first, on a busy machine.
+	// startTimeout bounds the time until a server is ready, including compilation on a busy machine.
 	startTimeout = 3 * time.Minute
-	// timeout is how long everything else may take.
+	// timeout bounds everything else.
 	timeout = time.Minute
 	poll    = 100 * time.Millisecond
 )
@@ -54,7 +54,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	if assets == "" {
 		assets = filepath.Join(root, "bin")
 	}
-	// Sockets have short names: a temporary folder of Ginkgo's would be too long for them.
+	// Paths of sockets are limited in length: a temporary directory of Ginkgo would be too long.
 	state, err := os.MkdirTemp("", "berth-e2e-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(os.RemoveAll(state)).To(Succeed()) })
@@ -66,7 +66,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 
 var _ = BeforeEach(func(ctx context.Context) {
 	if !house.running() {
-		house.up(ctx) // a spec that failed has left it down
+		house.up(ctx) // a failed spec may have left it stopped
 	}
 }, NodeTimeout(5*time.Minute))
 
@@ -76,7 +76,7 @@ var _ = AfterEach(func() {
 	}
 })
 
-// closeHouse deletes whatever a spec left, ends berth and sees that nothing of it is there any more.
+// closeHouse deletes the remaining objects, stops berth and checks that nothing of it remains.
 func closeHouse(ctx context.Context) {
 	if !house.running() {
 		house.up(ctx)
@@ -97,7 +97,7 @@ func closeHouse(ctx context.Context) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 
 	house.interrupt(ctx)
-	By("looking for what was left over")
+	By("looking for processes, sockets and cgroups that remain")
 	Eventually(func() []string { return marked(houseMark, house.mark) }).Should(BeEmpty(), "processes")
 	Eventually(house.sockets).Should(BeEmpty(), "sockets")
 	Eventually(func() []string { return cgroupsBelow(house.cgroupsBefore) }).Should(BeEmpty(), "cgroups with processes or of objects")

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-var _ = Describe("Trouble", func() {
+var _ = Describe("A process with a failure", func() {
 	DescribeTable("stalls with a message instead of a crash loop",
 		func(ctx context.Context, reason, words string, prepare func() *subject) {
 			s := prepare().create(ctx)
@@ -55,7 +55,7 @@ var _ = Describe("Trouble", func() {
 		Expect(s.status().Incarnation).To(BeEquivalentTo(4), "one start for each cause, none in between")
 	})
 
-	It("heals by itself when the secret that was missing comes", NodeTimeout(startTimeout), func(ctx context.Context) {
+	It("starts by itself when the missing secret is created", NodeTimeout(startTimeout), func(ctx context.Context) {
 		s := devServer("secret", "", "gohello")
 		name := s.GetName()
 		s.GetProcessSpec().Process.Env = append(s.GetProcessSpec().Process.Env, v1alpha1.EnvVar{
@@ -72,12 +72,12 @@ var _ = Describe("Trouble", func() {
 		Expect(house.client.Create(ctx, secret)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(house.client.Delete(ctx, secret)).To(Succeed()) })
 		s.ready(ctx)
-		Expect(marked("TOKEN", "hush-hush")).To(HaveLen(1), "the secret is the server's alone")
+		Expect(marked("TOKEN", "hush-hush")).To(HaveLen(1), "only the server has the secret in its environment")
 		Expect(house.kubectl(ctx, "get", s.path(), "-o", "yaml")).NotTo(ContainSubstring("hush-hush"))
 		Expect(filesWith(house.state, "hush-hush", "etcd")).To(BeEmpty(), "the secret is on disk")
 	})
 
-	It("opens the breaker, and a new spec brings it back", NodeTimeout(startTimeout), func(ctx context.Context) {
+	It("opens the circuit breaker, and a new spec closes it", NodeTimeout(startTimeout), func(ctx context.Context) {
 		s := devServer("loop", "", "false")
 		spec := s.GetProcessSpec()
 		spec.Backoff = v1alpha1.BackoffPolicy{InitialSeconds: ptr.To[int32](0), MaxSeconds: ptr.To[int32](0)}
@@ -92,14 +92,14 @@ var _ = Describe("Trouble", func() {
 		s.answers("Hello")
 	})
 
-	DescribeTable("is ended whole",
+	DescribeTable("is stopped with all its processes",
 		func(ctx context.Context, processes int, script string) {
 			s := instance("stubborn", "/bin/sh", "-c", script)
 			s.GetProcessSpec().Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 			s.create(ctx).ready(ctx)
 			Eventually(func() []int64 { return tree(s.mark) }).Should(HaveLen(processes))
 			house.run(ctx, "stop", s.path())
-			s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+			s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 			Expect(tree(s.mark)).To(BeEmpty())
 		},
 		Entry("ignored SIGTERM", NodeTimeout(startTimeout), 1, `trap "" TERM HUP INT; while :; do read -r line; done`),
@@ -110,7 +110,7 @@ var _ = Describe("Trouble", func() {
 		Entry("a stopped process", NodeTimeout(startTimeout), 1, `kill -STOP $$$$`), // $$ stands for $
 	)
 
-	It("keeps a flood without newlines within bounds, and nothing else is slowed", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+	It("bounds a flood of output without newlines, and does not slow down other objects", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		flood := devServer("flood", "", "python3", "-c", `
 import os
 block = b"x" * 65536
@@ -121,21 +121,21 @@ while True:
 			g.Expect(flood.read(ctx)).To(Succeed())
 			g.Expect(flood.status().Process).NotTo(BeNil())
 		}).Should(Succeed())
-		By("serving another object meanwhile")
+		By("serving another object at the same time")
 		calm := devServer("calm", "", "gohello").create(ctx).ready(ctx)
 		for n := int64(2); n <= 4; n++ {
 			house.run(ctx, "restart", calm.path())
 			calm.incarnation(ctx, n)
 		}
 		By("keeping disk and memory within bounds")
-		// The shim is as late as the machine is busy, and then frees all that was written meanwhile.
+		// On a busy machine the shim is late, and then frees everything written in the meantime.
 		Eventually(func() int64 { return allocated(house.state, "etcd") }).WithTimeout(10 * time.Second).Should(BeNumerically("<", 512<<20))
 		Expect(residentOf(house.cmd.Process.Pid)).To(BeNumerically("<", 512<<20))
 		Expect(len(house.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<=", 16<<10))
 		flood.delete(ctx)
 	})
 
-	It("survives a kill -9 of the shim", NodeTimeout(startTimeout), func(ctx context.Context) {
+	It("survives SIGKILL of the shim", NodeTimeout(startTimeout), func(ctx context.Context) {
 		s := devServer("orphan", "", "gohello").create(ctx).ready(ctx)
 		pid := pidOf(s)
 		shim := parentOf(pid)
@@ -143,17 +143,17 @@ while True:
 		Expect(syscall.Kill(int(shim), syscall.SIGKILL)).To(Succeed())
 		Eventually(func() string { return commandOf(shim) }).Should(BeEmpty())
 
-		By("leaving the server as it is")
+		By("keeping the server running")
 		s.answers("Hello")
 		Expect(tree(s.mark)).To(ConsistOf(pid))
-		By("still ending it")
+		By("stopping it")
 		house.run(ctx, "stop", s.path())
-		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonStopped)
+		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 		Expect(tree(s.mark)).To(BeEmpty())
 	})
 })
 
-// allocated gives the bytes of disk that a folder takes, one of its folders left out.
+// allocated returns the disk space of a directory in bytes, without one of its subdirectories.
 func allocated(dir, except string) int64 {
 	var sum int64
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -170,7 +170,7 @@ func allocated(dir, except string) int64 {
 	return sum
 }
 
-// filesWith gives the small files of a folder that hold the words, one of its folders left out.
+// filesWith returns the small files in a directory that contain the words, without one of its subdirectories.
 func filesWith(dir, words, except string) []string {
 	var found []string
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

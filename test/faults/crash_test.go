@@ -16,27 +16,27 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// TestCrashAtEveryWrite kills the manager before each write reaches the API, and after it was applied with its answer lost.
+// TestCrashAtEveryWrite crashes the manager before each write reaches the API, and after the write took effect but its response was lost.
 func TestCrashAtEveryWrite(t *testing.T) {
 	everywhere(t, func(r reference) int { return r.writes }, func(n int, after bool, strike func()) faults {
 		return faults{write: once(n, after, strike)}
 	})
 }
 
-// TestCrashAtEveryAct kills the manager before each call that changes something outside, and after it took effect.
+// TestCrashAtEveryAct crashes the manager before each call that changes the runtime, and after the call took effect.
 func TestCrashAtEveryAct(t *testing.T) {
 	everywhere(t, func(r reference) int { return r.acts }, func(n int, after bool, strike func()) faults {
 		return faults{act: once(n, after, strike)}
 	})
 }
 
-// everywhere tells the story once for each place of a fault, before and after.
+// everywhere runs the story once for each position of a fault, before and after the call.
 func everywhere(t *testing.T, places func(reference) int, plan func(n int, after bool, strike func()) faults) {
 	for i, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			want := undisturbed(t, s)
-			// The kinds share the loop: the first meets every fault, the others every third.
+			// All kinds share the loop, so the first kind gets every fault and the others every third.
 			for n := 1; n <= places(want); n += 1 + 2*min(i, 1) {
 				for when, after := range map[string]bool{"before": false, "after": true} {
 					t.Run(fmt.Sprintf("%s %d", when, n), func(t *testing.T) {
@@ -50,7 +50,7 @@ func everywhere(t *testing.T, places func(reference) int, plan func(n int, after
 	}
 }
 
-// once is a fault at the nth call.
+// once returns a fault at the nth call.
 func once(n int, after bool, strike func()) func(int, bool) error {
 	return func(call int, done bool) error {
 		if call == n && done == after {
@@ -61,7 +61,7 @@ func once(n int, after bool, strike func()) func(int, bool) error {
 	}
 }
 
-// TestCrashesAtRandom kills the manager again and again. The seed is the name of the test.
+// TestCrashesAtRandom crashes the manager repeatedly. The subtest name contains the seed.
 func TestCrashesAtRandom(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
@@ -83,8 +83,8 @@ func TestCrashesAtRandom(t *testing.T) {
 	}
 }
 
-// TestCrashIsToldInOneWrite has a process crash that ran well. The next one is started before anything is written, by the manager that is there and by one
-// that has just come, and one write tells all of it.
+// TestCrashIsToldInOneWrite checks that after the crash of a process that ran well, both the current manager and a new one start the next
+// incarnation before any write, and record everything in one write.
 func TestCrashIsToldInOneWrite(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		t.Run(fmt.Sprintf("another manager %t", another), func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestCrashIsToldInOneWrite(t *testing.T) {
 			}
 			writes, acts := w.writes, w.acts
 			w.faults.act = func(int, bool) error {
-				w.Expect(w.writes).To(Equal(writes), "nothing is written before the start")
+				w.Expect(w.writes).To(Equal(writes), "no write may precede the start")
 				return nil
 			}
 			w.rt.Exit(uid, facts.Exit{Known: true, Code: 4})
@@ -117,7 +117,7 @@ func TestCrashIsToldInOneWrite(t *testing.T) {
 	}
 }
 
-// TestStartAheadThatFails has the start of a crashed process fail: from then on the status says that it does not run.
+// TestStartAheadThatFails checks that the status reports the failure when the start of a crashed process fails.
 func TestStartAheadThatFails(t *testing.T) {
 	w := newWorld(t, subjects[0], faults{})
 	w.create()

@@ -30,7 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// findWorld is an API server with one InstanceDiscovery, and sessions and containers to find.
+// findWorld is an API server with one InstanceDiscovery, and sessions and containers to discover.
 type findWorld struct {
 	*WithT
 	ctx      context.Context
@@ -38,7 +38,7 @@ type findWorld struct {
 	sessions *fake.Sessions
 	api      client.WithWatch
 	faults   faults
-	// blind shows the cache of Instances as it was at the beginning.
+	// blind makes the cache of Instances show its initial state.
 	blind bool
 
 	mu      sync.Mutex
@@ -63,7 +63,7 @@ func newFindWorld(t *testing.T) *findWorld {
 	return w
 }
 
-// manager gives one without any memory.
+// manager returns a manager without memory.
 func (w *findWorld) manager() *discovery.Reconciler {
 	disturbed := interceptor.NewClient(w.api, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -90,7 +90,7 @@ func (w *findWorld) manager() *discovery.Reconciler {
 	return &discovery.Reconciler{Client: disturbed, Reader: w.api, Runtimes: found, Recorder: silent{}, Clock: w.clock}
 }
 
-// write is one write, before and after which the manager may die. What it creates together is written one after the other here.
+// write performs one write; the manager may crash before or after it. The mutex serializes parallel creates.
 func (w *findWorld) write(do func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +107,7 @@ func (w *findWorld) write(do func() error) error {
 	return err
 }
 
-// toRest reconciles until nothing more is written, with a new manager after each that died.
+// toRest reconciles until nothing more is written. After each crash it uses a new manager.
 func (w *findWorld) toRest() string {
 	manager := w.manager()
 	for range 20 {
@@ -122,11 +122,11 @@ func (w *findWorld) toRest() string {
 			return w.outcome()
 		}
 	}
-	w.Expect(false).To(BeTrue(), "it does not come to rest")
+	w.Expect(false).To(BeTrue(), "the discovery did not come to rest")
 	return ""
 }
 
-// outcome is what must be the same whatever was disturbed.
+// outcome describes the state that must not depend on the disturbance.
 func (w *findWorld) outcome() string {
 	d := &v1alpha1.InstanceDiscovery{}
 	w.Expect(w.api.Get(w.ctx, key, d)).To(Succeed())
@@ -147,8 +147,8 @@ func (w *findWorld) outcome() string {
 	return strings.Join(lines, "\n")
 }
 
-// TestDiscoveryCrashAtEveryWrite kills the manager before each write reaches the API, and after it was applied with its answer lost; once with
-// a cache that shows nothing of what was made.
+// TestDiscoveryCrashAtEveryWrite crashes the manager before each write reaches the API, and after the write took effect but its response was lost;
+// also with a cache that does not show the created objects.
 func TestDiscoveryCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	undisturbed := newFindWorld(t)
@@ -168,14 +168,14 @@ func TestDiscoveryCrashAtEveryWrite(t *testing.T) {
 						w.struck = true
 						return errFault
 					}
-					if blind { // it finds out by its creates, each time
+					if blind { // only the conflicts of its creates show it what exists
 						_, _ = w.manager().Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 						_, err := w.manager().Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 						w.Expect(err).NotTo(HaveOccurred())
 						w.blind = false
 					}
 					got := w.toRest()
-					w.Expect(w.struck).To(BeTrue(), "the fault happened")
+					w.Expect(w.struck).To(BeTrue(), "the fault must have occurred")
 					w.Expect(got).To(Equal(want))
 				})
 			}

@@ -105,7 +105,7 @@ func (w *world) checkHosts() {
 		return
 	}
 	if exit := object.GetProcessStatus().LastExit; exit != nil && slices.Contains(live, exit.Incarnation) {
-		w.t.Errorf("exit %s is recorded for incarnation %d, which lives", exit.Reason, exit.Incarnation)
+		w.t.Errorf("exit %s is recorded for incarnation %d, which is alive", exit.Reason, exit.Incarnation)
 	}
 }
 
@@ -150,7 +150,7 @@ var hostsStory = []chapter{
 	{"stubborn from now on", func(w *world) {
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"stubborn"} })
 	}},
-	{"move with a restart", func(w *world) {
+	{"move and restart", func(w *world) {
 		_, other := w.holder()
 		w.relabel(other.name, "")
 		w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "two" })
@@ -161,7 +161,7 @@ var hostsStory = []chapter{
 		w.clock.SetTime(w.clock.Now().Add(hosts.Duration))
 		w.renew()
 	}},
-	{"it reports again", func(w *world) {
+	{"the host reports again", func(w *world) {
 		for _, s := range w.seats {
 			s.off = false
 		}
@@ -170,7 +170,7 @@ var hostsStory = []chapter{
 	{"the host is declared lost", func(w *world) {
 		holder, other := w.holder()
 		holder.off = true
-		holder.rt = w.newMachine() // nothing of the old machine is left
+		holder.rt = w.newMachine() // the old machine is gone
 		w.clock.SetTime(w.clock.Now().Add(hosts.Duration))
 		w.renew()
 		w.relabel(other.name, holder.name)
@@ -181,15 +181,15 @@ var hostsStory = []chapter{
 		}
 		w.renew()
 	}},
-	{"move to it", func(w *world) {
+	{"move to the returned host", func(w *world) {
 		_, other := w.holder()
 		w.relabel(other.name, "")
 	}},
-	{"move away from it", func(w *world) {
+	{"move away from it again", func(w *world) {
 		_, other := w.holder()
 		w.relabel(other.name, "")
 	}},
-	{"move to it, and delete", func(w *world) {
+	{"move to it and delete", func(w *world) {
 		_, other := w.holder()
 		w.relabel(other.name, "")
 		w.Expect(w.api.Delete(w.ctx, w.read())).To(Succeed())
@@ -223,7 +223,7 @@ func (w *world) onHosts(toRest func(chapter string)) []outcome {
 		}
 	}
 	// Records of ended processes may remain on the other host if its manager died after the write that released the object: the collector of orphans removes them.
-	w.Expect(last.rt.Known()).To(BeEmpty(), "nothing is left on host %s", last.name)
+	w.Expect(last.rt.Known()).To(BeEmpty(), "no process may remain on host %s", last.name)
 	return outcomes
 }
 
@@ -286,7 +286,7 @@ func (w *world) tellOnHosts(survives bool) []outcome {
 				w.renew()
 			}
 		}
-		w.t.Fatalf("%s: does not come to rest: %s", chapter, describe(w.read()))
+		w.t.Fatalf("%s: did not come to rest: %s", chapter, describe(w.read()))
 	})
 }
 
@@ -301,7 +301,7 @@ func TestTwoHosts(t *testing.T) {
 			t.Parallel()
 			reference := newHostsWorld(t, s, faults{lag: func(int) int { return 0 }})
 			want := reference.tellOnHosts(true)
-			reference.Expect(want[len(want)-1].Starts).To(Equal(9), "the whole story")
+			reference.Expect(want[len(want)-1].Starts).To(Equal(9), "the story must be complete")
 			for call, count := range map[string]int{"write": reference.writes, "act": reference.acts} {
 				for n := 1; n <= count; n += 1 + 2*min(i, 1) {
 					for _, after := range []bool{false, true} {

@@ -1,8 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults crashes a manager at every write and every act, shows it every old state that a cache can have, and sets two leaders on
-// one object. Whatever happens, the end is that of the undisturbed run, with as many processes started, and never two at once.
+// Package faults crashes a manager at every write and every act (a call that changes the runtime), shows it every stale state that a cache can
+// have, and lets two leaders reconcile one object. In every case the final state must equal that of the undisturbed run, with the same number of
+// process starts and at most one live process at any time.
 package faults
 
 import (
@@ -30,7 +31,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// servedPort is where something answers for every DevServer of these tests.
+// servedPort is the port of a test server that answers for every DevServer of these tests.
 var servedPort int32
 
 func TestMain(m *testing.M) {
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// parts is what a kind's adapter is made with.
+// parts are the dependencies of a kind's adapter.
 type parts struct {
 	client   client.Client
 	reader   client.Reader
@@ -61,14 +62,14 @@ type parts struct {
 	wake     func(types.UID)
 }
 
-// subject is a kind that is put through all of this. A new kind joins with a few lines.
+// subject is a kind under test. A new kind needs only a few lines.
 type subject struct {
 	name string
-	// object gives an object of the kind.
+	// object returns an object of the kind.
 	object func() process.Object
-	// kind makes the adapter; whatever runs beside it ends with the context.
+	// kind creates the adapter; its background work stops with the context.
 	kind func(t *testing.T, ctx context.Context, p parts) process.Kind
-	// asynchronous says that the kind learns things beside reconciles, and has it looked at again.
+	// asynchronous means that the kind receives information outside of reconciles and then requests another reconcile.
 	asynchronous bool
 }
 
@@ -105,7 +106,7 @@ var subjects = []subject{
 		asynchronous: true,
 	},
 	{
-		// The runtime of these tests has no multiplexer: a server that runs serves.
+		// The runtime of these tests has no multiplexer: a running server is ready.
 		name: "LanguageServer",
 		object: func() process.Object {
 			return &v1alpha1.LanguageServer{Spec: v1alpha1.LanguageServerSpec{
@@ -118,5 +119,5 @@ var subjects = []subject{
 	},
 }
 
-// patience bounds what takes milliseconds on a good machine.
+// patience bounds work that takes milliseconds on an idle machine.
 const patience = 2 * time.Minute

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// TestTwoLeaders sets two managers on one object, each with a cache of its own age. Before each call to the API it is drawn who goes on,
-// so that one can sleep through whole lives of the other. The seed is the name of the test.
+// TestTwoLeaders lets two managers reconcile one object, each with a cache of a different age. Before each API call, a random choice decides which
+// manager continues, so that one can pause while the other completes several incarnations. The subtest name contains the seed.
 func TestTwoLeaders(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
@@ -30,25 +30,25 @@ func TestTwoLeaders(t *testing.T) {
 	}
 }
 
-// leader is a manager that goes on only when it is told to.
+// leader is a manager that runs in single steps.
 type leader struct {
 	reconciler *process.Reconciler
 	busy       bool
-	// quiet says that nothing has changed since its last reconcile began.
+	// quiet means that nothing has changed since the leader's last reconcile began.
 	quiet   bool
 	result  ctrl.Result
 	forward chan struct{}
 	reports chan report
 }
 
-// report is what a leader says when it waits again: within a reconcile, or after it.
+// report is what a leader sends when it pauses within or after a reconcile.
 type report struct {
 	done   bool
 	result ctrl.Result
 	err    error
 }
 
-// run reconciles, once each time that it is told to go forward.
+// run reconciles once for each value received from forward.
 func (l *leader) run(w *world) {
 	for range l.forward {
 		result, err := l.reconciler.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
@@ -56,7 +56,7 @@ func (l *leader) run(w *world) {
 	}
 }
 
-// turn is called by the leader before a call to the API.
+// turn pauses the leader before an API call.
 func (l *leader) turn() {
 	l.reports <- report{}
 	<-l.forward
@@ -79,7 +79,7 @@ func tellWithTwo(t *testing.T, s subject, random *rand.Rand) []outcome {
 	return w.tellWith(func(chapter string) { w.interleave(chapter, leaders, random) })
 }
 
-// interleave lets the leaders go on in turns until both have found nothing to do.
+// interleave lets the leaders take turns until neither has anything to do.
 func (w *world) interleave(chapter string, leaders []*leader, random *rand.Rand) {
 	w.t.Helper()
 	for _, l := range leaders {
@@ -114,5 +114,5 @@ func (w *world) interleave(chapter string, leaders []*leader, random *rand.Rand)
 		w.passTime(leaders[random.IntN(len(leaders))].result)
 		leaders[0].quiet, leaders[1].quiet = false, false
 	}
-	w.t.Fatalf("%s: does not come to rest: %s", chapter, describe(w.read()))
+	w.t.Fatalf("%s: did not come to rest: %s", chapter, describe(w.read()))
 }

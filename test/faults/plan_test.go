@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/controllers/plan"
 )
 
-// planChapter is one thing that happens to the plan, after which everything comes to rest.
+// planChapter is one event in the life of a plan. After each chapter the plan must come to rest.
 type planChapter struct {
 	name string
 	do   func(*planWorld)
@@ -42,18 +42,18 @@ var planStory = []planChapter{
 		w.Expect(w.api.Create(w.ctx, object)).To(Succeed())
 		w.keep(&v1alpha1.Plan{})
 	}},
-	{"one ends, the third begins", runEnds("-1-strategize-0", v1alpha1.RunSucceeded)},
-	{"all have ended", runEnds("", v1alpha1.RunSucceeded)},
+	{"one run ends, the third begins", runEnds("-1-strategize-0", v1alpha1.RunSucceeded)},
+	{"all runs have ended", runEnds("", v1alpha1.RunSucceeded)},
 	{"approved", planAsks(func(s *v1alpha1.PlanSpec) { s.TargetPhase = v1alpha1.PhaseExecute })},
-	{"it fails", runEnds("-1-execute-0", v1alpha1.RunFailed)},
+	{"the run fails", runEnds("-1-execute-0", v1alpha1.RunFailed)},
 	{"retried", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken = "a" })},
-	{"retried while it runs", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken = "b" })},
-	{"it succeeds", runEnds("-3-execute-0", v1alpha1.RunSucceeded)},
+	{"retried while a run is active", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken = "b" })},
+	{"the run succeeds", runEnds("-3-execute-0", v1alpha1.RunSucceeded)},
 	{"reverted", planAsks(func(s *v1alpha1.PlanSpec) { s.Revert = &v1alpha1.PlanRevert{Token: "c"} })},
-	{"one fails, another is ended", runEnds("-4-strategize-1", v1alpha1.RunFailed)},
-	{"retried again, to the end", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken, s.TargetPhase = "d", v1alpha1.PhaseApply })},
-	{"two end", runEnds("", v1alpha1.RunSucceeded)},
-	{"the third ends", runEnds("-5-strategize-2", v1alpha1.RunSucceeded)},
+	{"one run fails, another is cancelled", runEnds("-4-strategize-1", v1alpha1.RunFailed)},
+	{"retried with the target Apply", planAsks(func(s *v1alpha1.PlanSpec) { s.RetryToken, s.TargetPhase = "d", v1alpha1.PhaseApply })},
+	{"two runs end", runEnds("", v1alpha1.RunSucceeded)},
+	{"the third run ends", runEnds("-5-strategize-2", v1alpha1.RunSucceeded)},
 	{"executed", runEnds("-5-execute-0", v1alpha1.RunSucceeded)},
 	{"applied", runEnds("-5-apply-0", v1alpha1.RunSucceeded)},
 	{"reverted from apply", planAsks(func(s *v1alpha1.PlanSpec) {
@@ -66,7 +66,7 @@ var planStory = []planChapter{
 	}},
 }
 
-// planOutcome is what must be the same whatever was disturbed.
+// planOutcome is the state that must not depend on the disturbance.
 type planOutcome struct {
 	Chapter, Plan string
 	Runs          []string
@@ -99,7 +99,7 @@ func (w *planWorld) outcome(chapter string) planOutcome {
 	return o
 }
 
-// tellPlan tells the story of the plan with one manager, who dies of every fault and is followed by another without a memory.
+// tellPlan runs the story with one manager at a time. Every fault crashes the manager; its successor starts without memory.
 func (w *planWorld) tellPlan() []planOutcome {
 	w.t.Helper()
 	manager := w.newPlanner(0)
@@ -109,10 +109,10 @@ func (w *planWorld) tellPlan() []planOutcome {
 func (w *planWorld) tellPlanWith(toRest func(chapter string)) []planOutcome {
 	w.t.Helper()
 	outcomes := make([]planOutcome, 0, len(planStory))
-	before := 0 // chapters that ended before the fault
+	before := 0 // chapters that were complete before the fault
 	for i, chapter := range planStory {
 		if w.struck && i > before+1 {
-			break // what came to the same state, twice, goes on in the same way
+			break // after two chapters in the undisturbed state the rest is the same
 		}
 		chapter.do(w)
 		toRest(chapter.name)
@@ -125,7 +125,7 @@ func (w *planWorld) tellPlanWith(toRest func(chapter string)) []planOutcome {
 	return outcomes
 }
 
-// planToRest reconciles until nothing more is to come, and gives the manager of that moment.
+// planToRest reconciles until the plan is at rest, and returns the current manager.
 func (w *planWorld) planToRest(chapter string, manager *plan.Reconciler) *plan.Reconciler {
 	w.t.Helper()
 	for range 1000 {
@@ -137,7 +137,7 @@ func (w *planWorld) planToRest(chapter string, manager *plan.Reconciler) *plan.R
 			w.Expect(err).To(MatchError(errFault), chapter)
 			manager = w.newPlanner(0)
 		case w.writes != writes || w.lagged[0] || w.obey():
-			// Something happened, or the cache catches up, and tells.
+			// Something has changed, or the cache catches up; both trigger another reconcile.
 		case result.RequeueAfter == 0:
 			return manager
 		default:
@@ -147,11 +147,11 @@ func (w *planWorld) planToRest(chapter string, manager *plan.Reconciler) *plan.R
 			manager = w.newPlanner(0)
 		}
 	}
-	w.t.Fatalf("%s: does not come to rest: %+v", chapter, w.outcome(chapter))
+	w.t.Fatalf("%s: did not come to rest: %+v", chapter, w.outcome(chapter))
 	return nil
 }
 
-// planWritesNothing checks that another manager, with all the knowledge that there is, finds nothing to write.
+// planWritesNothing checks that another manager with a current cache has nothing to write.
 func (w *planWorld) planWritesNothing(chapter string) {
 	w.t.Helper()
 	disturbed, writes, reads := w.faults, w.writes, w.reads
@@ -159,19 +159,19 @@ func (w *planWorld) planWritesNothing(chapter string) {
 	defer func() { w.faults, w.reads = disturbed, reads }()
 	_, err := w.newPlanner(0).Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 	w.Expect(err).NotTo(HaveOccurred(), chapter)
-	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile writes nothing", chapter)
+	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile must not write", chapter)
 }
 
-// undisturbedPlan is the story as it should be, and how many writes and reads of the cache it takes.
+// undisturbedPlan runs the story without faults and returns the number of writes and cache reads.
 func undisturbedPlan(t *testing.T) (outcomes []planOutcome, writes, reads int) {
 	t.Helper()
 	w := newPlanWorld(t, faults{})
 	outcomes = w.tellPlan()
-	w.Expect(w.writes).To(BeNumerically(">", 50), "the story is told")
+	w.Expect(w.writes).To(BeNumerically(">", 50), "the story must be complete")
 	applied := outcomes[slices.IndexFunc(outcomes, func(o planOutcome) bool { return o.Chapter == "applied" })]
 	w.Expect(applied.Plan).To(HavePrefix("Apply Applied, attempt 5"))
 	w.Expect(outcomes[len(outcomes)-2].Plan).To(HavePrefix("Strategize Cancelled, attempt 6"))
-	w.Expect(outcomes[len(outcomes)-2].Runs).NotTo(ContainElement(ContainSubstring("kept true")), "nobody waits for them any more")
+	w.Expect(outcomes[len(outcomes)-2].Runs).NotTo(ContainElement(ContainSubstring("kept true")), "no run may keep a finalizer of the plan")
 	for name, count := range w.created {
 		w.Expect(count).To(Equal(1), name)
 	}
@@ -185,7 +185,8 @@ func comparePlans(t *testing.T, want, got []planOutcome) {
 	}
 }
 
-// TestPlanCrashAtEveryWrite kills the manager before each write of a plan reaches the API, and after it was applied with its answer lost.
+// TestPlanCrashAtEveryWrite crashes the manager before each write of a plan reaches the API, and after the write took effect but its response was
+// lost.
 func TestPlanCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	want, writes, _ := undisturbedPlan(t)
@@ -201,7 +202,7 @@ func TestPlanCrashAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestPlanStaleReadAtEveryRead shows a manager that has just come, at each read of its cache, everything as it was some writes ago.
+// TestPlanStaleReadAtEveryRead shows a newly started manager, at each read of its cache, the state of some writes ago.
 func TestPlanStaleReadAtEveryRead(t *testing.T) {
 	t.Parallel()
 	want, _, reads := undisturbedPlan(t)
@@ -221,7 +222,7 @@ func TestPlanStaleReadAtEveryRead(t *testing.T) {
 	}
 }
 
-// TestPlanAtRandom does all of it again and again. The seed is the name of the test.
+// TestPlanAtRandom combines all faults at random. The subtest name contains the seed.
 func TestPlanAtRandom(t *testing.T) {
 	t.Parallel()
 	want, _, _ := undisturbedPlan(t)
@@ -241,7 +242,8 @@ func TestPlanAtRandom(t *testing.T) {
 	}
 }
 
-// TestPlanTwoLeaders sets two managers on one plan. Before each call to the API it is drawn who goes on. The seed is the name of the test.
+// TestPlanTwoLeaders lets two managers reconcile one plan. Before each API call, a random choice decides which manager continues. The subtest name
+// contains the seed.
 func TestPlanTwoLeaders(t *testing.T) {
 	t.Parallel()
 	want, _, _ := undisturbedPlan(t)
@@ -272,7 +274,7 @@ func tellPlanWithTwo(t *testing.T, random *rand.Rand) []planOutcome {
 	return w.tellPlanWith(func(chapter string) { w.interleavePlanners(chapter, leaders, random) })
 }
 
-// interleavePlanners lets the leaders go on in turns until both have found nothing to do.
+// interleavePlanners lets the leaders take turns until neither has anything to do.
 func (w *planWorld) interleavePlanners(chapter string, leaders []*leader, random *rand.Rand) {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -302,5 +304,5 @@ func (w *planWorld) interleavePlanners(chapter string, leaders []*leader, random
 			return
 		}
 	}
-	w.t.Fatalf("%s: does not come to rest: %+v", chapter, w.outcome(chapter))
+	w.t.Fatalf("%s: did not come to rest: %+v", chapter, w.outcome(chapter))
 }

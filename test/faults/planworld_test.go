@@ -27,17 +27,17 @@ import (
 	"github.com/berth-dev/berth/controllers/plan"
 )
 
-// planWorld is a world with one Plan. Its runs end when the story says so, or when they are asked to.
+// planWorld is a world with one Plan. Its runs end when the story ends them or when they are cancelled.
 type planWorld struct {
 	*world
-	// snapshots are the plan and its runs as they were after each change, oldest first.
+	// snapshots are the states of the plan and its runs after each change, oldest first.
 	snapshots []snapshot
 	// created counts how often each run was created.
 	created map[string]int
 }
 
 type snapshot struct {
-	plan *v1alpha1.Plan // nil when there is none
+	plan *v1alpha1.Plan // nil if there is none
 	runs []v1alpha1.StrategyRun
 }
 
@@ -63,12 +63,12 @@ func newPlanWorld(t *testing.T, f faults) *planWorld {
 	return w
 }
 
-// newPlanner gives a manager without any memory.
+// newPlanner returns a manager without memory.
 func (w *planWorld) newPlanner(number int) *plan.Reconciler {
 	return &plan.Reconciler{Client: w.disturb(number, true), Reader: w.disturb(number, false), Recorder: silent{}, Clock: w.clock}
 }
 
-// disturb gives a client whose calls are disturbed; what it reads from the cache may be old.
+// disturb returns a client with faults; its cache reads may be stale.
 func (w *planWorld) disturb(number int, cache bool) client.Client {
 	turn := func() {
 		if w.faults.turn != nil {
@@ -131,7 +131,7 @@ func (w *planWorld) createRun(ctx context.Context, c client.WithWatch, o client.
 	return err
 }
 
-// cached is what a cache knows, which may be old.
+// cached returns the state in a cache, which may be stale.
 func (w *planWorld) cached(number int) snapshot {
 	w.reads++
 	lag := 0
@@ -147,7 +147,7 @@ func (w *planWorld) change1(changed client.Object, do func() error) error {
 	return w.write(do, func() { w.keep(changed) })
 }
 
-// keep keeps what there is of the object now, beside everything else, for caches that are behind.
+// keep records the current state of the object together with everything else, for stale caches.
 func (w *planWorld) keep(changed client.Object) {
 	now := snapshot{}
 	if len(w.snapshots) > 0 {
@@ -171,7 +171,7 @@ func (w *planWorld) keep(changed client.Object) {
 
 func (w *planWorld) latest() snapshot { return w.snapshots[len(w.snapshots)-1] }
 
-// plan gives the plan as it is, or nil.
+// plan returns the current plan, or nil.
 func (w *planWorld) plan() *v1alpha1.Plan {
 	object := &v1alpha1.Plan{}
 	err := w.api.Get(w.ctx, key, object)
@@ -191,7 +191,7 @@ func (w *planWorld) asks(do func(*v1alpha1.PlanSpec)) {
 	w.keep(object)
 }
 
-// ends ends the live runs of the plan whose name ends so.
+// ends ends the active runs of the plan whose name has the suffix.
 func (w *planWorld) ends(suffix string, outcome v1alpha1.RunOutcome) {
 	ended := 0
 	for _, run := range w.latest().runs {
@@ -200,19 +200,19 @@ func (w *planWorld) ends(suffix string, outcome v1alpha1.RunOutcome) {
 			ended++
 		}
 	}
-	w.Expect(ended).To(BeNumerically(">", 0), "no run %s lives", suffix)
+	w.Expect(ended).To(BeNumerically(">", 0), "no active run %s", suffix)
 }
 
 func (w *planWorld) conclude(run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 	run.Status.Outcome = outcome
-	if !w.faults.forgetful { // else nothing of it is waited for: a manager that forgets everything would wait anew each time
+	if !w.faults.forgetful { // a manager without memory would wait from the beginning each time; without a finish time there is no wait
 		run.Status.FinishedAt = ptr.To(metav1.NewMicroTime(w.clock.Now()))
 	}
 	w.Expect(w.api.Status().Update(w.ctx, run)).To(Succeed())
 	w.keep(run)
 }
 
-// obey ends what was asked to end, as the controller of runs does, and says whether there was something.
+// obey ends the cancelled runs, as the run controller does, and reports whether there were any.
 func (w *planWorld) obey() bool {
 	obeyed := false
 	for _, run := range w.latest().runs {

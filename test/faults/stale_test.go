@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// TestStaleReadAtEveryRead shows a manager that has just come, at each read of its cache, the object as it was one or two writes ago.
+// TestStaleReadAtEveryRead shows a newly started manager, at each read of its cache, the object as it was one or two writes ago.
 func TestStaleReadAtEveryRead(t *testing.T) {
 	for i, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			want := undisturbed(t, s)
-			// The kinds share the loop, so they share the reads, too.
+			// All kinds share the loop, so they also share the reads.
 			for n := 1 + i; n <= want.reads; n += len(subjects) {
 				lag := 1 + n/2%2
 				t.Run(fmt.Sprintf("read %d is %d old", n, lag), func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestStaleReadAtEveryRead(t *testing.T) {
 	}
 }
 
-// TestStaleReadsAtRandom serves caches that are behind half of the time. The seed is the name of the test.
+// TestStaleReadsAtRandom serves stale caches half of the time. The subtest name contains the seed.
 func TestStaleReadsAtRandom(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// chapter is one thing that happens, after which everything comes to rest.
+// chapter is one event in the life of an object. After each chapter the object must come to rest.
 type chapter struct {
 	name string
 	do   func(*world)
@@ -30,18 +30,18 @@ var story = []chapter{
 	{"create", (*world).create},
 	{"restart", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.RestartToken = "one" }) }},
 	{"crash", func(w *world) { w.rt.Exit(uid, facts.Exit{Known: true, Code: 3}) }},
-	{"a good run", func(w *world) { w.clock.SetTime(w.clock.Now().Add(5 * time.Minute)) }},
-	{"crash after it", func(w *world) { w.rt.Exit(uid, facts.Exit{Known: true, Code: 4}) }},
+	{"five minutes without a failure", func(w *world) { w.clock.SetTime(w.clock.Now().Add(5 * time.Minute)) }},
+	{"crash after that", func(w *world) { w.rt.Exit(uid, facts.Exit{Known: true, Code: 4}) }},
 	{"change", func(w *world) {
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"serve", "--more"} })
 	}},
 	{"stop", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateStopped }) }},
 	{"start", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateRunning }) }},
-	{"cannot be executed", func(w *world) {
+	{"command not found", func(w *world) {
 		w.rt.Program("broken", fake.Program{StartError: &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"broken"} })
 	}},
-	{"corrected, and stubborn from now on", func(w *world) {
+	{"corrected, with a program that ignores SIGTERM", func(w *world) {
 		w.rt.Program("stubborn", fake.Program{IgnoreStop: true})
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"stubborn"} })
 	}},
@@ -52,32 +52,32 @@ var story = []chapter{
 	{"delete", func(w *world) { w.Expect(w.api.Delete(w.ctx, w.read())).To(Succeed()); w.remember() }},
 }
 
-// outcome is what must be the same whatever was disturbed.
+// outcome is the state that must not depend on the disturbance.
 type outcome struct {
 	Chapter string
-	// Status is what is left of the status without times and PIDs.
+	// Status is a description of the status without times and PIDs.
 	Status string
 	Starts int
 	Live   []int64
 }
 
-// tell runs the whole story with one leader, who dies of every fault and is followed by another without a memory.
+// tell runs the whole story with one leader at a time. Every fault crashes the leader; its successor starts without memory.
 func (w *world) tell() []outcome {
 	w.t.Helper()
-	// The reconciler alone has to keep the order: the runtime would not stop it.
+	// Only the reconciler may prevent a second incarnation, so disable the check in the runtime.
 	w.rt.Unguarded()
 	reconciler := w.leader(0)
 	return w.tellWith(func(chapter string) { reconciler = w.toRest(chapter, reconciler) })
 }
 
-// tellWith runs the whole story, with whoever brings a chapter to its end.
+// tellWith runs the whole story; toRest brings a chapter to rest.
 func (w *world) tellWith(toRest func(chapter string)) []outcome {
 	w.t.Helper()
 	outcomes := make([]outcome, 0, len(story))
-	before := 0 // chapters that ended before the fault
+	before := 0 // chapters that were complete before the fault
 	for i, chapter := range story {
 		if last := i == len(story)-1; !last && w.struck && i > before+1 {
-			continue // what came to the same state, twice, goes on in the same way
+			continue // after two chapters in the undisturbed state the rest is the same; skip to the last
 		}
 		chapter.do(w)
 		toRest(chapter.name)
@@ -88,11 +88,11 @@ func (w *world) tellWith(toRest func(chapter string)) []outcome {
 		w.writesNothing(chapter.name)
 	}
 	w.Expect(w.rt.Violations()).To(BeEmpty())
-	w.Expect(w.rt.Known()).To(BeEmpty(), "nothing is left outside")
+	w.Expect(w.rt.Known()).To(BeEmpty(), "no incarnation may remain in the runtime")
 	return outcomes
 }
 
-// toRest reconciles until nothing more is to come, and gives the leader of that moment.
+// toRest reconciles until the object is at rest, and returns the current leader.
 func (w *world) toRest(chapter string, reconciler *process.Reconciler) *process.Reconciler {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -103,24 +103,24 @@ func (w *world) toRest(chapter string, reconciler *process.Reconciler) *process.
 			w.Expect(err).To(MatchError(errFault), chapter)
 			reconciler = w.leader(0)
 		case w.writes != writes || w.acts != acts:
-			// Something happened: it is looked at again, as an event would have it.
+			// Something has changed: reconcile again, as after an event.
 		case w.lagged[0]:
-			// The cache catches up, and tells.
+			// The cache catches up, which triggers another reconcile.
 		case atRest(w.read()):
 			return reconciler
 		default:
 			w.passTime(result)
 		}
 		if w.faults.forgetful && !w.subject.asynchronous {
-			// The probes of a kind live in its adapter: a leader that is new each time would never hear their answers.
+			// A kind's probes live in its adapter, so a new leader for each reconcile would never receive their results.
 			reconciler = w.leader(0)
 		}
 	}
-	w.t.Fatalf("%s: does not come to rest: %s", chapter, describe(w.read()))
+	w.t.Fatalf("%s: did not come to rest: %s", chapter, describe(w.read()))
 	return nil
 }
 
-// writesNothing checks that another leader, with all the knowledge that there is, finds nothing to write.
+// writesNothing checks that another leader with a current cache has nothing to write.
 func (w *world) writesNothing(chapter string) {
 	w.t.Helper()
 	undisturbed := w.faults
@@ -131,9 +131,9 @@ func (w *world) writesNothing(chapter string) {
 		_, err := w.leader(0).Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 		w.Expect(err).NotTo(HaveOccurred(), chapter)
 	}
-	w.Expect(w.acts).To(Equal(acts), "%s: a second reconcile does nothing", chapter)
-	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile writes nothing", chapter)
-	// What this one has counted is no part of the run that is disturbed.
+	w.Expect(w.acts).To(Equal(acts), "%s: a second reconcile must not act", chapter)
+	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile must not write", chapter)
+	// The counts of this leader are not part of the disturbed run.
 	w.writes, w.acts = writes, acts
 }
 
@@ -141,7 +141,7 @@ func (w *world) outcome(chapter string) outcome {
 	return outcome{Chapter: chapter, Status: describe(w.read()), Starts: w.rt.Count(uid, fake.Start), Live: w.rt.Live(uid)}
 }
 
-// describe gives what is to be the same after every disturbance.
+// describe formats the state that must not depend on the disturbance.
 func describe(object process.Object) string {
 	if object == nil {
 		return "gone"
@@ -165,7 +165,7 @@ func describe(object process.Object) string {
 	return text
 }
 
-// reference is the undisturbed run: what it came to, and how many calls of each kind it took.
+// reference is the undisturbed run: its outcomes and the number of calls of each kind.
 type reference struct {
 	outcomes            []outcome
 	writes, acts, reads int
@@ -176,7 +176,7 @@ func undisturbed(t *testing.T, s subject) reference {
 	w := newWorld(t, s, faults{lag: func(int) int { return 0 }})
 	r := reference{outcomes: w.tell()}
 	r.writes, r.acts, r.reads = w.writes, w.acts, w.reads
-	w.Expect(r.writes).To(BeNumerically(">", 20), "the story is told")
+	w.Expect(r.writes).To(BeNumerically(">", 20), "the story must be complete")
 	w.Expect(r.outcomes[len(r.outcomes)-1].Starts).To(Equal(9))
 	return r
 }
@@ -187,7 +187,7 @@ func (r reference) compare(t *testing.T, got []outcome) {
 	for _, o := range r.outcomes {
 		told := slices.ContainsFunc(got, func(g outcome) bool { return g.Chapter == o.Chapter })
 		if told && len(got) < len(r.outcomes) && o.Chapter == story[len(story)-1].name {
-			o.Starts = got[len(got)-1].Starts // some were left out
+			o.Starts = got[len(got)-1].Starts // some chapters were skipped
 		}
 		if told {
 			want = append(want, o)

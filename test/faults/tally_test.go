@@ -15,8 +15,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// The tests of this file are those of the process kinds, for a Strategy and its runs: whatever happens, every run is started once and counted once,
-// and the breaker stands where it would without the fault.
+// The tests of this file are those of the process kinds, for a Strategy and its runs: in every case each run is started once and counted once, and
+// the breaker has the state of the undisturbed run.
 
 func compareTales(t *testing.T, want, got []telling) {
 	t.Helper()
@@ -42,7 +42,7 @@ func TestTallyCrashAtEveryWriteAndAct(t *testing.T) {
 						}
 						compareTales(t, want, w.alone())
 						if !w.struck {
-							t.Error("the fault did not happen")
+							t.Error("the fault did not occur")
 						}
 					})
 				}
@@ -68,8 +68,8 @@ func TestTallyCrashesAtRandom(t *testing.T) {
 	}
 }
 
-// TestTallyStaleReadAtEveryRead shows a manager at each read of its cache what was there one or two writes ago: one that has just come, at
-// every second read, for it reads more often.
+// TestTallyStaleReadAtEveryRead shows a manager, at each read of its cache, the state of one or two writes ago. A manager that is newly started for
+// every reconcile reads more often, so it gets every second read.
 func TestTallyStaleReadAtEveryRead(t *testing.T) {
 	want, calls := undisturbedTale(t)
 	for _, forgetful := range []bool{false, true} {
@@ -99,7 +99,7 @@ func TestTallyStaleReadsAtRandom(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 4))
-			// Of the many reads of a round one in eight is old, so that some rounds are not.
+			// One in eight reads of a round is stale, so that some rounds have no stale read.
 			lag := func(int) int { return max(0, random.IntN(17)-14) }
 			compareTales(t, want, newTallyWorld(t, faults{lag: lag, forgetful: seed%2 == 0}).alone())
 		})
@@ -113,12 +113,12 @@ func TestUndisturbedTale(t *testing.T) {
 	t.Logf("%d writes, %d acts, %d reads", calls.writes, calls.acts, calls.reads)
 }
 
-// TestTallyRemembersAnotherStrategy shows a manager the strategy that was there before under the same name: a run of the new one is not let go
+// TestTallyRemembersAnotherStrategy shows a manager a deleted strategy of the same name: the manager must not release a run of the new strategy
 // uncounted because of that.
 func TestTallyRemembersAnotherStrategy(t *testing.T) {
 	g := NewWithT(t)
 	old := 0
-	// The strategy is read first; what it shows of the runs is new.
+	// Only the first read, which is that of the strategy, is stale; reads of the runs are current.
 	w := newTallyWorld(t, faults{lag: func(int) int {
 		lag := old
 		old = 0
@@ -156,7 +156,7 @@ func TestTallyRemembersAnotherStrategy(t *testing.T) {
 	g.Expect(w.runNow("bad").Finalizers).To(HaveLen(1))
 }
 
-// TestAQuickRunTakesFourWrites counts what is written to a run that was created with its finalizers and ends at once: create, intent, result, counted.
+// TestAQuickRunTakesFourWrites counts the writes to a run that is created with its finalizers and ends at once: create, intent, result, counted.
 func TestAQuickRunTakesFourWrites(t *testing.T) {
 	g := NewWithT(t)
 	w := newTallyWorld(t, faults{lag: func(int) int { return 0 }})
@@ -174,7 +174,7 @@ func TestAQuickRunTakesFourWrites(t *testing.T) {
 	w.createRun("quick", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
 	look("quick")
 	g.Expect(w.rt.Live(uidOf("quick"))).To(HaveLen(1))
-	g.Expect(look("quick")).To(BeNumerically(">", 0), "it is looked at again although nobody tells")
+	g.Expect(look("quick")).To(BeNumerically(">", 0), "the run must be checked again without an event")
 	w.exit("quick", 0)
 	look("quick", strategyName, strategyName, "quick")
 	g.Expect(w.runNow("quick").Status.Outcome).To(Equal(v1alpha1.RunSucceeded))
@@ -185,5 +185,5 @@ func TestAQuickRunTakesFourWrites(t *testing.T) {
 	look("slow")
 	w.clock.SetTime(w.clock.Now().Add(look("slow")))
 	look("slow")
-	g.Expect(w.runNow("slow").Status.Process).NotTo(BeNil(), "what does not end is written")
+	g.Expect(w.runNow("slow").Status.Process).NotTo(BeNil(), "the process of a running run must be recorded")
 }

@@ -12,8 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// TestTallyTwoLeaders sets two managers on the strategy and its runs. Before each call to the API it is drawn who goes on, so that one can sleep
-// between any two calls through whole lives of the other. The seed is the name of the test.
+// TestTallyTwoLeaders lets two managers reconcile the strategy and its runs. Before each API call, a random choice decides which manager continues,
+// so that one can pause between any two calls while the other completes several runs. The subtest name contains the seed.
 func TestTallyTwoLeaders(t *testing.T) {
 	want, _ := undisturbedTale(t)
 	for seed := range uint64(3) {
@@ -24,17 +24,17 @@ func TestTallyTwoLeaders(t *testing.T) {
 	}
 }
 
-// rival is a manager that goes on only when it is told to. It looks at everything, again and again.
+// rival is a manager that runs in single steps. It reconciles all objects repeatedly.
 type rival struct {
 	manager *tallier
 	forward chan struct{}
 	reports chan round
-	// busy says that it is within a round; quiet that nothing has happened since its last one began.
+	// busy means that the rival is within a round; quiet means that nothing has changed since its last round began.
 	busy, quiet bool
 	soonest     time.Duration
 }
 
-// round is what a rival says when it waits again: within a round, or after it.
+// round is what a rival sends when it pauses within or after a round.
 type round struct {
 	done    bool
 	soonest time.Duration
@@ -80,7 +80,7 @@ func taleOfTwo(t *testing.T, random *rand.Rand) []telling {
 	return w.readTale(func(p page) { w.interleaveRivals(p, rivals, random) })
 }
 
-// interleaveRivals lets both go on in turns until the chapter is at its end and neither found anything to do.
+// interleaveRivals lets the rivals take turns until the chapter is complete and neither has anything to do.
 func (w *tallyWorld) interleaveRivals(p page, rivals []*rival, random *rand.Rand) {
 	w.t.Helper()
 	for _, r := range rivals {
@@ -117,5 +117,5 @@ func (w *tallyWorld) interleaveRivals(p page, rivals []*rival, random *rand.Rand
 		}
 		rivals[0].quiet, rivals[1].quiet = false, false
 	}
-	w.t.Fatalf("%s: does not come to rest: %+v", p.name, w.telling(p.name))
+	w.t.Fatalf("%s: did not come to rest: %+v", p.name, w.telling(p.name))
 }

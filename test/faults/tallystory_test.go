@@ -17,14 +17,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// page is one thing that happens to a strategy and its runs, and how one knows that it has come to its end.
+// page is one event in the life of a strategy and its runs, with the condition for its completion.
 type page struct {
 	name string
 	do   func(*tallyWorld)
 	done func(*tallyWorld) bool
 }
 
-// tale is the life of a strategy whose breaker opens at three failures, with runs of every outcome.
+// tale is the life of a strategy whose breaker opens after three failures, with runs of every outcome.
 var tale = []page{
 	{"a strategy", (*tallyWorld).createStrategy, func(w *tallyWorld) bool { return w.strategyNow().Status.Breaker != nil }},
 	{"a run succeeds", ends("good", 0), counted("good")},
@@ -33,7 +33,7 @@ var tale = []page{
 	{"one is cancelled", func(w *tallyWorld) {
 		w.changeRun("cancelled", func(r *v1alpha1.StrategyRun) { r.Spec.State = v1alpha1.RunCancelled })
 	}, counted("cancelled")},
-	{"a program that is not there", func(w *tallyWorld) {
+	{"a program that does not exist", func(w *tallyWorld) {
 		w.rt.Program("broken", fake.Program{StartError: &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
 		w.changeStrategy(func(s *v1alpha1.Strategy) { s.Spec.Process.Command = []string{"broken"} })
 		w.createRun("missing")
@@ -45,26 +45,26 @@ var tale = []page{
 		w.createRun("slow")
 	}, counted("slow")},
 	{"an open breaker skips", func(w *tallyWorld) { w.createRun("skipped") }, counted("skipped")},
-	{"a reset, and one that began before it fails", func(w *tallyWorld) {
+	{"a reset; then a run from before the reset fails", func(w *tallyWorld) {
 		w.changeStrategy(func(s *v1alpha1.Strategy) {
 			s.Spec.ResetToken, s.Spec.TTLSecondsAfterFinished = "again", ptr.To[int32](60)
 		})
 		w.exit("flying", 1)
 	}, counted("flying")},
-	{"a run goes when its time is over", ends("passing", 0), gone("passing")},
+	{"a run is deleted after its TTL", ends("passing", 0), gone("passing")},
 	{"a run is deleted while it runs", func(w *tallyWorld) { w.createRun("deleted") }, run("deleted")},
-	{"and is counted all the same", func(w *tallyWorld) { w.deleteRun("deleted") }, gone("deleted")},
-	{"a run waits while it is disabled", func(w *tallyWorld) {
+	{"the deleted run is counted", func(w *tallyWorld) { w.deleteRun("deleted") }, gone("deleted")},
+	{"a run waits while the strategy is disabled", func(w *tallyWorld) {
 		w.changeStrategy(func(s *v1alpha1.Strategy) { s.Spec.State = v1alpha1.StrategyDisabled })
 		w.createRun("waiting")
 	}, func(w *tallyWorld) bool { return len(w.runNow("waiting").Status.Conditions) > 0 }},
-	{"and fails after it", func(w *tallyWorld) {
+	{"the run starts and fails", func(w *tallyWorld) {
 		w.changeStrategy(func(s *v1alpha1.Strategy) { s.Spec.State = v1alpha1.StrategyEnabled })
 		w.soon("waiting", 1)
 	}, gone("waiting")},
 }
 
-// ends is a run that ends by itself with that exit code, soon after it has begun.
+// ends returns a chapter with a run whose process exits with the code soon after its start.
 func ends(name string, code int32) func(*tallyWorld) {
 	return func(w *tallyWorld) {
 		w.createRun(name)
@@ -83,7 +83,7 @@ func run(names ...string) func(*tallyWorld) bool {
 	}
 }
 
-// counted says that a run has an outcome and that nothing is left to do about it.
+// counted reports whether a run has an outcome and needs no more work.
 func counted(name string) func(*tallyWorld) bool {
 	return func(w *tallyWorld) bool {
 		r := w.runNow(name)
@@ -141,10 +141,10 @@ func (w *tallyWorld) exit(name string, code int32) {
 	w.rt.Exit(uidOf(name), facts.Exit{Known: true, Code: code})
 }
 
-// soon lets the process of a run end when the run is seen to have one.
+// soon makes the process of a run exit as soon as the status shows it.
 func (w *tallyWorld) soon(name string, code int32) { w.soonEnds, w.soonCode = name, code }
 
-// telling is what a chapter came to.
+// telling is the state after a chapter.
 type telling struct {
 	Chapter, Strategy string
 	Runs              []string
@@ -169,7 +169,7 @@ func (w *tallyWorld) telling(chapter string) telling {
 	return t
 }
 
-// read tells the tale with whoever brings a chapter to its end. What came to the same state twice after the fault goes on in the same way.
+// readTale runs the tale; toRest brings a chapter to rest. After two chapters in the undisturbed state it skips the rest.
 func (w *tallyWorld) readTale(toRest func(page)) []telling {
 	w.t.Helper()
 	var told []telling
@@ -193,7 +193,7 @@ func (w *tallyWorld) readTale(toRest func(page)) []telling {
 	return told
 }
 
-// restsIn checks that another manager, who knows all that there is, finds nothing to write.
+// restsIn checks that another manager with a current cache has nothing to write.
 func (w *tallyWorld) restsIn(chapter string) {
 	w.t.Helper()
 	disturbances := w.faults
@@ -206,12 +206,12 @@ func (w *tallyWorld) restsIn(chapter string) {
 			w.Expect(err).NotTo(HaveOccurred(), chapter)
 		}
 	}
-	w.Expect(w.acts).To(Equal(acts), "%s: a second reconcile of %s does nothing", chapter, w.everything())
-	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile writes nothing", chapter)
+	w.Expect(w.acts).To(Equal(acts), "%s: a second reconcile of %s must not act", chapter, w.everything())
+	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile must not write", chapter)
 	w.writes, w.acts, w.faults = writes, acts, disturbances
 }
 
-// settle reconciles all there is until the chapter is at its end and nothing more happens; the manager dies of every fault.
+// settle reconciles all objects until the chapter is complete and nothing more happens. Every fault crashes the manager.
 func (w *tallyWorld) settle(p page, manager *tallier) *tallier {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -239,11 +239,11 @@ func (w *tallyWorld) settle(p page, manager *tallier) *tallier {
 		}
 		w.clock.SetTime(w.clock.Now().Add(soonest))
 	}
-	w.t.Fatalf("%s: does not come to rest: %+v", p.name, w.telling(p.name))
+	w.t.Fatalf("%s: did not come to rest: %+v", p.name, w.telling(p.name))
 	return nil
 }
 
-// letEnd ends the process that was to end soon, and says whether it did.
+// letEnd makes the process of soonEnds exit, and reports whether it did.
 func (w *tallyWorld) letEnd() bool {
 	if w.soonEnds == "" {
 		return false
@@ -257,7 +257,7 @@ func (w *tallyWorld) letEnd() bool {
 	return true
 }
 
-// undisturbedTale is the tale when nothing goes wrong, and how many calls it takes.
+// undisturbedTale runs the tale without faults and returns the number of calls.
 func undisturbedTale(t *testing.T) (told []telling, calls reference) {
 	t.Helper()
 	w := newTallyWorld(t, faults{lag: func(int) int { return 0 }})
@@ -269,7 +269,7 @@ func undisturbedTale(t *testing.T) (told []telling, calls reference) {
 	return told, reference{writes: w.writes, acts: w.acts, reads: w.reads}
 }
 
-// alone tells the tale with one manager at a time.
+// alone runs the tale with one manager at a time.
 func (w *tallyWorld) alone() []telling {
 	w.t.Helper()
 	manager := w.newTallier(0)

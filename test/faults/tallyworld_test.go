@@ -30,14 +30,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// tallyWorld is a world with one Strategy and any number of its runs. It has the calls and the faults of world, and a past for each object.
+// tallyWorld is a world with one Strategy and any number of its runs. It has the calls and faults of world, and a history for each object.
 type tallyWorld struct {
 	*world
-	// history are the states of each object, oldest first; nil stands for none.
+	// history has the states of each object, oldest first; nil means that the object does not exist.
 	history map[string][]client.Object
-	// names are the runs of the story, in their order.
+	// names are the runs of the story, in order.
 	names []string
-	// soonEnds is the run whose process ends as soon as it is on record, with the exit code soonCode.
+	// soonEnds is the run whose process exits with the code soonCode as soon as it is recorded.
 	soonEnds string
 	soonCode int32
 }
@@ -61,13 +61,13 @@ func newTallyWorld(t *testing.T, f faults) *tallyWorld {
 	return w
 }
 
-// tallier is a manager: it counts and it runs.
+// tallier is a manager with the controllers of strategies and runs.
 type tallier struct {
 	runs    *process.Reconciler
 	counter *strategy.Reconciler
 }
 
-// newTallier gives a manager without any memory.
+// newTallier returns a manager without memory.
 func (w *tallyWorld) newTallier(number int) *tallier {
 	cached, live := w.disturbedClient(number, true), w.disturbedClient(number, false)
 	backend := runtime.NewRegistry(&disturbed{Runtime: w.rt, world: w.world}, logr.Discard())
@@ -80,7 +80,7 @@ func (w *tallyWorld) newTallier(number int) *tallier {
 	}
 }
 
-// reconcile lets the manager look at the strategy, or at a run.
+// reconcile reconciles the strategy or a run.
 func (t *tallier) reconcile(ctx context.Context, name string) (ctrl.Result, error) {
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: name}}
 	if name == strategyName {
@@ -89,7 +89,7 @@ func (t *tallier) reconcile(ctx context.Context, name string) (ctrl.Result, erro
 	return t.runs.Reconcile(ctx, request)
 }
 
-// disturbedClient gives a client whose calls are disturbed; what it reads from the cache may be old.
+// disturbedClient returns a client with faults; its cache reads may be stale.
 func (w *tallyWorld) disturbedClient(number int, cache bool) client.Client {
 	turn := func() {
 		if w.faults.turn != nil {
@@ -130,7 +130,7 @@ func (w *tallyWorld) disturbedClient(number int, cache bool) client.Client {
 	})
 }
 
-// lag says how old the next read of the cache is.
+// lag returns how many writes ago the next cache read shows.
 func (w *tallyWorld) lag(number int, cache bool) (lag int, disturbed bool) {
 	if !cache || w.faults.lag == nil {
 		return 0, false
@@ -141,7 +141,7 @@ func (w *tallyWorld) lag(number int, cache bool) (lag int, disturbed bool) {
 	return lag, true
 }
 
-// asItWas gives an object as it was some writes ago.
+// asItWas reads an object as it was lag writes ago.
 func (w *tallyWorld) asItWas(name string, lag int, target client.Object) error {
 	past := w.history[name]
 	if len(past) == 0 || past[max(0, len(past)-1-lag)] == nil {
@@ -152,7 +152,7 @@ func (w *tallyWorld) asItWas(name string, lag int, target client.Object) error {
 	return nil
 }
 
-// listUncounted is the index of the cache: all runs that have the finalizer.
+// listUncounted stands for the index of the cache: all runs that have the finalizer.
 func (w *tallyWorld) listUncounted(lag int, list *v1alpha1.StrategyRunList) {
 	for _, name := range w.names {
 		run := &v1alpha1.StrategyRun{}
@@ -162,13 +162,13 @@ func (w *tallyWorld) listUncounted(lag int, list *v1alpha1.StrategyRunList) {
 	}
 }
 
-// writes1 is a write to one object.
+// writes1 performs a write to one object.
 func (w *tallyWorld) writes1(object client.Object, do func() error) error {
 	name := object.GetName()
-	return w.write(do, func() { w.note(name) }) // the object is read anew, as by a real client
+	return w.write(do, func() { w.note(name) }) // note reads the object again
 }
 
-// note keeps an object as it is now, for caches that are behind.
+// note records the current state of an object, for stale caches.
 func (w *tallyWorld) note(name string) {
 	object := w.now(name)
 	past := w.history[name]
@@ -178,7 +178,7 @@ func (w *tallyWorld) note(name string) {
 	w.history[name] = append(past, object)
 }
 
-// now gives an object as it is, or nil.
+// now returns the current object, or nil.
 func (w *tallyWorld) now(name string) client.Object {
 	var object client.Object = &v1alpha1.StrategyRun{}
 	if name == strategyName {
@@ -201,10 +201,10 @@ func (w *tallyWorld) runNow(name string) *v1alpha1.StrategyRun {
 	return run
 }
 
-// everything are the names of all that there is.
+// everything returns the names of all objects.
 func (w *tallyWorld) everything() []string { return append(slices.Clone(w.names), strategyName) }
 
-// awake are the names of all that something may still happen to, which saves most of the time: restsIn looks at the rest.
+// awake returns the names of all objects that may still change, which saves most of the time. restsIn checks the rest.
 func (w *tallyWorld) awake() []string {
 	return slices.DeleteFunc(w.everything(), func(name string) bool {
 		past := w.history[name]

@@ -33,28 +33,28 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// errFault is what a call gives that was disturbed: the manager dies of it.
-var errFault = errors.New("the manager was killed here")
+// errFault is the error of a disturbed call. It crashes the manager.
+var errFault = errors.New("simulated crash of the manager")
 
 var key = types.NamespacedName{Namespace: "default", Name: "one"}
 
 const uid = types.UID("11111111-2222-3333-4444-555555555555")
 
-// faults are the disturbances of one run. Calls are counted from 1 over the whole run; a nil function disturbs nothing.
+// faults are the faults of one run. Calls are numbered from 1 over the whole run; a nil function has no effect.
 type faults struct {
-	// write is asked before and after a write reaches the API.
+	// write is called before and after a write reaches the API.
 	write func(n int, applied bool) error
-	// act is asked before and after a call that changes something outside.
+	// act is called before and after a call that changes the runtime.
 	act func(n int, done bool) error
-	// lag says how many writes ago a read of the cache shows the object.
+	// lag returns how many writes ago the nth cache read shows.
 	lag func(n int) int
-	// forgetful puts a new leader in place for every reconcile, who does not know what the one before has written.
+	// forgetful uses a new leader without memory for every reconcile.
 	forgetful bool
-	// turn is called before every call to the API, by the leader with that number.
+	// turn is called with the number of the leader before every API call.
 	turn func(leader int)
 }
 
-// world is an API server, a runtime and a clock, and what was counted in them.
+// world is an API server, a runtime and a clock, with counts of the calls.
 type world struct {
 	*WithT
 	t       *testing.T
@@ -69,15 +69,15 @@ type world struct {
 	seats []*seat
 
 	writes, acts, reads int
-	// struck says that the only fault of this run has happened.
+	// struck means that the only fault of this run has occurred.
 	struck bool
-	// lagged says of a leader that its last read of the cache was old.
+	// lagged means that the leader's last cache read was stale.
 	lagged map[int]bool
-	// past are the states of the object, oldest first; nil stands for none.
+	// past are the states of the object, oldest first; nil means that the object does not exist.
 	past []process.Object
 }
 
-// scheme holds what is needed and no more: the fake client goes through all of it at every patch.
+// scheme has only the necessary types, because the fake client iterates over all of them at every patch.
 var scheme = func() *apiruntime.Scheme {
 	scheme := apiruntime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
@@ -85,7 +85,7 @@ var scheme = func() *apiruntime.Scheme {
 	return scheme
 }()
 
-// decoder is that of a tracker without managed fields, which would take most of the time of these tests.
+// decoder is for an object tracker without managed fields, which would take most of the time of these tests.
 var decoder = serializer.NewCodecFactory(scheme).UniversalDecoder()
 
 func newWorld(t *testing.T, s subject, f faults) *world {
@@ -101,12 +101,12 @@ func newWorld(t *testing.T, s subject, f faults) *world {
 	return w
 }
 
-// silent tells nobody.
+// silent discards events.
 type silent struct{}
 
 func (silent) Eventf(_, _ apiruntime.Object, _, _, _, _ string, _ ...any) {}
 
-// leader gives a reconciler without any memory, as a manager that has just come has it.
+// leader returns a reconciler without memory, like that of a newly started manager.
 func (w *world) leader(number int) *process.Reconciler {
 	cached, live := w.client(number, true), w.client(number, false)
 	backend, known := w.place(number)
@@ -124,7 +124,7 @@ func (w *world) wake(types.UID) {
 	}
 }
 
-// client gives a client that is disturbed; reads of the cache may be old.
+// client returns a client with faults; its cache reads may be stale.
 func (w *world) client(leader int, cache bool) client.Client {
 	turn := func() {
 		if w.faults.turn != nil {
@@ -157,7 +157,7 @@ func (w *world) client(leader int, cache bool) client.Client {
 	})
 }
 
-// write is one write, before and after which the manager may die; keep takes note of what there is afterwards.
+// write performs one write; the manager may crash before or after it. keep records the state afterwards.
 func (w *world) write(do func() error, keep func()) error {
 	w.writes++
 	n := w.writes
@@ -175,7 +175,7 @@ func (w *world) write(do func() error, keep func()) error {
 	return err
 }
 
-// remember keeps the object as it is now, for caches that are behind.
+// remember records the current object, for stale caches.
 func (w *world) remember() {
 	object := w.subject.object()
 	if err := w.api.Get(w.ctx, key, object); err != nil {
@@ -188,7 +188,7 @@ func (w *world) remember() {
 	w.past = append(w.past, object)
 }
 
-// old gives the object as it was some writes ago.
+// old reads the object as it was lag writes ago.
 func (w *world) old(lag int, target process.Object) error {
 	at := max(0, len(w.past)-1-lag)
 	if w.past[at] == nil {
@@ -202,12 +202,12 @@ func (w *world) old(lag int, target process.Object) error {
 	case *v1alpha1.LanguageServer:
 		w.past[at].(*v1alpha1.LanguageServer).DeepCopyInto(target)
 	default:
-		w.t.Fatalf("the cache of these tests does not know %T", target)
+		w.t.Fatalf("the cache of these tests does not support %T", target)
 	}
 	return nil
 }
 
-// disturbed is a runtime whose calls fail.
+// disturbed is a runtime with faults.
 type disturbed struct {
 	*fake.Runtime
 	world *world
@@ -270,7 +270,7 @@ func (w *world) change(do func(*v1alpha1.ProcessSpec)) {
 	w.remember()
 }
 
-// read gives the object as it is now, or nil.
+// read returns the current object, or nil.
 func (w *world) read() process.Object {
 	object := w.subject.object()
 	err := w.api.Get(w.ctx, key, object)
@@ -281,7 +281,7 @@ func (w *world) read() process.Object {
 	return object
 }
 
-// atRest says whether nothing more is to come by itself.
+// atRest reports whether the object will not change without an external event.
 func atRest(object process.Object) bool {
 	if object == nil {
 		return true
@@ -292,7 +292,7 @@ func atRest(object process.Object) bool {
 	return settled && status.ObservedGeneration == object.GetGeneration() && object.GetDeletionTimestamp().IsZero()
 }
 
-// passTime lets the time pass that a reconcile asked to wait, or waits for what the kind learns beside reconciles.
+// passTime advances the clock by the requested delay, or waits for information that the kind receives outside of reconciles.
 func (w *world) passTime(result ctrl.Result) {
 	if w.subject.asynchronous && waitsForProbe(w.read()) {
 		timer := time.NewTimer(50 * time.Millisecond)

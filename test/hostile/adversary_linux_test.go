@@ -24,11 +24,11 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// victim is what adversaries aim at. It may suffer, as it has the same user; Berth must still see and end it.
+// victim is the target of the adversaries. They may harm it, because it has the same user, but Berth must still observe and stop it.
 const victim = "infinity-victim"
 
-// TestHostileProcesses runs programs that misbehave, all at once, under a manager of an ordinary user. A well-behaved object beside them keeps its process,
-// each of them ends with its object, and nothing of them is left.
+// TestHostileProcesses runs misbehaving programs in parallel under a manager of an ordinary user. A well-behaved object beside them must keep its
+// process, each program must end with its object, and no process may remain.
 func TestHostileProcesses(t *testing.T) {
 	user := uint32(0)
 	if os.Getuid() == 0 {
@@ -56,15 +56,15 @@ func TestHostileProcesses(t *testing.T) {
 	}
 	w.awaitGone(objects)
 	if after := w.steady(calm.object); after != before {
-		t.Errorf("the well-behaved object has another process: %s, not %s", after, before)
+		t.Errorf("the process of the well-behaved object changed: %s, not %s", after, before)
 	}
 	w.nothingLeft(calm.object)
 	busy, _ := calm.measure(10)
 	t.Logf("well-behaved object: restart p50 %v before, %v after", percentile(quiet, 0.5), percentile(busy, 0.5))
 	peak := w.peakMemory()
-	t.Logf("manager: %d MiB at most", peak>>20)
+	t.Logf("manager: peak memory %d MiB", peak>>20)
 	if peak > mostMemory {
-		t.Errorf("the manager took %d MiB, more than %d", peak>>20, mostMemory>>20)
+		t.Errorf("the manager used %d MiB, more than %d", peak>>20, mostMemory>>20)
 	}
 }
 
@@ -103,7 +103,7 @@ func (w *world) get(object client.Object) error {
 // Ready, and a part of the output. An empty field matches everything. The vandal removes its own output.
 var expectations = map[string]struct {
 	reason, message, output string
-	orphaned                bool // the shim is gone, and the process lives
+	orphaned                bool // the process outlived its shim
 }{
 	"bomb":     {output: "reached the limit"},
 	"children": {},
@@ -116,13 +116,13 @@ var expectations = map[string]struct {
 	"victim":   {},
 }
 
-// observe sees for some time that the manager reports what becomes of the adversaries, and that the well-behaved object keeps its process.
+// observe checks for span that the manager reports the state of the adversaries, and that the well-behaved object keeps its process.
 func (w *world) observe(objects []client.Object, before string, span time.Duration) {
 	w.Helper()
 	calm := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: calmNamespace, Name: "calm"}}
 	for begun := time.Now(); time.Since(begun) < span; time.Sleep(500 * time.Millisecond) {
 		if now := w.steady(calm); now != before {
-			w.Fatalf("the well-behaved object has another process: %s, not %s", now, before)
+			w.Fatalf("the process of the well-behaved object changed: %s, not %s", now, before)
 		}
 	}
 	for _, object := range objects {
@@ -157,7 +157,7 @@ func (w *world) expect(instance *v1alpha1.Instance) {
 	w.Errorf("%s: expected %+v, not condition Ready %+v with output %.200q (last read: %v)", instance.Name, expected, ready, output, err)
 }
 
-// orphaned reports whether the process of an object lives without its shim.
+// orphaned reports whether the process of an object has outlived its shim.
 func (w *world) orphaned(instance *v1alpha1.Instance) bool {
 	w.Helper()
 	all := w.processes()
@@ -207,8 +207,8 @@ func (w *world) awaitGone(objects []client.Object) {
 	}
 }
 
-// nothingLeft expects that the user of the manager has no processes but the manager, the shim and the process of the well-behaved object, and spare shims. If
-// the manager has no separate user, it can only distinguish processes by the directory of the executable.
+// nothingLeft expects that the only processes of the manager's user are the manager, the shim and the process of the well-behaved object, and warm
+// shims. If the manager has no separate user, it can only distinguish processes by the directory of the executable.
 func (w *world) nothingLeft(calm *v1alpha1.Instance) {
 	w.Helper()
 	var left []process
@@ -226,7 +226,7 @@ func (w *world) nothingLeft(calm *v1alpha1.Instance) {
 			return
 		}
 	}
-	w.Errorf("processes are left:\n%s", w.describe(left))
+	w.Errorf("processes remain:\n%s", w.describe(left))
 }
 
 type process struct {
@@ -251,7 +251,7 @@ func (w *world) processes() (found []process) {
 		status, err := os.ReadFile(filepath.Join(dir, "stat"))
 		fields := strings.Fields(string(status[bytes.LastIndexByte(status, ')')+1:]))
 		if err != nil || len(fields) < 2 {
-			continue // gone
+			continue // the process is gone
 		}
 		p.parent, _ = strconv.Atoi(fields[1])
 		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))

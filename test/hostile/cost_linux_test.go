@@ -21,8 +21,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// TestRulesAreCheapEnough sends objects that are as large as the schemas allow, field by field. The API server limits what the CEL rules of one object may
-// cost; an object of legal size must never be refused because of that. Then it sends one object of each kind with all fields together: see checkWhole.
+// TestRulesAreCheapEnough sends objects that are as large as the schemas allow, field by field. The API server limits the cost of the CEL rules of
+// one object; it must never refuse an object of legal size because of that. Then the test sends one object of each kind with all fields together:
+// see checkWhole.
 func TestRulesAreCheapEnough(t *testing.T) {
 	w := newPlane(t)
 	g, err := newGenerator(root, 1)

@@ -26,11 +26,11 @@ import (
 type schema = apiextensionsv1.JSONSchemaProps
 
 const (
-	// unbounded is how long a text or list is made whose schema has no bound.
+	// unbounded is the length of texts and lists whose schema has no bound.
 	unbounded = 4096
-	// deepest is how many levels of lists and objects one value has, where the schema has no bound.
+	// deepest is the depth of values whose schema has no bound.
 	deepest = 40
-	// totalBytes is about how large one object may become: the API server and etcd refuse more than 1.5 MiB.
+	// totalBytes is the approximate maximum size of an object: the API server and etcd refuse more than 1.5 MiB.
 	totalBytes = 1 << 20
 )
 
@@ -46,13 +46,13 @@ var kinds = map[string]string{
 	"StrategyRun":       `{strategyRef: {name: lint}}`,
 }
 
-// place is one field of a spec: the names on the way to it, and its schema. A list on the way has one item.
+// place is one field of a spec: the path to it and its schema. A list on the path has one item.
 type place struct {
 	path   []string
 	schema schema
 }
 
-// generator makes objects with extreme values. The same seed makes the same objects.
+// generator creates objects with extreme values. The same seed generates the same objects.
 type generator struct {
 	random *rand.Rand
 	legal  bool // only values that the schema allows
@@ -63,7 +63,7 @@ type generator struct {
 
 func newGenerator(root string, seed uint64) (*generator, error) {
 	g := &generator{
-		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // the same each time, as wanted
+		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // reproducible by design
 		names:  slices.Sorted(maps.Keys(kinds)), specs: map[string]schema{}, places: map[string][]place{},
 	}
 	for _, kind := range g.names {
@@ -109,7 +109,7 @@ func walk(s schema, path []string, found []place) []place {
 	return found
 }
 
-// object makes an object whose spec has extreme values in some fields.
+// object returns an object whose spec has extreme values in some fields.
 func (g *generator) object(namespace string, number int) *unstructured.Unstructured {
 	kind := g.names[number%len(g.names)]
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": smallest(kind)}}
@@ -120,7 +120,7 @@ func (g *generator) object(namespace string, number int) *unstructured.Unstructu
 	return o
 }
 
-// disturb puts extreme values into one to three fields. Most of them are legal by the schema, so that the manager meets them.
+// disturb puts extreme values into one to three fields. Most of them are legal by the schema, so that they reach the manager.
 func (g *generator) disturb(o *unstructured.Unstructured) {
 	places := g.places[o.GetKind()]
 	g.legal = g.random.IntN(8) > 0
@@ -142,7 +142,7 @@ func smallest(kind string) map[string]any {
 	return runtime.DeepCopyJSON(jsonNumbers(spec))
 }
 
-// jsonNumbers turns what YAML read into what unstructured objects hold.
+// jsonNumbers converts numbers from YAML to the types that unstructured objects use.
 func jsonNumbers(spec map[string]any) map[string]any {
 	for key, value := range spec {
 		if number, is := value.(int); is {
@@ -152,7 +152,7 @@ func jsonNumbers(spec map[string]any) map[string]any {
 	return spec
 }
 
-// put sets a value inside of content, and makes what is missing on the way.
+// put sets a value inside content and creates the missing parents.
 func put(content any, path []string, value any) {
 	object, is := content.(map[string]any)
 	if !is {
@@ -182,7 +182,8 @@ func put(content any, path []string, value any) {
 	put(list[0], path[2:], value)
 }
 
-// extremes returns the values of a field that are worth a test: the least, the largest, none, and unexpected ones. The API server rightly refuses many of them.
+// extremes returns values of a field that are worth a test: the minimum, the maximum, an empty one, and unexpected ones. The API server rightly
+// refuses many of them.
 func (g *generator) extremes(s schema, depth int, size *int) []any {
 	switch {
 	case depth == 0 || *size <= 0:
@@ -220,7 +221,7 @@ func (g *generator) extremes(s schema, depth int, size *int) []any {
 	return []any{nil}
 }
 
-// dull are texts without a meaning that fit into most patterns.
+// dull are meaningless texts that match most patterns.
 var dull = []string{
 	"", "a", "1", "a-b", "/", "/tmp", "10.0.0.1", "http://127.0.0.1:1/", "\x1b]0;OWNED\a\n\x7f", "\u202egnirts\u2066", "\x00", "../../../../etc/shadow", "-rf", "$(id)", "%s%n",
 	"(?s)(?:.?.?){1000}", "((((((((",

@@ -27,27 +27,27 @@ import (
 )
 
 const (
-	// clients is how many create, change and delete hostile objects at once; each object lives for at most longestLife. They leave two cores some time: a
-	// busy API server alone delays everything.
+	// clients is how many clients create, change and delete hostile objects in parallel; each object exists for at most longestLife. On two cores, this
+	// load leaves some CPU time unused, because a busy API server alone delays everything.
 	clients     = 4
 	longestLife = 500 * time.Millisecond
 
-	// What the manager has to hold to.
+	// Limits for the manager.
 	mostMemory    = 256 << 20
 	mostLateness  = 200 * time.Millisecond
 	mostDeletion  = 30 * time.Second
 	leastAccepted = 0.2
 
-	// restartWrites is how many writes a restart consists of, the request included.
+	// restartWrites is the number of writes of a restart, including the request.
 	restartWrites = 4
 )
 
-// counts are what became of the hostile objects.
+// counts are the results of the hostile objects.
 type counts struct {
 	accepted, refused, changed atomic.Int64
-	// costly are refusals because a CEL rule ran out of budget: then a legal object of that size could not be created.
+	// costly is a refusal because a CEL rule exceeded its budget: a legal object of that size could not be created.
 	costly atomic.Pointer[string]
-	// deletions is how long each object took to go, and lingering what did not go in time.
+	// deletions has how long each deletion took; lingering has the objects that were not gone in time.
 	mu        sync.Mutex
 	deletions []time.Duration
 	lingering []string
@@ -76,25 +76,25 @@ func TestHostileSpecs(t *testing.T) {
 	peak := w.peakMemory()
 	lateness := percentile(latencies, 0.99) - percentile(quiet, 0.5)
 	if alone := percentile(writes, 0.99); alone > mostLateness/2 {
-		// The disk stalls: writes of an object without a controller are late too, and that is not the manager's part.
+		// The disk stalls: writes to an object without a controller are late, too, which is not caused by the manager.
 		lateness -= alone
 	}
 	t.Logf("seed %d: %d objects in %v: %d accepted, %d refused, %d changed", seed, objects, took.Round(time.Second), done.accepted.Load(), done.refused.Load(), done.changed.Load())
-	t.Logf("manager: %d MiB at most (%d before), %d of %d reconciles longer than 1 s", peak>>20, before>>20, slow, all)
+	t.Logf("manager: peak memory %d MiB (%d before), %d of %d reconciles longer than 1 s", peak>>20, before>>20, slow, all)
 	t.Logf("well-behaved object: restarted %d times, p50 %v, p99 %v, quiet p50 %v; %d writes beside it: p99 %v, longest %v; deletions p50 %v, longest %v", len(latencies),
 		percentile(latencies, 0.5), percentile(latencies, 0.99), percentile(quiet, 0.5), restartWrites, percentile(writes, 0.99), percentile(writes, 1),
 		percentile(done.deletions, 0.5), percentile(done.deletions, 1))
 
 	if share := float64(done.accepted.Load()) / float64(objects); share < leastAccepted {
-		t.Errorf("only %.0f %% of the objects were accepted: the generator tests the API server alone", 100*share)
+		t.Errorf("only %.0f %% of the objects were accepted: the generator tests only the API server", 100*share)
 	}
 	if text := done.costly.Load(); text != nil {
 		t.Errorf("a CEL rule costs too much for an object of legal size: %s", *text)
 	}
 	if peak > mostMemory {
-		t.Errorf("the manager took %d MiB, more than %d", peak>>20, mostMemory>>20)
+		t.Errorf("the manager used %d MiB, more than %d", peak>>20, mostMemory>>20)
 	}
-	if slow > 0 && percentile(writes, 1) < time.Second { // otherwise the disk stalled for as long
+	if slow > 0 && percentile(writes, 1) < time.Second { // otherwise the disk stalled for that time
 		t.Errorf("%d reconciles took longer than a second", slow)
 	}
 	if lateness > mostLateness {
@@ -113,12 +113,12 @@ func number(t *testing.T, variable string, standard int) int {
 	}
 	value, err := strconv.Atoi(text)
 	if err != nil || value < 1 {
-		t.Fatalf("%s=%q is no number above 0", variable, text)
+		t.Fatalf("%s=%q is not a number above 0", variable, text)
 	}
 	return value
 }
 
-// flood has all clients create, change and delete objects, and waits until all of them are gone.
+// flood makes all clients create, change and delete objects, and waits until all objects are gone.
 func (w *world) flood(objects int, seed uint64, done *counts) {
 	w.Helper()
 	var next atomic.Int64
@@ -135,7 +135,7 @@ func (w *world) flood(objects int, seed uint64, done *counts) {
 	working.Wait()
 }
 
-// live carries one object from its creation to its end.
+// live takes one object from creation to deletion.
 func (w *world) live(g *generator, n int, done *counts) {
 	ctx := w.Context()
 	o := g.object(hostileNamespace, n)
@@ -164,7 +164,7 @@ func (w *world) live(g *generator, n int, done *counts) {
 	w.end(ctx, o, done)
 }
 
-// pause is the pace of a client.
+// pause limits the rate of a client.
 func pause(random *rand.Rand) { time.Sleep(time.Duration(random.Int64N(int64(longestLife) / 2))) }
 
 // end deletes an object and waits until it no longer exists.
@@ -212,7 +212,7 @@ func tooCostly(refusal string) bool {
 	return slices.ContainsFunc([]string{"cost budget", "cost limit", "too complex"}, func(words string) bool { return strings.Contains(refusal, words) })
 }
 
-// calm is the well-behaved object: an Instance that is restarted again and again.
+// calm is the well-behaved object: an Instance that is restarted repeatedly.
 type calm struct {
 	w      *world
 	object *v1alpha1.Instance
@@ -238,7 +238,7 @@ func (w *world) newCalm() *calm {
 	return c
 }
 
-// restart asks for a restart and returns how long it took until the new process was ready.
+// restart requests a restart and returns the time until the new process was ready.
 func (c *calm) restart(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -263,7 +263,7 @@ func (c *calm) restart(ctx context.Context) (time.Duration, error) {
 	return 0, fmt.Errorf("no new process within a minute: %w", ctx.Err())
 }
 
-// write measures as many writes as a restart needs, of an object that no controller watches.
+// write measures as many writes as a restart needs, on an object that no controller watches.
 func (c *calm) write(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	for i := range restartWrites {
@@ -275,13 +275,13 @@ func (c *calm) write(ctx context.Context) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// measure restarts the object so many times.
+// measure restarts the object the given number of times.
 func (c *calm) measure(times int) (restarts, writes []time.Duration) {
 	c.w.Helper()
 	for range times {
 		c.w.must(c.add(c.w.Context(), &restarts, &writes), "restart the well-behaved object")
 	}
-	return restarts[1:], writes // the first waits for its first start as well
+	return restarts[1:], writes // the first result includes the initial start
 }
 
 // measureUntil restarts the object a few times each second until the context ends.
@@ -299,7 +299,7 @@ func (c *calm) measureUntil(ctx context.Context) (restarts, writes []time.Durati
 	return restarts, writes
 }
 
-// add measures one restart and the writes beside it.
+// add measures one restart and the parallel writes.
 func (c *calm) add(ctx context.Context, restarts, writes *[]time.Duration) error {
 	restarted, err := c.restart(ctx)
 	if err != nil {
@@ -310,7 +310,7 @@ func (c *calm) add(ctx context.Context, restarts, writes *[]time.Duration) error
 	return err
 }
 
-// percentile returns the value that so large a part of all is not above.
+// percentile returns the smallest value that is at least as large as the given part of all values.
 func percentile(values []time.Duration, part float64) time.Duration {
 	if len(values) == 0 {
 		return 0

@@ -34,15 +34,15 @@ import (
 const (
 	hostileNamespace = "hostile"
 	calmNamespace    = "calm"
-	// establish is how long the manager may take to serve.
+	// establish is how long the manager may take until it serves metrics.
 	establish = time.Minute
 	root      = "../.."
 )
 
-// ordinary is the user that the manager and its programs run as, if the test is run by root and asks for it: one that owns nothing else.
+// ordinary is the user of the manager and its programs if root runs the test and requests it. It owns nothing else.
 const ordinary = 54321
 
-// world is a control plane, a manager in a process of its own, and where that one keeps everything.
+// world is a control plane, a manager in a separate process, and the manager's directory.
 type world struct {
 	*testing.T
 	user    uint32
@@ -62,7 +62,7 @@ func newWorld(t *testing.T, user uint32) *world {
 	return w
 }
 
-// newPlane is a world without a manager.
+// newPlane returns a world without a manager.
 func newPlane(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, plane: plane.New(root)}
@@ -70,10 +70,10 @@ func newPlane(t *testing.T) *world {
 	w.must(err, "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { w.must(w.plane.Stop(), "stop the control plane") })
 	scheme := runtime.NewScheme()
-	w.must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)), "make a scheme")
+	w.must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)), "create a scheme")
 	config.QPS = -1
 	w.api, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
-	w.must(err, "make a client")
+	w.must(err, "create a client")
 	for _, name := range []string{hostileNamespace, calmNamespace} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"berth.dev/allow-runtime": "Host"}}}
 		w.must(w.api.Create(t.Context(), namespace), "create a namespace")
@@ -88,19 +88,19 @@ func (w *world) must(err error, doing string) {
 	}
 }
 
-// makeDir makes the directory of the manager, in a place that its user can reach.
+// makeDir creates the directory of the manager, at a path that the manager's user can reach.
 func (w *world) makeDir() {
 	w.Helper()
 	dir, err := os.MkdirTemp("", "berth-hostile-")
-	w.must(err, "make a directory")
+	w.must(err, "create a directory")
 	w.dir = dir
 	w.Cleanup(func() { w.must(os.RemoveAll(dir), "remove the directory of the manager") })
 	if w.user != 0 {
-		w.must(os.Chown(dir, int(w.user), int(w.user)), "give the directory away")
+		w.must(os.Chown(dir, int(w.user), int(w.user)), "change the owner of the directory")
 	}
 }
 
-// startManager builds and runs berth manager with the host runtime. Neither the sessions nor the programs of the user who runs the test are in its reach.
+// startManager builds and runs berth manager with the host runtime. It cannot reach the sessions and programs of the user who runs the test.
 func (w *world) startManager() {
 	w.Helper()
 	build := exec.CommandContext(w.Context(), "go", "build", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/hostile/adversary")
@@ -111,12 +111,12 @@ func (w *world) startManager() {
 	kubeconfig := filepath.Join(w.dir, "kubeconfig")
 	w.must(os.WriteFile(kubeconfig, w.plane.KubeConfig, 0o600), "write a kubeconfig")
 	if w.user != 0 {
-		w.must(os.Chown(kubeconfig, int(w.user), int(w.user)), "give the kubeconfig away")
-		w.must(os.Chmod(w.dir, 0o711), "let the user in") //nolint:gosec // the programs are in there
+		w.must(os.Chown(kubeconfig, int(w.user), int(w.user)), "change the owner of the kubeconfig")
+		w.must(os.Chmod(w.dir, 0o711), "make the directory accessible") //nolint:gosec // the programs are in it
 	}
 	w.metrics = freeAddress(w.T)
 	log, err := os.Create(filepath.Join(w.dir, "manager.log"))
-	w.must(err, "make a log")
+	w.must(err, "create a log")
 	w.manager = exec.Command(filepath.Join(w.dir, "berth"), "manager", "--kubeconfig", kubeconfig,
 		"--state-dir", filepath.Join(w.dir, "state"), "--metrics-bind-address", w.metrics)
 	w.manager.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + w.dir, "TMUX_TMPDIR=" + w.dir, "DOCKER_HOST=unix://" + filepath.Join(w.dir, "no-docker.sock")}
@@ -131,7 +131,7 @@ func (w *world) startManager() {
 		_ = log.Close()
 		if w.Failed() {
 			text, _ := os.ReadFile(log.Name())
-			w.Logf("the end of the manager's log:\n%s", text[max(0, len(text)-8<<10):])
+			w.Logf("end of the manager log:\n%s", text[max(0, len(text)-8<<10):])
 		}
 	})
 	ctx, cancel := context.WithTimeout(w.Context(), establish)
@@ -142,7 +142,7 @@ func (w *world) startManager() {
 		}
 		select {
 		case <-ctx.Done():
-			w.Fatal("the manager does not serve metrics; see its log")
+			w.Fatal("the manager does not serve metrics; see the log")
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// Variables by which an allowed program runs other code, or works in other directories, are refused where commands or directories are limited.
+// TestVariablesThatBypassPolicies checks that, where commands or directories are limited, the policies refuse variables with which an allowed
+// program can run other code or work in other directories.
 func TestVariablesThatBypassPolicies(t *testing.T) {
 	namespaces(t)
 	parameters(t, strictly, policyCases[0])
@@ -35,7 +36,7 @@ func TestVariablesThatBypassPolicies(t *testing.T) {
 		{"default", "Instance", env(`{name: GIT_CONFIG_COUNT, value: "1"}`), "environment", "the variable GIT_CONFIG_COUNT"},
 		{"default", "Instance", env(`{name: npm_config_script_shell, value: /tmp/evil}`), "environment", "the variable npm_config_script_shell"},
 		{"default", "Instance", env(`{name: MY_HOME, value: /etc}, {name: CCACHE, value: x}, {name: GIT_AUTHOR_NAME, value: x}`), "", ""},
-		{"team-a", "Instance", env(`{name: HOME, value: /etc}`), "environment", "the variable HOME"}, // directories are limited there, commands are not
+		{"team-a", "Instance", env(`{name: HOME, value: /etc}`), "environment", "the variable HOME"}, // this namespace limits directories but not commands
 		{"default", "Instance", pod(`env: [{name: LD_PRELOAD, value: /tmp/evil.so}]`), "environment", "the variable LD_PRELOAD"},
 		{"default", "Instance", pod(`env: [{name: LOG, value: debug}]`), "", ""},
 		{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "environment", "the source envFrom of a container"},
@@ -49,7 +50,7 @@ func TestVariablesThatBypassPolicies(t *testing.T) {
 	holds(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
 }
 
-// The keys of a language server are in a volume that no spec may replace or mount.
+// TestVolumesOfBerth checks that no spec can replace or mount the volume with the keys of a language server.
 func TestVolumesOfBerth(t *testing.T) {
 	namespaces(t)
 	parameters(t, strictly, policyCases[0])
@@ -68,7 +69,7 @@ func TestVolumesOfBerth(t *testing.T) {
 	}
 }
 
-// An image's own entrypoint is not known to the API server, so the list has to name it.
+// TestEntrypointsOfImages checks that an image's own entrypoint, which the API server does not know, needs the list entry image-entrypoint.
 func TestEntrypointsOfImages(t *testing.T) {
 	namespaces(t)
 	without := maps.Clone(strictly)
@@ -79,7 +80,7 @@ func TestEntrypointsOfImages(t *testing.T) {
 	holds(t, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local, template: {spec: {containers: [{name: main, tty: true}]}}}}}`, "", ""})
 }
 
-// What a container of Docker may have of its machine.
+// TestOptionsOfContainers checks which networks and users the policy admits for a Docker container.
 func TestOptionsOfContainers(t *testing.T) {
 	namespaces(t)
 	docker := maps.Clone(strictly)
@@ -99,7 +100,7 @@ func TestOptionsOfContainers(t *testing.T) {
 	}
 }
 
-// After the label of the namespace is removed, existing objects can be stopped but not given another program.
+// TestProgramsOfAForbiddenRuntime checks that after a runtime is forbidden, existing objects can be stopped but cannot get another program.
 func TestProgramsOfAForbiddenRuntime(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)
@@ -136,7 +137,8 @@ func TestProgramsOfAForbiddenRuntime(t *testing.T) {
 	g.Expect(k8s.Delete(t.Context(), there)).To(Succeed())
 }
 
-// A manager on a machine watches what permits programs there with the rights of its account.
+// TestTheManagerMayReadPermissions checks that the account of a manager outside the cluster can watch the Namespaces and the ConfigMap that permit
+// programs on its machine.
 func TestTheManagerMayReadPermissions(t *testing.T) {
 	g := NewWithT(t)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -154,5 +156,5 @@ func TestTheManagerMayReadPermissions(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		watching.Stop()
 	}
-	g.Expect(manager.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("berth-system"))).NotTo(Succeed(), "and no other ConfigMap")
+	g.Expect(manager.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("berth-system"))).NotTo(Succeed(), "the manager must not read other ConfigMaps")
 }

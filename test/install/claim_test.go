@@ -16,14 +16,14 @@ import (
 	"github.com/berth-dev/berth/config/claim"
 )
 
-// claimCase is an object as a user writes it, and what is to be on it then besides.
+// claimCase is an object as a user writes it, with the finalizers and labels that it must have afterwards.
 type claimCase struct {
 	what, kind, metadata, spec string
 	finalizers                 []string
 	labels                     map[string]string
 }
 
-// placeholderHost stands in the policy for the host, and berth up puts its own there.
+// placeholderHost is the host name in the policy; berth up replaces it with the name of its host.
 const placeholderHost = "BERTH_HOST"
 
 var onHost = map[string]string{v1alpha1.LabelHost: placeholderHost}
@@ -41,7 +41,7 @@ var claimCases = []claimCase{
 	{"claimed already", "Instance", `{finalizers: [berth.dev/process]}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, onHost},
 	{"placed on another host", "Instance", `{labels: {berth.dev/host: other}}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess},
 		map[string]string{v1alpha1.LabelHost: "other"}},
-	{"a run, whose controller claims it with a finalizer more", "StrategyRun", ``, `strategyRef: {name: lint}`, nil, nil},
+	{"a run, which its controller claims together with another finalizer", "StrategyRun", ``, `strategyRef: {name: lint}`, nil, nil},
 }
 
 func TestClaimedAtCreation(t *testing.T) {
@@ -61,7 +61,7 @@ func TestClaimedAtCreation(t *testing.T) {
 	}
 }
 
-// Whoever applies a manifest again and again does not take off what the policy has put on.
+// TestClaimOutlivesApply checks that repeated applies of a manifest do not remove what the policy has added.
 func TestClaimOutlivesApply(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)

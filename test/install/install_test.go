@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What is applied a second time is accepted and changes nothing, so that an upgrade is an apply.
+// TestApplyingAgainChangesNothing checks that a second apply of config/default is accepted and changes nothing, so that an upgrade is an apply.
 func TestApplyingAgainChangesNothing(t *testing.T) {
 	g := NewWithT(t)
 	objects, err := render(t.Context(), filepath.Join("config", "default"))
@@ -35,7 +35,7 @@ func TestApplyingAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// A Pod of the Deployment is what the restricted namespace lets in; one that asks for more is not.
+// TestTheManagerIsRestricted checks that the restricted namespace admits a Pod of the Deployment, and refuses one with more privileges.
 func TestTheManagerIsRestricted(t *testing.T) {
 	g := NewWithT(t)
 	deployment := &appsv1.Deployment{}
@@ -50,10 +50,11 @@ func TestTheManagerIsRestricted(t *testing.T) {
 	g.Expect(*deployment.Spec.Replicas).To(BeEquivalentTo(2))
 }
 
-// nonsense is a policy with a mistake, to see that mistakes are found.
+// nonsense is the name of a policy with an error, to verify that the checker finds errors.
 const nonsense = "test-nonsense"
 
-// The checker of kube-controller-manager finds nothing to say about our policies, and finds a mistake where there is one.
+// TestPoliciesAreWellTyped checks that the type checker of kube-controller-manager has no warnings about Berth's policies, and warns about a policy
+// with an error.
 func TestPoliciesAreWellTyped(t *testing.T) {
 	g := NewWithT(t)
 	wrong := &admissionregistrationv1.ValidatingAdmissionPolicy{}
@@ -63,7 +64,7 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 	wrong.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "object.spec.process.komand.size() > 0"}}
 	g.Expect(k8s.Create(t.Context(), wrong)).To(Succeed())
 	t.Cleanup(func() { g.Expect(k8s.Delete(context.Background(), wrong)).To(Succeed()) })
-	// The checker looks once, and passes over a kind whose schema it does not find.
+	// The checker runs once per policy and skips kinds whose schema it does not find.
 	g.Eventually(func() (string, error) {
 		text, err := discovered.RESTClient().Get().AbsPath("/openapi/v3/apis/berth.dev/v1alpha1").DoRaw(t.Context())
 		return string(text), err
@@ -85,7 +86,7 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 	}
 }
 
-// startTypeChecker runs the one controller of kube-controller-manager that checks policies.
+// startTypeChecker runs only the controller of kube-controller-manager that checks policies.
 func startTypeChecker(t *testing.T) {
 	t.Helper()
 	said := &logOf{}

@@ -21,10 +21,11 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// laptop is the folder of docs/laptop-to-cluster.md, which says what a user does with it.
+// laptop is the folder that docs/laptop-to-cluster.md describes.
 var laptop = filepath.Join("samples", "laptop-to-cluster")
 
-// The page promises that the files of the laptop are those of the cluster, so every object of both has to be one that an API server takes as it is.
+// TestLaptopToCluster checks the claim of the page that the laptop and the cluster share their files: an API server must accept every object of
+// both without changes.
 func TestLaptopToCluster(t *testing.T) {
 	initially(t)
 	t.Run("the laptop", func(t *testing.T) {
@@ -32,9 +33,9 @@ func TestLaptopToCluster(t *testing.T) {
 		base := rendered(t, "base")
 		files, err := filepath.Glob(filepath.Join(root, laptop, "base", "objects", "*"))
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(base).To(HaveLen(len(files)), "berth up -f takes the folder, kustomize what is listed")
+		g.Expect(base).To(HaveLen(len(files)), "the kustomization must list every file of the folder, because berth up -f applies the whole folder")
 		for _, o := range base {
-			g.Expect(runtimeOf(o)).To(BeEmpty(), "%s: what names no runtime goes anywhere", o.GetName())
+			g.Expect(runtimeOf(o)).To(BeEmpty(), "%s: an object in base must not set a runtime", o.GetName())
 			o.SetNamespace("default")
 			g.Eventually(func() error { return createStrictly(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed())
 		}
@@ -56,7 +57,7 @@ func TestLaptopToCluster(t *testing.T) {
 				}
 				if o.GroupVersionKind().GroupVersion() == v1alpha1.GroupVersion {
 					processes++
-					g.Expect(runtimeOf(o)).To(Equal("Pod"), "%s: a manager in a cluster runs nothing else", o.GetName())
+					g.Expect(runtimeOf(o)).To(Equal("Pod"), "%s: a manager in a cluster runs only Pods", o.GetName())
 				} else {
 					kinds = append(kinds, o.GetKind())
 				}
@@ -67,7 +68,7 @@ func TestLaptopToCluster(t *testing.T) {
 	}
 }
 
-// One API server is for one of both, as the page says.
+// TestLaptopIsNotItsCluster checks that the laptop and the cluster need separate API servers, as the page says.
 func TestLaptopIsNotItsCluster(t *testing.T) {
 	initially(t)
 	g := NewWithT(t)
@@ -86,7 +87,8 @@ func TestLaptopIsNotItsCluster(t *testing.T) {
 	}
 }
 
-// The ways from outside lead to the Service that Berth makes of the DevServer; the HTTPRoute is on the page, for its kind is not one of Kubernetes itself.
+// TestLaptopRoutesLeadToTheDevServer checks that the Ingress and the HTTPRoute route to the Service that Berth creates for the DevServer. The
+// HTTPRoute is only on the page, because its kind is not part of Kubernetes.
 func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
 	g := NewWithT(t)
 	objects := rendered(t, "ingress")
@@ -120,7 +122,7 @@ func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
 	g.Expect(routes).To(Equal(1))
 }
 
-// The project is a module of its own, which no other build looks at.
+// TestLaptopProjectBuilds vets the project, which is a separate module that no other build covers.
 func TestLaptopProjectBuilds(t *testing.T) {
 	said, err := exec.CommandContext(t.Context(), "go", "vet", "-C", filepath.Join(root, laptop, "web"), "./...").CombinedOutput()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(said))
@@ -164,7 +166,7 @@ func only(t *testing.T, objects []*unstructured.Unstructured, kind string) *unst
 }
 
 func runtimeOf(o *unstructured.Unstructured) string {
-	is, _, _ := unstructured.NestedString(o.Object, "spec", "runtime", "type") // what is no text the API server refuses
+	is, _, _ := unstructured.NestedString(o.Object, "spec", "runtime", "type") // ignore an error: the API server refuses values that are not strings
 	return is
 }
 

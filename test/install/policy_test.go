@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// strictly are parameters that allow little, and more in the namespace team-a.
+// strictly are restrictive parameters, with exceptions for the namespace team-a.
 var strictly = map[string]string{
 	"commands":           "# what we build with\n/usr/bin/npm\ngohello\n/opt/tools/*\nimage-entrypoint\n",
 	"commands.team-a":    "*",
@@ -34,12 +34,12 @@ var strictly = map[string]string{
 	"docker":             "network=dev*\nuser=1000",
 }
 
-// refusal is the text of the policy that refused.
+// refusal matches the message of the policy that refused an object.
 func refusal(policy, what string) gomegatypes.GomegaMatcher {
 	return MatchError(And(ContainSubstring("ValidatingAdmissionPolicy 'berth-"+policy+"'"), ContainSubstring(what+" is not allowed in namespace")))
 }
 
-// policyCase is an object, where, and which policy refuses it: none when it is empty.
+// policyCase is an object in a namespace, and the policy that refuses it; an empty policy means that the object is admitted.
 type policyCase struct{ namespace, kind, spec, policy, what string }
 
 var policyCases = []policyCase{
@@ -81,7 +81,7 @@ func TestPoliciesRefuseAndAdmit(t *testing.T) {
 	}
 }
 
-// What was there before a policy can be stopped and deleted, and can't be given another forbidden thing.
+// TestPoliciesLeaveAloneWhatIsThere checks that an object from before a policy can be stopped and deleted, but cannot get another forbidden value.
 func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)
@@ -105,7 +105,7 @@ func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
 	g.Expect(k8s.Delete(t.Context(), old)).To(Succeed())
 }
 
-// With the parameters that an installation begins with, the samples are admitted, and Host is not.
+// TestSamplesAreAdmitted checks that the initial parameters of an installation refuse the runtime Host, and admit the samples except those for Tmux.
 func TestSamplesAreAdmitted(t *testing.T) {
 	g := NewWithT(t)
 	initially(t)
@@ -119,7 +119,7 @@ func TestSamplesAreAdmitted(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, o := range objects {
 			admitted := Succeed()
-			if filepath.Base(filepath.Dir(file)) == "tmux" { // which is for one machine
+			if filepath.Base(filepath.Dir(file)) == "tmux" { // these samples are for a single machine
 				admitted = MatchError(ContainSubstring("the runtime Tmux is not allowed in namespace default"))
 			}
 			g.Eventually(func() error { return apply(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(admitted, file)
@@ -127,7 +127,7 @@ func TestSamplesAreAdmitted(t *testing.T) {
 	}
 }
 
-// Whoever runs a manager outside of the cluster has objects that name no runtime run on its machine.
+// TestRuntimesOfAManagerOutside checks that with a manager outside the cluster, an object without a runtime needs permission for the runtime Host.
 func TestRuntimesOfAManagerOutside(t *testing.T) {
 	g := NewWithT(t)
 	initially(t)
@@ -141,7 +141,7 @@ func TestRuntimesOfAManagerOutside(t *testing.T) {
 				return o
 			}
 		}
-		t.Fatalf("config/%s has no policy of runtimes", folder)
+		t.Fatalf("config/%s has no policy for runtimes", folder)
 		return nil
 	}
 	inside := policyOf("default")
@@ -157,7 +157,7 @@ func TestRuntimesOfAManagerOutside(t *testing.T) {
 	}
 }
 
-// initially sets the parameters that an installation begins with.
+// initially sets the initial parameters of an installation.
 func initially(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
@@ -173,7 +173,7 @@ func initially(t *testing.T) {
 	}
 }
 
-// What runs in Pods and containers: images, and programs that are not those of the spec.
+// TestImages checks the policies for images, and for commands of additional containers in a Pod.
 func TestImages(t *testing.T) {
 	namespaces(t)
 	parameters(t, strictly, policyCases[0])
@@ -207,7 +207,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// What containers and Pods see of the directories of a machine.
+// TestMountsOfTheMachine checks which host directories containers and Pods can mount.
 func TestMountsOfTheMachine(t *testing.T) {
 	namespaces(t)
 	strictlyDocker := maps.Clone(strictly)
@@ -229,7 +229,7 @@ func TestMountsOfTheMachine(t *testing.T) {
 	}
 }
 
-// A mount that comes later is seen, too.
+// TestMountsThatCome checks that the policies apply to a mount that is added later.
 func TestMountsThatCome(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)
@@ -244,12 +244,12 @@ func TestMountsThatCome(t *testing.T) {
 	g.Expect(k8s.Patch(t.Context(), changed, client.MergeFrom(there), client.DryRunAll)).To(refusal("directories", "the directory /etc"))
 }
 
-// side is a Pod with one more container.
+// side returns a Pod runtime with an additional container.
 func side(words string) string {
 	return `{type: Pod, pod: {image: local, template: {spec: {containers: [{name: side, image: local, ` + words + `}]}}}}`
 }
 
-// holds expects what the case says.
+// holds expects the result of the case.
 func holds(t *testing.T, c policyCase) {
 	t.Helper()
 	g := NewWithT(t)
@@ -270,7 +270,7 @@ func object(g Gomega, c policyCase) *unstructured.Unstructured {
 	return o
 }
 
-// parameters sets what the policies allow, and waits until the API server goes by it: the case is one that differs from before.
+// parameters sets the parameters of the policies, and waits until the API server uses them: the result of the case seen must differ from before.
 func parameters(t *testing.T, data map[string]string, seen policyCase) {
 	t.Helper()
 	g := NewWithT(t)
@@ -285,7 +285,7 @@ func parameters(t *testing.T, data map[string]string, seen policyCase) {
 	holds(t, seen)
 }
 
-// namespaces makes those of the cases.
+// namespaces creates the namespaces of the cases.
 func namespaces(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
@@ -295,7 +295,7 @@ func namespaces(t *testing.T) {
 	}
 }
 
-// logOf keeps what a program says, while it is read.
+// logOf collects the output of a program; it can be read concurrently.
 type logOf struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer

@@ -15,10 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// right is one question to the API server about the account of a manager.
+// right is a permission of the account of a manager.
 type right struct{ verb, group, resource, namespace, name string }
 
-// rights are what the accounts of a manager in the cluster and of one outside may do. They may do the same but for Pods and Secrets.
+// rights are the expected permissions of a manager inside and outside the cluster. They differ only in what Pods, and values from Secrets and
+// ConfigMaps, need.
 var rights = []struct {
 	right
 	inside, outside bool
@@ -50,7 +51,7 @@ var rights = []struct {
 	{right{"patch", "", "configmaps", "kube-system", "any"}, false, false},
 }
 
-// insideAccount is the account of config/default, which the suite has installed, and outsideAccount a copy of that of config/outside.
+// insideAccount is the account of config/default, which the suite has installed; outsideAccount is a copy of that of config/outside.
 const (
 	insideAccount  = "berth-manager"
 	outsideAccount = "outside-berth-manager"
@@ -64,7 +65,7 @@ func TestManagerRoles(t *testing.T) {
 	}
 }
 
-// The way that docs/install.md names: Secrets of one namespace, by name.
+// TestManagerRoles_EnvironmentOfOneNamespace checks the procedure in docs/install.md: Secrets of one namespace, by name.
 func TestManagerRoles_EnvironmentOfOneNamespace(t *testing.T) {
 	installOutsideRoles(t)
 	binding := parseOne(t, `
@@ -81,7 +82,7 @@ subjects: [{kind: ServiceAccount, name: outside-berth-manager, namespace: berth-
 	expectRight(t, outsideAccount, right{"get", "", "secrets", "kube-system", "any"}, false)
 }
 
-// installOutsideRoles installs the roles of config/outside under other names, beside those of config/default, for an account of their own.
+// installOutsideRoles installs the roles of config/outside under other names, beside those of config/default, for a separate account.
 func installOutsideRoles(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
@@ -103,7 +104,7 @@ func installOutsideRoles(t *testing.T) {
 			continue
 		}
 		o.SetName("outside-" + o.GetName())
-		o.SetLabels(nil) // nothing is aggregated twice
+		o.SetLabels(nil) // do not aggregate the roles twice
 		if subjects != nil {
 			g.Expect(unstructured.SetNestedSlice(o.Object, subjects, "subjects")).To(Succeed())
 			role, _, err := unstructured.NestedString(o.Object, "roleRef", "name")
@@ -113,7 +114,7 @@ func installOutsideRoles(t *testing.T) {
 		g.Expect(apply(t.Context(), o)).To(Succeed(), "%s %s", o.GetKind(), o.GetName())
 		t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), o))).To(Succeed()) })
 	}
-	g.Expect(bindings).To(Equal(3), "berth-manager, berth-manager-reviews, and the Role of its own namespace")
+	g.Expect(bindings).To(Equal(3), "berth-manager, berth-manager-reviews, and the Role in the manager's namespace")
 }
 
 func expectRight(t *testing.T, account string, r right, want bool) {

@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install shows on a real API server that the manifests of config/default are accepted, and that its policies refuse and admit what they say.
+// Package install checks with a real API server that the manifests of config/default are accepted, and that their policies admit and refuse what
+// they should.
 package install
 
 import (
@@ -30,19 +31,19 @@ import (
 )
 
 const (
-	// patience is how long the API server may take to see what was just written, on a busy machine.
+	// patience bounds the time until the API server observes a write, on a busy machine.
 	patience = 2 * time.Minute
-	// poll is how often it is asked.
+	// poll is the polling interval.
 	poll = 100 * time.Millisecond
 )
 
 var (
 	root = filepath.Join("..", "..")
-	// k8s is an administrator of the API server of this package's tests.
+	// k8s is an administrator's client of this package's API server.
 	k8s client.Client
-	// discovered asks the API server what it serves.
+	// discovered reads which kinds the API server serves.
 	discovered *discovery.DiscoveryClient
-	// kubeconfig is the file of another administrator.
+	// kubeconfig is the path of another administrator's kubeconfig.
 	kubeconfig string
 )
 
@@ -81,11 +82,11 @@ func run(m *testing.M) (code int) {
 		return 1
 	}
 	if k8s, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		fmt.Fprintln(os.Stderr, "make a client:", err)
+		fmt.Fprintln(os.Stderr, "create a client:", err)
 		return 1
 	}
 	if discovered, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
-		fmt.Fprintln(os.Stderr, "make a client:", err)
+		fmt.Fprintln(os.Stderr, "create a client:", err)
 		return 1
 	}
 	if err := install(context.Background()); err != nil {
@@ -98,16 +99,16 @@ func run(m *testing.M) (code int) {
 func prepare(environment *envtest.Environment) error {
 	user, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
 	if err != nil {
-		return fmt.Errorf("make a user: %w", err)
+		return fmt.Errorf("create a user: %w", err)
 	}
 	text, err := user.KubeConfig()
 	if err != nil {
-		return fmt.Errorf("make a kubeconfig: %w", err)
+		return fmt.Errorf("create a kubeconfig: %w", err)
 	}
 	return os.WriteFile(kubeconfig, text, 0o600)
 }
 
-// asset is the path of a program of the control plane.
+// asset returns the path of a program of the control plane.
 func asset(name string) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {
@@ -116,7 +117,7 @@ func asset(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// render gives the objects of a kustomization.
+// render returns the objects of a kustomization.
 func render(ctx context.Context, folder string) ([]*unstructured.Unstructured, error) {
 	var said bytes.Buffer
 	command := exec.CommandContext(ctx, asset("kubectl"), "kustomize", filepath.Join(root, folder))
@@ -128,7 +129,7 @@ func render(ctx context.Context, folder string) ([]*unstructured.Unstructured, e
 	return parse(text)
 }
 
-// parse reads YAML documents.
+// parse decodes YAML documents.
 func parse(text []byte) ([]*unstructured.Unstructured, error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	var objects []*unstructured.Unstructured
@@ -150,7 +151,7 @@ func parse(text []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// install applies everything in the order of kustomize, as kubectl apply --server-side does, and waits until the kinds are served.
+// install applies all objects in kustomize's order, as kubectl apply --server-side does, and waits until the kinds are served.
 func install(ctx context.Context) error {
 	objects, err := render(ctx, "config/default")
 	if err != nil {

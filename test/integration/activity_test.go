@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// sleeping waits until an Instance sleeps.
+// sleeping waits until an Instance is asleep.
 func sleeping(ctx context.Context, instance *v1alpha1.Instance) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -32,30 +32,30 @@ func sleeping(ctx context.Context, instance *v1alpha1.Instance) {
 	}).Should(Succeed())
 }
 
-var _ = Describe("an Instance that nobody uses", func() {
+var _ = Describe("an unused Instance", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	It("sleeps in its place until somebody asks for it", func(ctx context.Context) {
+	It("sleeps, keeps its session, and wakes when it is used", func(ctx context.Context) {
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		instance.Spec.IdleTimeoutSeconds, instance.Spec.TTLSecondsAfterStopped = ptr.To[int32](1), ptr.To[int32](0)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		sleeping(ctx, instance)
 		Expect(tmux.Live(instance.UID)).To(BeEmpty())
-		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "it counts as no failure")
+		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "going to sleep is not a failure")
 		reads(ctx, instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity)
-		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotRunning)
+		leavesOut(ctx, instance, v1alpha1.ConditionAwaitingInput)
 		Expect(instance.Status.SessionID).NotTo(BeEmpty())
 		staysUnwritten(ctx, instance)
 
 		rival := inSession(newInstance(namespace, "rival", "claude"), namespace)
 		Expect(k8s.Create(ctx, rival)).To(Succeed())
-		Expect(stalls(ctx, rival, v1alpha1.ReasonSessionClaimed)).To(ContainSubstring("belongs to Instance "+namespace+"/claude"), "its place is kept")
+		Expect(stalls(ctx, rival, v1alpha1.ReasonSessionClaimed)).To(ContainSubstring("belongs to Instance "+namespace+"/claude"), "the sleeping Instance keeps its session")
 
 		leave := book.Use(instance.UID)
 		DeferCleanup(leave)
-		Eventually(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "who comes wakes it")
-		Consistently(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "it sleeps although somebody is there")
+		Eventually(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "using its terminal wakes it")
+		Consistently(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "it stays awake while its terminal is in use")
 		leave()
 		sleeping(ctx, instance)
 
@@ -63,20 +63,20 @@ var _ = Describe("an Instance that nobody uses", func() {
 		Expect(k8s.Patch(ctx, instance, wake)).To(Succeed())
 		becomesReady(ctx, instance)
 		Eventually(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(HaveLen(1), "an edit of the spec wakes it")
-		reads(ctx, instance, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonNoIdleTimeout)
+		leavesOut(ctx, instance, v1alpha1.ConditionIdle)
 	})
 
-	It("is said to wait for an answer", func(ctx context.Context) {
+	It("reports AwaitingInput when its screen shows a question", func(ctx context.Context) {
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
 		tmux.Show(instance.UID, "Go on? [y/N] ")
 		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
 		tmux.Show(instance.UID, "Go on? [y/N] y\nremoved 12 files")
-		reads(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput)
+		leavesOut(ctx, instance, v1alpha1.ConditionAwaitingInput)
 	})
 
-	It("is refused patterns that are too large, and goes at once", func(ctx context.Context) {
+	It("rejects patterns that are too large, and is deleted immediately", func(ctx context.Context) {
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		attack := `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
 		instance.Spec.Terminal.AwaitingInput.Patterns = slices.Repeat([]string{attack}, 16)

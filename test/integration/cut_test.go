@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// wire is what lies between a manager and its API server.
+// wire forwards connections between a manager and its API server.
 type wire struct {
 	to       string
 	listener net.Listener
@@ -26,7 +26,7 @@ type wire struct {
 
 	mu   sync.Mutex
 	ends []net.Conn
-	dead chan struct{} // closed when what is on the wire now gets no further
+	dead chan struct{} // closed when the existing connections are cut
 }
 
 func newWire(to string) *wire {
@@ -58,7 +58,7 @@ func (w *wire) accept() {
 	}
 }
 
-// carry copies until the wire is dead, and hangs up unless it is: nobody is told of a cable that somebody has pulled.
+// carry copies data until the wire is cut. It forwards the end of a connection, but not after the cut: a pulled cable sends no FIN.
 func carry(to, from net.Conn, dead <-chan struct{}) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -79,7 +79,7 @@ func carry(to, from net.Conn, dead <-chan struct{}) {
 	}
 }
 
-// cut lets nothing through on the connections that there are. New ones work.
+// cut stops all traffic on existing connections without closing them. New connections work.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,7 @@ func (w *wire) close() {
 	w.all.Wait()
 }
 
-// at is a configuration that leads over the wire, with connections of its own.
+// at returns a configuration that uses the wire with separate connections.
 func (w *wire) at(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Host = strings.Replace(config.Host, w.to, w.listener.Addr().String(), 1)
@@ -105,15 +105,15 @@ func (w *wire) at(config *rest.Config) *rest.Config {
 	return config
 }
 
-// setForSpec sets a variable for as long as a spec takes.
+// setForSpec sets an environment variable until the end of the spec.
 func setForSpec(name, value string) {
 	GinkgoHelper()
 	Expect(os.Setenv(name, value)).To(Succeed())
 	DeferCleanup(os.Unsetenv, name)
 }
 
-var _ = Describe("a watch that is cut", Serial, func() {
-	It("is noticed although nobody hangs up, and nothing of what was said meanwhile is lost", func(ctx context.Context) {
+var _ = Describe("an interrupted watch", Serial, func() {
+	It("is detected although the connection stays open, and no change is lost", func(ctx context.Context) {
 		// The defaults are 30 and 15 seconds.
 		setForSpec("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 		setForSpec("HTTP2_PING_TIMEOUT_SECONDS", "1")
@@ -143,6 +143,6 @@ var _ = Describe("a watch that is cut", Serial, func() {
 		becomesReady(ctx, changed)
 		Expect(changed.Status.ObservedRestartToken).To(Equal("while it was cut"))
 		Expect(rt.Count(changed.UID, fake.Start)).To(Equal(2))
-		Expect(rt.Count(kept.UID, fake.Start)).To(Equal(1), "nothing has happened to it")
+		Expect(rt.Count(kept.UID, fake.Start)).To(Equal(1), "the unchanged object was not restarted")
 	})
 })

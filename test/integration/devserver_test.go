@@ -24,14 +24,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// newServer gives a DevServer that is told its port.
+// newServer returns a DevServer whose command contains its port.
 func newServer(namespace, name string) *v1alpha1.DevServer {
 	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	dev.Spec.Process.Command = []string{"serve", "--port", "$(PORT)"}
 	return dev
 }
 
-// always makes a server ready as soon as it runs: for stories that are not about its sockets.
+// always makes a server ready as soon as it runs, for specs that do not test its sockets.
 func always(dev *v1alpha1.DevServer) *v1alpha1.DevServer {
 	dev.Spec.Readiness = &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}
 	return dev
@@ -42,7 +42,7 @@ func onPort(dev *v1alpha1.DevServer, port int32) *v1alpha1.DevServer {
 	return dev
 }
 
-// serve answers on a port of this machine until the spec ends; port 0 is any. The processes of the fake runtime have no sockets of their own.
+// serve listens on a port of this machine until the end of the spec and returns the port; 0 means any port. Processes of the fake runtime have no sockets.
 func serve(port int32) int32 {
 	GinkgoHelper()
 	var listener net.Listener
@@ -60,7 +60,7 @@ func serve(port int32) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// unused gives a port that nobody listens on, and that no other spec is given.
+// unused returns a port on which no process listens and which no other spec uses.
 func unused() int32 {
 	GinkgoHelper()
 	return 31000 + int32(GinkgoParallelProcess())*100 + nextPort()
@@ -77,7 +77,7 @@ func on(port int32) runtime.Listener {
 	return runtime.Listener{Address: "127.0.0.1", Port: port, PID: 1}
 }
 
-// isGivenPort waits until a server runs and gives the port that it was told.
+// isGivenPort waits until a server runs and returns its assigned port.
 func isGivenPort(ctx context.Context, dev *v1alpha1.DevServer) int32 {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -92,7 +92,7 @@ var _ = Describe("a DevServer", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	It("is given a port, is found there, and keeps its address while it restarts", func(ctx context.Context) {
+	It("is assigned a port, is found there, and keeps its URL across restarts", func(ctx context.Context) {
 		dev := newServer(namespace, "web")
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		port := isGivenPort(ctx, dev)
@@ -110,7 +110,7 @@ var _ = Describe("a DevServer", func() {
 		address := fmt.Sprintf("http://127.0.0.1:%d/", port)
 		Expect(dev.Status.URL).To(Equal(address))
 		Expect(dev.Status.ObservedPorts).To(Equal([]int32{port}))
-		reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionTrue, v1alpha1.ReasonListening)
+		leavesOut(ctx, dev, v1alpha1.ConditionPortVerified)
 		staysUnwritten(ctx, dev)
 
 		seen := follow(ctx, dev, &v1alpha1.DevServerList{})
@@ -128,7 +128,7 @@ var _ = Describe("a DevServer", func() {
 		staysUnwritten(ctx, dev)
 	})
 
-	It("stays as it is when the manager is replaced", func(ctx context.Context) {
+	It("does not change when the manager is replaced", func(ctx context.Context) {
 		dev := onPort(newServer(namespace, "web"), serve(0))
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		isGivenPort(ctx, dev)
@@ -144,19 +144,19 @@ var _ = Describe("a DevServer", func() {
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("does not start on the port of another one, and does when that is gone", func(ctx context.Context) {
+	It("waits for a port that another DevServer has claimed, and starts when that one is deleted", func(ctx context.Context) {
 		port := unused()
 		owner, loser := always(onPort(newServer(namespace, "owner"), port)), always(onPort(newServer(namespace, "loser"), port))
 		Expect(k8s.Create(ctx, owner)).To(Succeed())
 		becomesReady(ctx, owner)
 		Expect(k8s.Create(ctx, loser)).To(Succeed())
 		Expect(stalls(ctx, loser, v1alpha1.ReasonPortClaimed)).To(ContainSubstring(
-			"port %d belongs to DevServer %s/owner, which claimed it first", port, namespace))
+			"Port %d belongs to DevServer %s/owner, which claimed it first", port, namespace))
 		reads(ctx, loser, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
 		staysUnwritten(ctx, loser)
 		Expect(rt.Count(loser.UID, fake.Start)).To(BeZero())
 
-		By("keeping the port for its owner while that restarts")
+		By("keeping the port for its owner across a restart of the owner")
 		change(ctx, owner, func() { owner.Spec.RestartToken = "again" })
 		becomesReady(ctx, owner)
 		Expect(rt.Count(loser.UID, fake.Start)).To(BeZero())
@@ -164,11 +164,11 @@ var _ = Describe("a DevServer", func() {
 		Expect(k8s.Delete(ctx, owner)).To(Succeed())
 		isGone(ctx, owner)
 		becomesReady(ctx, loser)
-		reads(ctx, loser, v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
+		leavesOut(ctx, loser, v1alpha1.ConditionConflict)
 		Expect(loser.Status.RestartCount).To(BeZero())
 	})
 
-	It("has one owner of a port that many claim at once", func(ctx context.Context) {
+	It("gives a port that many DevServers claim at once to one of them", func(ctx context.Context) {
 		port := unused()
 		var all []*v1alpha1.DevServer
 		for n := range 6 {
@@ -194,10 +194,10 @@ var _ = Describe("a DevServer", func() {
 		for _, dev := range all {
 			starts += rt.Count(dev.UID, fake.Start)
 		}
-		Expect(starts).To(Equal(1), "the losers start nothing")
+		Expect(starts).To(Equal(1), "only the owner of the port starts")
 	})
 
-	It("gives every one of many a port of its own", func(ctx context.Context) {
+	It("assigns a different port to each of many DevServers", func(ctx context.Context) {
 		taken := map[int32]string{}
 		var all []*v1alpha1.DevServer
 		for n := range 12 {
@@ -212,7 +212,7 @@ var _ = Describe("a DevServer", func() {
 		}
 	})
 
-	It("is allocated another port when an older one claims the one that it was to have", func(ctx context.Context) {
+	It("is assigned another port when an older DevServer claims its preferred port", func(ctx context.Context) {
 		older := always(onPort(newServer(namespace, "older"), 20123))
 		Expect(k8s.Create(ctx, older)).To(Succeed())
 		becomesReady(ctx, older)
@@ -226,23 +226,23 @@ var _ = Describe("a DevServer", func() {
 		Expect(younger.Status.Port).NotTo(BeEquivalentTo(20123))
 	})
 
-	It("names who else holds its port, and waits for it", func(ctx context.Context) {
+	It("names the process that uses its port, and waits for the port", func(ctx context.Context) {
 		port := unused()
 		rt.Occupy(port, &runtime.PortOwner{PID: 1234, Command: "python3 -m http.server"})
 		DeferCleanup(func() { rt.Occupy(port, nil) })
 		dev := always(onPort(newServer(namespace, "web"), port))
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		Expect(stalls(ctx, dev, v1alpha1.ReasonPortInUse)).To(Equal(
-			fmt.Sprintf("port %d is held by pid 1234 (python3 -m http.server); end it or set another spec.port", port)))
+			fmt.Sprintf("Port %d is used by pid 1234 (python3 -m http.server). Stop that process or set another spec.port.", port)))
 		reads(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortInUse)
 		staysUnwritten(ctx, dev)
 		rt.Occupy(port, nil)
 		becomesReady(ctx, dev)
-		Expect(dev.Status.RestartCount).To(BeZero(), "waiting burns no restart")
+		Expect(dev.Status.RestartCount).To(BeZero(), "waiting does not count as a restart")
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("is found where it went, and says so", func(ctx context.Context) {
+	It("is found on the port on which it listens, and reports that this is not the assigned one", func(ctx context.Context) {
 		dev := onPort(newServer(namespace, "web"), unused())
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		isGivenPort(ctx, dev)
@@ -255,7 +255,7 @@ var _ = Describe("a DevServer", func() {
 		Expect(dev.Status.ObservedPorts).To(Equal([]int32{other}))
 	})
 
-	It("goes on with its old port while its new one belongs to another", func(ctx context.Context) {
+	It("keeps its old port while another DevServer owns the new one", func(ctx context.Context) {
 		first, second := unused(), unused()
 		owner, dev := always(onPort(newServer(namespace, "owner"), second)), always(onPort(newServer(namespace, "web"), first))
 		for _, object := range []process.Object{owner, dev} {
@@ -310,13 +310,13 @@ var _ = Describe("a DevServer", func() {
 			get(ctx, g, dev)
 			g.Expect(dev.Status.LastExit).To(HaveValue(HaveField("Reason", v1alpha1.ReasonUnhealthy)))
 		}).Should(Succeed())
-		Expect(stalls(ctx, dev, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("change spec.resetToken, or the spec"))
+		Expect(stalls(ctx, dev, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("change spec.resetToken or the spec"))
 
-		change(ctx, dev, func() { dev.Spec.Liveness = nil }) // which no process is started with, and yet what made it fail
+		change(ctx, dev, func() { dev.Spec.Liveness = nil }) // not part of the start of a process, but the cause of the failures
 		becomesReady(ctx, dev)
 	})
 
-	It("leaves nothing behind when it is deleted", func(ctx context.Context) {
+	It("leaves nothing when it is deleted", func(ctx context.Context) {
 		dev := always(newServer(namespace, "web"))
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		becomesReady(ctx, dev)

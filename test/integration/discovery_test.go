@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// newDiscovery looks through the tmux server whose socket is called as the namespace.
+// newDiscovery returns a discovery of the tmux server whose socket has the name of the namespace.
 func newDiscovery(namespace, name string) *v1alpha1.InstanceDiscovery {
 	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	d.Spec.IntervalSeconds = ptr.To[int32](5)
@@ -32,7 +32,7 @@ func newDiscovery(namespace, name string) *v1alpha1.InstanceDiscovery {
 	return d
 }
 
-// offer makes sessions be there, and able to be adopted.
+// offer creates sessions that can be found and adopted.
 func offer(namespace string, names ...string) {
 	found := make([]runtime.Found, 0, len(names))
 	for i, name := range names {
@@ -42,7 +42,7 @@ func offer(namespace string, names ...string) {
 	tmux.OfferSessions(namespace, found...)
 }
 
-// finds waits until the discovery has counted so, and is at rest as tools expect it.
+// finds waits until the discovery has these totals and this kstatus.
 func finds(ctx context.Context, d *v1alpha1.InstanceDiscovery, totals v1alpha1.DiscoveryTotals, rests status.Status) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -70,7 +70,7 @@ var _ = Describe("an InstanceDiscovery", func() {
 		DeferCleanup(func() { tmux.OfferSessions(namespace) })
 	})
 
-	It("has what it finds adopted, and writes nothing while nothing changes", func(ctx context.Context) {
+	It("adopts the sessions that it finds, and writes nothing while nothing changes", func(ctx context.Context) {
 		offer(namespace, namespace+"_A", namespace+"-a")
 		d := newDiscovery(namespace, "agents")
 		Expect(k8s.Create(ctx, d)).To(Succeed())
@@ -82,7 +82,7 @@ var _ = Describe("an InstanceDiscovery", func() {
 			becomesReady(ctx, &made[i])
 		}
 
-		By("looking again and again")
+		By("repeating the discovery")
 		version, searches := d.ResourceVersion, tmux.Searches()
 		Eventually(tmux.Searches).Should(BeNumerically(">=", searches+3))
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(d), d)).To(Succeed())
@@ -90,10 +90,10 @@ var _ = Describe("an InstanceDiscovery", func() {
 		for i := range made {
 			version := made[i].ResourceVersion
 			get(ctx, Default, &made[i])
-			Expect(made[i].ResourceVersion).To(Equal(version), "what was made is not touched again")
+			Expect(made[i].ResourceVersion).To(Equal(version), "existing Instances are not written again")
 		}
 
-		By("being deleted, which ends nothing")
+		By("deleting it, which stops nothing")
 		Expect(k8s.Delete(ctx, d)).To(Succeed())
 		Consistently(func() int { return len(instancesOf(ctx, namespace)) }).Should(Equal(2))
 		for i := range made {
@@ -102,7 +102,7 @@ var _ = Describe("an InstanceDiscovery", func() {
 		}
 	})
 
-	It("finds anew what lost its Instance, and leaves to a person what is a person's", func(ctx context.Context) {
+	It("creates a deleted Instance again, and does not change Instances of users", func(ctx context.Context) {
 		mine := inSession(newInstance(namespace, "mine", "claude"), namespace+"-mine")
 		mine.Spec.Runtime.Tmux.Socket, mine.Spec.Adoption = namespace, v1alpha1.AdoptionIfExists
 		offer(namespace, namespace+"-a", namespace+"-mine")
@@ -132,15 +132,15 @@ var _ = Describe("an InstanceDiscovery", func() {
 		Expect(mine.ResourceVersion).To(Equal(version))
 	})
 
-	It("says what it cannot look through, and goes on with the rest", func(ctx context.Context) {
+	It("reports sources that it cannot search, and continues with the others", func(ctx context.Context) {
 		offer(namespace, namespace+"-a")
 		d := newDiscovery(namespace, "agents")
 		d.Spec.Sources = append(d.Spec.Sources, v1alpha1.DiscoverySource{Name: "boxes", Type: v1alpha1.RuntimeDocker})
 		Expect(k8s.Create(ctx, d)).To(Succeed())
 		finds(ctx, d, v1alpha1.DiscoveryTotals{Found: 1, Created: 1, Adopted: 1}, status.FailedStatus)
-		Expect(meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("source boxes: This manager was started without the runtime Docker."))
+		Expect(meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("source boxes: This manager does not serve the runtime Docker."))
 
-		By("coming back after trouble")
+		By("recovering after a failure of the runtime")
 		tmux.Away(errors.New("tmux is stuck"))
 		DeferCleanup(func() { tmux.Away(nil) })
 		Expect(k8s.Patch(ctx, d, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"refreshToken":"now","sources":[
@@ -158,7 +158,7 @@ var _ = Describe("an InstanceDiscovery", func() {
 		Expect(d.Status.ObservedRefreshToken).To(Equal("now"))
 	})
 
-	It("makes one Instance for each session when several look at once", func(ctx context.Context) {
+	It("creates one Instance for each session when several discoveries run at once", func(ctx context.Context) {
 		other := newNamespace(ctx)
 		offer(namespace, namespace+"-a", namespace+"-b", namespace+"-c")
 		var all []*v1alpha1.InstanceDiscovery
@@ -180,7 +180,7 @@ var _ = Describe("an InstanceDiscovery", func() {
 			}).Should(Succeed())
 			created, known = created+d.Status.Totals.Created, known+d.Status.Totals.Known
 		}
-		Expect(created).To(BeEquivalentTo(3), "each was made by one of them")
+		Expect(created).To(BeEquivalentTo(3), "each Instance was created by one discovery")
 		Expect(known).To(BeEquivalentTo(9))
 		Expect(append(instancesOf(ctx, namespace), instancesOf(ctx, other)...)).To(HaveLen(3))
 	})

@@ -24,19 +24,19 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// newInstance gives an Instance that runs the command. Its failures are mended at once, unless the change says otherwise.
+// newInstance returns an Instance that runs the command.
 func newInstance(namespace, name string, command ...string) *v1alpha1.Instance {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	instance.Spec.Process.Command = command
 	return instance
 }
 
-// get reads the object anew.
+// get reads the current object.
 func get(ctx context.Context, g Gomega, object process.Object) {
 	g.ExpectWithOffset(1, k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 }
 
-// change changes the object as a user would, whatever the manager writes meanwhile.
+// change updates the object as a user would, and retries after conflicting writes of the manager.
 func change(ctx context.Context, object process.Object, do func()) {
 	EventuallyWithOffset(1, func(g Gomega) {
 		get(ctx, g, object)
@@ -45,7 +45,7 @@ func change(ctx context.Context, object process.Object, do func()) {
 	}).Should(Succeed())
 }
 
-// reads waits until a condition of the object has that status and reason, and speaks of the newest spec; it leaves the object as read then.
+// reads waits until a condition has this status and reason for the current generation, and returns it. The object is then as read.
 func reads(ctx context.Context, object process.Object, conditionType string, is metav1.ConditionStatus, reason string) metav1.Condition {
 	var found metav1.Condition
 	EventuallyWithOffset(1, func(g Gomega) {
@@ -69,7 +69,24 @@ func becomesReady(ctx context.Context, object process.Object) {
 	restsAs(object, status.CurrentStatus)
 }
 
-// stalls waits until the object is Stalled for that reason, and gives the message.
+// rests waits until the object is Ready with this reason and without a process.
+func rests(ctx context.Context, object process.Object, reason string) {
+	GinkgoHelper()
+	reads(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, reason)
+	restsAs(object, status.CurrentStatus)
+	Expect(object.GetProcessStatus().Process).To(BeNil())
+}
+
+// leavesOut waits until the condition is absent, because it has its usual status and no message.
+func leavesOut(ctx context.Context, object process.Object, conditionType string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		get(ctx, g, object)
+		g.Expect(object.GetProcessStatus().Conditions).NotTo(ContainElement(HaveField("Type", conditionType)))
+	}).Should(Succeed())
+}
+
+// stalls waits until the object is Stalled with this reason, and returns the message.
 func stalls(ctx context.Context, object process.Object, reason string) string {
 	GinkgoHelper()
 	condition := reads(ctx, object, v1alpha1.ConditionStalled, metav1.ConditionTrue, reason)
@@ -77,7 +94,7 @@ func stalls(ctx context.Context, object process.Object, reason string) string {
 	return condition.Message
 }
 
-// restsAs checks that exactly one of Ready, Reconciling and Stalled is True, and what tools make of it.
+// restsAs checks that exactly one of Ready, Reconciling and Stalled is True, and that kstatus reports this status.
 func restsAs(object process.Object, want status.Status) {
 	GinkgoHelper()
 	var are []string
@@ -94,7 +111,7 @@ func restsAs(object process.Object, want status.Status) {
 	Expect(result.Status).To(Equal(want), result.Message)
 }
 
-// isGone waits until the object and every trace of its process are gone.
+// isGone waits until the object is deleted and the runtime no longer knows its process.
 func isGone(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -104,7 +121,7 @@ func isGone(ctx context.Context, object process.Object) {
 	}).Should(Succeed())
 }
 
-// cleanUp deletes what a spec has left, whatever its processes do.
+// cleanUp deletes the remaining objects of a spec and kills their processes.
 func cleanUp(ctx context.Context, namespace string) {
 	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(namespace))).To(Succeed())
@@ -137,7 +154,7 @@ func cleanUp(ctx context.Context, namespace string) {
 	}).Should(Succeed())
 }
 
-// staysUnwritten has the object looked at several times and checks that nothing was written.
+// staysUnwritten waits for several checks of the process and verifies that the object is not written.
 func staysUnwritten(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	get(ctx, Default, object)
@@ -154,7 +171,7 @@ func staysUnwritten(ctx context.Context, object process.Object) {
 	}).Should(Succeed())
 }
 
-// history is everything that a client could see of one object.
+// history records every state of an object that a client could read.
 type history struct {
 	mu      sync.Mutex
 	states  []process.Object
@@ -210,14 +227,14 @@ func (h *history) note(event watch.Event) {
 	}
 }
 
-// wasMissing says whether a client ever was told that the object is not there.
+// wasMissing reports whether a client ever did not find the object.
 func (h *history) wasMissing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.missing
 }
 
-// saw says whether the condition was True in any state that a client saw, of that incarnation.
+// saw reports whether the condition was True in any recorded state of this incarnation.
 func (h *history) saw(conditionType string, incarnation int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,7 +246,7 @@ func (h *history) saw(conditionType string, incarnation int64) bool {
 	return false
 }
 
-// always says whether the condition was True in every state that a client saw.
+// always reports whether the condition was True in every recorded state.
 func (h *history) always(conditionType string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,7 +258,7 @@ func (h *history) always(conditionType string) bool {
 	return true
 }
 
-// live gives the incarnations that live of an object.
+// live returns a function that lists the live incarnations of an object.
 func live(object client.Object) func() []int64 {
 	uid := object.GetUID()
 	return func() []int64 { return rt.Live(uid) }

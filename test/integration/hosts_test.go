@@ -38,7 +38,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		})
 	})
 
-	// held creates an object that another host has: its label and its status name that host, and its process is not on this one.
+	// held creates an object of another host: its label and its status name that host, and this host does not have its process.
 	held := func(ctx context.Context, namespace, host string) *v1alpha1.Instance {
 		GinkgoHelper()
 		instance := newInstance(namespace, "of-"+host, "claude")
@@ -72,7 +72,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 			g.Expect(rt.Known()).NotTo(ContainElements(lost.UID, kept.UID))
 		}).Should(Succeed())
 
-		By("starting it once a person declares that host lost")
+		By("starting it after a person declares the host lost")
 		change(ctx, lost, func() {
 			lost.Labels[v1alpha1.LabelHost] = "here"
 			lost.Annotations = map[string]string{v1alpha1.AnnotationLostHost: "silent"}
@@ -82,7 +82,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		Expect(lost.Status.Incarnation).To(BeNumerically(">", 3))
 		Expect(lost.Status.LastExit).To(HaveField("Reason", v1alpha1.ReasonLost))
 
-		By("releasing what was never its own, so that the namespace can go")
+		By("removing the finalizers of the other object, so that the namespace can be deleted")
 		Expect(k8s.Patch(ctx, kept, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
 	})
 

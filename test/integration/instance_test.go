@@ -17,7 +17,6 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
@@ -26,7 +25,7 @@ var _ = Describe("an Instance", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	It("runs, says so, and is left alone", func(ctx context.Context) {
+	It("runs, reports that it runs, and is not written again", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude", "--resume")
 		instance.Spec.Session = "pr-1"
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
@@ -39,15 +38,14 @@ var _ = Describe("an Instance", func() {
 		Expect(instance.Status.Process.PID).NotTo(BeZero())
 		Expect(instance.Status.Process.Node).To(Equal(fake.Node))
 		Expect(instance.Status.ObservedGeneration).To(Equal(instance.Generation))
-		for _, conditionType := range lifecycle.Conditions {
-			Expect(instance.Status.Conditions).To(ContainElement(HaveField("Type", conditionType)))
-		}
+		Expect(instance.Status.Conditions).To(ConsistOf(HaveField("Type", v1alpha1.ConditionReady), HaveField("Type", v1alpha1.ConditionReconciling),
+			HaveField("Type", v1alpha1.ConditionStalled), HaveField("Type", v1alpha1.ConditionRestarting)), "conditions with their usual status and no message are absent")
 		process, started := rt.Process(instance.UID)
 		Expect(started).To(BeTrue())
 		Expect(process.Command).To(Equal([]string{"claude", "--resume"}))
 		Expect(process.Terminal).To(Equal(&runtime.Terminal{Columns: 120, Rows: 40}))
 
-		By("telling what a user may notice")
+		By("emitting an event")
 		Eventually(func(g Gomega) {
 			var events eventsv1.EventList
 			g.Expect(k8s.List(ctx, &events, client.InNamespace(namespace))).To(Succeed())
@@ -57,7 +55,7 @@ var _ = Describe("an Instance", func() {
 		staysUnwritten(ctx, instance)
 	})
 
-	It("is never missing while it restarts, and starts once for each request", func(ctx context.Context) {
+	It("exists throughout a restart, and starts once for each request", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
@@ -73,14 +71,14 @@ var _ = Describe("an Instance", func() {
 		Eventually(seen.saw).WithArguments(v1alpha1.ConditionReady, int64(3)).Should(BeTrue())
 		seen.stop()
 		Expect(seen.wasMissing()).To(BeFalse())
-		Expect(seen.saw(v1alpha1.ConditionRestarting, 1)).To(BeTrue(), "Restarting is said before anything is ended")
+		Expect(seen.saw(v1alpha1.ConditionRestarting, 1)).To(BeTrue(), "Restarting is True before the old process stops")
 		Expect(instance.Status.RestartCount).To(BeEquivalentTo(2))
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(3))
 		Expect(rt.Count(instance.UID, fake.Stop)).To(Equal(2))
-		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "an end that was asked for is no crash")
+		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "a requested stop is not a crash")
 	})
 
-	It("makes one restart of all requests that come before the new incarnation", func(ctx context.Context) {
+	It("restarts once for all requests before the new incarnation", func(ctx context.Context) {
 		rt.Program("stubborn", fake.Program{IgnoreStop: true})
 		instance := newInstance(namespace, "claude", "stubborn")
 		instance.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](3600)
@@ -96,15 +94,15 @@ var _ = Describe("an Instance", func() {
 		staysUnwritten(ctx, instance)
 		Expect(instance.Status.ObservedRestartToken).To(Equal("c"))
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(2))
-		Expect(rt.Count(instance.UID, fake.Stop)).To(Equal(1), "it is asked to end once")
+		Expect(rt.Count(instance.UID, fake.Stop)).To(Equal(1), "it is stopped once")
 	})
 
-	It("stops and starts as its spec says", func(ctx context.Context) {
+	It("stops and starts with spec.state", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
 		change(ctx, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
-		stalls(ctx, instance, v1alpha1.ReasonStopped)
+		rests(ctx, instance, v1alpha1.ReasonStopped)
 		Expect(rt.Live(instance.UID)).To(BeEmpty())
 		Expect(instance.Status.Process).To(BeNil())
 		staysUnwritten(ctx, instance)
@@ -113,16 +111,16 @@ var _ = Describe("an Instance", func() {
 		Expect(rt.Live(instance.UID)).To(Equal([]int64{2}))
 	})
 
-	It("never starts what was created to be stopped", func(ctx context.Context) {
+	It("does not start when it is created with state Stopped", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		instance.Spec.State = v1alpha1.StateStopped
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		stalls(ctx, instance, v1alpha1.ReasonStopped)
+		rests(ctx, instance, v1alpha1.ReasonStopped)
 		staysUnwritten(ctx, instance)
 		Expect(rt.Count(instance.UID, fake.Start)).To(BeZero())
 	})
 
-	It("comes back after a crash", func(ctx context.Context) {
+	It("is started again after a crash", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		instance.Spec.Backoff.InitialSeconds = ptr.To[int32](2)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
@@ -137,7 +135,7 @@ var _ = Describe("an Instance", func() {
 		Expect(instance.Status.Failures).To(BeEquivalentTo(1))
 	})
 
-	It("kills what ignores its end when the grace period is over", func(ctx context.Context) {
+	It("is killed after the grace period if it ignores the stop signal", func(ctx context.Context) {
 		rt.Program("stubborn", fake.Program{IgnoreStop: true})
 		instance := newInstance(namespace, "claude", "stubborn")
 		instance.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
@@ -149,7 +147,7 @@ var _ = Describe("an Instance", func() {
 		Expect(rt.Count(instance.UID, fake.Kill)).To(Equal(1))
 	})
 
-	It("gives a new object of the same name a process of its own", func(ctx context.Context) {
+	It("gets a new process when it is deleted and created again with the same name", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
@@ -163,7 +161,7 @@ var _ = Describe("an Instance", func() {
 		Expect(again.Status.Incarnation).To(BeEquivalentTo(1))
 	})
 
-	It("is restarted by a new spec, or shows the difference until its next restart", func(ctx context.Context) {
+	It("is restarted by a new spec, or reports drift until its next restart", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
@@ -176,19 +174,19 @@ var _ = Describe("an Instance", func() {
 		reads(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonDrifted)
 		Expect(instance.Status.Incarnation).To(BeEquivalentTo(2))
 		change(ctx, instance, func() { instance.Spec.RestartToken = "now" })
-		reads(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+		leavesOut(ctx, instance, v1alpha1.ConditionDriftDetected)
 		becomesReady(ctx, instance)
 		process, _ := rt.Process(instance.UID)
 		Expect(process.Command).To(Equal([]string{"claude", "--newer"}))
 	})
 
-	It("is deleted after its time when it rests, and not when it runs again", func(ctx context.Context) {
+	It("is deleted after its time to live when it is at rest, and not if it runs again", func(ctx context.Context) {
 		rt.Program("short", fake.Program{Exit: &facts.Exit{Known: true}})
 		instance := newInstance(namespace, "done", "short")
 		instance.Spec.RestartPolicy = v1alpha1.RestartNever
 		instance.Spec.TTLSecondsAfterStopped = ptr.To[int32](2)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		stalls(ctx, instance, v1alpha1.ReasonCompleted)
+		rests(ctx, instance, v1alpha1.ReasonCompleted)
 		isGone(ctx, instance)
 
 		kept := newInstance(namespace, "kept", "claude")
@@ -199,7 +197,7 @@ var _ = Describe("an Instance", func() {
 		Expect(kept.DeletionTimestamp).To(BeNil())
 	})
 
-	It("reads its environment from Secrets and ConfigMaps, and waits for those that are not there", func(ctx context.Context) {
+	It("reads its environment from Secrets and ConfigMaps, and waits for missing ones", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude", "--port=$(PORT)")
 		instance.Spec.Process.Env = []v1alpha1.EnvVar{
 			{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: "keys", Key: "token"}}},

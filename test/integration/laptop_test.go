@@ -24,9 +24,9 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// What is in spec.runtime.pod is checked when a Pod is made of it, and its standard by the namespace: neither shows when the objects are applied.
+// spec.runtime.pod is validated when its Pod is created, and the Pod Security Standard by the namespace: applying the objects checks neither.
 var _ = Describe("samples/laptop-to-cluster", func() {
-	It("makes Pods that a restricted namespace admits, which share the project", func(ctx context.Context) {
+	It("creates Pods that a restricted namespace admits and that share the project", func(ctx context.Context) {
 		moon := newNode()
 		namespace := newNamespace(ctx)
 		for _, o := range kustomized(ctx, "samples/laptop-to-cluster/cluster") {
@@ -49,10 +49,10 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 		for object, inits := range map[process.Object]int{web: 1, gopls: 2, &v1alpha1.Instance{ObjectMeta: is("agent")}: 1, run: 1} {
 			get(ctx, Default, object)
 			p := hasPod(ctx, object, "1")
-			Expect(p.Spec.InitContainers).To(HaveLen(inits), "the project is cloned, and the multiplexer brought")
+			Expect(p.Spec.InitContainers).To(HaveLen(inits), "init containers clone the project and install the multiplexer")
 			Expect(p.Spec.Volumes).To(ContainElement(HaveField("PersistentVolumeClaim.ClaimName", "workspace")))
 			Expect(p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchLabels).To(
-				HaveEach(p.Labels["workspace"]), "it finds itself, or the first of them would wait forever")
+				HaveEach(p.Labels["workspace"]), "the affinity matches the Pod itself, or the first Pod would wait forever")
 		}
 		service := &corev1.Service{}
 		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(web), service) }).Should(Succeed())
@@ -72,7 +72,7 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 	})
 })
 
-// kustomized gives the objects of a kustomization.
+// kustomized returns the objects of a kustomization.
 func kustomized(ctx context.Context, folder string) (objects []*unstructured.Unstructured) {
 	GinkgoHelper()
 	root := filepath.Join("..", "..")

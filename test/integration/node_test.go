@@ -19,13 +19,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// lastWords is the annotation of a Pod with what its program leaves as the termination message, however it ends.
+// lastWords is the annotation of a Pod with the termination message of its program.
 const lastWords = "test.berth.dev/last-words"
 
-// node says of Pods what a scheduler and a kubelet would: there is neither here.
+// node writes the status of Pods in place of a scheduler and a kubelet, which do not run here.
 type node struct{}
 
-// newNode ends all Pods that are to end, until the spec and all of its clean-up are over. Make it before the namespace.
+// newNode terminates deleted Pods until the spec and its cleanup are over. Create it before the namespace.
 func newNode() *node {
 	n := &node{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -49,7 +49,7 @@ func newNode() *node {
 	return n
 }
 
-// endDeleted ends what is being deleted. What the API server refuses is tried again.
+// endDeleted terminates the Pods that are being deleted. Writes that the API server refuses are retried by the next call.
 func (n *node) endDeleted(ctx context.Context) {
 	var pods corev1.PodList
 	if k8s.List(ctx, &pods) != nil {
@@ -64,14 +64,14 @@ func (n *node) endDeleted(ctx context.Context) {
 	}
 }
 
-// podsOf are the Pods of an object.
+// podsOf returns the Pods of an object.
 func podsOf(ctx context.Context, g Gomega, object process.Object) []corev1.Pod {
 	var pods corev1.PodList
 	g.Expect(k8s.List(ctx, &pods, client.InNamespace(object.GetNamespace()), client.MatchingLabels{pod.LabelUID: string(object.GetUID())})).To(Succeed())
 	return pods.Items
 }
 
-// hasPod waits until the object has one Pod alone, of that incarnation.
+// hasPod waits until the only Pod of the object is that of this incarnation, and returns it.
 func hasPod(ctx context.Context, object process.Object, incarnation string) *corev1.Pod {
 	GinkgoHelper()
 	var found *corev1.Pod
@@ -85,13 +85,13 @@ func hasPod(ctx context.Context, object process.Object, incarnation string) *cor
 	return found
 }
 
-// hasNoPod waits until nothing of the object is left.
+// hasNoPod waits until the object has no Pods.
 func hasNoPod(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) { g.Expect(podsOf(ctx, g, object)).To(BeEmpty()) }).Should(Succeed())
 }
 
-// run has the Pod run at an address.
+// run marks the Pod as running with an IP address.
 func (n *node) run(ctx context.Context, p *corev1.Pod, address string) {
 	GinkgoHelper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "moon"}}
@@ -105,7 +105,7 @@ func (n *node) run(ctx context.Context, p *corev1.Pod, address string) {
 	})
 }
 
-// end has the program of the Pod end with an exit code.
+// end marks the program of the Pod as exited with an exit code.
 func (n *node) end(ctx context.Context, p *corev1.Pod, code int32) {
 	GinkgoHelper()
 	report(ctx, p, func() { terminate(p, code) })
@@ -124,7 +124,7 @@ func terminate(p *corev1.Pod, code int32) {
 	}
 }
 
-// report writes the status of a Pod, whoever else writes it.
+// report updates the status of a Pod and retries after conflicts.
 func report(ctx context.Context, p *corev1.Pod, set func()) {
 	GinkgoHelper()
 	key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}

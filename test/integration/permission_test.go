@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// policyNamespace is where the parameters of the policies are in these specs.
+// policyNamespace holds the parameters of the policies in these specs.
 const policyNamespace = "default"
 
 var _ = Describe("A manager that checks namespaces", Serial, func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// inSession makes an Instance run in a session of tmux.
+// inSession sets the runtime of an Instance to a tmux session.
 func inSession(instance *v1alpha1.Instance, session string) *v1alpha1.Instance {
 	instance.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session}}
 	return instance
@@ -25,14 +25,14 @@ var _ = Describe("an Instance in tmux", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	It("runs there and nowhere else", func(ctx context.Context) {
+	It("runs only in tmux", func(ctx context.Context) {
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
 		Expect(tmux.Count(instance.UID, fake.Start)).To(Equal(1))
 		Expect(rt.Count(instance.UID, fake.Start)).To(BeZero())
 		Expect(instance.Status.AttachCommand).To(Equal("tmux -L berth attach-session -t '=" + namespace + "'"))
-		reads(ctx, instance, v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted)
+		leavesOut(ctx, instance, v1alpha1.ConditionAdopted)
 		process, _ := tmux.Process(instance.UID)
 		Expect(process.Config).To(MatchJSON(`{"socket": "berth", "session": "` + namespace + `", "adopt": "Never"}`))
 		Expect(process.Env).To(ContainElement("SESSION_ID=" + instance.Status.SessionID))
@@ -42,7 +42,7 @@ var _ = Describe("an Instance in tmux", func() {
 		Expect(tmux.Live(instance.UID)).To(BeEmpty())
 	})
 
-	It("does not share its session", func(ctx context.Context) {
+	It("does not share its session with another Instance", func(ctx context.Context) {
 		first, second := inSession(newInstance(namespace, "first", "claude"), namespace), inSession(newInstance(namespace, "second", "claude"), namespace)
 		Expect(k8s.Create(ctx, first)).To(Succeed())
 		becomesReady(ctx, first)
@@ -56,7 +56,7 @@ var _ = Describe("an Instance in tmux", func() {
 		Expect(tmux.Count(second.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("leaves what it has adopted as it was", func(ctx context.Context) {
+	It("leaves an adopted session running when it is deleted", func(ctx context.Context) {
 		tmux.Found(namespace)
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		instance.Spec.Adoption = v1alpha1.AdoptionIfExists
@@ -72,7 +72,7 @@ var _ = Describe("an Instance in tmux", func() {
 		Expect(tmux.Count(instance.UID, fake.Kill)).To(BeZero())
 	})
 
-	It("ends what it has adopted when it is told to", func(ctx context.Context) {
+	It("ends an adopted session if its deletion policy requests it", func(ctx context.Context) {
 		tmux.Found(namespace)
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		instance.Spec.Adoption, instance.Spec.DeletionPolicy = v1alpha1.AdoptionIfExists, v1alpha1.DeletionTerminate
@@ -89,7 +89,7 @@ var _ = Describe("an Instance in tmux", func() {
 		instance.Spec.InterruptToken = "before it runs"
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
-		Expect(tmux.Typed(instance.UID)).To(BeEmpty(), "nothing ran that could be interrupted")
+		Expect(tmux.Typed(instance.UID)).To(BeEmpty(), "no process was running when the interrupt was requested")
 
 		change(ctx, instance, func() { instance.Spec.InterruptToken = "1" })
 		Eventually(tmux.Typed).WithArguments(instance.UID).Should(Equal("\x03"))

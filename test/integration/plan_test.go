@@ -29,7 +29,7 @@ var _ = Describe("a Plan", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) {
 		namespace = newNamespace(ctx)
-		DeferCleanup(func(ctx context.Context) { // before the runs, so that nothing creates new ones
+		DeferCleanup(func(ctx context.Context) { // deleted before the runs, so that no new ones are created
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Action{}, client.InNamespace(namespace))).To(Succeed())
 		})
@@ -88,7 +88,7 @@ var _ = Describe("a Plan", func() {
 			g.Expect(k8s.Update(ctx, plan)).To(Succeed())
 		}).Should(Succeed())
 	}
-	// ends waits for the run of a phase and ends it.
+	// ends waits for the run of a phase and makes its program exit.
 	ends := func(ctx context.Context, plan *v1alpha1.Plan, attempt int, phase string, index int, code int32) *v1alpha1.StrategyRun {
 		GinkgoHelper()
 		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
@@ -124,7 +124,7 @@ var _ = Describe("a Plan", func() {
 		version := plan.ResourceVersion
 		Consistently(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
-			g.Expect(plan.ResourceVersion).To(Equal(version), "nothing is written at rest")
+			g.Expect(plan.ResourceVersion).To(Equal(version), "a plan at rest is not written")
 		}).Should(Succeed())
 	}
 	stalled := func(ctx context.Context, plan *v1alpha1.Plan, reason string) string {
@@ -141,7 +141,7 @@ var _ = Describe("a Plan", func() {
 		return message
 	}
 
-	It("goes through its phases as far as it is allowed to, and stays pinned", func(ctx context.Context) {
+	It("runs its phases up to the allowed one, and keeps the pinned definitions", func(ctx context.Context) {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		action := newAction(ctx, func(*v1alpha1.ActionSpec) {})
 		plan := newPlan(ctx, "first", func(*v1alpha1.PlanSpec) {})
@@ -166,7 +166,7 @@ var _ = Describe("a Plan", func() {
 		Expect(rt.Count(applied.UID, "Start")).To(Equal(1))
 		Expect(plan.Status.Results).To(HaveLen(4))
 		for _, run := range runsOf(ctx, plan) {
-			Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerPlan), "its outcome is on record")
+			Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerPlan), "its outcome is recorded")
 		}
 	})
 
@@ -193,15 +193,15 @@ var _ = Describe("a Plan", func() {
 		})
 		Eventually(func(g Gomega) {
 			err := k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)
-			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "its time is over")
+			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "its time to live has expired")
 			for _, run := range runsOf(ctx, plan) {
 				g.Expect(run.Status.Outcome).NotTo(BeEmpty())
-				g.Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerPlan), "nothing keeps it from being deleted with its plan")
+				g.Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerPlan), "no finalizer blocks its deletion with the plan")
 			}
 		}).Should(Succeed())
 	})
 
-	It("is constrained by an open breaker, and goes on after a reset and a retry", func(ctx context.Context) {
+	It("is constrained by an open circuit breaker, and continues after a reset and a retry", func(ctx context.Context) {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		newAction(ctx, func(spec *v1alpha1.ActionSpec) { spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search"}} })
 		plan := newPlan(ctx, "third", func(*v1alpha1.PlanSpec) {})
@@ -231,7 +231,7 @@ var _ = Describe("a Plan", func() {
 		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete, 4)
 	})
 
-	It("says what it needs to begin, and begins when that is there", func(ctx context.Context) {
+	It("reports what prevents its start, and starts when that is corrected", func(ctx context.Context) {
 		plan := newPlan(ctx, "early", func(*v1alpha1.PlanSpec) {})
 		Expect(stalled(ctx, plan, v1alpha1.ReasonActionMissing)).To(ContainSubstring("create it"))
 		rests(ctx, plan, status.FailedStatus)
@@ -264,7 +264,7 @@ var _ = Describe("a Plan", func() {
 		Expect(stalled(ctx, none, v1alpha1.ReasonInvalidArgument)).To(ContainSubstring("Argument version is required"))
 	})
 
-	It("begins once for all that have the same key", func(ctx context.Context) {
+	It("starts once for all plans with the same idempotency key", func(ctx context.Context) {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		newAction(ctx, func(*v1alpha1.ActionSpec) {})
 		var callers sync.WaitGroup
@@ -298,7 +298,7 @@ var _ = Describe("a Plan", func() {
 		Expect(strings.HasPrefix(runs.Items[0].Name, runs.Items[0].Labels[v1alpha1.LabelPlan]+"-")).To(BeTrue())
 	})
 
-	It("belongs to its instance", func(ctx context.Context) {
+	It("is owned by its Instance", func(ctx context.Context) {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		newAction(ctx, func(*v1alpha1.ActionSpec) {})
 		plan := newPlan(ctx, "owned", func(spec *v1alpha1.PlanSpec) { spec.InstanceRef = &v1alpha1.LocalReference{Name: "session"} })

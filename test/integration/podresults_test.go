@@ -27,7 +27,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 	BeforeEach(func(ctx context.Context) {
 		moon = newNode()
 		namespace = newNamespace(ctx)
-		DeferCleanup(func(ctx context.Context) { // before the runs, so that nothing creates new ones
+		DeferCleanup(func(ctx context.Context) { // deleted before the runs, so that no new ones are created
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Action{}, client.InNamespace(namespace))).To(Succeed())
 		})
@@ -38,7 +38,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 			Expect(k8s.Create(ctx, strategy)).To(Succeed())
 		}
 	})
-	// says has the Pod of a run leave a text and run.
+	// says marks the Pod of a run as running and sets the result that its program will leave.
 	says := func(ctx context.Context, run *v1alpha1.StrategyRun, text string) *corev1.Pod {
 		GinkgoHelper()
 		p := hasPod(ctx, run, "1")
@@ -53,7 +53,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 		return hex.EncodeToString(of[:])
 	}
 
-	DescribeTable("is in the write of the outcome, without paths that mean nothing elsewhere", func(ctx context.Context, end func(context.Context, *corev1.Pod), want v1alpha1.RunOutcome) {
+	DescribeTable("is written together with the outcome, without paths that exist only in the Pod", func(ctx context.Context, end func(context.Context, *corev1.Pod), want v1alpha1.RunOutcome) {
 		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "of-search"}}
 		run.Spec.StrategyRef.Name = "search"
 		seen := follow(ctx, run, &v1alpha1.StrategyRunList{})
@@ -72,7 +72,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 		seen.stop()
 		for _, object := range seen.states {
 			state := object.(*v1alpha1.StrategyRun)
-			Expect(state.Status.Result != nil).To(Equal(state.Status.Outcome != ""), "no write of its own")
+			Expect(state.Status.Result != nil).To(Equal(state.Status.Outcome != ""), "result and outcome are one write")
 		}
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
 		isGone(ctx, run)
@@ -80,17 +80,17 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 	},
 		Entry("when it succeeds", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 0) }, v1alpha1.RunSucceeded),
 		Entry("when it fails", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 3) }, v1alpha1.RunFailed),
-		Entry("when somebody deletes the Pod", func(ctx context.Context, p *corev1.Pod) { Expect(k8s.Delete(ctx, p)).To(Succeed()) }, v1alpha1.RunFailed),
-		Entry("when it ends well as its Pod is taken away", func(ctx context.Context, p *corev1.Pod) {
+		Entry("when the Pod is deleted", func(ctx context.Context, p *corev1.Pod) { Expect(k8s.Delete(ctx, p)).To(Succeed()) }, v1alpha1.RunFailed),
+		Entry("when it succeeds while its Pod is deleted", func(ctx context.Context, p *corev1.Pod) {
 			report(ctx, p, func() {
 				terminate(p, 0)
 				p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"})
 			})
 		}, v1alpha1.RunFailed),
-		Entry("when somebody deletes it by force", func(ctx context.Context, p *corev1.Pod) {
+		Entry("when the Pod is deleted by force", func(ctx context.Context, p *corev1.Pod) {
 			Expect(k8s.Delete(ctx, p, client.GracePeriodSeconds(0))).To(Succeed())
 		}, v1alpha1.RunFailed),
-		Entry("when the node evicts it", func(ctx context.Context, p *corev1.Pod) {
+		Entry("when the node evicts the Pod", func(ctx context.Context, p *corev1.Pod) {
 			report(ctx, p, func() {
 				terminate(p, 137)
 				p.Status.Reason, p.Status.Message = "Evicted", "low on memory"
@@ -102,7 +102,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 		}, v1alpha1.RunWasCancelled),
 	)
 
-	It("reaches the Pods of later phases, and leaves no Secret", func(ctx context.Context) {
+	It("is passed to the Pods of later phases, and leaves no Secret", func(ctx context.Context) {
 		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
 		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search"}}
 		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"publish"}}
@@ -138,7 +138,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 			HaveField("Result", HaveValue(Equal(v1alpha1.RunResult{Summary: "3 hits.", Size: 7, SHA256: sum("3 hits.")}))),
 			HaveField("Result", HaveValue(Equal(v1alpha1.RunResult{Summary: "published", Size: 9, SHA256: sum("published")})))))
 
-		// No collector of garbage is here: the runs go, and with them what Berth has made for them.
+		// No garbage collector runs here: the runs are deleted, and Berth deletes the objects that it created for them.
 		Expect(k8s.Delete(ctx, plan)).To(Succeed())
 		Expect(k8s.DeleteAllOf(ctx, &v1alpha1.StrategyRun{}, client.InNamespace(namespace))).To(Succeed())
 		Eventually(func(g Gomega) {

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// image is one that nobody pulls.
+// image is never pulled.
 func image(change ...func(*v1alpha1.PodRuntime)) *v1alpha1.PodRuntime {
 	p := &v1alpha1.PodRuntime{Image: "localhost/program:1"}
 	for _, do := range change {
@@ -46,7 +46,7 @@ var _ = Describe("an object in a Pod", func() {
 		namespace = newNamespace(ctx)
 	})
 
-	It("says why it waits, and can be stopped and deleted without ever having run", func(ctx context.Context) {
+	It("reports why it waits, and can be stopped and deleted before it ever ran", func(ctx context.Context) {
 		dev := devServerInPod(namespace, "web")
 		dev.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", Value: "hidden"}}
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
@@ -57,11 +57,11 @@ var _ = Describe("an object in a Pod", func() {
 		Expect(main.Image).To(Equal("localhost/program:1"))
 		Expect(main.Command).To(Equal([]string{"serve", "--port", "8080"}))
 		Expect(*p.Spec.AutomountServiceAccountToken).To(BeFalse())
-		Expect(rt.Known()).NotTo(ContainElement(dev.UID), "nothing runs on the host")
+		Expect(rt.Known()).NotTo(ContainElement(dev.UID), "it does not run on the host")
 		secret := &corev1.Secret{ObjectMeta: p.ObjectMeta}
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(p), secret)).To(Succeed())
 		Expect(secret.Data).To(Equal(map[string][]byte{"TOKEN": []byte("hidden")}))
-		Expect(main.Env).To(ContainElement(corev1.EnvVar{Name: "PORT", Value: "8080"}), "which is no secret")
+		Expect(main.Env).To(ContainElement(corev1.EnvVar{Name: "PORT", Value: "8080"}), "the port is not a secret")
 
 		reads(ctx, dev, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting)
 		report(ctx, p, func() {
@@ -71,13 +71,13 @@ var _ = Describe("an object in a Pod", func() {
 			get(ctx, g, dev)
 			condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReady)
 			g.Expect(condition.Reason).To(Equal(v1alpha1.ReasonStarting))
-			g.Expect(condition.Message).To(ContainSubstring("the Pod has no node yet: Unschedulable: 0/0 nodes"))
+			g.Expect(condition.Message).To(ContainSubstring("the Pod is not scheduled yet: Unschedulable: 0/0 nodes"))
 		}).Should(Succeed())
 
 		change(ctx, dev, func() { dev.Spec.State = v1alpha1.StateStopped })
 		hasNoPod(ctx, dev)
-		reads(ctx, dev, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonStopped)
-		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(p), secret))).To(BeTrue(), "its environment is gone too")
+		rests(ctx, dev, v1alpha1.ReasonStopped)
+		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(p), secret))).To(BeTrue(), "the Secret with its environment is deleted too")
 		change(ctx, dev, func() { dev.Spec.State = v1alpha1.StateRunning })
 		hasPod(ctx, dev, "2")
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
@@ -85,7 +85,7 @@ var _ = Describe("an object in a Pod", func() {
 		hasNoPod(ctx, dev)
 	})
 
-	It("is a DevServer with an address that stays over restarts", func(ctx context.Context) {
+	It("is a DevServer whose URL stays the same across restarts", func(ctx context.Context) {
 		port := serve(0)
 		dev := onPort(devServerInPod(namespace, "web"), port)
 		dev.Spec.URL.Path = "/app"
@@ -106,44 +106,44 @@ var _ = Describe("an object in a Pod", func() {
 		Expect(dev.Status.URL).To(Equal(address))
 		Expect(dev.Status.Process.PodName).To(Equal(first.Name))
 		Expect(dev.Status.Process.Node).To(Equal("moon"))
-		reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionTrue, v1alpha1.ReasonListening)
+		leavesOut(ctx, dev, v1alpha1.ConditionPortVerified)
 
 		change(ctx, dev, func() { dev.Spec.RestartToken = "again" })
 		second := hasPod(ctx, dev, "2")
 		get(ctx, Default, dev)
-		Expect(dev.Status.URL).To(Equal(address), "it is there while it restarts")
+		Expect(dev.Status.URL).To(Equal(address), "the URL remains during a restart")
 		moon.run(ctx, second, "127.0.0.1")
 		becomesReady(ctx, dev)
 		Expect(dev.Status.URL).To(Equal(address))
 
 		version, uid := service.ResourceVersion, service.UID
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(dev), service)).To(Succeed())
-		Expect(service.ResourceVersion).To(Equal(version), "nothing was written anew")
+		Expect(service.ResourceVersion).To(Equal(version), "the Service was not written again")
 		Expect(k8s.Delete(ctx, service)).To(Succeed())
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(dev), service)).To(Succeed())
-			g.Expect(service.UID).NotTo(Equal(uid), "what somebody takes away is made again")
+			g.Expect(service.UID).NotTo(Equal(uid), "a deleted Service is created again")
 		}).Should(Succeed())
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
 		isGone(ctx, dev)
 		hasNoPod(ctx, dev)
 	})
 
-	It("does not take over a Service of somebody else", func(ctx context.Context) {
+	It("does not take over a Service of another owner", func(ctx context.Context) {
 		theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 		Expect(k8s.Create(ctx, theirs)).To(Succeed())
 		dev := devServerInPod(namespace, "web")
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		Expect(stalls(ctx, dev, v1alpha1.ReasonNameTaken)).To(ContainSubstring("there is a Service web already"))
+		Expect(stalls(ctx, dev, v1alpha1.ReasonNameTaken)).To(ContainSubstring("Service web already exists"))
 		reads(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken)
 		hasNoPod(ctx, dev)
 		Expect(k8s.Delete(ctx, theirs)).To(Succeed())
 		hasPod(ctx, dev, "1")
 	})
 
-	It("says what the cluster does not allow, and goes on once it does", func(ctx context.Context) {
+	It("reports what the cluster does not allow, and continues once it is allowed", func(ctx context.Context) {
 		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"}}
-		limit := func(resources ...corev1.ResourceName) { // as its controller would, which is not here
+		limit := func(resources ...corev1.ResourceName) { // in place of the quota controller, which does not run here
 			none := corev1.ResourceList{}
 			for _, name := range resources {
 				none[name] = resource.MustParse("0")
@@ -179,7 +179,7 @@ var _ = Describe("an object in a Pod", func() {
 		hasNoPod(ctx, dev)
 	})
 
-	It("comes back when somebody takes its Pod away, however the program ends", func(ctx context.Context) {
+	It("is started again when its Pod is deleted or its program exits", func(ctx context.Context) {
 		dev := onPort(devServerInPod(namespace, "web"), serve(0))
 		dev.Spec.RestartPolicy = v1alpha1.RestartOnFailure
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
@@ -194,7 +194,7 @@ var _ = Describe("an object in a Pod", func() {
 		second := hasPod(ctx, dev, "2")
 		get(ctx, Default, dev)
 		Expect(dev.Status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", ContainSubstring("Eviction API: evicting")))))
-		Expect(dev.Status.Breaker.Failures).To(BeEmpty(), "it is nobody's failure")
+		Expect(dev.Status.Breaker.Failures).To(BeEmpty(), "an eviction does not count as a failure")
 
 		moon.run(ctx, second, "127.0.0.1")
 		becomesReady(ctx, dev)
@@ -205,12 +205,12 @@ var _ = Describe("an object in a Pod", func() {
 		hasPod(ctx, dev, "3")
 		get(ctx, Default, dev)
 		Expect(dev.Status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonFailed), HaveField("ExitCode", HaveValue(BeEquivalentTo(137))),
-			HaveField("Message", "the container held more memory than it may"))))
+			HaveField("Message", "the container exceeded its memory limit"))))
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
 		isGone(ctx, dev)
 	})
 
-	It("is an Instance whose volume outlives another image", func(ctx context.Context) {
+	It("is an Instance whose volume survives a change of the image", func(ctx context.Context) {
 		agent := newInstance(namespace, "agent", "agent")
 		claim := v1alpha1.PodClaim{Name: "home", MountPath: "/home/agent", Spec: apiruntime.RawExtension{
 			Raw: []byte(`{"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}`)}}
@@ -236,7 +236,7 @@ var _ = Describe("an object in a Pod", func() {
 		report(ctx, first, func() { first.Status.Message = "something happened" })
 		Consistently(func(g Gomega) {
 			get(ctx, g, agent)
-			g.Expect(agent.ResourceVersion).To(Equal(version), "nothing is written at rest")
+			g.Expect(agent.ResourceVersion).To(Equal(version), "an object at rest is not written")
 		}).Should(Succeed())
 
 		change(ctx, agent, func() { agent.Spec.Runtime.Pod.Image = "localhost/program:2" })
@@ -250,7 +250,7 @@ var _ = Describe("an object in a Pod", func() {
 		isGone(ctx, agent)
 	})
 
-	It("is a StrategyRun that ends as its Pod does", func(ctx context.Context) {
+	It("is a StrategyRun with the outcome of its Pod", func(ctx context.Context) {
 		strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lint"}}
 		strategy.Spec.Process.Command = []string{"lint", "$(ARG_DIR)"}
 		strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: image()}

@@ -23,7 +23,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) {
 		namespace = newNamespace(ctx)
-		DeferCleanup(func(ctx context.Context) { // before the runs, so that nothing creates new ones
+		DeferCleanup(func(ctx context.Context) { // deleted before the runs, so that no new ones are created
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Action{}, client.InNamespace(namespace))).To(Succeed())
 		})
@@ -63,7 +63,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		}).Should(Succeed())
 	}
 
-	It("is in the write of the outcome, by reference, and its start stays known", func(ctx context.Context) {
+	It("is written together with the outcome, by reference, and the start time is kept", func(ctx context.Context) {
 		newStrategy(ctx, "lint", "lint", "--report", "$(BERTH_ARTIFACTS)/report")
 		seen := follow(ctx, &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "of-lint"}}, &v1alpha1.StrategyRunList{})
 		run := newRun(ctx, "lint")
@@ -87,24 +87,24 @@ var _ = Describe("the result of a StrategyRun", func() {
 		seen.stop()
 		for _, object := range seen.states {
 			state := object.(*v1alpha1.StrategyRun)
-			Expect(state.Status.Result != nil).To(Equal(state.Status.Outcome != ""), "no write of its own")
+			Expect(state.Status.Result != nil).To(Equal(state.Status.Outcome != ""), "result and outcome are one write")
 		}
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
 		isGone(ctx, run)
 		Expect(rt.Results(run.UID)).To(Equal(runtime.Results{}))
 	})
 
-	It("knows when a program was started that had ended before anybody looked", func(ctx context.Context) {
+	It("includes the start time of a program that exited before the first check", func(ctx context.Context) {
 		command := "quick-in-" + namespace
 		rt.Program(command, fake.Program{Exit: &facts.Exit{Known: true, Code: 1}})
 		newStrategy(ctx, "quick", command)
 		run := newRun(ctx, "quick")
 		has(ctx, run, v1alpha1.RunFailed)
 		Expect(run.Status.StartedAt).NotTo(BeNil())
-		Expect(run.Status.Result).To(BeNil(), "it has left nothing")
+		Expect(run.Status.Result).To(BeNil(), "the program left no result")
 	})
 
-	It("reaches the later phases of a plan, whose strategies have to be those that it is pinned to", func(ctx context.Context) {
+	It("is passed to the later phases of a plan, whose strategies must match the pinned ones", func(ctx context.Context) {
 		newStrategy(ctx, "search", "search")
 		publish := newStrategy(ctx, "publish", "publish")
 		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
@@ -135,7 +135,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		Expect(plan.Status.Results).To(HaveLen(1))
 		Expect(plan.Status.Results[0].Result).To(Equal(want))
 
-		By("waiting while a strategy has another program than the plan is pinned to")
+		By("waiting while the program of a strategy differs from the pinned one")
 		commands(ctx, publish, "publish", "--everywhere")
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
@@ -150,10 +150,10 @@ var _ = Describe("the result of a StrategyRun", func() {
 		get(ctx, Default, applies)
 		Expect(applies.Spec.Inputs).To(Equal(plan.Status.Results))
 		stalled := meta.FindStatusCondition(applies.Status.Conditions, v1alpha1.ConditionStalled)
-		Expect(stalled.Message).To(ContainSubstring("Strategy publish has another program than when the plan of this run began"))
-		Expect(rt.Count(applies.UID, "Start")).To(BeZero(), "nobody has approved that")
+		Expect(stalled.Message).To(ContainSubstring("The program of strategy publish has changed since the plan of this run started"))
+		Expect(rt.Count(applies.UID, "Start")).To(BeZero(), "the changed program is not approved")
 
-		By("going on when it was put back")
+		By("continuing when the program is restored")
 		commands(ctx, publish, "publish")
 		runs(ctx, applies)
 		process, _ := rt.Process(applies.UID)

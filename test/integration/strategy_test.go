@@ -48,7 +48,7 @@ var _ = Describe("a Strategy", func() {
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
 			g.Expect(run.Status.Outcome).To(Equal(outcome))
-			g.Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerCount), "it was counted")
+			g.Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerCount), "the run was counted")
 		}).Should(Succeed())
 	}
 	counts := func(ctx context.Context, strategy *v1alpha1.Strategy, state v1alpha1.BreakerState, failures int, totals v1alpha1.StrategyTotals) {
@@ -63,14 +63,14 @@ var _ = Describe("a Strategy", func() {
 		}).Should(Succeed())
 	}
 
-	It("runs once, is counted once, and is left alone", func(ctx context.Context) {
+	It("runs once, counts the run once, and is not written again", func(ctx context.Context) {
 		strategy := newStrategy(ctx, func(*v1alpha1.StrategySpec) {})
 		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{})
 		seen := follow(ctx, &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "one"}}, &v1alpha1.StrategyRunList{})
 		run := newRun(ctx, "one")
 		runs(ctx, run)
 		process, _ := rt.Process(run.UID)
-		Expect(process.Command).To(Equal([]string{"lint", "/srv; rm -rf /"}), "an argument stays one")
+		Expect(process.Command).To(Equal([]string{"lint", "/srv; rm -rf /"}), "the value remains one argument")
 		Expect(process.Env).To(ContainElements("MODE=fast", "ARG_DIR=/srv; rm -rf /"))
 		Expect(run.Status.Pinned.UID).To(Equal(strategy.UID))
 
@@ -86,12 +86,12 @@ var _ = Describe("a Strategy", func() {
 			hashes[state.GetProcessStatus().SpecHash] = true
 		}
 		delete(hashes, "")
-		Expect(hashes).To(HaveLen(1), "the first start is with all that it needs")
+		Expect(hashes).To(HaveLen(1), "the first start already has the final spec hash")
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
 		isGone(ctx, run)
 	})
 
-	It("opens at the threshold, skips without a process, and counts anew after a reset", func(ctx context.Context) {
+	It("opens its circuit breaker at the threshold, skips runs without a process, and counts from zero after a reset", func(ctx context.Context) {
 		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.Breaker.FailureThreshold = ptr.To[int32](2) })
 		late := newRun(ctx, "late")
 		runs(ctx, late)
@@ -121,7 +121,7 @@ var _ = Describe("a Strategy", func() {
 		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 3, SkippedCircuitOpen: 1})
 	})
 
-	It("ends what takes too long, what is cancelled and what is deleted", func(ctx context.Context) {
+	It("stops runs that time out, are cancelled or are deleted", func(ctx context.Context) {
 		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) {
 			spec.TimeoutSeconds = ptr.To[int32](1)
 			spec.Breaker.FailureThreshold = ptr.To[int32](9)
@@ -144,7 +144,7 @@ var _ = Describe("a Strategy", func() {
 		counts(ctx, strategy, v1alpha1.BreakerClosed, 1, v1alpha1.StrategyTotals{TimedOut: 1, Cancelled: 2})
 	})
 
-	It("keeps runs waiting while it is missing or disabled, and lets them go with it", func(ctx context.Context) {
+	It("keeps runs waiting while it is missing or disabled, and lets running ones finish when it is deleted", func(ctx context.Context) {
 		run := newRun(ctx, "early")
 		Expect(stalls(ctx, run, v1alpha1.ReasonStrategyMissing)).To(ContainSubstring("create it"))
 		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.State = v1alpha1.StrategyDisabled })
@@ -160,7 +160,7 @@ var _ = Describe("a Strategy", func() {
 		ends(ctx, run, v1alpha1.RunSucceeded)
 	})
 
-	It("keeps no more finished runs than its history allows", func(ctx context.Context) {
+	It("keeps at most as many finished runs as its history limit", func(ctx context.Context) {
 		newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.HistoryLimit = ptr.To[int32](1) })
 		for i := range 3 {
 			run := newRun(ctx, fmt.Sprintf("run-%d", i))

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package integration tells the stories of a user, with the real manager on a real API server and processes in memory.
+// Package integration tests user scenarios with the real manager, a real API server and simulated processes.
 package integration
 
 import (
@@ -33,11 +33,11 @@ import (
 	"github.com/berth-dev/berth/test/plane"
 )
 
-// The patience of the suite. Machines are slow at times; nothing here waits that long on a good one.
+// Timeouts of the suite. They allow for slow machines; on a fast one no spec waits that long.
 const (
 	patience = 90 * time.Second
 	interval = 50 * time.Millisecond
-	// calm is how long something has to stay as it is.
+	// calm is how long a state must stay unchanged.
 	calm = 500 * time.Millisecond
 )
 
@@ -45,11 +45,11 @@ var (
 	// config and k8s reach the API server; k8s reads and writes without a cache.
 	config *rest.Config
 	k8s    client.WithWatch
-	// rt is where the processes run. It outlives a manager, as the processes of a host do.
+	// rt is the runtime of the processes. It outlives a manager, as the processes of a host do.
 	rt *fake.Sockets
-	// tmux is where Instances run that ask for it.
+	// tmux is the runtime of Instances in tmux sessions.
 	tmux *fake.Sessions
-	// book is where it is noted who uses terminals.
+	// book records the use of terminals.
 	book *presence.Book
 
 	failures    plane.Failures
@@ -68,7 +68,7 @@ func TestIntegration(t *testing.T) {
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Integration")
 	failures.Tell(t)
-	NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
+	NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "goroutines remain")
 }
 
 var _ = ReportAfterEach(failures.Note)
@@ -78,7 +78,7 @@ var _ = BeforeSuite(func() {
 	environment = plane.New(filepath.Join("..", ".."))
 	var err error
 	config, err = environment.Start()
-	Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	Expect(err).NotTo(HaveOccurred(), "start the control plane (built by make controlplane)")
 	config.QPS, config.Burst = 500, 1000
 	k8s, err = client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
@@ -100,14 +100,14 @@ var _ = AfterSuite(func() {
 	}
 	Expect(environment.Stop()).To(Succeed())
 	if rt != nil {
-		Expect(append(rt.Violations(), tmux.Violations()...)).To(BeEmpty(), "two incarnations of one object lived at once")
+		Expect(append(rt.Violations(), tmux.Violations()...)).To(BeEmpty(), "two incarnations of one object ran at the same time")
 	}
 })
 
-// startManager runs a manager until the function that it gives is called.
+// startManager runs a manager until the returned function is called.
 func startManager() (stop func()) { return startManagerWith(config) }
 
-// startManagerWith runs one that reaches the API server in a way of its own.
+// startManagerWith runs a manager with another configuration of its connection to the API server.
 func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (stop func()) {
 	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
 	Expect(err).NotTo(HaveOccurred())
@@ -135,13 +135,13 @@ func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (s
 	}()
 	return func() {
 		cancel()
-		Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
+		Eventually(ended).Should(Receive(BeNil()), "the manager stops when its context is cancelled")
 		servers.Close()
 		Expect(pods.Close()).To(Succeed())
 	}
 }
 
-// newNamespace gives a namespace of its own to a spec, and deletes what is in it afterwards.
+// newNamespace creates a namespace for a spec, and deletes its objects after the spec.
 func newNamespace(ctx context.Context) string {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-"}}
 	ExpectWithOffset(1, k8s.Create(ctx, namespace)).To(Succeed())

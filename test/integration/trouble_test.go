@@ -18,11 +18,11 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-var _ = Describe("trouble", func() {
+var _ = Describe("an Instance with a failure", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })
 
-	// crashing is an Instance that ends at once, and opens its breaker after three failures.
+	// crashing returns an Instance whose program exits immediately and whose circuit breaker opens after three failures.
 	crashing := func(name, command string) *v1alpha1.Instance {
 		rt.Program(command, fake.Program{Exit: &facts.Exit{Known: true, Code: 1}})
 		instance := newInstance(namespace, name, command)
@@ -33,7 +33,7 @@ var _ = Describe("trouble", func() {
 		return instance
 	}
 
-	DescribeTable("that would be there again at the next try stalls, and a new spec heals it",
+	DescribeTable("stalls on a permanent start error, and starts with a corrected spec",
 		func(ctx context.Context, reason string) {
 			command := "broken-" + reason
 			rt.Program(command, fake.Program{StartError: &facts.StartError{Reason: reason, Message: "why it failed."}})
@@ -41,7 +41,7 @@ var _ = Describe("trouble", func() {
 			Expect(k8s.Create(ctx, instance)).To(Succeed())
 			Expect(stalls(ctx, instance, reason)).To(ContainSubstring("Why it failed."))
 			staysUnwritten(ctx, instance)
-			Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1), "no crash loop")
+			Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1), "a crash loop")
 			change(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude"} })
 			becomesReady(ctx, instance)
 		},
@@ -50,7 +50,7 @@ var _ = Describe("trouble", func() {
 		Entry("missing directory", v1alpha1.ReasonWorkingDirMissing),
 	)
 
-	It("opens the breaker, and a reset token brings it back", func(ctx context.Context) {
+	It("opens its circuit breaker, and a new reset token closes it", func(ctx context.Context) {
 		instance := crashing("reset", "crash-reset")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		stalls(ctx, instance, v1alpha1.ReasonCircuitOpen)
@@ -60,11 +60,11 @@ var _ = Describe("trouble", func() {
 		rt.Program("crash-reset", fake.Program{})
 		change(ctx, instance, func() { instance.Spec.ResetToken = "again" })
 		becomesReady(ctx, instance)
-		reads(ctx, instance, v1alpha1.ConditionCircuitOpen, metav1.ConditionFalse, v1alpha1.ReasonCircuitClosed)
+		leavesOut(ctx, instance, v1alpha1.ConditionCircuitOpen)
 		Expect(instance.Status.ObservedResetToken).To(Equal("again"))
 	})
 
-	It("opens the breaker, and a new spec brings it back", func(ctx context.Context) {
+	It("opens its circuit breaker, and a new spec closes it", func(ctx context.Context) {
 		instance := crashing("spec", "crash-spec")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		stalls(ctx, instance, v1alpha1.ReasonCircuitOpen)
@@ -73,7 +73,7 @@ var _ = Describe("trouble", func() {
 		Expect(instance.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed))
 	})
 
-	It("says that it does not know, and starts nothing beside it", func(ctx context.Context) {
+	It("reports an unknown state, and starts no second process", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
@@ -85,7 +85,7 @@ var _ = Describe("trouble", func() {
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("invents no exit code", func(ctx context.Context) {
+	It("does not report an exit code that it does not know", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		instance.Spec.RestartPolicy = v1alpha1.RestartNever
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
@@ -96,8 +96,8 @@ var _ = Describe("trouble", func() {
 		Expect(instance.Status.LastExit.ExitCode).To(BeNil())
 	})
 
-	It("starts in the end when the runtime fails and answers get lost", func(ctx context.Context) {
-		// Which object's call meets a fault does not matter here.
+	It("starts eventually when calls of the runtime fail and responses are lost", func(ctx context.Context) {
+		// The faults may hit calls for any object.
 		rt.Fail(fake.Start, fmt.Errorf("no more processes"))
 		rt.LoseAnswer(fake.Start, fmt.Errorf("connection lost"))
 		rt.Fail(fake.Observe, fmt.Errorf("connection refused"))
@@ -107,7 +107,7 @@ var _ = Describe("trouble", func() {
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("ends a process whose object was torn away", func(ctx context.Context) {
+	It("stops the process of an object that was removed without its finalizer", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
@@ -116,7 +116,7 @@ var _ = Describe("trouble", func() {
 		isGone(ctx, instance)
 	})
 
-	It("puts its finalizer back", func(ctx context.Context) {
+	It("restores its finalizer", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
@@ -128,7 +128,7 @@ var _ = Describe("trouble", func() {
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("loses nothing to a new manager", Serial, func(ctx context.Context) {
+	It("keeps its process and its exit code when the manager is replaced", Serial, func(ctx context.Context) {
 		running, ending, stopping := newInstance(namespace, "running", "claude"), newInstance(namespace, "ending", "claude"), newInstance(namespace, "stopping", "claude")
 		ending.Spec.RestartPolicy = v1alpha1.RestartNever
 		for _, instance := range []*v1alpha1.Instance{running, ending, stopping} {
@@ -141,16 +141,16 @@ var _ = Describe("trouble", func() {
 		rt.Exit(ending.UID, facts.Exit{Known: true, Code: 42})
 		stopManager = startManager()
 
-		stalls(ctx, stopping, v1alpha1.ReasonStopped)
+		rests(ctx, stopping, v1alpha1.ReasonStopped)
 		stalls(ctx, ending, v1alpha1.ReasonFailed)
-		Expect(ending.Status.LastExit.ExitCode).To(HaveValue(BeEquivalentTo(42)), "the true exit code")
+		Expect(ending.Status.LastExit.ExitCode).To(HaveValue(BeEquivalentTo(42)), "the real exit code")
 		staysUnwritten(ctx, running)
 		seen.stop()
-		Expect(seen.always(v1alpha1.ConditionReady)).To(BeTrue(), "a new manager takes nothing away")
+		Expect(seen.always(v1alpha1.ConditionReady)).To(BeTrue(), "a new manager never makes it unready")
 		Expect(rt.Count(running.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("of many at once ends with as many processes as the specs want", func(ctx context.Context) {
+	It("has the process that its spec requests after many concurrent changes", func(ctx context.Context) {
 		const many = 40
 		instances := make([]*v1alpha1.Instance, many)
 		for i := range instances {
@@ -170,7 +170,7 @@ var _ = Describe("trouble", func() {
 		for i, instance := range instances {
 			switch i % 4 {
 			case 0:
-				stalls(ctx, instance, v1alpha1.ReasonStopped)
+				rests(ctx, instance, v1alpha1.ReasonStopped)
 				Eventually(live(instance)).Should(BeEmpty())
 			case 2:
 				isGone(ctx, instance)

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lspclient is a small client of language servers, for tests. It reads and writes frames by code of its own, so that what it finds is no
-// mistake that it shares with the multiplexer.
+// Package lspclient is a small client of language servers for tests. It has its own code for reading and writing frames, so that it does not share
+// mistakes with the multiplexer.
 package lspclient
 
 import (
@@ -19,7 +19,7 @@ import (
 	"sync/atomic"
 )
 
-// Error is what a server answers when it refuses.
+// Error is an error response of a server.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
@@ -28,7 +28,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d) %s", e.Message, e.Code, e.Data) }
 
-// Restarting is what the multiplexer puts into the data of its own errors.
+// Restarting is the data of errors that the multiplexer itself returns.
 type Restarting struct {
 	Reason       string `json:"reason"`
 	Incarnation  int64  `json:"incarnation"`
@@ -37,16 +37,16 @@ type Restarting struct {
 	Outcome      string `json:"outcome"`
 }
 
-// Why reads the data of an error; the zero value when there is none.
+// Why decodes the data of an error. It returns the zero value if there is none.
 func (e *Error) Why() (why Restarting) {
-	_ = json.Unmarshal(e.Data, &why) // data of others may look as they like
+	_ = json.Unmarshal(e.Data, &why) // data of other servers may have any format
 	return why
 }
 
-// ErrClosed is what calls fail with when the connection has ended.
-var ErrClosed = errors.New("the connection has ended")
+// ErrClosed is the error of calls on a closed connection.
+var ErrClosed = errors.New("connection closed")
 
-// Message is a message as it came.
+// Message is a received message.
 type Message struct {
 	ID     json.RawMessage `json:"id,omitempty"`
 	Method string          `json:"method,omitempty"`
@@ -55,9 +55,9 @@ type Message struct {
 	Error  *Error          `json:"error,omitempty"`
 }
 
-// Options are what a client may do differently.
+// Options configures a client.
 type Options struct {
-	// Answer answers what the server asks; nil: with null, or as many nulls as it asks for settings.
+	// Answer answers requests of the server. If nil, the answer is null, or one null for each requested setting.
 	Answer func(method string, params json.RawMessage) (any, *Error)
 	// Notified is called with every notification, in order.
 	Notified func(method string, params json.RawMessage)
@@ -77,7 +77,7 @@ type Client struct {
 	strays      []Message
 	asked       []string
 	diagnostics map[string]Diagnostics
-	changed     chan struct{} // closed and made anew when diagnostics came
+	changed     chan struct{} // closed and replaced when diagnostics arrive
 	err         error
 }
 
@@ -91,7 +91,7 @@ func Dial(ctx context.Context, path string, options Options) (*Client, error) {
 	return New(conn, options), nil
 }
 
-// New begins to read from a connection. Close ends it.
+// New returns a client that reads from the connection until Close.
 func New(conn io.ReadWriteCloser, options Options) *Client {
 	c := &Client{
 		conn: conn, options: options, done: make(chan struct{}),
@@ -101,30 +101,30 @@ func New(conn io.ReadWriteCloser, options Options) *Client {
 	return c
 }
 
-// Close closes the connection and waits until nothing is read any more.
+// Close closes the connection and waits until the client has stopped reading.
 func (c *Client) Close() {
 	_ = c.conn.Close()
 	<-c.done
 }
 
-// Done is closed when the connection has ended; Err says why.
+// Done returns a channel that is closed when the connection ends. Err returns the reason.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err is why the connection has ended.
+// Err returns why the connection ended, or nil while it is open.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Strays are responses to what was not asked, or was answered before: a right server sends none.
+// Strays returns responses to unknown or already answered requests. A correct server sends none.
 func (c *Client) Strays() []Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.strays
 }
 
-// Asked gives the methods of what the server has asked.
+// Asked returns the methods of the server's requests.
 func (c *Client) Asked() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +142,7 @@ func (c *Client) read() {
 				c.handle(m)
 				continue
 			}
-			err = fmt.Errorf("a message that is none: %w", err)
+			err = fmt.Errorf("invalid message: %w", err)
 		}
 		c.mu.Lock()
 		c.err = fmt.Errorf("%w: %w", ErrClosed, err)
@@ -156,7 +156,7 @@ func (c *Client) read() {
 	}
 }
 
-// limit is for the length of a message: more than any that a test wants, and less than the memory of any machine.
+// limit bounds the length of a message in bytes. It exceeds every message of the tests and is less than the memory of a machine.
 const limit = 256 << 20
 
 // Frame reads one message.
@@ -167,7 +167,7 @@ func Frame(reader *bufio.Reader) ([]byte, error) {
 	}
 	length, err := strconv.Atoi(header.Get("Content-Length"))
 	if err != nil || length < 0 || length > limit {
-		return nil, fmt.Errorf("a header without a length that may be: %v", header)
+		return nil, fmt.Errorf("invalid Content-Length in header %v", header)
 	}
 	body := make([]byte, length)
 	_, err = io.ReadFull(reader, body)
@@ -203,7 +203,7 @@ func (c *Client) answered(m Message) {
 	answer <- m
 }
 
-// answer answers what the server asks.
+// answer answers a request of the server.
 func (c *Client) answer(m Message) {
 	c.mu.Lock()
 	c.asked = append(c.asked, m.Method)
@@ -226,10 +226,10 @@ func (c *Client) answer(m Message) {
 	} else {
 		answer["result"] = result
 	}
-	_ = c.Write(answer) // that the connection has ended, the reader finds
+	_ = c.Write(answer) // the reader detects a closed connection
 }
 
-// Write sends a message, in one write.
+// Write sends a message in one write.
 func (c *Client) Write(message any) error {
 	body, err := json.Marshal(message)
 	if err != nil {
@@ -238,7 +238,7 @@ func (c *Client) Write(message any) error {
 	return c.WriteFrame(append(fmt.Appendf(nil, "Content-Length: %d\r\n\r\n", len(body)), body...))
 }
 
-// WriteFrame sends bytes as they are.
+// WriteFrame sends bytes unchanged.
 func (c *Client) WriteFrame(frame []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -251,7 +251,7 @@ func (c *Client) Notify(method string, params any) error {
 	return c.Write(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-// Call asks, and waits for the answer or until the context ends, which cancels the request. Result may be nil.
+// Call sends a request and waits for the response. If the context ends first, the request is cancelled. Result may be nil.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	call, err := c.Begin(method, params)
 	if err != nil {
@@ -260,7 +260,7 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	return call.Wait(ctx, result)
 }
 
-// Call is a request that is underway.
+// Call is a pending request.
 type Call struct {
 	ID     int64
 	method string
@@ -268,7 +268,7 @@ type Call struct {
 	answer chan Message
 }
 
-// Begin asks, and does not wait.
+// Begin sends a request and does not wait for the response.
 func (c *Client) Begin(method string, params any) (*Call, error) {
 	call := &Call{ID: c.next.Add(1), method: method, client: c, answer: make(chan Message, 1)}
 	c.mu.Lock()
@@ -284,7 +284,7 @@ func (c *Client) Begin(method string, params any) (*Call, error) {
 	return call, nil
 }
 
-// Wait waits for the answer.
+// Wait waits for the response.
 func (call *Call) Wait(ctx context.Context, result any) error {
 	select {
 	case m, is := <-call.answer:
@@ -297,11 +297,11 @@ func (call *Call) Wait(ctx context.Context, result any) error {
 			return nil
 		}
 		if err := json.Unmarshal(m.Result, result); err != nil {
-			return fmt.Errorf("%s: understand the answer %s: %w", call.method, m.Result, err)
+			return fmt.Errorf("%s: decode response %s: %w", call.method, m.Result, err)
 		}
 		return nil
 	case <-ctx.Done():
 		_ = call.client.Notify("$/cancelRequest", map[string]any{"id": call.ID})
-		return fmt.Errorf("%s: no answer: %w", call.method, ctx.Err())
+		return fmt.Errorf("%s: no response: %w", call.method, ctx.Err())
 	}
 }

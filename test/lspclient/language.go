@@ -30,25 +30,25 @@ type Location struct {
 	Range Range  `json:"range"`
 }
 
-// Diagnostics are those of one document, as published last.
+// Diagnostics are the last published diagnostics of one document.
 type Diagnostics struct {
 	URI     string       `json:"uri"`
 	Version *int64       `json:"version"`
 	All     []Diagnostic `json:"diagnostics"`
 }
 
-// Diagnostic is one complaint.
+// Diagnostic is one diagnostic of a document.
 type Diagnostic struct {
 	Range   Range  `json:"range"`
 	Message string `json:"message"`
 }
 
-// URI gives the URI of a file.
+// URI returns the URI of a file.
 func URI(path ...string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(path...))}).String()
 }
 
-// Server is what initialize says of the server.
+// Server is the result of initialize.
 type Server struct {
 	ServerInfo struct {
 		Name    string `json:"name"`
@@ -57,7 +57,7 @@ type Server struct {
 	Capabilities map[string]json.RawMessage `json:"capabilities"`
 }
 
-// Initialize does the handshake, as an editor does.
+// Initialize performs the handshake of an editor.
 func (c *Client) Initialize(ctx context.Context, folder string) (server Server, err error) {
 	params := map[string]any{
 		"processId": nil, "rootUri": URI(folder),
@@ -79,7 +79,7 @@ func (c *Client) Initialize(ctx context.Context, folder string) (server Server, 
 	return server, c.Notify("initialized", map[string]any{})
 }
 
-// Leave says good-bye, as an editor does, and closes the connection.
+// Leave sends shutdown and exit, as an editor does, and closes the connection.
 func (c *Client) Leave(ctx context.Context) error {
 	err := c.Call(ctx, "shutdown", nil, nil)
 	if err == nil {
@@ -108,12 +108,12 @@ func (c *Client) CloseDocument(uri string) error {
 	return c.Notify("textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uri}})
 }
 
-// At gives the params of a request about a place.
+// At returns the params of a request about a position.
 func At(uri string, at Position) map[string]any {
 	return map[string]any{"textDocument": map[string]any{"uri": uri}, "position": at}
 }
 
-// Find gives the place of the nth occurrence of words in a text, counted from one.
+// Find returns the position of the nth occurrence of words in a text, counted from 1. The line is -1 if there is none.
 func Find(text, words string, nth int) Position {
 	at := 0
 	for i := range nth {
@@ -137,7 +137,7 @@ func Find(text, words string, nth int) Position {
 	return Position{Line: line, Character: units}
 }
 
-// Hover asks what is at a place, and gives the text of the answer; empty when there is none.
+// Hover requests the hover text at a position. It returns "" if there is none.
 func (c *Client) Hover(ctx context.Context, uri string, at Position) (string, error) {
 	var answer *struct {
 		Contents json.RawMessage `json:"contents"`
@@ -148,7 +148,7 @@ func (c *Client) Hover(ctx context.Context, uri string, at Position) (string, er
 	return HoverText(answer.Contents), nil
 }
 
-// HoverText reads the contents of a hover in all of its shapes.
+// HoverText returns the text of hover contents in any of their formats.
 func HoverText(contents json.RawMessage) string {
 	var text string
 	if json.Unmarshal(contents, &text) == nil {
@@ -168,7 +168,7 @@ func HoverText(contents json.RawMessage) string {
 	return text
 }
 
-// Definition asks where what is at a place is defined.
+// Definition requests the definitions of the symbol at a position.
 func (c *Client) Definition(ctx context.Context, uri string, at Position) ([]Location, error) {
 	var answer json.RawMessage
 	if err := c.Call(ctx, "textDocument/definition", At(uri, at), &answer); err != nil {
@@ -177,7 +177,7 @@ func (c *Client) Definition(ctx context.Context, uri string, at Position) ([]Loc
 	return locations(answer)
 }
 
-// References asks where what is at a place is used, its declaration included.
+// References requests the references to the symbol at a position, including its declaration.
 func (c *Client) References(ctx context.Context, uri string, at Position) ([]Location, error) {
 	params := At(uri, at)
 	params["context"] = map[string]any{"includeDeclaration": true}
@@ -188,7 +188,7 @@ func (c *Client) References(ctx context.Context, uri string, at Position) ([]Loc
 	return locations(answer)
 }
 
-// locations reads one, several or none.
+// locations decodes one location, a list, or null.
 func locations(answer json.RawMessage) (all []Location, err error) {
 	var links []struct {
 		Location
@@ -199,7 +199,7 @@ func locations(answer json.RawMessage) (all []Location, err error) {
 		answer = append(append([]byte("["), answer...), ']')
 	}
 	if err := json.Unmarshal(answer, &links); err != nil {
-		return nil, fmt.Errorf("understand locations: %w", err)
+		return nil, fmt.Errorf("decode locations: %w", err)
 	}
 	for _, link := range links {
 		if link.TargetURI != "" {
@@ -222,7 +222,7 @@ func (c *Client) published(params json.RawMessage) {
 	c.changed = make(chan struct{})
 }
 
-// Diagnostics gives what was published of a document last.
+// Diagnostics returns the last published diagnostics of a document.
 func (c *Client) Diagnostics(uri string) (Diagnostics, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +230,7 @@ func (c *Client) Diagnostics(uri string) (Diagnostics, bool) {
 	return d, is
 }
 
-// Diagnosed waits until what was published of a document is as asked for.
+// Diagnosed waits until the last published diagnostics of a document satisfy be.
 func (c *Client) Diagnosed(ctx context.Context, uri string, be func(Diagnostics) bool) (Diagnostics, error) {
 	for {
 		c.mu.Lock()

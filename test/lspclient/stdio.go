@@ -11,8 +11,7 @@ import (
 	"sync"
 )
 
-// Program is a program that speaks over its stdin and stdout, as a connection. Closing it closes stdin, and waits until the program has ended;
-// Kill does not wait for it to end by itself.
+// Program is a connection to a program over its stdin and stdout. Close closes stdin and waits for the exit of the program; Kill kills it first.
 type Program struct {
 	*exec.Cmd
 	in  io.WriteCloser
@@ -22,7 +21,7 @@ type Program struct {
 	err  error
 }
 
-// Start starts a program to talk to.
+// Start starts a program and connects to it.
 func Start(cmd *exec.Cmd) (*Program, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -41,7 +40,7 @@ func Start(cmd *exec.Cmd) (*Program, error) {
 func (p *Program) Read(b []byte) (int, error)  { return p.out.Read(b) }
 func (p *Program) Write(b []byte) (int, error) { return p.in.Write(b) }
 
-// Close ends the program by the end of its input, and gives how it ended.
+// Close closes the program's stdin, waits for its exit and returns the result of Wait.
 func (p *Program) Close() error {
 	p.once.Do(func() {
 		_ = p.in.Close()
@@ -51,7 +50,7 @@ func (p *Program) Close() error {
 	return p.err
 }
 
-// Kill ends the program at once.
+// Kill kills the program with SIGKILL.
 func (p *Program) Kill() error {
 	_ = p.Process.Kill()
 	err := p.Close()

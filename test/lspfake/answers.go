@@ -22,11 +22,11 @@ const (
 	requestCancelled = -32800
 )
 
-// request handles one request. What it answers is computed from the documents as they are now, whenever it is sent.
+// request handles one request. The answer is computed from the current documents, even if it is sent later.
 func (s *server) request(m message) {
 	var p params
 	if err := json.Unmarshal(m.Params, &p); err != nil && len(m.Params) > 0 {
-		// Only what the server itself understands is needed; vendors' params look as they like.
+		// The server needs only the params that it knows; vendor-specific params may have any format.
 		p = params{}
 	}
 	line := script.Line{What: script.Request, Method: m.Method, ID: m.ID, URI: p.TextDocument.URI}
@@ -40,7 +40,7 @@ func (s *server) request(m message) {
 	}
 }
 
-// answer gives the function that answers; nil when there will be no answer.
+// answer returns the function that sends the answer, or nil if none is sent.
 func (s *server) answer(m message, p params) func() {
 	reply := func(result any) func() { return func() { s.reply(m.ID, result) } }
 	text := s.documents[p.TextDocument.URI].text
@@ -77,7 +77,7 @@ func (s *server) answer(m message, p params) func() {
 	return func() { s.refuse(m.ID, methodNotFound, "the fake server knows no "+m.Method) }
 }
 
-// hover says which word it is, on which text, and who says so.
+// hover returns the word at the position, the first line of the text, and the pid of this server.
 func hover(text string, p params) any {
 	value := fmt.Sprintf("%s in %s by %d", word(text, p.Position), firstLine(text), os.Getpid())
 	if p.Fake != nil && p.Fake.Pad > 0 {
@@ -125,7 +125,7 @@ func (s *server) initialize(m message) func() {
 	}
 }
 
-// execute has an effect that cannot be taken back, or asks the client what it is told to ask and answers with its answer.
+// execute runs the command "effect", which records an irreversible effect, or "ask", which sends a request to the client and returns its response.
 func (s *server) execute(m message, p params) func() {
 	switch {
 	case p.Command == "effect" && len(p.Arguments) == 1:

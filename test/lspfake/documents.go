@@ -29,7 +29,7 @@ type document struct {
 	version int64
 }
 
-// params are the members of all params that the server looks at.
+// params are the members of all params that the server reads.
 type params struct {
 	TextDocument struct {
 		URI     string `json:"uri"`
@@ -47,7 +47,7 @@ type params struct {
 	Fake      *script.Fault   `json:"fake"`
 }
 
-// documents are what the client has open. Whatever breaks the protocol is a violation.
+// documents are the open documents of the client. The methods return an error if the client violates the protocol.
 type documents map[string]document
 
 func (d documents) open(p params) error {
@@ -64,7 +64,7 @@ func (d documents) change(p params) error {
 	uri := p.TextDocument.URI
 	doc, is := d[uri]
 	if !is {
-		return errors.New("changed and not open")
+		return errors.New("changed but not open")
 	}
 	var err error
 	if p.TextDocument.Version <= doc.version {
@@ -85,13 +85,13 @@ func (d documents) change(p params) error {
 
 func (d documents) close(p params) error {
 	if _, is := d[p.TextDocument.URI]; !is {
-		return errors.New("closed and not open")
+		return errors.New("closed but not open")
 	}
 	delete(d, p.TextDocument.URI)
 	return nil
 }
 
-// offset turns a position, which counts UTF-16 units, into bytes; beyond the end of a line it is the end.
+// offset converts a position, which counts UTF-16 units, to a byte offset. A position beyond the end of a line is its end.
 func offset(text string, at position) int {
 	begin := 0
 	for range at.Line {
@@ -130,7 +130,7 @@ func positionOf(text string, at int) position {
 
 func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' }
 
-// word gives the word around a position.
+// word returns the word at a position.
 func word(text string, at position) string {
 	i := min(offset(text, at), len(text))
 	begin := i
@@ -148,7 +148,7 @@ func word(text string, at position) string {
 	return text[begin : i+end]
 }
 
-// occurrences gives where a word stands by itself.
+// occurrences returns the ranges of the whole-word matches of word.
 func occurrences(text, word string) (all []span) {
 	for begin := 0; word != ""; {
 		at := strings.Index(text[begin:], word)
@@ -171,7 +171,7 @@ type location struct {
 	Range span   `json:"range"`
 }
 
-// firstLine gives the first line of a text.
+// firstLine returns the first line of a text.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line

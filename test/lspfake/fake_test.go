@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// TestMain is the server itself when a test starts it.
+// TestMain runs the server itself when a test starts this binary with LSPFAKE_SERVER.
 func TestMain(m *testing.M) {
 	if os.Getenv("LSPFAKE_SERVER") != "" {
 		main()
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// begin starts a server with that script.
+// begin starts a server with this script.
 func begin(t *testing.T, dir string, plan script.Script) (*lspclient.Program, *lspclient.Client) {
 	t.Helper()
 	g := NewWithT(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// misbehave does what is planned for the message, and answers if that is still possible. Of notifications there is no answer.
+// misbehave carries out the planned fault for a message, and sends the answer if the fault permits it. Notifications have no answer.
 func (s *server) misbehave(m message, p params, answer func()) {
 	if answer == nil {
 		answer = func() {}
@@ -59,7 +59,7 @@ func (s *server) misbehave(m message, p params, answer func()) {
 	}
 }
 
-// breakFrames writes what is no frame, or no whole one.
+// breakFrames writes invalid or incomplete frames.
 func (s *server) breakFrames(fault script.Fault) {
 	body := `{"jsonrpc":"2.0","method":"window/logMessage","params":{"type":4,"message":"half of the truth"}}`
 	switch fault.Do {
@@ -88,11 +88,11 @@ func (s *server) breakFrames(fault script.Fault) {
 		s.write([]byte("X-Header: "))
 		s.writeForever(strings.Repeat("x", 64<<10))
 	default:
-		fail(2, fmt.Errorf("the script wants what is not known: %q", fault.Do))
+		fail(2, fmt.Errorf("unknown fault %q", fault.Do))
 	}
 }
 
-// writeForever writes until nobody reads any more.
+// writeForever writes until the reader closes the pipe.
 func (s *server) writeForever(text string) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -103,7 +103,7 @@ func (s *server) writeForever(text string) {
 	}
 }
 
-// flood writes a text again and again until so many bytes are written.
+// flood writes a text repeatedly until at least total bytes are written.
 func flood(write func([]byte) (int, error), text []byte, total int64) {
 	for written := int64(0); written < total; {
 		n, err := write(text)
@@ -114,7 +114,7 @@ func flood(write func([]byte) (int, error), text []byte, total int64) {
 	}
 }
 
-// later answers after a time, unless the request is cancelled.
+// later sends the answer after a pause, unless the request is cancelled first.
 func (s *server) later(m message, pause time.Duration, answer func()) {
 	cancelled := make(chan struct{})
 	id := append([]byte(nil), m.ID...)
@@ -134,7 +134,7 @@ func (s *server) later(m message, pause time.Duration, answer func()) {
 	}()
 }
 
-// fault gives what is planned for a message, by the client first.
+// fault returns the fault for a message. A fault that the client requests takes precedence over the script.
 func (s *server) fault(method string, p params) script.Fault {
 	if p.Fake != nil && p.Fake.Do != "" {
 		return *p.Fake

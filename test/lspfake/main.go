@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lspfake is a language server whose faults are scripted. What it answers is computed from the texts that it was given, so that an answer on
-// another text is seen; what it was given, it writes into a journal. See package script.
+// Command lspfake is a language server with scripted faults. Its answers are computed from the texts that it received, so that an answer for another
+// text is detected. It records the messages that it receives in a journal. See package script.
 package main
 
 import (
@@ -22,9 +22,9 @@ import (
 )
 
 var (
-	dir    = flag.String("dir", "", "directory of the script and of what is written")
-	name   = flag.String("name", "fake", "name under which it has to be alone")
-	linger = flag.Bool("linger", false, "only live on, whatever is sent: what a server leaves behind")
+	dir    = flag.String("dir", "", "directory of the script and of the files that the server writes")
+	name   = flag.String("name", "fake", "name that only one running server may have")
+	linger = flag.Bool("linger", false, "ignore all signals and keep running, as an orphaned child of a server")
 )
 
 func main() {
@@ -67,7 +67,7 @@ func main() {
 	_ = ballast
 }
 
-// obey ends on a signal, unless it is not to.
+// obey records signals and exits on the first one, unless ignore is set.
 func obey(signals <-chan os.Signal, ignore bool) {
 	for s := range signals {
 		if s == syscall.SIGPIPE {
@@ -80,7 +80,7 @@ func obey(signals <-chan os.Signal, ignore bool) {
 	}
 }
 
-// failStart fails before anything was read, if that is the plan.
+// failStart fails before reading anything, if the script requests it.
 func failStart(where string) {
 	switch where {
 	case script.StartExit:
@@ -102,14 +102,14 @@ func failStart(where string) {
 	}
 }
 
-// forever lives on; a goroutine obeys signals meanwhile.
+// forever never returns. A goroutine handles signals.
 func forever() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// startChild starts a child that ends by nothing but a kill. With pipes it has those of the server.
+// startChild starts a child that only SIGKILL ends. With pipes, the child inherits the pipes of the server.
 func startChild(pipes bool) {
 	self, err := os.Executable()
 	if err == nil {
@@ -125,7 +125,7 @@ func startChild(pipes bool) {
 	}
 }
 
-// note appends a line in one write, so that lines of several processes never mix.
+// note appends a line in one write, so that lines of several processes do not mix.
 func note(file, what string) {
 	if err := appendTo(filepath.Join(*dir, file), fmt.Appendf(nil, "%s %d %s\n", *name, os.Getpid(), what)); err != nil {
 		fail(3, err)
@@ -141,7 +141,7 @@ func appendTo(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// starts counts how often a server of this name was started, this time included.
+// starts returns how often a server of this name was started, including this start.
 func starts() (n int) {
 	f, err := os.Open(filepath.Join(*dir, "starts"))
 	if err != nil {
@@ -157,7 +157,7 @@ func starts() (n int) {
 	return n
 }
 
-// alone takes the lock of the name for as long as the process lives, and tells when somebody else has it.
+// alone locks the name until the process exits, and records a violation if another process holds the lock.
 func alone() *os.File {
 	f, err := os.OpenFile(filepath.Join(*dir, *name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// message is any message.
+// message is a request, a response or a notification.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -43,7 +43,7 @@ type server struct {
 	asks    int
 
 	documents documents
-	fits      []int // how often each fault of the plan has fitted
+	fits      []int // how often each fault of the plan has matched
 	stopped   bool  // shutdown was answered
 }
 
@@ -61,7 +61,7 @@ func newServer(plan script.Script, in io.Reader, out io.Writer) *server {
 	return s
 }
 
-// journal writes one line, in one write.
+// journal appends one line in one write.
 func (s *server) journal(line script.Line) {
 	if s.log == nil {
 		return
@@ -76,7 +76,7 @@ func (s *server) journal(line script.Line) {
 	}
 }
 
-// serve answers until the input ends or exit comes.
+// serve handles messages until the end of the input or an exit notification.
 func (s *server) serve() {
 	var body []byte
 	for {
@@ -140,7 +140,7 @@ func (s *server) send(value any) {
 func (s *server) write(frame []byte) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	_, _ = s.out.Write(frame) // without a reader the input ends too
+	_, _ = s.out.Write(frame) // if the client is gone, the input ends too
 }
 
 func (s *server) notify(method string, params any) {
@@ -155,7 +155,7 @@ func (s *server) refuse(id json.RawMessage, code int, why string) {
 	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
 }
 
-// ask asks the client, and calls then with the answer.
+// ask sends a request to the client, and calls then with the response.
 func (s *server) ask(method string, params any, then func(message)) {
 	s.mu.Lock()
 	s.asks++
@@ -182,10 +182,10 @@ func (s *server) answered(m message) {
 	then(m)
 }
 
-// notified handles a notification, and says whether it was the last one.
+// notified handles a notification, and reports whether it was the last one.
 func (s *server) notified(m message) (last bool) {
 	var p params
-	_ = json.Unmarshal(m.Params, &p) // a notification is not answered, whatever it holds
+	_ = json.Unmarshal(m.Params, &p) // an invalid notification has no error response
 	uri := p.TextDocument.URI
 	var err error
 	what := script.Notice
@@ -234,7 +234,7 @@ func (s *server) cancel(id string) {
 	}
 }
 
-// publish tells the lines with errors.
+// publish publishes a diagnostic for each line that contains "error".
 func (s *server) publish(uri string) {
 	if !s.plan.Diagnostics {
 		return
@@ -249,7 +249,7 @@ func (s *server) publish(uri string) {
 	s.notify("textDocument/publishDiagnostics", map[string]any{"uri": uri, "version": doc.version, "diagnostics": found})
 }
 
-// index reports work for as long as it is planned, as servers do that read their workspace, and asks for its settings.
+// index requests the settings and reports progress for the planned time, as servers do while they load their workspace.
 func (s *server) index() {
 	s.ask("workspace/configuration", map[string]any{"items": []any{map[string]any{"section": "fake"}}}, func(message) {})
 	if s.plan.IndexingMS == 0 {

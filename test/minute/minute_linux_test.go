@@ -32,9 +32,9 @@ import (
 const (
 	clients = 10
 	minute  = time.Minute
-	// seed draws the same operations each time, whatever the order in which they arrive.
+	// seed makes the clients draw the same operations in every run; their interleaving differs.
 	seed = 7
-	// The fifty: sessions and containers of Berth's own, and such as others make, which are to be found.
+	// The fifty: sessions and containers of Berth, and foreign ones to discover.
 	ownSessions, foreignSessions, ownContainers, foreignContainers = 30, 8, 9, 3
 )
 
@@ -56,12 +56,12 @@ func TestAMinute(t *testing.T) {
 	w.Eventually(func(g Gomega) { w.isAsTheSpecsSay(t.Context(), g) }).Should(Succeed())
 	foreign := w.foreign(t.Context(), w)
 	w.deleteAll(t)
-	w.Eventually(func(g Gomega) { g.Expect(w.foreign(t.Context(), g)).To(Equal(foreign)) }).Should(Succeed(), "what others made is left as it was")
-	// An engine may finish a start whose answer nobody waited for any more; that is collected.
-	w.Eventually(func() ([]facts.Incarnation, error) { return w.all.List(t.Context()) }).Should(BeEmpty(), "nothing of Berth's own is left")
+	w.Eventually(func(g Gomega) { g.Expect(w.foreign(t.Context(), g)).To(Equal(foreign)) }).Should(Succeed(), "foreign sessions and containers must not change")
+	// A Docker Engine may complete a start after its client gave up; the collector removes that container.
+	w.Eventually(func() ([]facts.Incarnation, error) { return w.all.List(t.Context()) }).Should(BeEmpty(), "nothing of Berth may remain")
 }
 
-// everything has all clients do something again and again for a minute, and counts what they did.
+// everything runs all clients for a minute and counts their operations.
 func (w *world) everything(t *testing.T) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), minute)
@@ -71,9 +71,9 @@ func (w *world) everything(t *testing.T) map[string]int {
 	var working sync.WaitGroup
 	for i := range clients {
 		working.Go(func() {
-			random := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // the same each time, as wanted
+			random := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // reproducible by design
 			for ctx.Err() == nil {
-				what, err := w.operation(t.Context(), random) // the last one is carried out whole
+				what, err := w.operation(t.Context(), random) // the last operation is not interrupted
 				mu.Lock()
 				done[what]++
 				if err != nil {
@@ -82,7 +82,7 @@ func (w *world) everything(t *testing.T) map[string]int {
 				mu.Unlock()
 				select {
 				case <-ctx.Done():
-				case <-time.After(time.Duration(random.IntN(200)) * time.Millisecond): // the pace of a client
+				case <-time.After(time.Duration(random.IntN(200)) * time.Millisecond): // limits the rate of a client
 				}
 			}
 		})
@@ -92,7 +92,8 @@ func (w *world) everything(t *testing.T) map[string]int {
 	return done
 }
 
-// operation does one thing. That an object is there, or is not, is no failure: others do something to it too.
+// operation performs one operation. An object that already exists, or no longer exists, is not an error, because other clients change the objects,
+// too.
 func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, err error) {
 	token := strconv.Itoa(random.Int())
 	switch random.IntN(12) {
@@ -121,7 +122,7 @@ func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, 
 	}
 	if err := w.api.Get(ctx, kube.ObjectKeyFromObject(i), i); err == nil {
 		if backend, err := w.all.Find(ctx, i.UID); err == nil {
-			_ = backend.Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // it may have no terminal at this moment
+			_ = backend.Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // it may have no terminal at the moment
 		}
 	}
 	return "touch", nil
@@ -133,7 +134,7 @@ func (w *world) patch(ctx context.Context, object kube.Object, text string) erro
 	return gone(w.api.Patch(ctx, object, kube.RawPatch(types.MergePatchType, []byte(text))))
 }
 
-// owned is how many Instances of Berth's own there may be.
+// owned is the maximum number of Instances that Berth starts itself.
 func (w *world) owned() int {
 	if w.engine == nil {
 		return ownSessions
@@ -141,7 +142,7 @@ func (w *world) owned() int {
 	return ownSessions + ownContainers
 }
 
-// own gives one of those Instances. Every third is cleaned up soon after it was stopped.
+// own returns one of those Instances. Every third is deleted as soon as it has stopped.
 func (w *world) own(n int) *v1alpha1.Instance {
 	i := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("own-%d", n)}}
 	if n < ownSessions {
@@ -160,7 +161,7 @@ func (w *world) own(n int) *v1alpha1.Instance {
 // workload is the program of the sessions.
 var workload string
 
-// discovery looks for what others made; so does another one in the other namespace.
+// discovery returns an InstanceDiscovery of the foreign sessions and containers. Both namespaces have one.
 func (w *world) discovery(namespace string) *v1alpha1.InstanceDiscovery {
 	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foreign"}}
 	d.Spec.IntervalSeconds = new(int32)
@@ -177,7 +178,7 @@ func (w *world) discovery(namespace string) *v1alpha1.InstanceDiscovery {
 	return d
 }
 
-// foreignSession makes a session, or ends one, as somebody does who knows nothing of Berth. It may be there already, or not any more.
+// foreignSession creates or removes a session without Berth. The session may already exist, or no longer exist.
 func (w *world) foreignSession(n int, there bool) {
 	name := fmt.Sprintf("claude-%d", n)
 	if there {
@@ -187,7 +188,7 @@ func (w *world) foreignSession(n int, there bool) {
 	}
 }
 
-// foreignContainers starts containers that Berth knows nothing of.
+// foreignContainers starts containers without Berth.
 func (w *world) foreignContainers(t *testing.T) {
 	t.Helper()
 	workload = conformance.Workload(t)
@@ -196,7 +197,7 @@ func (w *world) foreignContainers(t *testing.T) {
 	}
 	for n := range foreignContainers {
 		made, err := w.engine.ContainerCreate(t.Context(), client.ContainerCreateOptions{
-			Name:       fmt.Sprintf("claude-%d", n), // a session may have the same name
+			Name:       fmt.Sprintf("claude-%d", n), // sessions may have the same names
 			Config:     &container.Config{Image: image, Cmd: []string{"sleep"}, Labels: map[string]string{"minute": "foreign"}},
 			HostConfig: &container.HostConfig{NetworkMode: "none"},
 		})

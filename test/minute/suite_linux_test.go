@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package minute has ten clients do everything to fifty Instances for a minute, in real tmux and a real Docker Engine, and compares what is there in the
-// end with the specs.
+// Package minute lets ten clients change fifty Instances for a minute, in real tmux and a real Docker Engine, and compares the final state with the
+// specs.
 package minute
 
 import (
@@ -55,8 +55,8 @@ type world struct {
 	*WithT
 	api    kube.Client
 	all    *runtime.Registry
-	engine *client.Client // nil without Docker
-	socket string         // of the tmux server
+	engine *client.Client // nil if Docker is unavailable
+	socket string         // name of the tmux server's socket
 }
 
 func newWorld(t *testing.T) *world {
@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{WithT: NewWithT(t), socket: "berth-minute-" + strconv.Itoa(os.Getpid())}
 	w.SetDefaultEventuallyTimeout(patience)
 	w.SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
-	t.Cleanup(func() { w.Eventually(plane.Leaks).WithArguments(before).Should(Succeed(), "no goroutine is left") })
+	t.Cleanup(func() { w.Eventually(plane.Leaks).WithArguments(before).Should(Succeed(), "no goroutine may remain") })
 
 	environment := plane.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(w.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}})).To(Succeed())
 
-	dir, err := os.MkdirTemp("", "berth-minute-") // sockets have short names
+	dir, err := os.MkdirTemp("", "berth-minute-") // the path of a socket must be short
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(os.RemoveAll(dir)).To(Succeed()) })
 	w.all = runtime.NewRegistry(w.host(t, dir), logr.Discard(), w.members(t, dir)...)
@@ -88,13 +88,13 @@ func newWorld(t *testing.T) *world {
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		w.Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
+		w.Eventually(ended).Should(Receive(BeNil()), "the manager must stop")
 		w.endAll()
 	})
 	return w
 }
 
-// endAll ends what a test has left that failed.
+// endAll stops what a failed test has left.
 func (w *world) endAll() {
 	list, _ := w.all.List(context.Background())
 	for _, incarnation := range list {
@@ -106,7 +106,7 @@ func (w *world) endAll() {
 
 var machine *host.Host
 
-// host holds the processes of the sessions.
+// host returns the runtime that runs the processes of the sessions.
 func (w *world) host(t *testing.T, dir string) *host.Host {
 	t.Helper()
 	build := exec.Command("go", "build", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim")
@@ -119,7 +119,7 @@ func (w *world) host(t *testing.T, dir string) *host.Host {
 	return machine
 }
 
-// members are the backends beside the host. Only where nobody relies on it, Docker may be missing.
+// members returns the other backends. Docker may be missing, except in CI.
 func (w *world) members(t *testing.T, dir string) []runtime.Backend {
 	t.Helper()
 	sessions, err := tmux.New(machine, tmux.Options{Dir: filepath.Join(dir, "tmux"), Shim: filepath.Join(dir, "berth-shim")})
@@ -127,13 +127,13 @@ func (w *world) members(t *testing.T, dir string) []runtime.Backend {
 	t.Cleanup(func() {
 		sessions.Close()
 		_, _ = w.tmux("kill-server")
-		w.Eventually(func() error { _, err := w.tmux("list-sessions"); return err }).Should(HaveOccurred(), "the tmux server ends")
+		w.Eventually(func() error { _, err := w.tmux("list-sessions"); return err }).Should(HaveOccurred(), "the tmux server must exit")
 	})
 	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: sessions}}
 
 	engine, err := dockertest.Start()
 	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Fprintln(os.Stderr, "the minute goes without containers:", err)
+		fmt.Fprintln(os.Stderr, "run without containers:", err)
 		return append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Missing: err.Error()})
 	}
 	w.Expect(err).NotTo(HaveOccurred())
@@ -148,7 +148,7 @@ func (w *world) members(t *testing.T, dir string) []runtime.Backend {
 	return append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: containers})
 }
 
-// tmux asks the server of this suite.
+// tmux runs a tmux command on the server of this suite.
 func (w *world) tmux(args ...string) (string, error) {
 	output, err := exec.Command("tmux", append([]string{"-L", w.socket, "-f", "/dev/null"}, args...)...).CombinedOutput()
 	return strings.TrimSpace(string(output)), err

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 )
 
-// isAsTheSpecsSay compares all that is there with all that is wanted.
+// isAsTheSpecsSay compares the actual state with the specs.
 func (w *world) isAsTheSpecsSay(ctx context.Context, g Gomega) {
 	var list v1alpha1.InstanceList
 	g.Expect(w.api.List(ctx, &list)).To(Succeed())
@@ -32,20 +32,16 @@ func (w *world) isAsTheSpecsSay(ctx context.Context, g Gomega) {
 		i := &list.Items[n]
 		name := i.Namespace + "/" + i.Name
 		g.Expect(i.DeletionTimestamp).To(BeNil(), name)
-		rest := status.CurrentStatus
-		if i.Spec.State == v1alpha1.StateStopped {
-			rest = status.FailedStatus // which is how kstatus calls what is Stalled
-		}
-		g.Expect(kstatusOf(g, i)).To(Equal(rest), "%s: %+v", name, i.Status.Conditions)
+		g.Expect(kstatusOf(g, i)).To(Equal(status.CurrentStatus), "%s: %+v", name, i.Status.Conditions)
 		if i.Labels[v1alpha1.LabelDiscoveredBy] != "" {
-			g.Expect(i.Status.Process).NotTo(BeNil(), "%s stands for something that lives", name)
+			g.Expect(i.Status.Process).NotTo(BeNil(), "%s must have a running session or container", name)
 			what := placeOf(i)
 			stands[what] = append(stands[what], name)
 			continue
 		}
 		if i.Spec.State == v1alpha1.StateStopped {
 			g.Expect(i.Status.Process).To(BeNil(), name)
-			g.Expect(i.Spec.TTLSecondsAfterStopped).To(BeNil(), "%s was to be cleaned up", name)
+			g.Expect(i.Spec.TTLSecondsAfterStopped).To(BeNil(), "%s must be deleted after its TTL", name)
 			continue
 		}
 		g.Expect(i.Status.Process).NotTo(BeNil(), name)
@@ -56,19 +52,19 @@ func (w *world) isAsTheSpecsSay(ctx context.Context, g Gomega) {
 		}
 	}
 	there, foreign := w.sessions(g)
-	g.Expect(there).To(ConsistOf(sessions), "sessions of Berth's own")
+	g.Expect(there).To(ConsistOf(sessions), "sessions of Berth")
 	for _, name := range foreign {
-		g.Expect(stands["session "+name]).To(HaveLen(1), "session %s has one object: %v", name, stands)
+		g.Expect(stands["session "+name]).To(HaveLen(1), "session %s must have one object: %v", name, stands)
 	}
 	inEngine, found := w.containers(ctx, g)
-	g.Expect(inEngine).To(ConsistOf(containers), "containers of Berth's own")
+	g.Expect(inEngine).To(ConsistOf(containers), "containers of Berth")
 	for _, id := range found {
-		g.Expect(stands["container "+id]).To(HaveLen(1), "container %s has one object: %v", id, stands)
+		g.Expect(stands["container "+id]).To(HaveLen(1), "container %s must have one object: %v", id, stands)
 	}
-	g.Expect(stands).To(HaveLen(len(foreign)+len(found)), "no object stands for what is not there")
+	g.Expect(stands).To(HaveLen(len(foreign)+len(found)), "every object must have an existing session or container")
 }
 
-// placeOf says what a discovered Instance stands for.
+// placeOf returns the session or container that a discovered Instance represents.
 func placeOf(i *v1alpha1.Instance) string {
 	if i.Spec.Runtime.Type == v1alpha1.RuntimeTmux {
 		return "session " + i.Spec.Runtime.Tmux.Session
@@ -84,7 +80,7 @@ func kstatusOf(g Gomega, object kube.Object) status.Status {
 	return result.Status
 }
 
-// sessions are those of Berth's own and those that others made.
+// sessions returns the names of Berth's sessions and of foreign ones.
 func (w *world) sessions(g Gomega) (own, foreign []string) {
 	output, err := w.tmux("list-sessions", "-F", "#{session_name}")
 	if err != nil {
@@ -101,7 +97,7 @@ func (w *world) sessions(g Gomega) (own, foreign []string) {
 	return own, foreign
 }
 
-// containers are the ids of those that run: of Berth's own, and of others.
+// containers returns the IDs of Berth's running containers and of foreign ones.
 func (w *world) containers(ctx context.Context, g Gomega) (own, foreign []string) {
 	if w.engine == nil {
 		return nil, nil
@@ -118,7 +114,7 @@ func (w *world) containers(ctx context.Context, g Gomega) (own, foreign []string
 	return own, foreign
 }
 
-// foreign describes what others made, with the processes in it.
+// foreign describes the foreign sessions and containers, with their processes.
 func (w *world) foreign(ctx context.Context, g Gomega) []string {
 	var all []string
 	output, err := w.tmux("list-panes", "-a", "-F", "#{session_name} #{pane_pid}")

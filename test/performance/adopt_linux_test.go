@@ -21,12 +21,13 @@ import (
 // adopted is how many processes a new manager finds.
 const adopted = 500
 
-// TestAdoption kills the manager of 500 processes and sees how long the next one needs until it has looked at all of them; and what each costs.
+// TestAdoption kills the manager of 500 processes and measures the time until the next manager has checked all of them, and the memory of each
+// shim.
 func TestAdoption(t *testing.T) {
 	g := NewWithT(t)
 	state := stateDirectory(t)
 	c := startManager(t, state, 0)
-	// The last manager that is started has to see to the end of the processes; so what starts them is cleaned up last.
+	// Cleanup runs in reverse order: register the namespace after the first manager, so that a manager still runs when its processes have to stop.
 	namespace := newNamespace(t)
 	inParallel(t, adopted, 16, func(i int) error {
 		return k8s.Create(t.Context(), newInstance(namespace, fmt.Sprintf("adopted-%03d", i), "sleep", "infinity"))
@@ -50,7 +51,7 @@ func TestAdoption(t *testing.T) {
 		sums = append(sums, s.Opening.Seconds()+s.AllLooked.Seconds())
 	}
 	note("500 adopted: opening the runtime", "%.3f s", median(openings))
-	note("500 adopted: first look at all, from the cache being synced", "%.3f s", median(looks))
+	note("500 adopted: first check of all, from the cache sync", "%.3f s", median(looks))
 	atMost(t, "500 adopted: both", median(sums), 0.5, 3, " s")
 
 	var after v1alpha1.InstanceList
@@ -61,10 +62,10 @@ func TestAdoption(t *testing.T) {
 		versions[before.Items[i].Name] = before.Items[i].ResourceVersion
 	}
 	for i := range after.Items {
-		g.Expect(after.Items[i].Status.Incarnation).To(BeEquivalentTo(1), "a new manager starts nothing that runs")
-		g.Expect(after.Items[i].ResourceVersion).To(Equal(versions[after.Items[i].Name]), "a new manager writes nothing about what is as it was")
+		g.Expect(after.Items[i].Status.Incarnation).To(BeEquivalentTo(1), "a new manager must not start a process that already runs")
+		g.Expect(after.Items[i].ResourceVersion).To(Equal(versions[after.Items[i].Name]), "a new manager must not write the status of an unchanged object")
 	}
-	empty(t, namespace) // while a manager is there
+	empty(t, namespace) // while a manager runs
 }
 
 func readyOf(list *v1alpha1.InstanceList) (n int) {
@@ -76,7 +77,7 @@ func readyOf(list *v1alpha1.InstanceList) (n int) {
 	return n
 }
 
-// shimMemory gives the mean of the memory that is a shim's own, in MiB.
+// shimMemory returns the mean private memory of a shim in MiB.
 func shimMemory(t *testing.T, state string) float64 {
 	t.Helper()
 	g := NewWithT(t)

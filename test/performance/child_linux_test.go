@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/test/performance/manager/stats"
 )
 
-// child is a manager that runs in a process of its own.
+// child is a manager in a separate process.
 type child struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -31,7 +31,8 @@ type child struct {
 	ended bool
 }
 
-// startManager starts a manager and waits until its cache has synced. An empty state directory means processes in memory. More arguments may follow.
+// startManager starts a manager and waits until its cache has synced. An empty state directory means in-memory processes. more is appended to its
+// arguments.
 func startManager(t *testing.T, state string, expect int, more ...string) *child {
 	t.Helper()
 	g := NewWithT(t)
@@ -50,31 +51,31 @@ func startManager(t *testing.T, state string, expect int, more ...string) *child
 	return c
 }
 
-// stats asks the manager how it is.
+// stats requests the manager's Stats.
 func (c *child) stats() (s stats.Stats) {
 	c.t.Helper()
 	if _, err := fmt.Fprintln(c.in, "stats"); err != nil {
-		c.t.Fatalf("ask the manager: %v", err)
+		c.t.Fatalf("request the stats of the manager: %v", err)
 	}
 	if !c.out.Scan() {
-		c.t.Fatalf("the manager has ended: %v", c.out.Err())
+		c.t.Fatalf("the manager has exited: %v", c.out.Err())
 	}
 	if err := json.Unmarshal(c.out.Bytes(), &s); err != nil {
-		c.t.Fatalf("understand the manager: %v", err)
+		c.t.Fatalf("decode the stats of the manager: %v", err)
 	}
 	return s
 }
 
-// memory is the memory of the manager that is its own and in RAM, in MiB.
+// memory returns the manager's private resident memory in MiB.
 func (c *child) memory() float64 {
 	c.t.Helper()
 	return float64(statusField(c.t, c.cmd.Process.Pid, "VmRSS")) / 1024
 }
 
-// stop asks the manager to end.
+// stop stops the manager with SIGTERM.
 func (c *child) stop() { c.end(syscall.SIGTERM) }
 
-// kill ends the manager as a crash does.
+// kill kills the manager with SIGKILL, like a crash.
 func (c *child) kill() { c.end(syscall.SIGKILL) }
 
 func (c *child) end(signal syscall.Signal) {
@@ -93,7 +94,7 @@ func (c *child) end(signal syscall.Signal) {
 	case <-time.After(patience):
 		_ = c.cmd.Process.Kill()
 		<-done
-		c.t.Error("the manager did not end when it was asked to")
+		c.t.Error("the manager did not exit after SIGTERM")
 	}
 }
 
@@ -103,7 +104,7 @@ func statusField(t *testing.T, pid int, name string) int64 {
 	return procField(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
 }
 
-// procField sums up a field of a file in /proc that holds lines of "name: number unit".
+// procField returns the sum of the named fields of a file in /proc that has lines of "name: number unit".
 func procField(t *testing.T, path string, names ...string) (sum int64) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -113,7 +114,7 @@ func procField(t *testing.T, path string, names ...string) (sum int64) {
 	return sumField(t, data, names...)
 }
 
-// sumField is procField for a file that was read.
+// sumField is procField for the content of a file.
 func sumField(t *testing.T, data []byte, names ...string) (sum int64) {
 	t.Helper()
 	for line := range strings.Lines(string(data)) {

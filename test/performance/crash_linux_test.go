@@ -28,11 +28,11 @@ import (
 const (
 	// crashes is how often a process is killed in a round.
 	crashes = 20
-	// crashPause is how long a program runs before it is killed: what its start has set in motion is over then.
+	// crashPause is how long a program runs before it is killed, so that the work that its start has caused is finished.
 	crashPause = 100 * time.Millisecond
 )
 
-// TestCrashToRunning compares how long it takes from SIGKILL until the program runs again, as the program itself says, with pm2.
+// TestCrashToRunning measures the time from SIGKILL until the restarted program reports that it runs, and compares it with pm2.
 func TestCrashToRunning(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
@@ -63,23 +63,23 @@ func TestCrashToRunning(t *testing.T) {
 		writes = append(writes, write)
 	}
 	against("crash to running again: p50", median(times), 10, " ms")
-	note("one write of a status: p50", "%.1f ms", median(writes))
+	note("one status write: p50", "%.1f ms", median(writes))
 	note("crash to running again: p50 without that write", "%.1f ms", median(times)-median(writes))
 	note("crash to running again: slowest of a round", "%.1f ms", median(slowest))
 	if pm2 != nil {
-		note("crash to running again: p50 of pm2", "%.1f ms", median(theirTimes))
+		note("crash to running again: pm2, p50", "%.1f ms", median(theirTimes))
 		against("crash to running again / pm2, p50", median(ratios), 1, "×")
-		// pm2 keeps no record. Where the next start is not reserved, a write comes before it, and on a machine that does much else that takes longest.
+		// pm2 writes no record. If the next start is not reserved, Berth makes a write before it, which dominates on a busy machine.
 		g.Expect(median(excesses)).To(BeNumerically("<=", 0), "slower than three times pm2 and four writes, in milliseconds")
 	}
-	g.Eventually(func(g Gomega) { // the write that tells of the last start comes after it
+	g.Eventually(func(g Gomega) { // the status write follows the start
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		g.Expect(instance.Status.Incarnation).To(BeEquivalentTo(rounds*crashes + 1))
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 	g.Expect(ptr.Deref(instance.Status.Breaker, v1alpha1.BreakerStatus{}).State).To(Equal(v1alpha1.BreakerClosed))
 }
 
-// writeTimes gives the times of single writes of the status of an object at rest, which is what has to be acknowledged before a start.
+// writeTimes returns the times of single status writes to an object at rest: the write that must be acknowledged before a start.
 func writeTimes(t *testing.T, namespace string) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -88,7 +88,7 @@ func writeTimes(t *testing.T, namespace string) (times []float64) {
 	g.Expect(k8s.Create(t.Context(), stopped)).To(Succeed())
 	g.Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(stopped), stopped)).To(Succeed())
-		g.Expect(meta.IsStatusConditionTrue(stopped.Status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
+		g.Expect(meta.FindStatusCondition(stopped.Status.Conditions, v1alpha1.ConditionReady)).To(HaveField("Reason", v1alpha1.ReasonStopped))
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 	for i := range 20 {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"attachCommand":"%d"}}`, i))
@@ -99,7 +99,8 @@ func writeTimes(t *testing.T, namespace string) (times []float64) {
 	return times
 }
 
-// forgive has the manager forget the crashes so far: the first restart is immediate, and from the second failure in a row Berth waits a second.
+// forgive makes the manager forget the crashes so far: the first restart is immediate, but from the second consecutive failure Berth waits a
+// second.
 func forgive(t *testing.T, instance *v1alpha1.Instance) {
 	t.Helper()
 	g := NewWithT(t)
@@ -112,7 +113,7 @@ func forgive(t *testing.T, instance *v1alpha1.Instance) {
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
-// crash kills a process again and again, and returns the times until it ran again. prepare is called before each kill.
+// crash kills a process repeatedly and returns the times until it ran again. It calls prepare before each kill.
 func crash(t *testing.T, from *reports, pid *int, prepare func()) (times []float64) {
 	t.Helper()
 	for range crashes {
@@ -129,7 +130,7 @@ func crash(t *testing.T, from *reports, pid *int, prepare func()) (times []float
 	return times
 }
 
-// reports is where programs say that they run.
+// reports is a socket on which programs report that they run.
 type reports struct {
 	path string
 	conn *net.UnixConn
@@ -150,7 +151,7 @@ func listen(t *testing.T) *reports {
 	return &reports{path: path, conn: conn}
 }
 
-// next waits for a program to say that it runs.
+// next waits for a program to report that it runs.
 func (r *reports) next(t *testing.T) (pid int, at time.Time) {
 	t.Helper()
 	buf := make([]byte, 32)
@@ -166,12 +167,12 @@ func (r *reports) next(t *testing.T) (pid int, at time.Time) {
 	return pid, at
 }
 
-// pm2 is another supervisor, with a state directory of its own.
+// pm2 is another supervisor, with a separate state directory.
 type pm2 struct {
 	program, home string
 }
 
-// installPM2 puts pm2 into a cache directory, or says why there is nothing to compare with.
+// installPM2 installs pm2 into a cache directory. If that fails, it prints why and returns nil.
 func installPM2(t *testing.T) *pm2 {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -182,7 +183,7 @@ func installPM2(t *testing.T) *pm2 {
 	program := filepath.Join(dir, "node_modules", ".bin", "pm2")
 	if _, err := os.Stat(program); err != nil {
 		if err := npmInstall(t.Context(), dir, "pm2@7"); err != nil {
-			fmt.Println("    There is no pm2 to compare with:", err)
+			fmt.Println("    Skip the comparison with pm2:", err)
 			return nil
 		}
 	}
@@ -191,7 +192,7 @@ func installPM2(t *testing.T) *pm2 {
 	p := &pm2{program: program, home: home}
 	t.Cleanup(func() {
 		if out, err := p.run(backgroundContext, "kill"); err != nil {
-			t.Errorf("end pm2: %v\n%s", err, out)
+			t.Errorf("stop pm2: %v\n%s", err, out)
 		}
 		_ = os.RemoveAll(home)
 	})
@@ -215,7 +216,7 @@ func npmInstall(ctx context.Context, dir, what string) error {
 	return nil
 }
 
-// start has pm2 keep a program running, as often as it may end.
+// start makes pm2 keep a program running, with unlimited restarts.
 func (p *pm2) start(t *testing.T, socket string) {
 	t.Helper()
 	out, err := p.run(t.Context(), "start", workloadPath, "--name", "crashing", "--interpreter", "none",
@@ -230,7 +231,7 @@ func (p *pm2) run(ctx context.Context, args ...string) ([]byte, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.program, args...)
 	cmd.Env = append(os.Environ(), "PM2_HOME="+p.home, "PM2_DISABLE_VERSION_CHECK=true")
-	// Its daemon keeps the streams that it is started with: files, so that nobody waits for their end.
+	// The daemon of pm2 inherits the output streams. Use a file, because a pipe would make Wait block until the daemon exits.
 	file, err := os.CreateTemp(p.home, "out-")
 	if err != nil {
 		return nil, err

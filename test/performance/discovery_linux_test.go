@@ -37,14 +37,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
 
-// How much there is to find.
+// The sessions and containers to find.
 const (
 	foundSessions   = 200
 	foundContainers = 50
 )
 
-// TestDiscovery measures one look at 200 sessions and 50 containers: the first, which makes an Instance of each, and one that finds the same.
-// Nothing adopts them here: that is the work of other controllers, and has figures of its own.
+// TestDiscovery measures discovery passes over 200 sessions and 50 containers: the first, which creates an Instance for each, and later passes that
+// find no change. The test runs no controller that adopts them; adoption has separate figures.
 func TestDiscovery(t *testing.T) {
 	g := NewWithT(t)
 	socket := fmt.Sprintf("berth-bench-%d", os.Getpid())
@@ -73,7 +73,7 @@ func TestDiscovery(t *testing.T) {
 	first := look()
 	g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(d), d)).To(Succeed())
 	g.Expect(d.Status.Totals.Created).To(BeEquivalentTo(things))
-	// The cache is what the next look reads.
+	// The next pass reads the cache.
 	seen := &v1alpha1.InstanceDiscovery{}
 	g.Eventually(func(g Gomega) {
 		g.Expect(read(client.ObjectKeyFromObject(d), seen)).To(Succeed())
@@ -87,15 +87,15 @@ func TestDiscovery(t *testing.T) {
 	for range rounds {
 		again = append(again, look())
 	}
-	g.Expect(versions(t)).To(Equal(before), "a look that finds the same writes nothing")
+	g.Expect(versions(t)).To(Equal(before), "a pass that finds no change must not write")
 	name := fmt.Sprintf("discovery of %d sessions and %d containers", foundSessions, things-foundSessions)
-	note(name+": the first look, each made an Instance", "%.2f s", first)
-	atMost(t, name+": the same, against creating as many Instances by hand", first/bare, 1.5, 2, "×")
-	atMost(t, name+": a look that finds the same", median(again), 1, 3, " s")
-	note(name+": writes of a look that finds the same", "0")
+	note(name+": first pass, which creates the Instances", "%.2f s", first)
+	atMost(t, name+": first pass / creating as many Instances by hand", first/bare, 1.5, 2, "×")
+	atMost(t, name+": pass without a change", median(again), 1, 3, " s")
+	note(name+": writes of a pass without a change", "0")
 }
 
-// bareCreates is how long it takes to create so many Instances with what one that was found has to say, as many at once as the controller does.
+// bareCreates returns how long it takes to create n Instances with the content of discovered ones, with the parallelism of the controller.
 func bareCreates(t *testing.T, n int) float64 {
 	t.Helper()
 	name := func(i int) string { return fmt.Sprintf("bare-%03d", i) }
@@ -114,7 +114,7 @@ func bareCreates(t *testing.T, n int) float64 {
 	return took
 }
 
-// versions says which objects there are, in which version.
+// versions returns the resource version of every Instance and InstanceDiscovery.
 func versions(t *testing.T) map[types.UID]string {
 	t.Helper()
 	g := NewWithT(t)
@@ -132,7 +132,7 @@ func versions(t *testing.T) map[types.UID]string {
 	return all
 }
 
-// newLooker gives the reconciler over a cache as a manager has it, and a way to read that.
+// newLooker returns the reconciler over a manager's cache, and a function that reads from that cache.
 func newLooker(t *testing.T, members []runtime.Backend) (*discovery.Reconciler, func(client.ObjectKey, client.Object) error) {
 	t.Helper()
 	g := NewWithT(t)
@@ -179,7 +179,7 @@ func openTmux(t *testing.T) *tmux.Runtime {
 	return opened
 }
 
-// openSessions makes sessions on a tmux server of the test's own. Where there is no tmux, and it is not asked for (CI), the test is left out.
+// openSessions creates sessions on a separate tmux server. Without tmux it skips the test, except in CI.
 func openSessions(t *testing.T, socket string, n int) {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
@@ -192,23 +192,23 @@ func openSessions(t *testing.T, socket string, n int) {
 	left.other(func() { _ = ask("kill-server") })
 	t.Cleanup(func() {
 		_ = ask("kill-server")
-		g.Eventually(func() error { return ask("list-sessions") }).WithTimeout(patience).ShouldNot(Succeed(), "the tmux server ends")
+		g.Eventually(func() error { return ask("list-sessions") }).WithTimeout(patience).ShouldNot(Succeed(), "the tmux server must exit")
 	})
 	for i := range n {
 		g.Expect(ask("new-session", "-d", "-s", fmt.Sprintf("claude-%03d", i), "sleep", "infinity")).To(Succeed())
 	}
 }
 
-// containerImage holds a program that does nothing.
+// containerImage contains a program that does nothing.
 const containerImage = "berth-bench:latest"
 
-// startEngine gives an engine of the test's own, with the image; nil where there can be none and it is not asked for (CI).
+// startEngine starts a separate Docker engine with the image. It returns nil if no engine can run here, except in CI.
 func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 	t.Helper()
 	g := NewWithT(t)
 	engine, err := dockertest.Start()
 	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Println("containers are left out of the figures:", err)
+		fmt.Println("skip the container figures:", err)
 		return nil, nil
 	}
 	g.Expect(err).NotTo(HaveOccurred())
@@ -221,7 +221,7 @@ func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 	return engine, api
 }
 
-// runContainer is docker run -d by hand.
+// runContainer is the equivalent of docker run -d.
 func runContainer(ctx context.Context, api *dockerclient.Client, name string) error {
 	made, err := api.ContainerCreate(ctx, dockerclient.ContainerCreateOptions{
 		Name: name, Config: &container.Config{Image: containerImage, Cmd: []string{"sleep"}}, HostConfig: &container.HostConfig{NetworkMode: "none"},
@@ -233,7 +233,7 @@ func runContainer(ctx context.Context, api *dockerclient.Client, name string) er
 	return err
 }
 
-// openContainers runs containers in an engine of the test's own.
+// openContainers runs containers in a separate engine.
 func openContainers(t *testing.T, n int) *docker.Runtime {
 	t.Helper()
 	g := NewWithT(t)
@@ -248,7 +248,7 @@ func openContainers(t *testing.T, n int) *docker.Runtime {
 	return opened
 }
 
-// forgetFound deletes what was made; no manager is there that would let it go.
+// forgetFound deletes the discovery and its Instances. It removes the finalizers itself because no manager runs.
 func forgetFound(t *testing.T, d *v1alpha1.InstanceDiscovery) {
 	t.Helper()
 	g := NewWithT(t)

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package performance measures how fast Berth is and what it costs: see docs/performance.md. Run it with make bench.
+// Package performance measures the speed and the resource usage of Berth; docs/performance.md describes the results. Run it with make bench.
 //
-// Every figure that can be is a ratio to something that was measured in the same run, and the median of three, so that a slow machine makes both
-// sides slow. What is asserted leaves room for noise beyond the stated limit; what is printed does not.
+// Where possible, a figure is a ratio to a reference that is measured in the same run, and the median of three rounds, so that a slow machine
+// affects both sides. The assertions allow for noise beyond the stated limit; the printed table does not.
 package performance

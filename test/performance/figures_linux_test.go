@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// figure is one line of the table in the end.
+// figure is one row of the final table.
 type figure struct {
 	what, limit, measured string
 	missed                bool
@@ -29,7 +29,7 @@ func note(what, format string, args ...any) {
 	record(figure{what: what, limit: "-", measured: fmt.Sprintf(format, args...)})
 }
 
-// against adds a figure with an aim that is not asserted as it stands: the table says when it is missed.
+// against adds a figure with an aim that is not asserted: the table marks it when it is missed.
 func against(what string, measured, limit float64, unit string) {
 	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit), missed: measured > limit})
 }
@@ -41,7 +41,7 @@ func record(f figure) {
 	fmt.Printf("    %s: %s (aim %s)%s\n", f.what, f.measured, f.limit, f.verdict())
 }
 
-// verdict marks an aim that is missed.
+// verdict returns a mark for a missed aim.
 func (f figure) verdict() string {
 	if f.missed {
 		return " MISSED"
@@ -49,7 +49,7 @@ func (f figure) verdict() string {
 	return ""
 }
 
-// atMost adds a figure with a limit, and fails when it is missed by more than the room that noise is given.
+// atMost adds a figure with a limit. It fails the test if measured exceeds limit times room, the allowance for noise.
 func atMost(t *testing.T, what string, measured, limit, room float64, unit string) {
 	t.Helper()
 	against(what, measured, limit, unit)
@@ -68,13 +68,13 @@ func printFigures() {
 	}
 }
 
-// rounds is how often a ratio is measured; the median counts.
+// rounds is how often each ratio is measured; the result is the median.
 const rounds = 3
 
-// median gives the middle of the values.
+// median returns the median of values.
 func median(values []float64) float64 { return percentile(values, 50) }
 
-// percentile gives the value that so many percent of the values don't exceed.
+// percentile returns the smallest value that is at least as large as percent of the values, or 0 if there are none.
 func percentile(values []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	if len(sorted) == 0 {
@@ -84,5 +84,5 @@ func percentile(values []float64, percent int) float64 {
 	return sorted[max(at, 1)-1]
 }
 
-// milliseconds gives a time as a number.
+// milliseconds converts d to milliseconds.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -18,10 +18,11 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// floorRuns gives how many runs a second the API server takes of clients that only write what a run cannot do without: its creation, the intent to
-// start it, its result, and that it was counted. There is no controller and no process. What is written is what a run has to say: its finalizers,
-// what it pins, how it ended, and its five conditions. There are as many clients as the manager has workers for runs, and two watches are open, one
-// as a manager has it and one to measure with, as there are when real runs are measured. It ends when the latter has seen all of them counted.
+// floorRuns returns how many runs per second the API server accepts from clients that only make the necessary writes: the creation, the intent to
+// start, the result, and the removal of the count finalizer. There is no controller and no process. The writes have the content of a real run: its
+// finalizers, its pinned strategy, its exit and its conditions. There are as many clients as the manager has workers for runs, and two open
+// watches, as when real runs are measured: one like the manager's and one for the measurement. The measurement ends when the latter has seen all
+// runs counted.
 func floorRuns(t *testing.T) float64 {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -32,7 +33,7 @@ func floorRuns(t *testing.T) float64 {
 	})
 }
 
-// floor has the clients do so many jobs, and gives how many runs there were in a second until all were counted.
+// floor runs the jobs and returns how many runs per second were counted.
 func floor(t *testing.T, namespace string, jobs int, do func(i int) error) float64 {
 	t.Helper()
 	census := newRunCensus()
@@ -46,8 +47,7 @@ func floor(t *testing.T, namespace string, jobs int, do func(i int) error) float
 	return rate
 }
 
-// writeRun makes the four writes, each as the manager does: a merge patch that fails if the object has changed. What keeps the object afterwards
-// goes with the last.
+// writeRun makes the four writes as the manager does, each a merge patch that fails if the object has changed. The last one removes all finalizers.
 func writeRun(t *testing.T, run *v1alpha1.StrategyRun) error {
 	if err := k8s.Create(t.Context(), run); err != nil {
 		return fmt.Errorf("create: %w", err)
@@ -64,7 +64,7 @@ func writeRun(t *testing.T, run *v1alpha1.StrategyRun) error {
 	return k8s.Patch(t.Context(), run, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// intend is what has to be on record before a process is started.
+// intend sets what has to be recorded before a process starts.
 func intend(run *v1alpha1.StrategyRun) {
 	run.Status.ObservedGeneration, run.Status.Incarnation = run.Generation, 1
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{
@@ -73,11 +73,9 @@ func intend(run *v1alpha1.StrategyRun) {
 	say(run, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStarting, "Starting incarnation 1.")
 	say(run, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting, "Starting incarnation 1.")
 	say(run, v1alpha1.ConditionStalled, metav1.ConditionFalse, v1alpha1.ReasonStarting, "")
-	say(run, v1alpha1.ConditionContained, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
-	say(run, v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
 }
 
-// succeed is what is to be known of a run that has ended.
+// succeed sets the result of a finished run.
 func succeed(run *v1alpha1.StrategyRun) {
 	now := ptr.To(metav1.NowMicro())
 	run.Status.Outcome, run.Status.FinishedAt = v1alpha1.RunSucceeded, now
@@ -85,7 +83,6 @@ func succeed(run *v1alpha1.StrategyRun) {
 	say(run, v1alpha1.ConditionReady, metav1.ConditionTrue, string(v1alpha1.RunSucceeded), "The run ended with exit code 0.")
 	say(run, v1alpha1.ConditionReconciling, metav1.ConditionFalse, string(v1alpha1.RunSucceeded), "")
 	say(run, v1alpha1.ConditionStalled, metav1.ConditionFalse, string(v1alpha1.RunSucceeded), "")
-	say(run, v1alpha1.ConditionContained, metav1.ConditionTrue, "Cgroup", "")
 	say(run, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, string(v1alpha1.RunSucceeded), "The run ended with exit code 0.")
 }
 

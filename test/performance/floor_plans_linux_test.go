@@ -17,8 +17,9 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// floorPlans is floorRuns with runs of plans: they have an owner, labels, arguments and a third finalizer, and each plan has three writes of its own:
-// its creation, that it has begun with what it pins and the names of its runs, and what they came to. What stands in those is what the pure core says.
+// floorPlans is floorRuns with runs of plans, which have an owner, labels, arguments and a third finalizer. Each plan has three writes: its
+// creation, its start with the pinned action and the names of its runs, and the results of the runs. The content of these writes comes from the
+// pure core.
 func floorPlans(t *testing.T, size int) float64 {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -31,7 +32,7 @@ func floorPlans(t *testing.T, size int) float64 {
 	return rate
 }
 
-// writePlan writes a plan and its runs, as few times as can be.
+// writePlan writes a plan and its runs with the minimum number of writes.
 func writePlan(t *testing.T, p *v1alpha1.Plan, pinned *v1alpha1.PinnedAction) error {
 	if err := k8s.Create(t.Context(), p); err != nil {
 		return fmt.Errorf("create a plan: %w", err)
@@ -62,7 +63,7 @@ func writePlanStatus(t *testing.T, p *v1alpha1.Plan, status v1alpha1.PlanStatus)
 	return nil
 }
 
-// plannedRun is a run as the controller of plans creates it.
+// plannedRun returns a run as the plan controller creates it.
 func plannedRun(p *v1alpha1.Plan, request plan.RunRequest) *v1alpha1.StrategyRun {
 	run := newRun(p.Namespace, 0)
 	run.Name = request.Name

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// asks is how often each way is asked in a round, in turns of so many.
+	// asks is how many requests a round sends each way, in alternating turns of the given size.
 	asks  = 1000
 	turns = 100
 )
 
-// TestMultiplexerLatency compares a request through the multiplexer with the same request to the same server without it, in turns, and with one through
-// a program that only copies, which on a machine whose processes are slow to wake up takes most of it.
+// TestMultiplexerLatency compares a request through the multiplexer with the same request to the same server without it, in alternating turns. It
+// also measures a program that only copies, because on a machine whose processes wake up slowly that accounts for most of the difference.
 func TestMultiplexerLatency(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestMultiplexerLatency(t *testing.T) {
 	}
 }
 
-// askInTurns gives the times of all ways, in microseconds.
+// askInTurns returns the times of all three ways in microseconds.
 func askInTurns(t *testing.T, request []byte, direct, copied, shared wireClient) (own, between, theirs []float64) {
 	t.Helper()
 	measure := func(c wireClient) (times []float64) {

@@ -28,13 +28,13 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-// goplsVersion is the one that is built when make has not built it.
+// goplsVersion is built when make has not built gopls.
 const goplsVersion = "golang.org/x/tools/gopls@v0.23.0"
 
-// multiplexerPath and fakePath are built once, when a test wants them.
+// multiplexerPath and fakePath build their program on the first call.
 var multiplexerPath, fakePath = built("berth-lsp", "../../cmd/berth-lsp"), built("lspfake", "../lspfake")
 
-// built gives a function that builds a program at its first call.
+// built returns a function that builds a program on its first call and returns its path.
 func built(name, source string) func(t *testing.T) string {
 	var once sync.Once
 	var path, failure string
@@ -55,7 +55,7 @@ func built(name, source string) func(t *testing.T) string {
 	}
 }
 
-// gopls gives the program, which make has built; without it, it is built once into the user's cache.
+// gopls returns the path of the gopls that make has built. If there is none, it builds one in the user's cache directory.
 func gopls(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../bin/gopls")
@@ -82,7 +82,7 @@ func gopls(t *testing.T) string {
 	return path
 }
 
-// multiplexer is a berth-lsp that the test plays the manager of.
+// multiplexer is a running berth-lsp; the test acts as its manager.
 type multiplexer struct {
 	t       *testing.T
 	dir     string
@@ -94,7 +94,7 @@ type multiplexer struct {
 	command int64
 }
 
-// startMultiplexer starts berth-lsp, and waits until it reports.
+// startMultiplexer starts berth-lsp and waits for its first report.
 func startMultiplexer(t *testing.T) *multiplexer {
 	t.Helper()
 	g := NewWithT(t)
@@ -108,7 +108,7 @@ func startMultiplexer(t *testing.T) *multiplexer {
 	t.Cleanup(func() {
 		m.end()
 		if t.Failed() {
-			t.Logf("berth-lsp said:\n%s", output.Bytes()[max(0, output.Len()-4096):])
+			t.Logf("berth-lsp output:\n%s", output.Bytes()[max(0, output.Len()-4096):])
 		}
 	})
 	g.Eventually(func() error {
@@ -131,14 +131,14 @@ func (m *multiplexer) report() lsp.Report {
 	return m.last
 }
 
-// await waits until the multiplexer reports what is asked for.
+// await waits for a report that satisfies is.
 func (m *multiplexer) await(what string, is func(lsp.Report) bool) {
 	m.t.Helper()
 	NewWithT(m.t).Eventually(func() bool { return is(m.report()) }).WithTimeout(patience).WithPolling(time.Millisecond).
 		Should(BeTrue(), func() string { return fmt.Sprintf("%s: %+v", what, m.report()) })
 }
 
-// do gives a command as the manager does.
+// do sends a command as the manager does.
 func (m *multiplexer) do(command lsp.Command) {
 	m.t.Helper()
 	m.command++
@@ -151,7 +151,7 @@ func (m *multiplexer) do(command lsp.Command) {
 	}
 }
 
-// serve starts an incarnation of a server, and waits until it serves.
+// serve starts an incarnation of a server and waits until it is initialized.
 func (m *multiplexer) serve(incarnation int64, config lsp.Config, dir string, command ...string) {
 	m.t.Helper()
 	m.do(lsp.Command{Verb: lsp.Start, Incarnation: incarnation, Launch: &lsp.Launch{
@@ -160,14 +160,14 @@ func (m *multiplexer) serve(incarnation int64, config lsp.Config, dir string, co
 	m.await("serves", func(r lsp.Report) bool { return r.Incarnation == incarnation && r.Initialized })
 }
 
-// end ends the server and the multiplexer.
+// end stops the server and the multiplexer.
 func (m *multiplexer) end() {
 	if m.control != nil {
 		if r := m.report(); r.Phase == facts.Running || r.Phase == facts.Starting {
 			m.do(lsp.Command{Verb: lsp.Kill, Incarnation: r.Incarnation})
-			m.await("has ended its server", func(r lsp.Report) bool { return r.Phase != facts.Running && r.Phase != facts.Starting })
+			m.await("has stopped its server", func(r lsp.Report) bool { return r.Phase != facts.Running && r.Phase != facts.Starting })
 		}
-		m.do(lsp.Command{Verb: lsp.Quit, Reason: "the benchmark is over"})
+		m.do(lsp.Command{Verb: lsp.Quit, Reason: "the benchmark has finished"})
 		m.control.Close()
 	}
 	done := make(chan struct{})
@@ -180,14 +180,14 @@ func (m *multiplexer) end() {
 	case <-time.After(patience):
 		_ = m.cmd.Process.Kill()
 		<-done
-		m.t.Error("berth-lsp did not end when it was asked to")
+		m.t.Error("berth-lsp did not exit after the quit command")
 	}
 }
 
-// socket is where clients connect.
+// socket returns the path of the socket for clients.
 func (m *multiplexer) socket() string { return filepath.Join(m.dir, lsp.ClientSocket) }
 
-// client connects and initializes.
+// client connects to the multiplexer and initializes a session.
 func (m *multiplexer) client(t *testing.T, folder string) *lspclient.Client {
 	t.Helper()
 	client, err := lspclient.Dial(t.Context(), m.socket(), lspclient.Options{})
@@ -201,13 +201,13 @@ func (m *multiplexer) client(t *testing.T, folder string) *lspclient.Client {
 	return client
 }
 
-// wireClient speaks frames that are made before, so that as little as possible of what is measured is its own.
+// wireClient sends prepared frames, to keep its own cost out of the measurement.
 type wireClient struct {
 	io.Writer
 	reader *bufio.Reader
 }
 
-// frame makes a message.
+// frame encodes a message; an id of 0 makes it a notification.
 func frame(t *testing.T, id int, method string, params any) []byte {
 	t.Helper()
 	message := map[string]any{"jsonrpc": "2.0", "method": method, "params": params}
@@ -221,7 +221,7 @@ func frame(t *testing.T, id int, method string, params any) []byte {
 	return append(fmt.Appendf(nil, "Content-Length: %d\r\n\r\n", len(body)), body...)
 }
 
-// ask sends a request and reads until its answer is there.
+// ask sends a request and reads until its response arrives.
 func (c wireClient) ask(t *testing.T, request []byte, id int) []byte {
 	t.Helper()
 	if _, err := c.Write(request); err != nil {
@@ -236,12 +236,12 @@ func (c wireClient) ask(t *testing.T, request []byte, id int) []byte {
 		answers := !bytes.Contains(body[:min(len(body), 4096)], []byte(`"method"`)) && (bytes.Contains(body[:min(len(body), 200)], mark) || bytes.Contains(body[max(0, len(body)-200):], mark))
 		if answers {
 			if bytes.Contains(body[:min(len(body), 200)], []byte(`"error"`)) {
-				t.Fatalf("an error: %s", body)
+				t.Fatalf("error response: %s", body)
 			}
 			return body
 		}
 		if bytes.Contains(body, []byte(`"id"`)) {
-			// What a server asks at its start wants to be answered.
+			// Answer the requests that a server sends at startup.
 			var question lspclient.Message
 			if err := json.Unmarshal(body, &question); err != nil {
 				t.Fatal(err)
@@ -254,7 +254,7 @@ func (c wireClient) ask(t *testing.T, request []byte, id int) []byte {
 	}
 }
 
-// overSocket connects to the multiplexer, overPipes starts a server of its own; both with one document open.
+// overSocket connects to the multiplexer; overPipes starts a separate server.
 func overSocket(t *testing.T, m *multiplexer) wireClient {
 	t.Helper()
 	conn, err := net.Dial("unix", m.socket())
@@ -275,11 +275,11 @@ func overPipes(t *testing.T, command ...string) wireClient {
 	return wireClient{Writer: program, reader: bufio.NewReaderSize(program, 64<<10)}
 }
 
-// proportionalOf sums up the memory of a process and all that it has started, each page that is shared with others counted in parts, in MiB.
+// proportionalOf returns the memory of the processes and all their descendants in MiB; shared pages count proportionally (PSS).
 func proportionalOf(t *testing.T, pids ...int) (mib float64) {
 	t.Helper()
 	for _, pid := range pids {
-		// Read once: a helper of a server may end at any moment.
+		// Ignore an error: a helper of the server may exit at any moment.
 		if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)); err == nil {
 			mib += float64(sumField(t, data, "Pss")) / 1024
 		}

@@ -22,10 +22,10 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// editors is how many clients look at one workspace.
+// editors is how many clients use one workspace.
 const editors = 3
 
-// TestSharedServerMemory compares one gopls with three clients with three gopls, each with one.
+// TestSharedServerMemory compares the memory of one gopls with three clients with that of three gopls with one client each.
 func TestSharedServerMemory(t *testing.T) {
 	folder, files := goWorkspace(t)
 	var ratios, separates, shareds []float64
@@ -38,7 +38,7 @@ func TestSharedServerMemory(t *testing.T) {
 	atMost(t, "language server, memory of three clients on one / three", median(ratios), 45, 1.2, " %")
 }
 
-// goWorkspace gives a module that needs no other, yet has much to type-check: what the standard library has.
+// goWorkspace returns a module without external dependencies that still has much to type-check: packages of the standard library.
 func goWorkspace(t *testing.T) (folder string, files []string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -60,7 +60,7 @@ func goWorkspace(t *testing.T) (folder string, files []string) {
 	return folder, files
 }
 
-// works does what an editor does: it opens all files, and looks at each.
+// works acts like an editor: it opens all files and sends a hover request in each.
 func works(t *testing.T, client *lspclient.Client, files []string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -113,30 +113,30 @@ func sharedMemory(t *testing.T, folder string, files []string) (mib float64) {
 }
 
 const (
-	// arriving is how many bytes really come, from all who are hostile together; announced is what each of them announces.
+	// arriving is how many bytes all hostile clients together send; announced is the length that each of them announces.
 	arriving  = 64 << 20
 	announced = 30 << 20
 	hostile   = 8
 )
 
-// TestHostileMemory has clients and a server announce much and send a part of it, and sees what that costs.
+// TestHostileMemory has clients and a server announce long messages, send only a part of them, and measures the memory that this costs.
 func TestHostileMemory(t *testing.T) {
 	var fromClients, fromServer []float64
 	for range rounds {
 		fromClients = append(fromClients, hostileClients(t)/(arriving>>20))
 		fromServer = append(fromServer, hostileServer(t)/(arriving>>20))
 	}
-	atMost(t, "language server, memory for half messages of clients / bytes that arrived", median(fromClients), 2, 1.25, "×")
-	atMost(t, "language server, memory for half a message of the server / bytes that arrived", median(fromServer), 2, 1.25, "×")
+	atMost(t, "language server, memory for partial messages of clients / bytes received", median(fromClients), 2, 1.25, "×")
+	atMost(t, "language server, memory for a partial message of the server / bytes received", median(fromServer), 2, 1.25, "×")
 }
 
-// resident is the most that berth-lsp has ever had in RAM, in MiB.
+// resident returns the peak resident memory of berth-lsp in MiB.
 func (m *multiplexer) resident() float64 {
 	m.t.Helper()
 	return float64(statusField(m.t, m.cmd.Process.Pid, "VmHWM")) / 1024
 }
 
-// hostileClients gives by how many MiB the multiplexer grows.
+// hostileClients returns the growth of the multiplexer's memory in MiB.
 func hostileClients(t *testing.T) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -149,20 +149,20 @@ func hostileClients(t *testing.T) float64 {
 		defer func() { _ = conn.Close() }()
 		_, err = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n", announced)
 		g.Expect(err).NotTo(HaveOccurred())
-		// All of it is read as soon as the socket's buffer takes the last of it.
+		// When Write returns, the multiplexer has read all but what fits into the socket buffer.
 		_, err = conn.Write(part)
 		g.Expect(err).NotTo(HaveOccurred())
 	}
-	// Those who announce more than is allowed, or never end their header, are sent away.
+	// A client that announces more than the limit, or never ends its header, is disconnected.
 	for _, words := range []string{"Content-Length: 1099511627776\r\n\r\n", strings.Repeat("X-Header: x\r\n", 1<<16), "X: " + strings.Repeat("x", 1<<20)} {
 		conn, err := net.Dial("unix", m.socket())
 		g.Expect(err).NotTo(HaveOccurred())
-		_, _ = conn.Write([]byte(words)) // it may be closed meanwhile
+		_, _ = conn.Write([]byte(words)) // an error is fine: the connection may already be closed
 		g.Expect(conn.SetReadDeadline(time.Now().Add(patience))).To(Succeed())
 		for buffer := make([]byte, 4096); err == nil; {
 			_, err = conn.Read(buffer)
 		}
-		g.Expect(os.IsTimeout(err)).To(BeFalse(), "it was not sent away")
+		g.Expect(os.IsTimeout(err)).To(BeFalse(), "the client was not disconnected")
 		_ = conn.Close()
 	}
 	grown := m.resident() - before
@@ -170,7 +170,7 @@ func hostileClients(t *testing.T) float64 {
 	return grown
 }
 
-// hostileServer does the same from the other side.
+// hostileServer does the same with a hostile server.
 func hostileServer(t *testing.T) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -186,7 +186,7 @@ func hostileServer(t *testing.T) float64 {
 	before := m.resident()
 	_, err := client.Begin("textDocument/hover", lspclient.At(uri, lspclient.Position{}))
 	g.Expect(err).NotTo(HaveOccurred())
-	// It tells when all was taken from it.
+	// The fake server reports when all its bytes have been read.
 	g.Eventually(func() (bool, error) {
 		lines, err := script.Journal(dir, "hostile")
 		return slices.ContainsFunc(lines, func(line script.Line) bool { return line.What == script.Stalled }), err

@@ -25,8 +25,8 @@ import (
 // killings is how many servers are killed in a round.
 const killings = 3
 
-// TestKilledServer compares how long it takes from kill -9 of a gopls until a request is answered that was made right after, with starting gopls by
-// hand and giving it the same documents.
+// TestKilledServer kills gopls with SIGKILL, sends a request at once and measures the time until its response. It compares that with starting gopls
+// by hand and opening the same documents.
 func TestKilledServer(t *testing.T) {
 	folder, files := goWorkspace(t)
 	startManager(t, stateDirectory(t), 0, "-lsp", multiplexerPath(t))
@@ -46,7 +46,7 @@ func TestKilledServer(t *testing.T) {
 	atMost(t, "language server, killed until answered / by hand", median(ratios), 1.2, 2.5, "×")
 }
 
-// opens opens the documents, and gives a place to ask about.
+// opens opens the documents and returns a position for hover requests.
 func opens(t *testing.T, client *lspclient.Client, files []string) (uri string, at lspclient.Position) {
 	t.Helper()
 	for _, file := range files {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
-// left is what a run would leave behind that is ended in the middle.
+// left tracks what an interrupted run would leave behind.
 var left leavings
 
 type leavings struct {
@@ -39,14 +39,14 @@ func (l *leavings) state(dir string) {
 	l.states = append(l.states, dir)
 }
 
-// other is ended by a function of its own, which has to be harmless when it has ended already.
+// other registers a clean-up function, which must be harmless when called again.
 func (l *leavings) other(end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.others = append(l.others, end)
 }
 
-// clear ends everything. A manager that has ended is not touched: its Process knows.
+// clear stops everything. Killing a manager that has already exited has no effect: os.Process rejects it.
 func (l *leavings) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,14 +62,14 @@ func (l *leavings) clear() {
 			continue
 		}
 		if err := sweep(dir); err != nil {
-			fmt.Fprintln(os.Stderr, "what runs is left:", err)
+			fmt.Fprintln(os.Stderr, "processes remain:", err)
 			continue
 		}
 		_ = os.RemoveAll(dir)
 	}
 }
 
-// stateDirectory gives a state directory, and in the end makes sure that nothing of it lives.
+// stateDirectory creates a state directory and makes sure that no process in it survives the test.
 func stateDirectory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-bench-state-")
@@ -86,7 +86,7 @@ func stateDirectory(t *testing.T) string {
 	return dir
 }
 
-// sweep ends what a manager has left in a state directory, because a test failed. It has nothing to do otherwise.
+// sweep kills the processes that a manager has left in a state directory after a failed test. Normally there are none.
 func sweep(dir string) (err error) {
 	h, err := host.New(host.Options{StateDir: dir, ShimPath: shimPath})
 	if err != nil {
@@ -107,5 +107,5 @@ func sweep(dir string) (err error) {
 		}
 		pollOnce(50 * time.Millisecond)
 	}
-	return fmt.Errorf("something still lives in %s: %w", dir, err)
+	return fmt.Errorf("processes still run in %s: %w", dir, err)
 }

@@ -23,20 +23,20 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// nodeCount is how many nodes there are, and kubelets is how many Pods they see to at a time.
+// nodeCount is the number of simulated nodes; kubelets is how many Pods are handled at a time.
 const (
 	nodeCount = 10
 	kubelets  = 8
 )
 
-// nodes are played by the test: their Pods run as soon as they are there, and all answer at the same address.
+// nodes simulates nodes: their Pods run as soon as they are created, and all Pods answer at the same address.
 type nodes struct {
 	namespace string
 	port      int32
 	seen      chan *corev1.Pod
 }
 
-// playNodes has nodes be there until the test ends.
+// playNodes simulates nodes until the test ends.
 func playNodes(t *testing.T) *nodes {
 	t.Helper()
 	g := NewWithT(t)
@@ -52,12 +52,12 @@ func playNodes(t *testing.T) *nodes {
 		working.Go(func() {
 			for pod := range n.seen {
 				if err := n.see(pod); err != nil {
-					t.Errorf("play the node of Pod %s: %v", pod.Name, err)
+					t.Errorf("simulate the node of Pod %s: %v", pod.Name, err)
 				}
 			}
 		})
 	}
-	t.Cleanup(func() { // after the watch, whose cleanup comes first
+	t.Cleanup(func() { // runs after the watch is closed, because cleanups run in reverse order
 		close(n.seen)
 		working.Wait()
 	})
@@ -71,7 +71,7 @@ func playNodes(t *testing.T) *nodes {
 
 func nodeName(i int) string { return fmt.Sprintf("played-%d", i) }
 
-// answerOnce answers HTTP in place of all Pods, and gives the port.
+// answerOnce starts an HTTP server that answers for all Pods and returns its port.
 func answerOnce(t *testing.T) int32 {
 	t.Helper()
 	var config net.ListenConfig
@@ -90,7 +90,7 @@ func answerOnce(t *testing.T) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
 }
 
-// server gives a DevServer in a Pod on one of the nodes.
+// server returns a DevServer in a Pod on one of the nodes.
 func (n *nodes) server(i int) *v1alpha1.DevServer {
 	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: fmt.Sprintf("dev-%05d", i)}}
 	dev.Spec.Process.Command = []string{"serve"}
@@ -102,7 +102,7 @@ func (n *nodes) server(i int) *v1alpha1.DevServer {
 	return dev
 }
 
-// see does what a kubelet does with a Pod that is new, or that is to end.
+// see does what a kubelet does with a new or terminating Pod.
 func (n *nodes) see(seen *corev1.Pod) error {
 	ending, running := seen.DeletionTimestamp != nil, seen.Status.Phase == corev1.PodRunning
 	var err error
@@ -116,12 +116,12 @@ func (n *nodes) see(seen *corev1.Pod) error {
 		err = n.say(seen, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it comes again as it is by then
+		return nil // the watch delivers the newer version
 	}
 	return err
 }
 
-// say writes what a kubelet says of a Pod.
+// say writes the Pod status that a kubelet reports.
 func (n *nodes) say(seen *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
 	before := seen.DeepCopy()
 	seen.Status.Phase, seen.Status.PodIP = phase, "127.0.0.1"

@@ -21,10 +21,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// backgroundContext is for what has to be done after a test has ended.
+// backgroundContext is for work that continues after a test ends.
 var backgroundContext = context.Background()
 
-// newNamespace gives a namespace; in the end everything in it is deleted, which needs the manager: start it before.
+// newNamespace creates a namespace whose objects are deleted when the test ends. Start the manager first, because the deletion needs it.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
@@ -33,7 +33,7 @@ func newNamespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// empty deletes all that is in a namespace and waits until it is gone.
+// empty deletes all objects in a namespace and waits until they are gone.
 func empty(t *testing.T, namespace string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -51,7 +51,7 @@ func empty(t *testing.T, namespace string) {
 	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Succeed())
 }
 
-// letGo takes off the finalizers of Instances that no manager has ever seen: the API server puts them on.
+// letGo removes the finalizers that the API server has added to Instances that no manager has reconciled.
 func letGo(t *testing.T, namespace string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -62,7 +62,7 @@ func letGo(t *testing.T, namespace string) {
 	})
 }
 
-// newInstance gives an Instance that is started again at once, however often it fails.
+// newInstance returns an Instance that restarts without back-off and with a breaker that practically never opens.
 func newInstance(namespace, name string, command ...string) *v1alpha1.Instance {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	instance.Spec.Process.Command = command
@@ -71,7 +71,7 @@ func newInstance(namespace, name string, command ...string) *v1alpha1.Instance {
 	return instance
 }
 
-// inParallel does something n times, a few at once, and stops the test when one fails.
+// inParallel calls do for 0 to n-1 with width goroutines and fails the test on the first error.
 func inParallel(t *testing.T, n, width int, do func(i int) error) {
 	t.Helper()
 	jobs, failures := make(chan int), make(chan error, n)
@@ -96,13 +96,13 @@ func inParallel(t *testing.T, n, width int, do func(i int) error) {
 	}
 }
 
-// isReady says that the newest spec of the object is met.
+// isReady reports whether the object is Ready for its current generation.
 func isReady(instance *v1alpha1.Instance) bool {
 	ready := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == instance.Generation
 }
 
-// follower watches the Instances of a namespace and tells when one is as somebody waits for.
+// follower watches the Instances of a namespace and notifies those who wait for a state.
 type follower struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -126,8 +126,8 @@ func follow(t *testing.T, namespace string) *follower {
 	return f
 }
 
-// watchAll tells every state that the objects of a namespace are seen in, until the test ends. A watch that the API server ends is begun anew, and
-// begins with what is there.
+// watchAll calls tell for every observed state of the objects in a namespace until the test ends. If the API server closes the watch, watchAll
+// lists the objects and opens a new one.
 func watchAll(t *testing.T, namespace string, list client.ObjectList, tell func(client.Object)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func watchAll(t *testing.T, namespace string, list client.ObjectList, tell func(
 			watching.Stop()
 			if watching, err = k8s.Watch(ctx, list, client.InNamespace(namespace)); err != nil {
 				if ctx.Err() == nil {
-					t.Errorf("watch anew: %v", err)
+					t.Errorf("reopen the watch: %v", err)
 				}
 				return
 			}
@@ -171,7 +171,7 @@ func (f *follower) tell(instance *v1alpha1.Instance, at time.Time) {
 	f.waiting[instance.Name] = still
 }
 
-// expect begins to wait; the function that it gives ends when it is so, and says when that was.
+// expect starts to wait for a state. The returned function blocks until the state is reached and returns the time of that.
 func (f *follower) expect(name string, is func(*v1alpha1.Instance) bool) func() (time.Time, error) {
 	w := &waiter{is: is, met: make(chan time.Time, 1)}
 	f.mu.Lock()
@@ -182,7 +182,7 @@ func (f *follower) expect(name string, is func(*v1alpha1.Instance) bool) func() 
 		case at := <-w.met:
 			return at, nil
 		case <-time.After(patience):
-			return time.Time{}, fmt.Errorf("waited in vain for %s", name)
+			return time.Time{}, fmt.Errorf("timed out waiting for %s", name)
 		}
 	}
 }

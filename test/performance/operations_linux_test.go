@@ -24,12 +24,12 @@ import (
 const (
 	operations = 300
 	clients    = 20
-	// thinking is the longest that a client waits before an operation.
+	// thinking is the longest pause of a client before an operation.
 	thinking = 200 * time.Millisecond
 )
 
-// TestOperations has 20 clients start, stop and restart objects at random: as fast as on an API server that nobody watches? And in the end there is
-// exactly one process for each object that wants one.
+// TestOperations lets 20 clients start, stop and restart objects at random, and compares the rate with an API server that has no manager. At the
+// end it expects exactly one process for each object whose spec.state is Running.
 func TestOperations(t *testing.T) {
 	var few, many, bare, contended, ratios []float64
 	for range rounds {
@@ -45,7 +45,7 @@ func TestOperations(t *testing.T) {
 	atMost(t, "300 operations: 100 objects / 5 objects", median(contended), 1.1, 2.5, "×")
 }
 
-// operate carries out the operations and gives how many there were in a second. Without a state directory nobody watches the objects.
+// operate runs the operations and returns their rate per second. Without a state directory it starts no manager.
 func operate(t *testing.T, state *string, objects int) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -64,7 +64,7 @@ func operate(t *testing.T, state *string, objects int) float64 {
 	var token atomic.Int64
 	began := time.Now()
 	inParallel(t, operations, clients, func(int) error {
-		pollOnce(rand.N(thinking)) //nolint:gosec // chance is all that is wanted
+		pollOnce(rand.N(thinking)) //nolint:gosec // the randomness need not be secure
 		return change(t, namespace, name(rand.IntN(objects)), token.Add(1))
 	})
 	rate := operations / time.Since(began).Seconds()
@@ -78,7 +78,7 @@ func operate(t *testing.T, state *string, objects int) float64 {
 	return rate
 }
 
-// change starts, stops or restarts an object.
+// change starts, stops or restarts an object at random.
 func change(t *testing.T, namespace, name string, token int64) error {
 	patch := []string{
 		`{"spec":{"state":"Running"}}`,
@@ -90,7 +90,7 @@ func change(t *testing.T, namespace, name string, token int64) error {
 	return k8s.Patch(t.Context(), instance, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// asSpecified expects exactly one process for each object that wants one, and all at rest.
+// asSpecified expects all objects to be at rest, with exactly one process for each object whose spec.state is Running.
 func asSpecified(t *testing.T, g Gomega, namespace string) {
 	var list v1alpha1.InstanceList
 	g.Expect(k8s.List(t.Context(), &list, client.InNamespace(namespace))).To(Succeed())
@@ -107,7 +107,7 @@ func asSpecified(t *testing.T, g Gomega, namespace string) {
 	g.Expect(processesOf(namespace)).To(ConsistOf(want))
 }
 
-// processesOf gives the objects of all processes that run for a namespace, as their command lines say.
+// processesOf returns the object names of all running processes of a namespace, read from their command lines.
 func processesOf(namespace string) (names []string) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {

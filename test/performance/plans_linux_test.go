@@ -17,11 +17,11 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// planned is how many runs a plan has, all at once.
+// planned is how many runs a plan creates, all in parallel.
 const planned = 5
 
-// TestPlans compares runs that plans begin, each with a real process and counted, with the least that such plans and runs have to write (floorPlans),
-// and with the four bare writes of TestRuns.
+// TestPlans measures plans whose runs each start a real process and are counted. It compares the rate with the minimum of writes for such plans and
+// runs (floorPlans), and with the four bare writes of TestRuns.
 func TestPlans(t *testing.T) {
 	var lean, least, ratios, runWrites, planWrites []float64
 	for range rounds {
@@ -31,20 +31,20 @@ func TestPlans(t *testing.T) {
 		least, ratios = append(least, leastRate), append(ratios, rate/leastRate)
 		runWrites, planWrites = append(runWrites, each), append(planWrites, plans)
 	}
-	note("plans: four bare writes, with nothing in them", "%.0f/s", median(lean))
-	note("plans: the writes that plans and runs cannot do without, with what they have to say", "%.0f/s", median(least))
+	note("plans: four bare writes, almost empty", "%.0f/s", median(lean))
+	note("plans: the necessary writes of plans and runs, with their content", "%.0f/s", median(least))
 	note("plans: runs through plan → run → process → counted, 5 to a plan", "%.0f/s", median(ratios)*median(least))
-	note("plans: writes to a run, its creation included", "%.2f", median(runWrites))
-	note("plans: writes to a plan of 5 runs, its creation included", "%.2f", median(planWrites))
-	note("plans: writes for each run, its part of its plan included", "%.2f", median(runWrites)+median(planWrites)/planned)
-	// A figure that has to be large is stated by its inverse.
+	note("plans: writes to a run, including its creation", "%.2f", median(runWrites))
+	note("plans: writes to a plan of 5 runs, including its creation", "%.2f", median(planWrites))
+	note("plans: writes per run, including its share of its plan", "%.2f", median(runWrites)+median(planWrites)/planned)
+	// The limit applies to the inverse, because atMost checks upper bounds.
 	atMost(t, "plans: necessary writes alone / plan → run → process → counted", 1/median(ratios), 1/0.6, 3, "×")
 }
 
-// newAction runs the strategy so many times, at once.
+// newAction returns an Action that runs the strategy size times in parallel.
 func newAction(namespace string, size int) *v1alpha1.Action {
 	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "act"}}
-	a.Spec.MaxParallel = ptr.To(int32(size)) //nolint:gosec // it is small
+	a.Spec.MaxParallel = ptr.To(int32(size)) //nolint:gosec // size is small
 	a.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: slices.Repeat([]string{"true"}, size)}
 	return a
 }
@@ -55,7 +55,7 @@ func newPlan(namespace string, i int) *v1alpha1.Plan {
 	return p
 }
 
-// plannedRuns is realRuns with plans that begin so many runs each, at once. plans is how many writes there were to each plan.
+// plannedRuns is realRuns with plans that create size runs each, in parallel. plans is the mean number of writes per plan.
 func plannedRuns(t *testing.T, size int) (rate, writes, plans float64) {
 	t.Helper()
 	var action sync.Once

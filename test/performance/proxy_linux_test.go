@@ -26,17 +26,17 @@ import (
 )
 
 const (
-	// proxyPace is 200 requests a second.
+	// proxyPace amounts to 200 requests per second.
 	proxyPace = 5 * time.Millisecond
-	// proxySamples is how many requests a round has each way.
+	// proxySamples is how many requests a round sends each way.
 	proxySamples  = 400
 	proxyRestarts = 20
 	// proxyServed is how many requests are answered between two restarts.
 	proxyServed = 20
 )
 
-// TestProxy compares requests to a DevServer through its proxy with such to the server itself, one by one in turns, and then restarts it again and
-// again while requests go on coming.
+// TestProxy compares requests to a DevServer through its proxy with requests to the server itself, in alternation, and then restarts the server
+// repeatedly under load.
 func TestProxy(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
@@ -48,7 +48,7 @@ func TestProxy(t *testing.T) {
 		added, least = append(added, median(proxied)-median(itself)), append(least, median(relayed)-median(itself))
 		throughs, directs = append(throughs, median(proxied)), append(directs, median(itself))
 	}
-	note("DevServer, a request to itself, p50", "%.0f µs", median(directs))
+	note("DevServer, a direct request, p50", "%.0f µs", median(directs))
 	note("DevServer, a request through its proxy, p50", "%.0f µs", median(throughs))
 	note("DevServer, added by a program that only copies, p50", "%.0f µs", median(least))
 	atMost(t, "DevServer, added by the proxy, p50", median(added), 300, 3, " µs")
@@ -67,8 +67,8 @@ func TestProxy(t *testing.T) {
 	atMost(t, "DevServer, GETs that failed over 20 restarts under 200 requests/s", float64(len(failures)), 0, 1, "")
 }
 
-// compareThroughput lets a program send GETs to the addresses in turn, on 50 connections and as fast as they are answered. The program, the server and the
-// proxy between them share the cores.
+// compareThroughput sends GETs to the addresses in alternation, on 50 connections and as fast as they are answered. The client, the server and the
+// proxy share the cores.
 func compareThroughput(t *testing.T, through, direct, copied string) {
 	t.Helper()
 	var proxied, itself, relayed, ratios []float64
@@ -76,11 +76,11 @@ func compareThroughput(t *testing.T, through, direct, copied string) {
 		proxied, itself, relayed = append(proxied, throughput(t, through)), append(itself, throughput(t, direct)), append(relayed, throughput(t, copied))
 		ratios = append(ratios, itself[len(itself)-1]/proxied[len(proxied)-1])
 	}
-	note("DevServer, GETs/s on 50 connections: itself, its proxy, a program that only copies", "%.0f, %.0f, %.0f", median(itself), median(proxied), median(relayed))
-	atMost(t, "DevServer, GETs/s on 50 connections of the server itself, against through its proxy", median(ratios), 1/0.7, 2, "×")
+	note("DevServer, GETs/s on 50 connections: direct, through its proxy, through a program that only copies", "%.0f, %.0f, %.0f", median(itself), median(proxied), median(relayed))
+	atMost(t, "DevServer, GETs/s on 50 connections, direct / through its proxy", median(ratios), 1/0.7, 2, "×")
 }
 
-// throughput returns how many GETs are answered in a second on 50 connections.
+// throughput returns the number of GETs per second that are answered on 50 connections.
 func throughput(t *testing.T, url string) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -94,7 +94,7 @@ func throughput(t *testing.T, url string) float64 {
 
 func address(port int32) string { return fmt.Sprintf("http://127.0.0.1:%d/", port) }
 
-// proxiedServer gives a DevServer behind a proxy, when it is ready.
+// proxiedServer returns a ready DevServer behind a proxy.
 func proxiedServer(t *testing.T) *v1alpha1.DevServer {
 	t.Helper()
 	g := NewWithT(t)
@@ -133,7 +133,7 @@ func serverIsReady(ctx context.Context, dev *v1alpha1.DevServer, token string) (
 	return ready && dev.Status.ObservedRestartToken == token, nil
 }
 
-// relayTo gives an address that a program of its own copies to and from the one of the server.
+// relayTo starts a program that relays to the server's port, and returns its address.
 func relayTo(t *testing.T, port int32) string {
 	t.Helper()
 	g := NewWithT(t)
@@ -152,7 +152,7 @@ func relayTo(t *testing.T, port int32) string {
 	return "http://" + strings.TrimSpace(said) + "/"
 }
 
-// inTurns sends requests to the addresses, one after another at the pace, and gives how long each took, in microseconds.
+// inTurns sends requests to the addresses in alternation at the pace, and returns the time of each in microseconds.
 func inTurns(t *testing.T, through, direct, copied string) (proxied, itself, relayed []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -162,7 +162,7 @@ func inTurns(t *testing.T, through, direct, copied string) (proxied, itself, rel
 	defer pace.Stop()
 	for range proxySamples {
 		for url, times := range map[string]*[]float64{through: &proxied, direct: &itself, copied: &relayed} {
-			<-pace.C // each comes after a rest: what was busy just now is faster
+			<-pace.C // every request follows a pause, because a program that was just busy is faster
 			took, err := ask(browser, url)
 			g.Expect(err).NotTo(HaveOccurred())
 			*times = append(*times, float64(took)/float64(time.Microsecond))
@@ -171,7 +171,7 @@ func inTurns(t *testing.T, through, direct, copied string) (proxied, itself, rel
 	return proxied, itself, relayed
 }
 
-// ask sends a GET, and says how long it took to have all of the answer.
+// ask sends a GET and returns the time until the complete response.
 func ask(browser *http.Client, url string) (time.Duration, error) {
 	began := time.Now()
 	response, err := browser.Get(url)
@@ -187,7 +187,7 @@ func ask(browser *http.Client, url string) (time.Duration, error) {
 	return took, err
 }
 
-// getters send GETs at the pace, whatever becomes of those before.
+// getters send GETs at the pace without waiting for earlier ones.
 type getters struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -233,7 +233,7 @@ func (l *getters) get(browser *http.Client, url string) {
 	l.times = append(l.times, milliseconds(took))
 }
 
-// serves waits until so many more were answered.
+// serves waits until more further requests are answered.
 func (l *getters) serves(more int) {
 	l.t.Helper()
 	answered := func() int {
@@ -244,7 +244,7 @@ func (l *getters) serves(more int) {
 	NewWithT(l.t).Eventually(answered).WithTimeout(patience).WithPolling(proxyPace).Should(BeNumerically(">=", answered()+more))
 }
 
-// stop sends no more, and gives what became of all that were sent.
+// stop ends the load and returns the results of all requests.
 func (l *getters) stop() (failures []string, times []float64) {
 	l.cancel()
 	l.all.Wait()

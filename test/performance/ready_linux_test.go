@@ -17,11 +17,11 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// applies is how many objects are created one after another in a round.
+// applies is how many objects a round creates, one after another.
 const applies = 25
 
-// TestApplyToReady compares how long it takes from the creation of an object until it reads Ready with the least that any controller needs: one
-// create, of which it learns by a watch, and two status writes, of which the user learns by a watch.
+// TestApplyToReady compares the time from the creation of an object until it is Ready with the minimum for any controller: one create, which the
+// controller receives by a watch, and two status writes, which the user receives by a watch.
 func TestApplyToReady(t *testing.T) {
 	state := stateDirectory(t)
 	var ratios, floors, times []float64
@@ -37,8 +37,7 @@ func TestApplyToReady(t *testing.T) {
 	atMost(t, "apply to ready / floor, p50", median(ratios), 2, 2.5, "×")
 }
 
-// floorTimes plays the controller by hand, with as little as possible: nothing is started, and the two statuses are those that the state machine
-// gives.
+// floorTimes measures the minimum: it acts as the controller, starts nothing, and writes the two statuses that the state machine returns.
 func floorTimes(t *testing.T) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -70,7 +69,7 @@ func floorTimes(t *testing.T) (times []float64) {
 	return times
 }
 
-// readyTimes creates objects one after another for a manager that runs.
+// readyTimes creates objects one after another for a running manager.
 func readyTimes(t *testing.T) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -95,7 +94,7 @@ func createAndWait(t *testing.T, f *follower, namespace, name string) (time.Dura
 	return at.Sub(began), err
 }
 
-// TestApplyToReadyUnderLoad creates 20 objects a second, whatever becomes of those before.
+// TestApplyToReadyUnderLoad creates 20 objects per second without waiting for earlier ones.
 func TestApplyToReadyUnderLoad(t *testing.T) {
 	const total, perSecond = 100, 20
 	g := NewWithT(t)

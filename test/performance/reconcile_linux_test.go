@@ -30,7 +30,7 @@ import (
 // sample is how many objects are reconciled for one figure.
 const sample = 50
 
-// TestReconcileIsFlat compares the time of a reconcile when there are 100, 1,000 and 10,000 objects: of one at rest, and of one that restarts.
+// TestReconcileIsFlat compares the time of a reconcile among 100, 1,000 and 10,000 objects: of an object at rest, and of one that restarts.
 func TestReconcileIsFlat(t *testing.T) {
 	rest, restart := map[int]float64{}, map[int]float64{}
 	for _, objects := range []int{100, 1000, 10000} {
@@ -42,7 +42,7 @@ func TestReconcileIsFlat(t *testing.T) {
 	atMost(t, "reconcile with a restart among 10,000 objects / 100", restart[10000]/restart[100], 1.2, 2, "×")
 }
 
-// reconcileTimes gives the medians in milliseconds, each the least of three rounds: what is more is other work of the machine.
+// reconcileTimes returns the medians in milliseconds, each the lowest of three rounds, to exclude other load on the machine.
 func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -66,11 +66,11 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	api := all.Build()
 	reconcile := reconcileWith(t, api, rt)
 	for i := range objects {
-		reconcile(keyOf(i)) // all are known to the reconciler
+		reconcile(keyOf(i)) // lets the reconciler see every object once
 	}
 	var written v1alpha1.Instance
 	g.Expect(api.Get(ctx, keyOf(objects-1), &written)).To(Succeed())
-	g.Expect(written.ResourceVersion).To(Equal("999"), "what is at rest is not written") // which the fake gives to what was there from the start
+	g.Expect(written.ResourceVersion).To(Equal("999"), "an object at rest must not be written") // the fake client gives this version to initial objects
 	for round := range rounds {
 		var resting, restarting []float64
 		for n := range sample {
@@ -100,7 +100,7 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	return rest, restart
 }
 
-// reconcileWith gives the reconciler of Instances on an API server and a runtime in memory.
+// reconcileWith returns the reconcile function of Instances with an in-memory API server and runtime.
 func reconcileWith(t *testing.T, api client.Client, backend *fake.Runtime) func(types.NamespacedName) {
 	g := NewWithT(t)
 	runtimes := runtime.NewRegistry(backend, logr.Discard())
@@ -113,7 +113,7 @@ func reconcileWith(t *testing.T, api client.Client, backend *fake.Runtime) func(
 	}
 }
 
-// template gives an object that is at rest.
+// template returns an object at rest.
 func template(t *testing.T, backend *fake.Runtime) *v1alpha1.Instance {
 	t.Helper()
 	object := newInstance("flat", "template", "serve")
@@ -129,7 +129,7 @@ func template(t *testing.T, backend *fake.Runtime) *v1alpha1.Instance {
 	return object
 }
 
-// settled starts a process in memory, and gives its object as the reconciler would leave it.
+// settled starts an in-memory process and returns its object as the reconciler would leave it.
 func settled(t *testing.T, backend *fake.Runtime, template *v1alpha1.Instance, key types.NamespacedName) *v1alpha1.Instance {
 	t.Helper()
 	g := NewWithT(t)

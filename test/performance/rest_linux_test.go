@@ -24,10 +24,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// restWindow is how long the manager is watched while nothing happens, at least; of many servers each is looked at more rarely.
+// restWindow is the minimum time that the idle manager is observed. It is longer with many servers, because each of them is checked less often.
 const restWindow = 10 * time.Second
 
-// TestRestInMemory has a manager hold 200 DevServers whose processes are in memory only: what the manager itself costs.
+// TestRestInMemory measures a manager with 200 DevServers whose processes exist in memory only: the cost of the manager itself.
 func TestRestInMemory(t *testing.T) {
 	c := startManager(t, "", 0)
 	namespace := newNamespace(t)
@@ -35,14 +35,14 @@ func TestRestInMemory(t *testing.T) {
 	atRest(t, c, namespace, 200, "serve")
 }
 
-// TestRestOnTheHost has a manager hold 30 DevServers that are real servers.
+// TestRestOnTheHost measures a manager with 30 DevServers that run real servers.
 func TestRestOnTheHost(t *testing.T) {
 	c := startManager(t, stateDirectory(t), 0)
 	namespace := newNamespace(t)
 	atRest(t, c, namespace, 30, workloadPath, "serve")
 }
 
-// atRest creates DevServers, waits until nothing has to be done any more, and then watches what the manager does all the same.
+// atRest creates DevServers, waits until nothing remains to be done, and then measures what the manager still does.
 func atRest(t *testing.T, c *child, namespace string, n int, command ...string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -56,13 +56,13 @@ func atRest(t *testing.T, c *child, namespace string, n int, command ...string) 
 	note(fmt.Sprintf("%d DevServers: create until all are ready", n), "%.1f s", time.Since(began).Seconds())
 	g.Eventually(func() int {
 		before := writes(t)
-		pollOnce(6 * time.Second) // longer than a look at a server that is ready
+		pollOnce(6 * time.Second) // longer than the check interval of a ready server
 		return writes(t) - before
-	}).WithTimeout(patience).Should(BeZero(), "the manager comes to rest")
+	}).WithTimeout(patience).Should(BeZero(), "the manager must stop writing")
 
 	var written int
 	var share float64
-	for range rounds { // something that is late may still be in the first window
+	for range rounds { // a late write may fall into the first window
 		if written, share = window(t, c, max(restWindow, time.Duration(n)*30*time.Millisecond)); written == 0 {
 			break
 		}
@@ -75,7 +75,7 @@ func atRest(t *testing.T, c *child, namespace string, n int, command ...string) 
 	empty(t, namespace)
 }
 
-// window watches a manager for a while: what it writes, and its share of a core in percent.
+// window returns the number of API writes during long, and the manager's share of one core in percent.
 func window(t *testing.T, c *child, long time.Duration) (written int, share float64) {
 	t.Helper()
 	before, computed, from := writes(t), c.stats().CPU, time.Now()
@@ -96,7 +96,7 @@ func readyServers(t *testing.T, namespace string) (n int) {
 	return n
 }
 
-// writes is how many requests the API server has had so far that change our objects or tell events.
+// writes returns how many requests the API server has received so far that change Berth's objects or create events.
 func writes(t *testing.T) (n int) {
 	t.Helper()
 	g := NewWithT(t)
@@ -117,7 +117,7 @@ func writes(t *testing.T) (n int) {
 	return n
 }
 
-// changes says whether a line of the API server's metrics counts writes of ours.
+// changes reports whether a line of the API server's metrics counts writes of Berth.
 func changes(line string) bool {
 	ours := strings.Contains(line, `group="berth.dev"`) || strings.Contains(line, `resource="events"`)
 	for _, verb := range []string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"} {
@@ -128,7 +128,7 @@ func changes(line string) bool {
 	return false
 }
 
-// answerEverywhere answers HTTP on every port that a DevServer of the namespace is given, in place of its process.
+// answerEverywhere serves HTTP on every port that is allocated to a DevServer of the namespace, in place of its process.
 func answerEverywhere(t *testing.T, namespace string) {
 	t.Helper()
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.NotFoundHandler()}

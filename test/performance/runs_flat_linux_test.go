@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// TestCountingIsFlat compares the time that counting one more run takes when 100, 1,000 and 10,000 have been counted already and are still there.
+// TestCountingIsFlat compares the time to count one more run when 100, 1,000 and 10,000 counted runs still exist.
 func TestCountingIsFlat(t *testing.T) {
 	times := map[int]float64{}
 	for _, finished := range []int{100, 1000, 10000} {
@@ -40,7 +40,7 @@ func TestCountingIsFlat(t *testing.T) {
 
 var flatKey = types.NamespacedName{Namespace: "flat", Name: "true"}
 
-// countingTime gives the median in milliseconds, the least of three rounds.
+// countingTime returns the median of a round in milliseconds, the lowest of three rounds.
 func countingTime(t *testing.T, finished int) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -73,7 +73,7 @@ func countingTime(t *testing.T, finished int) float64 {
 			g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(run), run)).To(Succeed())
 			g.Expect(run.Finalizers).To(BeEmpty())
 			g.Expect(index.Update(run)).To(Succeed())
-			g.Expect(api.Delete(t.Context(), run)).To(Succeed()) // the API in memory is not what is measured
+			g.Expect(api.Delete(t.Context(), run)).To(Succeed()) // keep the in-memory API small; it is not measured
 		}
 		if middle := median(took); round == 0 || middle < least {
 			least = middle
@@ -97,7 +97,7 @@ func finishedRun(i int, kept bool) *v1alpha1.StrategyRun {
 
 const byUncounted = "uncounted"
 
-// uncountedIndex is the store that an informer has for runs, with the index of the controller.
+// uncountedIndex returns a store for runs like the informer's, with the controller's index.
 func uncountedIndex() toolscache.Indexer {
 	return toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{byUncounted: func(object any) ([]string, error) {
 		run := object.(*v1alpha1.StrategyRun)
@@ -108,7 +108,7 @@ func uncountedIndex() toolscache.Indexer {
 	}})
 }
 
-// listing gives a client whose lists come from the store, as those of a cache do.
+// listing returns a client that lists from the store, as a cached client does.
 func listing(api client.WithWatch, index toolscache.Indexer) client.Client {
 	return interceptor.NewClient(api, interceptor.Funcs{
 		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// runs is how many make one figure, and creators how many clients create them.
+	// runs is the number of runs in one measurement; creators is the number of clients that create them.
 	runs     = 75
 	creators = 16
 )
 
-// TestRuns compares runs, each with a real process and counted, with the writes that a run cannot do without: create, intent, result, counted. The
-// floor writes what a run has to say (floorRuns); the bare writes have next to nothing in them, and nobody watches.
+// TestRuns compares runs, each with a real process and counted, with the minimum of writes for a run: create, intent, result, counted. The writes
+// of the floor have the content of real runs (floorRuns); the bare writes are almost empty, and no client watches them.
 func TestRuns(t *testing.T) {
 	var lean, least, plain, given, ratios, writes []float64
 	for range rounds {
@@ -37,16 +37,16 @@ func TestRuns(t *testing.T) {
 		least, plain, given, writes = append(least, leastRate), append(plain, rate), append(given, givenRate), append(writes, each)
 		ratios = append(ratios, givenRate/leastRate)
 	}
-	note("runs: four bare writes, with nothing in them", "%.0f/s", median(lean))
-	note("runs: the four writes with what a run has to say", "%.0f/s", median(least))
+	note("runs: four bare writes, almost empty", "%.0f/s", median(lean))
+	note("runs: the four necessary writes, with their content", "%.0f/s", median(least))
 	note("runs: create → process → counted", "%.0f/s", median(plain))
 	note("runs: created with their finalizers, as berth run does", "%.0f/s", median(given))
-	note("runs: writes to a run, its creation included", "%.2f", median(writes))
-	// A figure that has to be large is stated by its inverse.
+	note("runs: writes to a run, including its creation", "%.2f", median(writes))
+	// The limit applies to the inverse, because atMost checks upper bounds.
 	atMost(t, "runs: necessary writes alone / create → process → counted", 1/median(ratios), 1/0.6, 3, "×")
 }
 
-// createsPlain creates a run as kubectl does; createsClaimed gives it the finalizers that the manager would add.
+// createsPlain creates a run as kubectl does; createsClaimed adds the finalizers that the manager would add.
 func createsPlain(t *testing.T, namespace string, i int) error {
 	return k8s.Create(t.Context(), newRun(namespace, i))
 }
@@ -70,13 +70,13 @@ func newStrategy(t *testing.T, namespace string) {
 	s.Spec.HistoryLimit = ptr.To[int32](10000)
 	g := NewWithT(t)
 	g.Expect(k8s.Create(t.Context(), s)).To(Succeed())
-	g.Eventually(func(g Gomega) { // runs that come before it was looked at wait, and say so, which is a write more
+	g.Eventually(func(g Gomega) { // otherwise runs wait for the first reconcile of the strategy and report that, which is an additional write
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(s), s)).To(Succeed())
 		g.Expect(s.Status.Breaker).NotTo(BeNil())
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
-// bareRuns gives how many runs a second the API server can take, when each is the four writes one after the other.
+// bareRuns returns how many runs per second the API server accepts if each is four sequential writes.
 func bareRuns(t *testing.T) float64 {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -108,8 +108,8 @@ func bareRuns(t *testing.T) float64 {
 	return rate
 }
 
-// realRuns gives how many runs a second are executed and counted, and how many writes there were to each. Whoever else begins runs, such as a plan,
-// is measured with another create.
+// realRuns returns how many runs per second are executed and counted, and the mean number of writes per run. create can create runs in other ways,
+// such as through a plan.
 func realRuns(t *testing.T, create func(t *testing.T, namespace string, i int) error) (rate, writes float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -121,7 +121,7 @@ func realRuns(t *testing.T, create func(t *testing.T, namespace string, i int) e
 	watchAll(t, namespace, &v1alpha1.StrategyRunList{}, census.see)
 	began := time.Now()
 	inParallel(t, runs, creators, func(i int) error { return create(t, namespace, i) })
-	g.Eventually(census.all).WithTimeout(patience).Should(BeClosed(), "every run is counted")
+	g.Eventually(census.all).WithTimeout(patience).Should(BeClosed(), "every run must be counted")
 	took := time.Since(began)
 	s := &v1alpha1.Strategy{}
 	g.Expect(k8s.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "true"}, s)).To(Succeed())
@@ -131,7 +131,7 @@ func realRuns(t *testing.T, create func(t *testing.T, namespace string, i int) e
 	return runs / took.Seconds(), each
 }
 
-// runCensus sees every version of every run.
+// runCensus records every version of every run.
 type runCensus struct {
 	mu       sync.Mutex
 	counted  map[types.UID]bool

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// scale is how many DevServers there are in the end: SCALE, or few enough for every run of the benchmarks.
+// scale returns the final number of DevServers: SCALE, or a default that is small enough for every run of the benchmarks.
 func scale(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("SCALE")
@@ -25,19 +25,19 @@ func scale(t *testing.T) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 100 {
-		t.Fatalf("SCALE=%q is no number from 100 on", text)
+		t.Fatalf("SCALE=%q is not a number of at least 100", text)
 	}
 	return n
 }
 
-// TestScale has a manager hold ever more DevServers in Pods, on nodes that are played by the test: what does one more cost when there are many?
+// TestScale measures the cost of one more DevServer for a manager with an increasing number of DevServers in Pods. The test simulates the nodes.
 func TestScale(t *testing.T) {
 	g := NewWithT(t)
 	c := startManager(t, "", 0, "-pods")
 	nodes := playNodes(t)
 	last := scale(t)
 	long := patience + time.Duration(last)*200*time.Millisecond
-	defer emptyWithin(t, nodes.namespace, long) // not a cleanup: the nodes are played until then
+	defer emptyWithin(t, nodes.namespace, long) // not a cleanup: the simulated nodes must outlive it
 
 	each := map[int]float64{}
 	sizes, there := []int{100}, 0
@@ -58,12 +58,12 @@ func TestScale(t *testing.T) {
 		reconciles := after.Reconciles - before.Reconciles
 		each[size] = milliseconds(after.Reconciling-before.Reconciling) / float64(reconciles)
 		what := fmt.Sprintf("%d DevServers in Pods: ", size)
-		note(what+"until the last ones were ready", "%.1f s for %d", took.Seconds(), more)
-		atMost(t, what+"until ready, for each", milliseconds(took)/float64(more), 60, 4, " ms")
-		atMost(t, what+"writes of each, and its events", float64(writes(t)-written)/float64(more), 6.5, 1.5, "")
-		atMost(t, what+"reconciles of each", float64(reconciles)/float64(more), 5, 2, "")
-		atMost(t, what+"CPU of the manager for each", milliseconds(after.CPU-before.CPU)/float64(more), 10, 3, " ms")
-		note(what+"a reconcile, mean", "%.2f ms", each[size])
+		note(what+"until the added servers were ready", "%.1f s for %d", took.Seconds(), more)
+		atMost(t, what+"until ready, per server", milliseconds(took)/float64(more), 60, 4, " ms")
+		atMost(t, what+"writes per server, including events", float64(writes(t)-written)/float64(more), 6.5, 1.5, "")
+		atMost(t, what+"reconciles per server", float64(reconciles)/float64(more), 5, 2, "")
+		atMost(t, what+"CPU of the manager per server", milliseconds(after.CPU-before.CPU)/float64(more), 10, 3, " ms")
+		note(what+"mean time of a reconcile", "%.2f ms", each[size])
 		there = size
 	}
 	atMost(t, fmt.Sprintf("a reconcile among %d DevServers in Pods / 100", last), each[last]/each[100], 1.3, 2.5, "×")
@@ -72,7 +72,7 @@ func TestScale(t *testing.T) {
 		before := writes(t)
 		pollOnce(6 * time.Second)
 		return writes(t) - before
-	}).WithTimeout(long).Should(BeZero(), "the manager comes to rest")
+	}).WithTimeout(long).Should(BeZero(), "the manager must stop writing")
 	written, share := window(t, c, restWindow)
 	what := fmt.Sprintf("%d DevServers in Pods at rest: ", last)
 	atMost(t, what+"memory of the manager", c.memory(), 100+0.05*float64(last), 1.5, " MiB")
@@ -80,11 +80,11 @@ func TestScale(t *testing.T) {
 	atMost(t, what+"API writes in 10 s", float64(written), 0, 1, "")
 }
 
-// emptyWithin is empty for as many objects as take longer.
+// emptyWithin deletes all DevServers within long, which is more time than empty allows.
 func emptyWithin(t *testing.T, namespace string, long time.Duration) {
 	g := NewWithT(t)
 	began := time.Now()
-	// An API server gives up after a minute, and with thousands has not got to all of them then.
+	// Retry: a request times out after a minute, which is too short to delete thousands of objects.
 	g.Eventually(func() error {
 		return k8s.DeleteAllOf(backgroundContext, &v1alpha1.DevServer{}, client.InNamespace(namespace))
 	}).WithTimeout(long).WithPolling(time.Second).Should(Succeed())
@@ -93,5 +93,5 @@ func emptyWithin(t *testing.T, namespace string, long time.Duration) {
 		err := k8s.List(backgroundContext, &list, client.InNamespace(namespace))
 		return len(list.Items), err
 	}).WithTimeout(long).WithPolling(time.Second).Should(BeZero())
-	note("DevServers in Pods: until all were gone", "%.1f s", time.Since(began).Seconds())
+	note("DevServers in Pods: until all were deleted", "%.1f s", time.Since(began).Seconds())
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 )
 
-// places is how many sessions or containers are made each way.
+// places is how many sessions or containers are created each way.
 const places = 20
 
-// TestSessionToReady compares the creation of an Instance in tmux until it reads Ready with tmux new-session by hand, in turns.
+// TestSessionToReady compares the time from the creation of an Instance in tmux until it is Ready with tmux new-session by hand, in alternation.
 func TestSessionToReady(t *testing.T) {
 	socket := fmt.Sprintf("berth-bench-ready-%d", os.Getpid())
-	openSessions(t, socket, 1) // so that nobody has to start the server
+	openSessions(t, socket, 1) // starts the tmux server outside the measurement
 	manageIn(t, runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)})
 	added, byHand := readyAgainst(t, func(i *v1alpha1.Instance) {
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: i.Name, Socket: socket}}
@@ -34,7 +34,7 @@ func TestSessionToReady(t *testing.T) {
 		return exec.CommandContext(ctx, "tmux", "-L", socket, "-f", os.DevNull, "new-session", "-d", "-s", name, "sleep", "infinity").Run()
 	})
 	note("tmux new-session by hand, p50", "%.1f ms", byHand)
-	atMost(t, "an Instance in tmux, created to Ready, beyond tmux new-session, p50", added, 30, 5, " ms")
+	atMost(t, "an Instance in tmux, creation to Ready minus tmux new-session, p50", added, 30, 5, " ms")
 }
 
 // TestContainerToReady does the same with docker run.
@@ -53,10 +53,10 @@ func TestContainerToReady(t *testing.T) {
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Image: containerImage, Network: "none"}}
 	}, func(ctx context.Context, name string) error { return runContainer(ctx, api, name) })
 	note("docker run by hand, p50", "%.1f ms", byHand)
-	atMost(t, "an Instance in Docker, created to Ready, beyond docker run, p50", added, 30, 8, " ms")
+	atMost(t, "an Instance in Docker, creation to Ready minus docker run, p50", added, 30, 8, " ms")
 }
 
-// manageIn runs a manager with one backend besides that of the host, until the test ends.
+// manageIn runs a manager with one backend in addition to the host's until the test ends.
 func manageIn(t *testing.T, member runtime.Backend) {
 	t.Helper()
 	g := NewWithT(t)
@@ -73,8 +73,8 @@ func manageIn(t *testing.T, member runtime.Backend) {
 	g.Expect(mgr.GetCache().WaitForCacheSync(t.Context())).To(BeTrue())
 }
 
-// readyAgainst makes things both ways in turns, and gives what the way through an Instance takes longer at the median, and what by hand takes, in
-// milliseconds.
+// readyAgainst creates sessions or containers both ways in alternation. It returns the additional median time of an Instance, and the median time
+// by hand, in milliseconds.
 func readyAgainst(t *testing.T, in func(*v1alpha1.Instance), byHand func(context.Context, string) error) (added, hand float64) {
 	t.Helper()
 	g := NewWithT(t)

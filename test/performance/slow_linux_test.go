@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// others is how many objects are restarted one after another, again and again, beside those whose stop is slow.
+	// others is how many objects are restarted in turn, beside those with a slow stop.
 	others   = 10
 	restarts = 40
-	// slowStops is how many stops are slow at once: more than the manager has workers for.
+	// slowStops is how many slow stops are in progress at once: more than the manager has workers.
 	slowStops = 12
 	slowGrace = 65
 )
 
-// TestSlowStop has programs that don't obey take their time to end, and sees whether others are restarted as fast as without.
+// TestSlowStop stops programs that ignore SIGTERM and checks that other objects restart as fast as without these slow stops.
 func TestSlowStop(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
@@ -49,7 +49,7 @@ func TestSlowStop(t *testing.T) {
 		g.Expect(patchSpec(t, namespace, others+i, `{"spec":{"state":"Stopped"}}`)).To(Succeed())
 	}
 	beside := restartTimes(t, f, namespace, "beside")
-	g.Expect(stopping(t, namespace)).To(Equal(slowStops), "the slow stops go on all the time")
+	g.Expect(stopping(t, namespace)).To(Equal(slowStops), "all slow stops must still be in progress")
 	note("restart until ready: p50, p99", "%.1f ms, %.1f ms", median(alone), percentile(alone, 99))
 	note("restart until ready beside 12 slow stops: p50, p99", "%.1f ms, %.1f ms", median(beside), percentile(beside, 99))
 	atMost(t, "restart beside 12 slow stops / without, p50", median(beside)/median(alone), 1.1, 2, "×")
@@ -58,7 +58,7 @@ func TestSlowStop(t *testing.T) {
 	}
 }
 
-// restartTimes restarts objects one after another and gives the times until they were ready again.
+// restartTimes restarts objects one after another and returns the times until they were ready again.
 func restartTimes(t *testing.T, f *follower, namespace, token string) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -82,7 +82,7 @@ func patchSpec(t *testing.T, namespace string, i int, patch string) error {
 	return k8s.Patch(t.Context(), instance, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// stopping counts the objects whose end was asked for and is not there.
+// stopping counts the objects whose stop is in progress.
 func stopping(t *testing.T, namespace string) (n int) {
 	t.Helper()
 	var list v1alpha1.InstanceList

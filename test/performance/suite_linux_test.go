@@ -24,16 +24,16 @@ import (
 	"github.com/berth-dev/berth/test/plane"
 )
 
-// patience is how long anything may take on a machine that does much else.
+// patience bounds every wait. It is long because the machine may be busy.
 const patience = 3 * time.Minute
 
 var (
-	// config and k8s reach the API server; k8s reads and writes without a cache.
+	// config and k8s connect to the API server; k8s reads and writes without a cache.
 	config *rest.Config
 	k8s    client.WithWatch
-	// kubeconfig is the file that managers are started with.
+	// kubeconfig is the path of the file that managers use.
 	kubeconfig string
-	// Programs that are built for the run.
+	// Programs that are built for this run.
 	shimPath, managerPath, workloadPath string
 )
 
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run has a control plane and the programs for the tests, and prints all figures in the end.
+// run starts a control plane, builds the programs, runs the tests and prints all figures.
 func run(m *testing.M) (code int, err error) {
 	ctrl.SetLogger(logr.Discard())
 	scratch, err := os.MkdirTemp("", "berth-bench-")
@@ -59,7 +59,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	environment := plane.New(filepath.Join("..", ".."))
-	// A Service for each of thousands: the range that a control plane for tests has by itself is over at 254.
+	// Each of several thousand servers needs a Service; the default range of a test control plane has 254 addresses.
 	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
 	if config, err = environment.Start(); err != nil {
 		return 1, fmt.Errorf("start a control plane (make controlplane builds it): %w", err)
@@ -82,7 +82,7 @@ func run(m *testing.M) (code int, err error) {
 	return code, nil
 }
 
-// connect makes the client of the tests and the kubeconfig of the managers.
+// connect creates the client of the tests and the kubeconfig of the managers.
 func connect(environment *envtest.Environment, scratch string) (err error) {
 	config.QPS = -1
 	if k8s, err = client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()}); err != nil {

@@ -26,11 +26,11 @@ import (
 
 const (
 	treeSize = 100
-	// trees is how many are killed in a round.
+	// trees is how many trees are killed in a round.
 	trees = 5
 )
 
-// TestKillTree compares the kill of a tree of 100 processes by the runtime with writing cgroup.kill by hand.
+// TestKillTree compares killing a tree of 100 processes through the runtime with writing cgroup.kill by hand.
 func TestKillTree(t *testing.T) {
 	g := NewWithT(t)
 	state := stateDirectory(t)
@@ -38,7 +38,7 @@ func TestKillTree(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(h.Close()).To(Succeed()) }()
 	if h.Containment() != shim.Cgroup {
-		fmt.Println("    There is no writable cgroup, so there is nothing to compare the kill of a tree with.")
+		fmt.Println("    Skip the comparison: there is no writable cgroup.")
 		return
 	}
 	var ratios, ours, hands, exits []float64
@@ -60,7 +60,7 @@ func TestKillTree(t *testing.T) {
 	atMost(t, "kill of 100 processes / by hand", median(ratios), 1.3, 2.5, "×")
 }
 
-// recordOf gives the record of the only process of a state directory.
+// recordOf returns the only process record in a state directory.
 func recordOf(t *testing.T, state string) (record shim.Record) {
 	t.Helper()
 	g := NewWithT(t)
@@ -72,7 +72,7 @@ func recordOf(t *testing.T, state string) (record shim.Record) {
 	return record
 }
 
-// killOurs starts a tree and kills it: how long until all are gone, and until that is observed.
+// killOurs starts a tree and kills it. It returns the time until all processes are gone, and until the exit is observed.
 func killOurs(t *testing.T, h *host.Host, state string, uid types.UID) (gone, over time.Duration) {
 	t.Helper()
 	g := NewWithT(t)
@@ -101,7 +101,7 @@ func members(cgroup string) int {
 	return bytes.Count(data, []byte{'\n'})
 }
 
-// killByHand starts the same tree in a cgroup of its own, and writes cgroup.kill.
+// killByHand starts the same tree in a separate cgroup and writes cgroup.kill.
 func killByHand(t *testing.T, parent string) time.Duration {
 	t.Helper()
 	g := NewWithT(t)
@@ -127,7 +127,7 @@ func killByHand(t *testing.T, parent string) time.Duration {
 	return took
 }
 
-// emptied waits until no process is in a cgroup, and says when that was.
+// emptied waits until a cgroup contains no process and returns the time of that.
 func emptied(t *testing.T, cgroup string) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -141,7 +141,7 @@ func emptied(t *testing.T, cgroup string) time.Time {
 	return time.Time{}
 }
 
-// pollOnce waits for a moment between two looks.
+// pollOnce waits between two polls.
 func pollOnce(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

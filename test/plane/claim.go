@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/config/claim"
 )
 
-// claimTimeout is how long the API server may take to go by a policy, on a busy machine.
+// claimTimeout bounds the time until the API server applies a policy on a busy machine.
 const claimTimeout = time.Minute
 
-// Claim has objects claimed at their creation, as berth up does, and waits until they are.
+// Claim installs the policy that claims objects at their creation, as berth up does, and waits until it takes effect.
 func Claim(ctx context.Context, api client.Client) error {
 	for _, text := range [][]byte{claim.Policy, claim.Binding} {
 		object := &unstructured.Unstructured{}
@@ -30,7 +30,7 @@ func Claim(ctx context.Context, api client.Client) error {
 			err = api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("tests"))
 		}
 		if err != nil {
-			return fmt.Errorf("have objects claimed at their creation: %w", err)
+			return fmt.Errorf("install the policy that claims objects at their creation: %w", err)
 		}
 	}
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, claimTimeout, true, func(ctx context.Context) (bool, error) {
@@ -38,7 +38,7 @@ func Claim(ctx context.Context, api client.Client) error {
 		trial.Namespace, trial.Name, trial.Spec.Process.Command = "default", "trial", []string{"true"}
 		err := api.Create(ctx, trial, client.DryRunAll)
 		if apierrors.IsServiceUnavailable(err) {
-			err = nil // it does not know the kinds yet
+			err = nil // the API server does not serve the kinds yet
 		}
 		return len(trial.Finalizers) > 0, err
 	})

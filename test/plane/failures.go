@@ -9,17 +9,17 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
-// Failures are the specs of a suite that have failed. To the go command a suite is one test, so it names no spec.
+// Failures are the failed specs of a suite. For the go command a suite is one test, so its output names no spec.
 type Failures []types.SpecReport
 
-// Note is for ReportAfterEach.
+// Note records a failed spec. Pass it to ReportAfterEach.
 func (f *Failures) Note(report types.SpecReport) {
 	if report.Failed() {
 		*f = append(*f, report)
 	}
 }
 
-// Tell gives each failed spec a test of its own, so that whoever reads only the names of the failed tests sees which it was, and why.
+// Tell reports each failed spec as a subtest, so that the names of the failed tests include the failed specs and their messages.
 func (f *Failures) Tell(t *testing.T) {
 	for _, report := range *f {
 		t.Run(report.LeafNodeText, func(t *testing.T) {

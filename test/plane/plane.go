@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plane is what the suites share that run on a real API server.
+// Package plane contains what the suites with a real API server share.
 package plane
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// New gives a control plane with the kinds of Berth, not started yet. The root is that of the project, as the test's folder sees it.
+// New returns a control plane with the kinds of Berth that is not started yet. The root is the path of the project relative to the directory of the test.
 func New(root string) *envtest.Environment {
 	environment := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
@@ -24,7 +24,8 @@ func New(root string) *envtest.Environment {
 	return environment
 }
 
-// Leaks says which goroutines are there that were not before. Idle connections to the API server and logging end by themselves or never.
+// Leaks returns an error that lists the goroutines which did not exist before. It ignores idle connections to the API server and logging, which end later
+// or never.
 func Leaks(before goleak.Option) error {
 	return goleak.Find(before,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),

@@ -15,13 +15,13 @@ import (
 
 // Faults between clients and the API server.
 
-// about says whether a request is about the objects of Berth, and whether it is a status that is written.
+// about reports whether a request concerns an object of Berth, and whether it writes a status.
 func about(req *http.Request) (ours, status bool) {
 	ours = strings.HasPrefix(req.URL.Path, "/apis/berth.dev/")
 	return ours, ours && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
 }
 
-// body takes the JSON out of a request.
+// body reads the JSON body of a request.
 func body(req *http.Request) (map[string]any, error) {
 	data, err := io.ReadAll(req.Body)
 	_ = req.Body.Close()
@@ -32,7 +32,7 @@ func body(req *http.Request) (map[string]any, error) {
 	return content, json.Unmarshal(data, &content)
 }
 
-// with gives the request with another body.
+// with returns the request with another body.
 func with(req *http.Request, content map[string]any) *http.Request {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -43,7 +43,7 @@ func with(req *http.Request, content map[string]any) *http.Request {
 	return changed
 }
 
-// live reads the object that a request is about.
+// live reads the object that a request concerns.
 func live(next http.RoundTripper, req *http.Request) (map[string]any, error) {
 	read := req.Clone(req.Context())
 	read.Method, read.Body, read.ContentLength = http.MethodGet, nil, 0
@@ -56,7 +56,7 @@ func live(next http.RoundTripper, req *http.Request) (map[string]any, error) {
 	return decoded(answer)
 }
 
-// decoded gives the content of an answer, which can still be read afterwards.
+// decoded returns the content of a response, which can still be read afterwards.
 func decoded(answer *http.Response) (map[string]any, error) {
 	data, err := io.ReadAll(answer.Body)
 	_ = answer.Body.Close()
@@ -77,7 +77,7 @@ func part(content map[string]any, name string) map[string]any {
 	return inner
 }
 
-// pause waits as a slow writer does.
+// pause delays a request, like a slow writer.
 func pause(req *http.Request, d time.Duration) {
 	select {
 	case <-req.Context().Done():
@@ -85,7 +85,7 @@ func pause(req *http.Request, d time.Duration) {
 	}
 }
 
-// halves writes a status in two parts: first the facts, then what they mean.
+// halves writes a status in two parts: first the facts without the conditions, then everything.
 type halves struct{ next http.RoundTripper }
 
 func (h halves) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -115,7 +115,7 @@ func (h halves) RoundTrip(req *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(with(req, second))
 }
 
-// convoy is a store with one lock, which is held while many write to the same object, and which the writes of managers to others wait for.
+// convoy is a store with one lock. It is held while many clients write to the same object, and the managers' writes to other objects wait for it.
 type convoy struct {
 	mu     sync.Mutex
 	recent []string
@@ -148,7 +148,7 @@ func (c *convoy) held() bool {
 	return time.Now().Before(c.until)
 }
 
-// written notes a write. The lock is held on when a good part of the last writes went to the same object.
+// written records a write. The lock is held for a while when a good part of the last writes went to the same object.
 func (c *convoy) written(path string) {
 	const last, part, hold = 20, 8, 3 * time.Second // more than a change takes on a slow machine
 	c.mu.Lock()
@@ -165,7 +165,7 @@ func (c *convoy) written(path string) {
 	}
 }
 
-// stampsNewest writes a status as that of the newest generation, whatever it was derived from. It is slow: it waits a while for a newer one to come.
+// stampsNewest labels a status with the newest generation, whichever one it was derived from. It is slow: it waits a while for a newer generation.
 type stampsNewest struct{ next http.RoundTripper }
 
 func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -193,7 +193,7 @@ func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(with(req, content))
 }
 
-// remembersName fills the first status of an object with what was known under its name.
+// remembersName fills the first status of an object with the last exit that was recorded under its name.
 type remembersName struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -231,7 +231,7 @@ func (r *remembersName) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// lastWins writes over whatever is there now, whatever it was that the writer had read.
+// lastWins overwrites the current version of an object, whichever version the writer read.
 type lastWins struct{ next http.RoundTripper }
 
 func (l lastWins) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -251,7 +251,7 @@ func (l lastWins) RoundTrip(req *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(with(req, content))
 }
 
-// hidesRivals answers the question which DevServers there are, past the cache, with none.
+// hidesRivals returns no items for a list of DevServers that bypasses the cache.
 type hidesRivals struct{ next http.RoundTripper }
 
 func (h hidesRivals) RoundTrip(req *http.Request) (*http.Response, error) {

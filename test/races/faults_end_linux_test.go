@@ -14,9 +14,9 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Faults in how processes are ended.
+// Faults in how processes are stopped.
 
-// hitsNewest ends the newest incarnation, whichever it was asked to end.
+// hitsNewest ends the newest incarnation, whichever one was requested.
 type hitsNewest struct{ backend }
 
 func (h hitsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) int64 {
@@ -35,7 +35,7 @@ func (h hitsNewest) Kill(ctx context.Context, uid types.UID, incarnation int64) 
 	return h.backend.Kill(ctx, uid, h.newest(ctx, uid, incarnation))
 }
 
-// forgetsStop never knows that it has asked already.
+// forgetsStop never reports that a stop was sent.
 type forgetsStop struct{ backend }
 
 func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
@@ -46,7 +46,7 @@ func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	return found, err
 }
 
-// stopsNamespace ends everything that runs in the namespace of what it was asked to end, as a clean-up by session does.
+// stopsNamespace ends every process in the namespace of the requested one, as a clean-up by session does.
 type stopsNamespace struct{ backend }
 
 func (s stopsNamespace) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
@@ -70,7 +70,7 @@ func (s stopsNamespace) end(ctx context.Context, uid types.UID, incarnation int6
 	return end(ctx, uid, incarnation)
 }
 
-// waitsForEnd returns from a stop when the process has ended.
+// waitsForEnd returns from a stop only after the process has exited.
 type waitsForEnd struct{ backend }
 
 func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
@@ -92,7 +92,7 @@ func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	}
 }
 
-// asksIsGone takes a process that was asked to end for one that has ended.
+// asksIsGone reports a process as exited as soon as it was asked to stop.
 type asksIsGone struct {
 	backend
 	mu    sync.Mutex
@@ -118,13 +118,13 @@ func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	return found, err
 }
 
-// Forget takes the registry's word for it as well.
+// Forget hides the error of the backend, too.
 func (a *asksIsGone) Forget(ctx context.Context, uid types.UID) error {
 	_ = a.backend.Forget(ctx, uid)
 	return nil
 }
 
-// believesKill takes a process that it tried to kill for dead.
+// believesKill reports a process as dead as soon as a kill was attempted.
 type believesKill struct {
 	backend
 	mu     sync.Mutex

@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// Faults of those who clean up, and of those who note activity.
+// Faults in the clean-up of objects and in the recording of activity.
 
-// deletesBlindly deletes what has the name, whatever became of it since it was looked at.
+// deletesBlindly deletes the object with the name, even if it changed after it was read.
 type deletesBlindly struct{ next http.RoundTripper }
 
 func (d deletesBlindly) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -29,12 +29,12 @@ func (d deletesBlindly) RoundTrip(req *http.Request) (*http.Response, error) {
 	return d.next.RoundTrip(with(req, content))
 }
 
-// bringsBack writes an activity into the entry that it has read before, whether that is still there or not.
+// bringsBack writes an activity to the entry that it read earlier, even if the object no longer exists.
 type bringsBack struct {
 	next http.RoundTripper
 
 	mu   sync.Mutex
-	seen map[string]map[string]any // the spec by the path of the object
+	seen map[string]map[string]any // the spec by object path
 }
 
 func (b *bringsBack) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -53,7 +53,7 @@ func (b *bringsBack) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch metadata := part(content, "metadata"); {
 	case status && part(content, "status")["lastActivityTime"] != nil:
 		b.seen[path] = part(content, "spec")
-	case !status && metadata["deletionTimestamp"] != nil && b.seen[path] != nil: // its finalizer has gone, and it with it
+	case !status && metadata["deletionTimestamp"] != nil && b.seen[path] != nil: // the finalizer was removed, and the object with it
 		return answer, b.makeAnew(req, content, b.seen[path])
 	}
 	return answer, nil

@@ -13,11 +13,11 @@ import (
 )
 
 func init() {
-	teeth = append(teeth, tooth{row: "R03", without: "the snapshot behind the pages of a list: each page is counted off what is there at that moment", sees: "seen exactly once",
+	teeth = append(teeth, tooth{row: "R03", without: "the snapshot behind the pages of a list: each page is cut from the objects that exist at that moment", sees: "seen exactly once",
 		patient: true, all: true, writes: func(next http.RoundTripper) http.RoundTripper { return countsOff{next} }})
 }
 
-// countsOff answers a list that is asked for in pages with as many items, from the place where the page before ended.
+// countsOff cuts each page of a list from the current objects, from the index at which the previous page ended.
 type countsOff struct{ next http.RoundTripper }
 
 func (c countsOff) RoundTrip(req *http.Request) (*http.Response, error) {

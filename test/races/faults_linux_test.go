@@ -13,35 +13,36 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// tooth takes out the guard that a row covers. With it the row has to fail, and to say what it saw.
+// tooth removes the guard that a row covers. With that fault the row has to fail with the expected message.
 type tooth struct {
 	row string
-	// without says what is taken out; sees is how the complaint of the row begins.
+	// without describes the guard that is removed; sees is a text that the failure message of the row has to contain.
 	without, sees string
 
-	// wrap stands between the manager and the runtime, speaks between it and that of language servers; writes between clients and the API server: for the manager, and for users too if all is set.
+	// wrap changes the runtime that the manager uses, speaks that of language servers, and writes the requests to the API server: those of the manager
+	// and, if all is set, those of users too.
 	wrap   func(backend) backend
 	speaks func(tongues) tongues
 	writes func(http.RoundTripper) http.RoundTripper
 	all    bool
-	// terminals stands between the manager and tmux.
+	// terminals returns the runtime that the manager uses for tmux.
 	terminals func(*den) runtime.Runtime
 
-	// What no wrapper can do is done by the row itself.
-	forgets bool // every manager gets a state directory of its own
-	pidOnly bool // a process is recognized by its PID
-	noQuota bool // the limit is looked at before the create, by the client
-	noFront bool // clients talk to the server past its proxy
-	lingers bool // clients come by a relay that does not notice when they go
+	// Faults that a wrapper cannot cause; the row itself applies them.
+	forgets bool // every manager gets a new state directory
+	pidOnly bool // a process is identified by its PID alone
+	noQuota bool // the client checks the limit before the create
+	noFront bool // clients connect to the server directly, not through its proxy
+	lingers bool // clients connect through a relay that does not notice when they disconnect
 	unnamed bool // managers have no host name: each serves all objects
 
-	// patient says that the row complains by itself, and may take its time before. The others wait in vain for something.
+	// patient means that the row fails by itself, possibly only after a while. Other rows fail because an expected event does not happen.
 	patient bool
-	// slow says that the row takes long: it is begun with, so that no other has to wait for it at the end.
+	// slow means that the row takes long. It runs first, so that no other row has to wait for it at the end.
 	slow bool
 }
 
-// listTeeth prints all rows, one a line, the slow ones first.
+// listTeeth prints all rows, one per line, the slow ones first.
 func listTeeth() {
 	for _, slow := range []bool{true, false} {
 		for _, t := range teeth {
@@ -52,7 +53,8 @@ func listTeeth() {
 	}
 }
 
-// rounds is how often a row does what it could do once: to be surer that nothing comes of it. Without its guard, few are enough to show it.
+// rounds returns how often a row repeats an operation. With the guard in place, more repetitions give more certainty; without it, few are enough to
+// show the fault.
 func rounds(all, few int) int {
 	if fault != nil {
 		return few
@@ -60,106 +62,106 @@ func rounds(all, few int) int {
 	return all
 }
 
-// teeth are all of them, one for every row.
+// teeth lists the teeth of all rows; other files append theirs.
 var teeth = []tooth{
-	{row: "R04", without: "what outlives a manager: each begins with an empty registry", sees: "steady: runs incarnation 1; it is incarnation 2", forgets: true},
-	{row: "R05", without: "independent keys: one lock around all of the runtime", sees: "others go on", slow: true,
+	{row: "R04", without: "state that outlives a manager: each manager starts with an empty registry", sees: "steady: want: runs incarnation 1; got: incarnation 2", forgets: true},
+	{row: "R05", without: "independent keys: one lock around the whole runtime", sees: "another object is blocked", slow: true,
 		wrap: func(b backend) backend { return &oneLock{backend: b} }},
-	{row: "R06", without: "the UID of an activity: it is written into an entry whether that is there or not", sees: "brought back", patient: true,
+	{row: "R06", without: "the UID of an activity: it is written to an entry even if the object no longer exists", sees: "was recreated", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper {
 			return &bringsBack{next: next, seen: map[string]map[string]any{}}
 		}},
-	{row: "R07", without: "the incarnation in a stop: it hits whatever runs", sees: "the newer incarnation", patient: true,
+	{row: "R07", without: "the incarnation of a stop: it ends whichever incarnation is running", sees: "the newer incarnation", patient: true,
 		wrap: func(b backend) backend { return hitsNewest{b} }},
-	{row: "R08", without: "the memory of having asked: every look asks again", sees: "asked once", patient: true,
+	{row: "R08", without: "the record that a stop was sent: every reconcile sends it again", sees: "exactly one stop signal", patient: true,
 		wrap: func(b backend) backend { return forgetsStop{b} }},
-	{row: "R09", without: "one write per state: a status comes in two parts", sees: "half-done", patient: true,
+	{row: "R09", without: "one write per state: a status is written in two parts", sees: "partially written", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return halves{next} }},
-	{row: "R10", without: "the UID in a stop: what to end is found by namespace", sees: "created after", patient: true,
+	{row: "R10", without: "the UID of a stop: the processes to end are found by namespace", sees: "created after", patient: true,
 		wrap: func(b backend) backend { return stopsNamespace{b} }},
-	{row: "R11", without: "idempotent starts: asked twice, started twice", sees: "every process was alone", patient: true,
+	{row: "R11", without: "idempotent starts: a second request starts a second process", sees: "one process per object", patient: true,
 		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
-	{row: "R12", without: "independent keys: who fights over an object holds a lock of all", sees: "contention", patient: true, slow: true, all: true,
+	{row: "R12", without: "independent keys: clients that contend for one object hold a lock on all objects", sees: "contention", patient: true, slow: true, all: true,
 		writes: (&convoy{}).join},
-	{row: "R13", without: "a stop that returns at once: it waits for the end", sees: "held up",
+	{row: "R13", without: "a stop that returns at once: it waits until the process exits", sees: "delayed by slow stops",
 		wrap: func(b backend) backend { return waitsForEnd{b} }},
-	{row: "R14", without: "a create that is refused when the name is taken: it changes what is there", sees: "one winner", all: true,
+	{row: "R14", without: "a create that is refused when the name is taken: it changes the existing object", sees: "exactly one create succeeds", all: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return upserts{next} }},
-	{row: "R16", without: "the lock of a status on the version that it was derived from", sees: "older than", patient: true,
+	{row: "R16", without: "the optimistic lock of a status on the version that it was derived from", sees: "older than", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return stampsNewest{next} }},
-	{row: "R17", without: "the list of runs that were counted, between the count and the end of the finalizer", sees: "counts once", patient: true,
+	{row: "R17", without: "the list of runs that were counted, between the count and the removal of the finalizer", sees: "each failure is counted once", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper {
 			return &forgetsCounted{next: next, tried: map[string]bool{}}
 		}},
-	{row: "R18", without: "the threshold: one more failure is let through", sees: "open exactly from the threshold", patient: true,
+	{row: "R18", without: "the threshold: one more failure is allowed", sees: "open exactly from the threshold", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return changesStatus{next, opensLate} }},
-	{row: "R19", without: "one write for failures and breaker: a reader comes between them", sees: "at every read", patient: true, slow: true,
+	{row: "R19", without: "one write for failures and breaker: a reader sees the state in between", sees: "at every read", patient: true, slow: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return breakerInHalves{next} }},
-	{row: "R20", without: "the look past the cache: a run sees the breaker as it was once", sees: "no process", patient: true,
+	{row: "R20", without: "the read that bypasses the cache: a run sees an earlier state of the breaker", sees: "no process", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper {
 			return &remembersBreaker{next: next, first: map[string][]byte{}}
 		}},
-	{row: "R21", without: "epochs: what began before a reset counts after it", sees: "none that began before", patient: true,
+	{row: "R21", without: "epochs: a run that began before a reset counts after it", sees: "no run that began before", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return changesStatus{next, oneEpoch} }},
-	{row: "R22", without: "the freedom from locks: one is held while a run is let go that needs it, too", sees: "an operation does not end",
+	{row: "R22", without: "freedom from nested locks: a lock is held while a run is released, which needs the same lock", sees: "an operation does not complete",
 		writes: func(next http.RoundTripper) http.RoundTripper { return nested{next, make(chan struct{}, 1)} }},
-	{row: "R28", without: "the clean-up of a start that fails", sees: "left behind", slow: true,
+	{row: "R28", without: "the clean-up of a failed start", sees: "left behind", slow: true,
 		wrap: func(b backend) backend { return &leaves{backend: b} }},
-	{row: "R32", without: "what outlives a manager: a process that it did not start itself is dead", sees: "counted as failed", forgets: true},
-	{row: "R33", without: "idempotent starts: asked twice, started twice", sees: "one execution", patient: true,
+	{row: "R32", without: "state that outlives a manager: a process that the manager did not start itself counts as dead", sees: "counted as failed", forgets: true},
+	{row: "R33", without: "idempotent starts: a second request starts a second process", sees: "one execution", patient: true,
 		wrap: func(b backend) backend { return &startsAgain{backend: b, asked: map[string]bool{}} }},
-	{row: "S02", without: "status by UID: it is remembered by name", sees: "of the object before", patient: true,
+	{row: "S02", without: "status by UID: it is remembered by name", sees: "of the previous object", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper {
 			return &remembersName{next: next, last: map[string]any{}}
 		}},
 	{row: "S03", without: "optimistic concurrency: the last writer wins", sees: "lost", patient: true, all: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return lastWins{next} }},
-	{row: "S05", without: "the precondition of a deletion: what has the name is deleted", sees: "removed although", patient: true,
+	{row: "S05", without: "the precondition of a deletion: any object with the name is deleted", sees: "deleted although", patient: true,
 		writes: func(next http.RoundTripper) http.RoundTripper { return deletesBlindly{next} }},
-	{row: "S07", without: "the start time in an identity: a PID is enough", sees: "is noticed to be gone", pidOnly: true},
-	{row: "S08", without: "the limit inside of the create: clients look before they create", sees: "exactly ten", patient: true, noQuota: true},
-	{row: "S09", without: "the arbiter: a port is always free", sees: "one owner",
+	{row: "S07", without: "the start time in an identity: a PID is enough", sees: "is detected as exited", pidOnly: true},
+	{row: "S08", without: "the limit within the create: clients check it before they create", sees: "exactly ten", patient: true, noQuota: true},
+	{row: "S09", without: "arbitration: a port always counts as free", sees: "one owner",
 		wrap:   func(b backend) backend { return seesNoOwner{b} },
 		writes: func(next http.RoundTripper) http.RoundTripper { return hidesRivals{next} }},
-	{row: "S10", without: "tracking of what fails verification: it is dropped", sees: "tracked",
+	{row: "S10", without: "tracking of a server that fails verification: it is dropped", sees: "tracked",
 		wrap: func(b backend) backend { return &dropsUnverified{backend: b, port: map[string]int32{}} }},
-	{row: "S11", without: "the look before the finalizer goes: asked is gone", sees: "gone while", patient: true,
+	{row: "S11", without: "the check before the finalizer is removed: a process that was asked to stop counts as gone", sees: "was deleted while", patient: true,
 		wrap: func(b backend) backend { return &asksIsGone{backend: b, asked: map[string]bool{}} }},
-	{row: "S12", without: "the UID as key: processes are known by their command", sees: "they have a process each",
+	{row: "S12", without: "the UID as key: processes are identified by their command", sees: "each object has its own process",
 		wrap: func(b backend) backend { return &byCommand{backend: b, first: map[string]owned{}} }},
-	{row: "S13", without: "the snapshot: a list walks what is changing", sees: "every list", patient: true,
+	{row: "S13", without: "the snapshot: a list iterates over a changing set", sees: "every list", patient: true,
 		wrap: func(b backend) backend { return walksLive{b} }},
-	{row: "S14", without: "the look after a kill: to have tried is to have done", sees: "reported stopped", patient: true,
+	{row: "S14", without: "the check after a kill: an attempted kill counts as done", sees: "reported stopped", patient: true,
 		wrap: func(b backend) backend { return &believesKill{backend: b, killed: map[string]bool{}} }},
-	{row: "S15", without: "a cursor per reader: all move one", sees: "every line",
+	{row: "S15", without: "a cursor per reader: all readers move the same one", sees: "every line",
 		wrap: func(b backend) backend { return &oneOffset{backend: b} }},
-	{row: "R23", without: "the restart in the status: it says only what is", sees: "it neither serves nor restarts",
+	{row: "R23", without: "the restart in the status: the condition Restarting is not reported", sees: "the server is neither ready nor restarting",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsRestart{next} }},
-	{row: "R24", without: "the hold: who asks while nobody serves is told to come again", sees: "retriable",
+	{row: "R24", without: "the hold: a request that arrives while no server is ready is refused with a retriable error", sees: "retriable",
 		speaks: func(b tongues) tongues { return configures{b, holdsNothing} }},
-	{row: "R25", without: "the record of the request that was carried out", sees: "one swap for",
+	{row: "R25", without: "the record of the last request that was carried out", sees: "one restart for",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsToken{next} }},
-	{row: "R26", without: "one server per object: a restart and a start are two", sees: "a start beside the restart",
+	{row: "R26", without: "one server per object: a restart and a start create two", sees: "a start ran in addition to the restart",
 		wrap: func(b backend) backend { return hidesAgain{b} },
 		speaks: func(b tongues) tongues {
 			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(p runtime.Process, again bool) bool { return !again && p.Incarnation > 1 }}
 		}},
-	{row: "R27", without: "idempotent starts: asked twice, started twice", sees: "one spawn for all who start",
+	{row: "R27", without: "idempotent starts: a second request starts a second process", sees: "one spawn for all callers",
 		wrap: func(b backend) backend { return hidesAgain{b} },
 		speaks: func(b tongues) tongues {
 			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(_ runtime.Process, again bool) bool { return again }}
 		}},
-	{row: "R29", without: "the look at silent servers: they have all the time they want", sees: "the other client of", slow: true,
+	{row: "R29", without: "the health check of silent servers: they may take any time", sees: "the other client of", slow: true,
 		speaks: func(b tongues) tongues { return configures{b, neverHung} }},
-	{row: "R30", without: "the look at who is connected: nobody notices that a client goes", sees: "left open", lingers: true},
-	{row: "S17", without: "consumers derived from connections: they are counted when they come", sees: "has 4 consumers",
+	{row: "R30", without: "the check for disconnected clients: a lost client is not noticed", sees: "left open", lingers: true},
+	{row: "S17", without: "consumers derived from connections: they are counted only when they connect", sees: "has 4 consumers",
 		speaks: func(b tongues) tongues { return &countsUp{tongues: b, most: map[types.UID]int{}} }},
-	{row: "S18", without: "the end that lasts: a stop starts anew", sees: "resurrected", wrap: func(b backend) backend { return hidesAgain{b} },
+	{row: "S18", without: "a stop that is final: it starts the server again", sees: "resurrected", wrap: func(b backend) backend { return hidesAgain{b} },
 		speaks: func(b tongues) tongues {
 			return &resurrects{startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(runtime.Process, bool) bool { return false }}}
 		}},
-	{row: "S19", without: "the host of an object: every manager serves all of them", sees: "every process was alone", patient: true, slow: true, unnamed: true},
-	{row: "D01", without: "the proxy: clients talk to the server itself", sees: "requests failed", slow: true, noFront: true},
+	{row: "S19", without: "the host of an object: every manager serves all objects", sees: "one process per object", patient: true, slow: true, unnamed: true},
+	{row: "D01", without: "the proxy: clients connect to the server itself", sees: "requests failed", slow: true, noFront: true},
 }
 
 func toothOf(row string) *tooth {
@@ -171,7 +173,7 @@ func toothOf(row string) *tooth {
 	return nil
 }
 
-// runtime gives what the manager sees of the runtime.
+// runtime returns the runtime as the manager sees it.
 func (t *tooth) runtime(b backend) backend {
 	if t == nil || t.wrap == nil {
 		return b
@@ -179,7 +181,7 @@ func (t *tooth) runtime(b backend) backend {
 	return t.wrap(b)
 }
 
-// languages gives what the manager sees of the runtime of language servers.
+// languages returns the runtime of language servers as the manager sees it.
 func (t *tooth) languages(b tongues) tongues {
 	if t == nil || t.speaks == nil {
 		return b
@@ -187,7 +189,7 @@ func (t *tooth) languages(b tongues) tongues {
 	return t.speaks(b)
 }
 
-// managers gives how managers reach the API server, and users how everybody else does.
+// managers returns the client configuration of managers; users returns that of all other clients.
 func (t *tooth) managers(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	if t != nil && t.writes != nil {

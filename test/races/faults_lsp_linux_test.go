@@ -25,13 +25,13 @@ import (
 
 // Faults of language servers.
 
-// tongues is all that the backend of language servers can do and a row needs.
+// tongues is the part of the language server backend that the rows use.
 type tongues interface {
 	runtime.Runtime
 	languageserver.Reporter
 }
 
-// configures starts servers that are configured otherwise.
+// configures starts servers with a changed configuration.
 type configures struct {
 	tongues
 	change func(*lsp.Config)
@@ -51,16 +51,16 @@ func (c configures) Start(ctx context.Context, p runtime.Process) error {
 	return c.tongues.Start(ctx, p)
 }
 
-// holdsNothing lets nobody wait for a restart.
+// holdsNothing disables waiting for a restart.
 func holdsNothing(config *lsp.Config) { config.Hold.Timeout = -1 }
 
-// neverHung waits for a silent server for ever.
+// neverHung accepts that a server is silent for 24 hours.
 func neverHung(config *lsp.Config) { config.Health.HangTimeout = 24 * time.Hour }
 
-// anew is in the UIDs of servers that a fault starts.
+// anew is a part of the UID of every server that a fault starts.
 const anew = "-again-"
 
-// hidesAgain keeps those servers from the collector of leftovers, which would end them before the row has looked.
+// hidesAgain hides those servers from the orphan collector, which would stop them before the row checks for them.
 type hidesAgain struct{ backend }
 
 func (h hidesAgain) List(ctx context.Context) ([]facts.Incarnation, error) {
@@ -68,14 +68,14 @@ func (h hidesAgain) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return slices.DeleteFunc(list, func(i facts.Incarnation) bool { return strings.Contains(string(i.UID), anew) }), err
 }
 
-// startsBeside starts another server beside the one that it is asked to start, if it is to.
+// startsBeside starts a second server beside the requested one if when returns true.
 type startsBeside struct {
 	tongues
 	when func(p runtime.Process, again bool) bool
 
 	mu    sync.Mutex
 	asked map[string]runtime.Process
-	begun sync.Map // what was started beside
+	begun sync.Map // incarnations that have a second server
 }
 
 func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
@@ -89,18 +89,18 @@ func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
 	return s.tongues.Start(ctx, p)
 }
 
-// beside starts the other one, and returns when it has come: one that comes only after the row has looked would be missed.
+// beside starts the second server and returns when it runs: if it appeared only after the row's check, the row would miss it.
 func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
 	if _, done := s.begun.LoadOrStore(id(p.UID, p.Incarnation), true); done {
 		return
 	}
-	p.UID += types.UID(fmt.Sprintf("%s%d", anew, p.Incarnation)) // none waits for the end of another
+	p.UID += types.UID(fmt.Sprintf("%s%d", anew, p.Incarnation)) // one UID per incarnation, so that none waits for another to exit
 	s.Keep(p.UID, true)
 	_ = s.tongues.Start(ctx, p)
 	s.awaits(ctx, p.UID)
 }
 
-// awaits returns when the server runs. If it does not come, the row says so.
+// awaits returns when the server runs. If it never runs, the row reports that.
 func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
 	_ = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		found, err := s.Observe(ctx, uid)
@@ -108,7 +108,7 @@ func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
 	})
 }
 
-// resurrects starts anew what it was asked to end.
+// resurrects restarts a server that it was asked to stop.
 type resurrects struct{ startsBeside }
 
 func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
@@ -122,7 +122,7 @@ func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	return err
 }
 
-// countsUp counts clients when they come, and forgets to when they go.
+// countsUp counts clients when they connect, and does not subtract them when they disconnect.
 type countsUp struct {
 	tongues
 	mu   sync.Mutex
@@ -138,7 +138,7 @@ func (c *countsUp) Report(uid types.UID) (lsp.Report, bool) {
 	return report, known
 }
 
-// forgetsRestart writes statuses that say what is, and not what becomes of it; forgetsToken those that don't say which request was carried out.
+// forgetsRestart drops the condition Restarting from a status; forgetsToken drops the token of the last restart that was carried out.
 type (
 	forgetsRestart struct{ next http.RoundTripper }
 	forgetsToken   struct{ next http.RoundTripper }
@@ -159,7 +159,7 @@ func (f forgetsToken) RoundTrip(req *http.Request) (*http.Response, error) {
 	return edited(f.next, req, func(status map[string]any) { delete(status, "observedRestartToken") })
 }
 
-// edited passes a request on, with another status if it writes one.
+// edited forwards a request, and edits the status that it writes, if any.
 func edited(next http.RoundTripper, req *http.Request, edit func(status map[string]any)) (*http.Response, error) {
 	if _, status := about(req); !status {
 		return next.RoundTrip(req)

@@ -10,39 +10,39 @@ import (
 	"time"
 )
 
-// What the rows of plans depend on, taken out.
+// The teeth of the rows about plans.
 func init() {
 	teeth = append(teeth, []tooth{
-		{row: "R14-plans", without: "the create that fails: a name that exists is as good as a create", sees: "one winner of", all: true,
+		{row: "R14-plans", without: "a create that is refused when the name is taken: it reports success", sees: "exactly one create succeeds: shared-", all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return createsOver{next} }},
-		{row: "R15", without: "the pin in one piece: its generation is that of when it is written", sees: "pinned to one generation", slow: true,
+		{row: "R15", without: "the pin as one unit: its generation is that at the time of the write", sees: "pinned to one generation", slow: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return pinsNewest{next} }},
-		{row: "R16-plans", without: "the lock of a status on the version that it was derived from", sees: "older than",
+		{row: "R16-plans", without: "the optimistic lock of a status on the version that it was derived from", sees: "older than",
 			writes: func(next http.RoundTripper) http.RoundTripper { return stampsNewest{next} }},
-		{row: "R33-plans", without: "the key: nobody knows that it is the same", sees: "exactly one plan of a key works", slow: true, all: true,
+		{row: "R33-plans", without: "the idempotency key: plans with the same key are unrelated", sees: "exactly one plan per key runs", slow: true, all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper {
 				return changesPlans{next, func(spec map[string]any) { delete(spec, "idempotencyKey") }}
 			}},
-		{row: "S16", without: "the gate: a plan may go as far as it can", sees: "should stand at Strategize Complete, and is at Apply", all: true,
+		{row: "S16", without: "the gate: a plan advances as far as it can", sees: "want Strategize Complete, got Apply", all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper {
 				return changesPlans{next, func(spec map[string]any) { spec["targetPhase"] = "Apply" }}
 			}},
-		{row: "R31", without: "names that say what a run is for: every manager makes up its own", sees: "takes effect once",
+		{row: "R31", without: "names that identify the purpose of a run: every manager makes up its own", sees: "takes effect once",
 			writes: func(next http.RoundTripper) http.RoundTripper { return &renames{next: next} }},
 		{row: "R31-late", without: "the version that a decision was derived from: the last writer wins", sees: "",
 			writes: func(next http.RoundTripper) http.RoundTripper { return lastWins{next} }},
-		{row: "R31-many", without: "the limit of runs at once: a plan begins with an action that allows more", sees: "at most so many runs", all: true,
+		{row: "R31-many", without: "the limit of concurrent runs: a plan begins with an action that allows more", sees: "at most maxParallel runs", all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return allowsMore{next} }},
 	}...)
 }
 
-// creates says whether a request creates an object of that kind.
+// creates reports whether a request creates an object of that resource.
 func creates(req *http.Request, plural string) bool {
 	ours, _ := about(req)
 	return ours && req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/"+plural)
 }
 
-// createsOver answers the create of a plan whose name is taken as if it had been done.
+// createsOver reports success for the create of a plan whose name is taken.
 type createsOver struct{ next http.RoundTripper }
 
 func (c createsOver) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -65,7 +65,7 @@ func (c createsOver) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(read)
 }
 
-// pinsNewest writes that a plan has taken over what its action is now, while it has taken over what that was.
+// pinsNewest labels the pin of a plan with the current generation of the action, although its content is from an earlier one.
 type pinsNewest struct{ next http.RoundTripper }
 
 func (p pinsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -90,7 +90,7 @@ func (p pinsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(with(req, content))
 }
 
-// changesPlans changes what plans are created with.
+// changesPlans edits the spec of every plan that is created.
 type changesPlans struct {
 	next   http.RoundTripper
 	change func(spec map[string]any)
@@ -108,7 +108,7 @@ func (c changesPlans) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(with(req, content))
 }
 
-// allowsMore creates actions that allow more runs at once than they were asked to.
+// allowsMore creates actions that allow more concurrent runs than requested.
 type allowsMore struct{ next http.RoundTripper }
 
 func (a allowsMore) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -123,7 +123,7 @@ func (a allowsMore) RoundTrip(req *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(with(req, content))
 }
 
-// renames creates a second run for a plan that has one: the name does not say any more that it is the same.
+// renames creates a second run for every run of a plan; its different name hides that both have the same purpose.
 type renames struct {
 	next http.RoundTripper
 	mu   sync.Mutex

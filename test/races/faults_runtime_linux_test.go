@@ -24,7 +24,7 @@ import (
 
 func id(uid types.UID, incarnation int64) string { return fmt.Sprintf("%s/%d", uid, incarnation) }
 
-// oneLock is a registry with one lock, which is held while something is looked at.
+// oneLock is a registry with one lock, which is also held while a process is observed.
 type oneLock struct {
 	backend
 	mu sync.Mutex
@@ -48,7 +48,7 @@ func (o *oneLock) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	return o.backend.Observe(ctx, uid)
 }
 
-// startsAgain starts another process when it is asked a second time for the same incarnation.
+// startsAgain starts a second process when the same incarnation is requested a second time.
 type startsAgain struct {
 	backend
 	mu    sync.Mutex
@@ -66,7 +66,7 @@ func (s *startsAgain) Start(ctx context.Context, p runtime.Process) error {
 	return s.backend.Start(ctx, p)
 }
 
-// leaves keeps open what it had opened, and does not wait for what it had started, before it knew whether the program can be executed.
+// leaves opens a file and starts a child before it knows whether the program can be executed; it never closes the file and never reaps the child.
 type leaves struct {
 	backend
 	mu    sync.Mutex
@@ -83,12 +83,12 @@ func (l *leaves) Start(ctx context.Context, p runtime.Process) error {
 	return l.backend.Start(ctx, p)
 }
 
-// seesNoOwner finds every port free.
+// seesNoOwner reports every port as free.
 type seesNoOwner struct{ backend }
 
-func (seesNoOwner) PortOwner(context.Context, int32) (*runtime.PortOwner, error) { return nil, nil } //nolint:nilnil // nobody
+func (seesNoOwner) PortOwner(context.Context, int32) (*runtime.PortOwner, error) { return nil, nil } //nolint:nilnil // no owner
 
-// dropsUnverified does not know a process any more that does not listen where it was told to.
+// dropsUnverified loses a process that does not listen on the port that it was given.
 type dropsUnverified struct {
 	backend
 	mu   sync.Mutex
@@ -118,7 +118,7 @@ func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]facts.I
 	return d.backend.Observe(ctx, uid)
 }
 
-// byCommand knows processes by their command: who starts the same one has the first one's.
+// byCommand identifies processes by their command: a second start of the same command gets the first process.
 type byCommand struct {
 	backend
 	mu    sync.Mutex
@@ -126,7 +126,7 @@ type byCommand struct {
 	same  map[types.UID]owned
 }
 
-// owned is a process that stands for another one, under the incarnation that was asked for.
+// owned is a process that stands for another one, under the requested incarnation.
 type owned struct {
 	uid    types.UID
 	number int64
@@ -161,7 +161,7 @@ func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]facts.Incarna
 	return found, err
 }
 
-// walksLive lists by position while what it lists changes.
+// walksLive lists by position while the listed set changes.
 type walksLive struct{ backend }
 
 func (w walksLive) List(ctx context.Context) ([]facts.Incarnation, error) {
@@ -175,7 +175,7 @@ func (w walksLive) List(ctx context.Context) ([]facts.Incarnation, error) {
 	}
 }
 
-// oneOffset gives all readers of logs one cursor.
+// oneOffset makes all readers of logs share one cursor.
 type oneOffset struct {
 	backend
 	mu     sync.Mutex

@@ -19,25 +19,26 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
 
-// What the rows of sessions and containers depend on, taken out.
+// The teeth of the rows about sessions and containers.
 func init() {
 	teeth = append(teeth, []tooth{
-		{row: "R01", without: "names that say what was found: every discovery makes up its own", sees: "exactly one object for each session", patient: true,
+		{row: "R01", without: "names that identify the session that was found: every discovery makes up its own", sees: "exactly one object for each session", patient: true,
 			writes: func(next http.RoundTripper) http.RoundTripper {
 				return &ownNames{next: next, met: map[string]chan struct{}{}}
 			}},
-		{row: "R02", without: "one write per state: a status comes in two parts", sees: "half-done", patient: true,
+		{row: "R02", without: "one write per state: a status is written in two parts", sees: "partially written", patient: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return halves{next} }},
-		{row: "S01", without: "a create that is refused when the name is taken: it changes what is there", sees: "the loser touches nothing", patient: true,
+		{row: "S01", without: "a create that is refused when the name is taken: it changes the existing object", sees: "the loser changes nothing", patient: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return overwrites{next} }},
-		{row: "S04", without: "the runtime in what is looked at: what has the name has the status", sees: "has not the status of the container", patient: true,
+		{row: "S04", without: "the runtime type in a look-up: the status is that of any object with the name", sees: "does not have the status of the container", patient: true,
 			terminals: func(d *den) runtime.Runtime { return byName{d.tmux, d} }},
-		{row: "S06", without: "exact names: the beginning of one is enough", sees: "the name is exact",
+		{row: "S06", without: "exact names: a prefix is enough", sees: "only the exact name matches",
 			terminals: func(d *den) runtime.Runtime { return byPrefix{d.tmux, d} }},
 	}...)
 }
 
-// ownNames gives every Instance that a discovery creates a name that says by whom. Who is the first to create one waits a while for the second.
+// ownNames gives every Instance that a discovery creates a name that contains the discovery. The first creator of an Instance waits a while for the
+// second.
 type ownNames struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -73,7 +74,7 @@ func (o *ownNames) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.next.RoundTrip(with(req, content))
 }
 
-// overwrites changes the Instance that has the name when it cannot be created.
+// overwrites changes the existing Instance if a create fails because its name is taken.
 type overwrites struct{ next http.RoundTripper }
 
 func (o overwrites) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -96,7 +97,7 @@ func (o overwrites) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.next.RoundTrip(with(change, map[string]any{"spec": map[string]any{"displayName": part(content, "spec")["displayName"]}}))
 }
 
-// byName takes what it finds under the name of a session for the session, be it a container.
+// byName takes anything with the name of a session for the session, even a container.
 type byName struct {
 	*tmux.Runtime
 	den *den
@@ -123,13 +124,13 @@ func (b byName) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation
 	return found, nil
 }
 
-// byPrefix takes a session whose name begins so, as tmux itself does for a target without an equals sign.
+// byPrefix matches a session by a prefix of its name, as tmux itself does for a target without an equals sign.
 type byPrefix struct {
 	*tmux.Runtime
 	den *den
 }
 
-// Capabilities makes Check the one of byPrefix.
+// Capabilities returns a set in which Check is that of byPrefix.
 func (b byPrefix) Capabilities() runtime.Capabilities {
 	can := b.Runtime.Capabilities()
 	can.Inspection = b

@@ -15,14 +15,14 @@ import (
 
 // Faults in how runs are counted.
 
-// of says whether a request is about one object of that resource, and gives the object's name.
+// of reports whether a request concerns one object of that resource, or its status, and returns the name of the object.
 func of(req *http.Request, resource string) (name string, status, ours bool) {
 	_, rest, ours := strings.Cut(req.URL.Path, "/"+resource+"/")
 	name, part, _ := strings.Cut(rest, "/")
 	return name, part == "status", ours
 }
 
-// upserts makes of a create what is there already an update: the last one wins.
+// upserts turns the create of an existing strategy into an update: the last writer wins.
 type upserts struct{ next http.RoundTripper }
 
 func (u upserts) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -55,7 +55,7 @@ func (u upserts) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// forgetsCounted does not keep which runs were counted, and cannot let each run go the first time.
+// forgetsCounted drops the list of counted runs, and fails the first attempt to release each run.
 type forgetsCounted struct {
 	next  http.RoundTripper
 	mu    sync.Mutex
@@ -81,13 +81,13 @@ func (f *forgetsCounted) RoundTrip(req *http.Request) (*http.Response, error) {
 		f.tried[name] = f.tried[name] || first
 		f.mu.Unlock()
 		if first {
-			return nil, errors.New("the API server is away for a moment")
+			return nil, errors.New("the API server is temporarily unavailable")
 		}
 	}
 	return f.next.RoundTrip(with(req, content))
 }
 
-// changesStatus changes what is written into the status of strategies.
+// changesStatus edits the status of strategies when it is written.
 type changesStatus struct {
 	next   http.RoundTripper
 	change func(status map[string]any)
@@ -113,10 +113,10 @@ func opensLate(status map[string]any) {
 	}
 }
 
-// oneEpoch begins no new epoch with a reset.
+// oneEpoch keeps the epoch unchanged at a reset.
 func oneEpoch(status map[string]any) { delete(status, "epoch") }
 
-// breakerInHalves writes the failures first, and what they mean for the breaker later.
+// breakerInHalves writes the failures first, and the resulting state of the breaker later.
 type breakerInHalves struct{ next http.RoundTripper }
 
 func (b breakerInHalves) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -147,7 +147,7 @@ func (b breakerInHalves) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(with(req, second))
 }
 
-// remembersBreaker answers who asks for a strategy with what it was when somebody asked first.
+// remembersBreaker answers every read of a strategy with the first response that contained a breaker.
 type remembersBreaker struct {
 	next  http.RoundTripper
 	mu    sync.Mutex
@@ -176,7 +176,7 @@ func (r *remembersBreaker) RoundTrip(req *http.Request) (*http.Response, error) 
 	return answer, err
 }
 
-// nested has one lock, which whoever counts takes, and takes again to let a run go.
+// nested has one lock. A manager takes it to count runs, and takes it again to release a run.
 type nested struct {
 	next http.RoundTripper
 	lock chan struct{}
@@ -187,7 +187,7 @@ func (n nested) RoundTrip(req *http.Request) (*http.Response, error) {
 	_, ofRun, run := of(req, "strategyruns")
 	if req.Method == http.MethodPatch && (ours && status || run && !ofRun) {
 		select {
-		case n.lock <- struct{}{}: // it is given back when the next one is done with it
+		case n.lock <- struct{}{}: // released only after the next write, which needs the lock as well
 		case <-req.Context().Done():
 			return nil, req.Context().Err()
 		}

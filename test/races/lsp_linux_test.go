@@ -26,7 +26,7 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// babel is the backend of language servers with what may go wrong outside of it.
+// babel is the language server backend with faults that come from outside Berth.
 type babel struct {
 	tongues
 	y *yard
@@ -41,11 +41,11 @@ func (b babel) Start(ctx context.Context, p runtime.Process) error {
 	return starting(p, start)
 }
 
-// OnChange hands on who is told of changes.
+// OnChange registers the function that is called on changes.
 func (b babel) OnChange(wake func(types.UID)) { b.y.languages.OnChange(wake) }
 
-// tongue gives a LanguageServer whose server is the fake one, with that script. Its clients are patient: a request that is not answered with what
-// was asked for is a mistake, however slow the machine is.
+// tongue returns a LanguageServer that runs the fake server with that script. Its limits are long, so that a request without the right response is an
+// error, however slow the machine is.
 func tongue(name string, plan script.Script) *v1alpha1.LanguageServer {
 	GinkgoHelper()
 	Expect(plan.Write(y.dir, name)).To(Succeed())
@@ -58,13 +58,13 @@ func tongue(name string, plan script.Script) *v1alpha1.LanguageServer {
 	return server
 }
 
-// endpoint gives where clients of a server connect; nothing while that is not known.
+// endpoint returns the address at which clients connect, or "" while it is unknown.
 func endpoint(ctx context.Context, server *v1alpha1.LanguageServer) (string, error) {
 	fresh, err := get(ctx, server)
 	return strings.TrimPrefix(fresh.Status.Endpoint, "unix://"), err
 }
 
-// dial connects to a server and shakes hands, as soon as it has an address.
+// dial waits until the server has an address, connects, and initializes the connection.
 func dial(ctx context.Context, server *v1alpha1.LanguageServer) (client *lspclient.Client, err error) {
 	var path string
 	if err := until(ctx, func() (bool, error) {
@@ -81,18 +81,18 @@ func dial(ctx context.Context, server *v1alpha1.LanguageServer) (client *lspclie
 	}
 	if _, err := client.Initialize(ctx, y.dir); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("shake hands with %s: %w", server.Name, err)
+		return nil, fmt.Errorf("initialize %s: %w", server.Name, err)
 	}
 	return client, nil
 }
 
-// reader is a client of the fake server with a document of its own.
+// reader is a client of the fake server with its own document.
 type reader struct {
 	*lspclient.Client
 	uri, words string
 }
 
-// join connects, and opens a document that says who it is.
+// join connects, and opens a document whose text identifies the client.
 func join(ctx context.Context, server *v1alpha1.LanguageServer, who string) (*reader, error) {
 	client, err := dial(ctx, server)
 	if err != nil {
@@ -102,7 +102,7 @@ func join(ctx context.Context, server *v1alpha1.LanguageServer, who string) (*re
 	return r, r.Open(r.uri, "fake", 1, who+" has not saved this\n")
 }
 
-// joined is join for the goroutine of the spec; the connection ends with it.
+// joined is join for the goroutine of the spec; the connection is closed at the end of the spec.
 func joined(ctx context.Context, server *v1alpha1.LanguageServer, who string) *reader {
 	GinkgoHelper()
 	r, err := join(ctx, server, who)
@@ -111,7 +111,7 @@ func joined(ctx context.Context, server *v1alpha1.LanguageServer, who string) *r
 	return r
 }
 
-// asks asks once, and gives the PID of the server that has answered. Another's text, or no answer where there has to be one, is an error.
+// asks sends one request, and returns the PID of the server that answered. The text of another document, or no answer, is an error.
 func (r *reader) asks(ctx context.Context) (pid int, err error) {
 	text, err := r.Hover(ctx, r.uri, lspclient.Position{Character: 1})
 	if err != nil {
@@ -120,19 +120,19 @@ func (r *reader) asks(ctx context.Context) (pid int, err error) {
 	answer, number, _ := strings.Cut(text, " by ")
 	_, answer, _ = strings.Cut(answer, " in ")
 	if want := r.words + " has not saved this"; answer != want {
-		return 0, fmt.Errorf("a wrong answer: %q, not %q", text, want)
+		return 0, fmt.Errorf("wrong answer: %q, want %q", text, want)
 	}
 	return strconv.Atoi(number)
 }
 
-// fails asks for a fault.
+// begins sends a request that provokes a fault.
 func (r *reader) begins(what script.Fault) (*lspclient.Call, error) {
 	params := lspclient.At(r.uri, lspclient.Position{Character: 1})
 	params["fake"] = what
 	return r.Begin("textDocument/hover", params)
 }
 
-// refused gives the error that a server or the multiplexer answered with; nil when it is another one.
+// refused returns the error response of a server or of the multiplexer; nil if err is another error.
 func refused(err error) *lspclient.Error {
 	var refusal *lspclient.Error
 	if errors.As(err, &refusal) {
@@ -141,7 +141,7 @@ func refused(err error) *lspclient.Error {
 	return nil
 }
 
-// chorus has many do something all the time, until it is ended; the first error of each ends it.
+// chorus calls a function from many goroutines until it is ended; each goroutine stops at its first error.
 type chorus struct {
 	stop   func()
 	all    sync.WaitGroup
@@ -175,7 +175,7 @@ func sing(ctx context.Context, n int, do func(ctx context.Context, i, round int)
 	return c
 }
 
-// warm waits until everybody has done it so often since now, or has failed.
+// warm waits until each goroutine has made that many more calls, or one has failed.
 func (c *chorus) warm(ctx context.Context, n, times int) {
 	GinkgoHelper()
 	c.mu.Lock()
@@ -193,13 +193,13 @@ func (c *chorus) warm(ctx context.Context, n, times int) {
 			}
 		}
 		return true
-	}).Should(BeTrue(), "everybody goes on")
+	}).Should(BeTrue(), "all goroutines go on")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	Expect(c.errs).To(BeEmpty())
 }
 
-// end ends it, and fails when somebody has failed.
+// end stops all goroutines and returns the number of calls; it fails if any call failed.
 func (c *chorus) end() (rounds int) {
 	GinkgoHelper()
 	c.stop()
@@ -211,25 +211,25 @@ func (c *chorus) end() (rounds int) {
 	return rounds
 }
 
-// started counts how often the server of that name was started.
+// started returns how often the server of that name was started.
 func started(name string) int {
 	GinkgoHelper()
 	return len(notes("starts", name))
 }
 
-// journal gives what the servers of that name were told, and fails when something of it broke the protocol. Of each server it is checked that
-// documents were opened and closed in turns, with rising versions.
+// journal returns the messages that the servers of that name received, and fails if any violated the protocol. For each server this includes that
+// documents were opened and closed alternately, with increasing versions.
 func journal(name string) []script.Line {
 	GinkgoHelper()
 	lines, err := script.Journal(y.dir, name)
 	Expect(err).NotTo(HaveOccurred())
 	for _, line := range lines {
-		Expect(line.What).NotTo(Equal(script.Violation), "the server of %s says that the protocol is broken: %+v", name, line)
+		Expect(line.What).NotTo(Equal(script.Violation), "server %s reports a violation of the protocol: %+v", name, line)
 	}
 	return lines
 }
 
-// openAt gives what a server has open, by what it was told.
+// openAt returns the documents that a server has open, according to the messages that it received.
 func openAt(name string, pid int) (open []string) {
 	GinkgoHelper()
 	is := map[string]bool{}
@@ -247,7 +247,7 @@ func openAt(name string, pid int) (open []string) {
 	return open
 }
 
-// multiplexers gives the living multiplexers.
+// multiplexers returns the running multiplexers.
 func multiplexers() (all []found) {
 	GinkgoHelper()
 	for _, p := range ours() {
@@ -258,7 +258,7 @@ func multiplexers() (all []found) {
 	return all
 }
 
-// multiplexerOf gives the multiplexer that holds a server.
+// multiplexerOf returns the multiplexer of a server.
 func multiplexerOf(server int) found {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", server))
@@ -273,7 +273,7 @@ func multiplexerOf(server int) found {
 	return found{}
 }
 
-// peak is the most memory that a process ever had, in bytes.
+// peak returns the highest memory use of a process so far, in bytes.
 func peak(pid int) int64 {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -289,7 +289,7 @@ func peak(pid int) int64 {
 	return 0
 }
 
-// lingering gives the address of a relay to that socket which never notices that a client has gone.
+// lingering returns the address of a relay to that socket, which never notices that a client has disconnected.
 func lingering(path string) string {
 	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "relay")
@@ -318,7 +318,7 @@ func lingering(path string) string {
 	return listener.Addr().String()
 }
 
-// relay copies, and leaves open what it copies to.
+// relay copies from one connection to the other, and leaves the destination open.
 func relay(to, from net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {

@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// outside is a manager in a process of its own, which can be killed, behind a proxy that sees its writes.
+// outside is a manager in its own process, which can be killed, behind a proxy that sees its writes.
 type outside struct {
 	kubeconfig string
 	proxy      *httptest.Server
@@ -35,15 +35,15 @@ type outside struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	// at is the write that the manager does not survive, counted from 0: it dies before, or after it was carried out. -1: none.
+	// at is the write at which the manager is killed, counted from 0; before selects whether that is before or after the write is carried out. -1: none.
 	at     int
 	before bool
 	seen   int
-	doomed bool // that write has come
+	doomed bool // the write has arrived
 	killed chan struct{}
 }
 
-// outdoors ends the manager of the row and has one outside in its place. The function that it gives undoes that.
+// outdoors stops the manager of the row and starts one in its own process instead. The returned function undoes that.
 func outdoors() (o *outside, back func()) {
 	GinkgoHelper()
 	transport, err := rest.TransportFor(fault.managers(config))
@@ -77,7 +77,7 @@ func outdoors() (o *outside, back func()) {
 	}
 }
 
-// pass lets a request through, and kills the manager around the write that it shall not survive.
+// pass forwards a request, and kills the manager before or after the write that at selects.
 func (o *outside) pass(w http.ResponseWriter, req *http.Request, forward http.Handler) {
 	if ours, _ := about(req); !ours || req.Method == http.MethodGet {
 		forward.ServeHTTP(w, req)
@@ -92,7 +92,7 @@ func (o *outside) pass(w http.ResponseWriter, req *http.Request, forward http.Ha
 		forward.ServeHTTP(w, req)
 		return
 	}
-	if !before { // it is carried out, and nobody gets the answer
+	if !before { // the write is carried out, and its response is lost
 		forward.ServeHTTP(httptest.NewRecorder(), req.WithContext(context.WithoutCancel(req.Context())))
 	}
 	o.kill()
@@ -100,14 +100,14 @@ func (o *outside) pass(w http.ResponseWriter, req *http.Request, forward http.Ha
 	panic(http.ErrAbortHandler)
 }
 
-// die arms it: the manager does not survive that write, counted from now.
+// die selects the write at which the manager is killed, counted from now.
 func (o *outside) die(at int, before bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at, o.before, o.seen = at, before, 0
 }
 
-// spare disarms it, and says whether that came too late.
+// spare cancels the kill, and reports whether that was too late.
 func (o *outside) spare() (late bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,7 +115,7 @@ func (o *outside) spare() (late bool) {
 	return o.doomed
 }
 
-// start starts a manager over what the last one has left.
+// start starts a manager on the state that the previous one left.
 func (o *outside) start() {
 	GinkgoHelper()
 	o.mu.Lock()
@@ -129,7 +129,7 @@ func (o *outside) start() {
 	Expect(o.cmd.Start()).To(Succeed())
 }
 
-// kill is kill -9.
+// kill kills the manager with SIGKILL.
 func (o *outside) kill() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,24 +142,25 @@ func (o *outside) kill() {
 	o.cmd = nil
 }
 
-// freezer stands between a manager and the API server. Frozen, the manager writes nothing any more, and does not know it.
+// freezer stands between a manager and the API server. Once frozen, the manager cannot write anything, and does not notice that.
 type freezer struct {
 	mu sync.Mutex
-	// at is the write that it freezes at, counted from 0: before it is carried out, or before its answer arrives. -1: none.
+	// at is the write at which it freezes, counted from 0; before selects whether that is before the write is carried out or before its response
+	// arrives. -1: none.
 	at     int
 	before bool
 	seen   int
 	ice    chan struct{}
 }
 
-// freeze arms it.
+// freeze selects the write, counted from now.
 func (f *freezer) freeze(at int, before bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.before, f.seen = at, before, 0
 }
 
-// frozen says whether the write was reached.
+// frozen reports whether the write was reached.
 func (f *freezer) frozen() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,7 +208,7 @@ func (i inIce) RoundTrip(req *http.Request) (*http.Response, error) {
 	return i.next.RoundTrip(req)
 }
 
-// melt waits for the thaw.
+// melt waits until the freezer is thawed.
 func melt(req *http.Request, ice <-chan struct{}) {
 	if ice == nil {
 		return
@@ -218,7 +219,7 @@ func melt(req *http.Request, ice <-chan struct{}) {
 	}
 }
 
-// hears is a runtime of which several managers hear the same.
+// hears is a runtime with its own channel of events, so that several managers receive the same events.
 type hears struct {
 	backend
 	events chan types.UID
@@ -226,7 +227,7 @@ type hears struct {
 
 func (h hears) Events() <-chan types.UID { return h.events }
 
-// twoLeaders replaces the manager of the row by two, each with a freezer, that both act. The function that it gives undoes that.
+// twoLeaders replaces the manager of the row with two that both act as leaders, each with a freezer. The returned function undoes that.
 func twoLeaders() (a, b *freezer, back func()) {
 	GinkgoHelper()
 	y.stop()
@@ -273,7 +274,7 @@ func twoLeaders() (a, b *freezer, back func()) {
 	}
 }
 
-// lead runs a manager that reaches the API server so.
+// lead runs a manager that reaches the API server with config.
 func lead(config *rest.Config, runtimes *runtime.Registry) func() {
 	GinkgoHelper()
 	mgr, err := manager.New(config, manager.Options{Runtimes: runtimes, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
@@ -283,6 +284,6 @@ func lead(config *rest.Config, runtimes *runtime.Registry) func() {
 	go func() { ended <- mgr.Start(ctx) }()
 	return func() {
 		cancel()
-		Eventually(ended).Should(Receive(), "the manager ends when it is asked to")
+		Eventually(ended).Should(Receive(), "the manager exits on request")
 	}
 }

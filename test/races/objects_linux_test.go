@@ -25,19 +25,19 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// command is the argv of a workload that has to be alone under the name.
+// command returns the argv of a workload that has to be the only one with that name.
 func command(name string, args ...string) []string {
 	return append([]string{filepath.Join(programs, "workload"), "-dir", y.dir, "-name", name}, args...)
 }
 
-// server gives a DevServer that serves HTTP on the port that it is given.
+// server returns a DevServer that serves HTTP on the port that it is given.
 func server(name string, args ...string) *v1alpha1.DevServer {
 	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
 	fill(&dev.Spec.ProcessSpec, command(name, append([]string{"-serve"}, args...)...))
 	return dev
 }
 
-// instance gives an Instance.
+// instance returns an Instance that runs a workload.
 func instance(name string, args ...string) *v1alpha1.Instance {
 	i := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
 	fill(&i.Spec.ProcessSpec, command(name, args...))
@@ -46,7 +46,7 @@ func instance(name string, args ...string) *v1alpha1.Instance {
 
 func fill(spec *v1alpha1.ProcessSpec, argv []string) {
 	spec.Process.Command = argv
-	// Killing must never hide that a process was asked twice, or not at all.
+	// A kill must never hide that a process was asked to stop twice, or not at all.
 	spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](60)
 	spec.Backoff.InitialSeconds = ptr.To[int32](0)
 	spec.Breaker.FailureThreshold = ptr.To[int32](60)
@@ -59,19 +59,19 @@ func create(ctx context.Context, objects ...process.Object) {
 	}
 }
 
-// set changes an object as a user does, whatever is written to it meanwhile.
+// set changes an object as a user does, whatever others write to it at the same time.
 func set(ctx context.Context, object client.Object, patch string, values ...any) error {
 	return apply(ctx, object, fmt.Sprintf(patch, values...))
 }
 
-// apply is set with a patch that is complete.
+// apply is set with a complete patch.
 func apply(ctx context.Context, object client.Object, patch string) error {
 	return patiently(ctx, func() error {
 		return k8s.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)))
 	})
 }
 
-// patiently tries again what the API server could not do just now: too many others wrote to the same object, or the machine is slow.
+// patiently retries a request that the API server rejects because too many other clients write to the same object, or because the machine is slow.
 func patiently(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -88,7 +88,7 @@ const (
 	restart = `{"spec":{"restartToken":%q}}`
 )
 
-// get reads the object anew, without what a Get leaves standing of the value before.
+// get reads the object into a new value, because a Get into an existing one keeps some of its previous content.
 func get[T process.Object](ctx context.Context, object T) (T, error) {
 	var fresh process.Object
 	switch any(object).(type) {
@@ -116,12 +116,12 @@ func is(object process.Object, conditionType string) bool {
 	return meta.IsStatusConditionTrue(object.GetProcessStatus().Conditions, conditionType)
 }
 
-// upToDate says that the status speaks of the newest spec.
+// upToDate reports whether the status describes the current spec.
 func upToDate(object process.Object) bool {
 	return object.GetProcessStatus().ObservedGeneration == object.GetGeneration()
 }
 
-// comesTo waits until the object is as asked for, and gives it as it was then.
+// comesTo waits until the object is up to date and satisfies be, and returns it as it was then.
 func comesTo[T process.Object](ctx context.Context, object T, what string, be func(T) bool) T {
 	GinkgoHelper()
 	var last T
@@ -129,7 +129,7 @@ func comesTo[T process.Object](ctx context.Context, object T, what string, be fu
 		var err error
 		last, err = get(ctx, object)
 		return err == nil && upToDate(last) && be(last), err
-	}).Should(BeTrue(), func() string { return fmt.Sprintf("%s: %s; it is %s", object.GetName(), what, tell(last)) })
+	}).Should(BeTrue(), func() string { return fmt.Sprintf("%s: want: %s; got: %s", object.GetName(), what, tell(last)) })
 	return last
 }
 
@@ -142,40 +142,49 @@ func tell(object process.Object) string {
 	return text
 }
 
-// runs waits until that incarnation is ready and has begun, and gives its PID.
+// runs waits until that incarnation is ready and has started, and returns its PID.
 func runs[T process.Object](ctx context.Context, object T, incarnation int64) int {
 	GinkgoHelper()
 	ready := comesTo(ctx, object, fmt.Sprintf("runs incarnation %d", incarnation), func(o T) bool {
 		status := o.GetProcessStatus()
-		return is(o, v1alpha1.ConditionReady) && status.Process != nil && status.Process.Incarnation == incarnation
+		return runsReady(o) && status.Process != nil && status.Process.Incarnation == incarnation
 	})
 	pid := int(ready.GetProcessStatus().Process.PID)
-	// Without a probe a program is ready when it was executed, before it can say so and before it knows what to do with signals.
+	// Without a probe a program is ready as soon as it was executed, before it can record its start and before it handles signals.
 	Eventually(ctx, func() bool {
 		return slices.ContainsFunc(notes("starts", ""), func(n noted) bool { return n.pid == pid })
-	}).Should(BeTrue(), "%s has begun", object.GetName())
+	}).Should(BeTrue(), "%s has started", object.GetName())
 	return pid
+}
+
+// runsReady reports whether a process of the object runs and is ready.
+func runsReady(object process.Object) bool {
+	ready := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason == v1alpha1.ReasonRunning
+}
+
+// isStopped reports whether the object is at rest because its spec asks for that.
+func isStopped(object process.Object) bool {
+	ready := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason == v1alpha1.ReasonStopped
 }
 
 // rests waits until the object is stopped.
 func rests[T process.Object](ctx context.Context, object T) {
 	GinkgoHelper()
-	comesTo(ctx, object, "is stopped", func(o T) bool {
-		condition := meta.FindStatusCondition(o.GetProcessStatus().Conditions, v1alpha1.ConditionStalled)
-		return condition != nil && condition.Status == metav1.ConditionTrue && condition.Reason == v1alpha1.ReasonStopped
-	})
+	comesTo(ctx, object, "is stopped", func(o T) bool { return isStopped(o) })
 }
 
-// isGone waits until the object is not there any more; otherwise says in words what it means if it stays.
+// isGone waits until the object does not exist any more; otherwise is a prefix of the failure message.
 func isGone[T process.Object](ctx context.Context, object T, otherwise ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func() bool {
 		fresh, err := get(ctx, object)
 		return apierrors.IsNotFound(err) || err == nil && fresh.GetUID() != object.GetUID()
-	}).Should(BeTrue(), "%s%s goes", strings.Join(otherwise, " "), object.GetName())
+	}).Should(BeTrue(), "%s%s is deleted", strings.Join(otherwise, " "), object.GetName())
 }
 
-// everything gives all objects of the row.
+// everything returns all objects of the row that have processes.
 func everything(ctx context.Context, g Gomega) []process.Object {
 	var servers v1alpha1.DevServerList
 	var instances v1alpha1.InstanceList
@@ -196,7 +205,7 @@ func everything(ctx context.Context, g Gomega) []process.Object {
 	return all
 }
 
-// processesAreAsTheSpecsSay waits until what runs is exactly what the objects ask for.
+// processesAreAsTheSpecsSay waits until the running processes are exactly those that the objects require.
 func processesAreAsTheSpecsSay(ctx context.Context, runs ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -205,22 +214,22 @@ func processesAreAsTheSpecsSay(ctx context.Context, runs ...string) {
 			g.Expect(object.GetDeletionTimestamp().IsZero()).To(BeTrue(), "%s is still being deleted", object.GetName())
 			g.Expect(upToDate(object)).To(BeTrue(), object.GetName())
 			if object.GetProcessSpec().State == v1alpha1.StateStopped {
-				g.Expect(is(object, v1alpha1.ConditionStalled)).To(BeTrue(), "%s: %s", object.GetName(), tell(object))
+				g.Expect(isStopped(object)).To(BeTrue(), "%s: %s", object.GetName(), tell(object))
 				continue
 			}
-			g.Expect(is(object, v1alpha1.ConditionReady)).To(BeTrue(), "%s: %s", object.GetName(), tell(object))
+			g.Expect(runsReady(object)).To(BeTrue(), "%s: %s", object.GetName(), tell(object))
 			want = append(want, int(object.GetProcessStatus().Process.PID))
 		}
 		for _, run := range runs {
 			running := workloads(run)
-			g.Expect(running).To(HaveLen(1), "processes of run %s", run)
+			g.Expect(running).To(HaveLen(1), "one process of run %s", run)
 			want = append(want, running...)
 		}
-		g.Expect(workloads("")).To(ConsistOf(want), "processes are those of the objects that want one")
+		g.Expect(workloads("")).To(ConsistOf(want), "the processes are those of the objects that require one")
 	}).Should(Succeed())
 }
 
-// until waits as Eventually does, for goroutines: it gives an error instead of failing.
+// until waits like Eventually, for goroutines: it returns an error instead of failing.
 func until(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -233,7 +242,7 @@ func until(ctx context.Context, done func() (bool, error)) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(errors.New("it did not happen in time"), err)
+			return errors.Join(errors.New("timed out"), err)
 		case <-ticker.C:
 		}
 	}

@@ -22,14 +22,14 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// phaseScript notes its start under a name of its own for each strategy, plan, phase and attempt. It fails in the phases and attempts of ARG_FAIL
-// ("Apply-1"), and ends in those of ARG_HOLD not before the gate of its plan is there.
+// phaseScript records its start under a name that is unique for each strategy, plan, phase and attempt. It fails in the phases and attempts of
+// ARG_FAIL ("Apply-1"); in those of ARG_HOLD it does not end before the gate file of its plan exists.
 const phaseScript = `code=0; after=
 case " $ARG_FAIL " in *" $ARG_PHASE-$ARG_ATTEMPT "*) code=1;; esac
 case " $ARG_HOLD " in *" $ARG_PHASE-$ARG_ATTEMPT "*) after="$1/$ARG_PLAN.gate";; esac
 exec "$0" -dir "$1" -name "$2.$ARG_PLAN.$ARG_PHASE.$ARG_ATTEMPT" -exit $code -after "$after"`
 
-// works are strategies that plans of the row run; they never open.
+// works creates the strategies that the plans of the row run; their breakers never open.
 func works(ctx context.Context, names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
@@ -41,7 +41,7 @@ func works(ctx context.Context, names ...string) {
 	}
 }
 
-// newAction gives an action; a phase without strategies is none.
+// newAction returns an action; it leaves out a phase without strategies.
 func newAction(name string, strategize, execute, apply []string) *v1alpha1.Action {
 	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
 	a.Spec.Arguments = []v1alpha1.ActionArgument{{Name: "fail"}, {Name: "hold"}}
@@ -55,7 +55,7 @@ func newAction(name string, strategize, execute, apply []string) *v1alpha1.Actio
 	return a
 }
 
-// newPlan gives a use of an action; arguments are names and values in turn.
+// newPlan returns a plan of an action; arguments are alternating names and values.
 func newPlan(a *v1alpha1.Action, name string, target v1alpha1.PlanPhase, arguments ...string) *v1alpha1.Plan {
 	p := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: name}}
 	p.Spec.ActionRef.Name, p.Spec.TargetPhase = a.Name, target
@@ -65,13 +65,13 @@ func newPlan(a *v1alpha1.Action, name string, target v1alpha1.PlanPhase, argumen
 	return p
 }
 
-// planNow reads anew.
+// planNow reads the current plan.
 func planNow(ctx context.Context, p *v1alpha1.Plan) (*v1alpha1.Plan, error) {
 	fresh := &v1alpha1.Plan{}
 	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(p), fresh)
 }
 
-// stands waits, for goroutines, until a plan stands so, and its status speaks of its newest spec.
+// stands waits, for goroutines, until a plan has that phase and state, and its status describes its current spec.
 func stands(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) (*v1alpha1.Plan, error) {
 	var last *v1alpha1.Plan
 	err := until(ctx, func() (bool, error) {
@@ -81,7 +81,7 @@ func stands(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, sta
 		return err == nil && s.ObservedGeneration == last.Generation && s.CurrentPhase == phase && s.State == state, err
 	})
 	if err != nil {
-		return last, fmt.Errorf("%s should stand at %s %s, and is at %s: %w", p.Name, phase, state, tellPlan(last), err)
+		return last, fmt.Errorf("%s: want %s %s, got %s: %w", p.Name, phase, state, tellPlan(last), err)
 	}
 	return last, nil
 }
@@ -98,7 +98,7 @@ func tellPlan(p *v1alpha1.Plan) string {
 	return fmt.Sprintf("%s %s, attempt %d, waiting %q, runs %v, history %s", s.CurrentPhase, s.State, s.Attempt, s.Waiting, s.Runs, story(p))
 }
 
-// story is the history of a plan in a few words: every change of phase, attempt or state.
+// story returns the history of a plan in short form: every change of phase, attempt or state.
 func story(p *v1alpha1.Plan) string {
 	var words []string
 	for _, entry := range p.Status.History {
@@ -115,7 +115,8 @@ const (
 	back      = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
 )
 
-// executions counts how often each strategy was executed for each plan, phase and attempt: what really took place, whatever the objects say.
+// executions returns how often each strategy was executed for each plan, phase and attempt, as recorded by the processes, whatever the objects
+// report.
 func executions() map[string]int {
 	GinkgoHelper()
 	times := map[string]int{}
@@ -125,12 +126,12 @@ func executions() map[string]int {
 	return times
 }
 
-// executed is the name under which executions counts.
+// executed returns the key that executions uses.
 func executed(strategy string, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, attempt int) string {
 	return fmt.Sprintf("%s.%s.%s.%d", strategy, p.Name, phase, attempt)
 }
 
-// neverTwice fails when anything took effect more than once for one plan, phase and attempt.
+// neverTwice fails if anything took effect more than once for one plan, phase and attempt.
 func neverTwice() {
 	GinkgoHelper()
 	for name, times := range executions() {
@@ -138,7 +139,7 @@ func neverTwice() {
 	}
 }
 
-// clearPlans deletes all plans of the row with their runs, as the garbage collection of a cluster does, and waits for it.
+// clearPlans deletes all plans of the row with their runs, as the garbage collector of a cluster does, and waits until they are gone.
 func clearPlans(ctx context.Context) {
 	GinkgoHelper()
 	for _, object := range []client.Object{&v1alpha1.Plan{}, &v1alpha1.Action{}, &v1alpha1.StrategyRun{}} {
@@ -154,7 +155,7 @@ func clearPlans(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// planWatch collects what a client sees that watches all plans and their runs from the beginning.
+// planWatch collects the states of all plans and their runs, as a client sees them that watches from the beginning.
 type planWatch struct {
 	mu     sync.Mutex
 	states map[types.UID][]*v1alpha1.Plan
@@ -162,7 +163,7 @@ type planWatch struct {
 	most   map[string]int
 }
 
-// watchPlans sees all that happens to the plans of the row, until it ends.
+// watchPlans records all changes of the plans of the row, until the row ends.
 func watchPlans(ctx context.Context) *planWatch {
 	GinkgoHelper()
 	w := &planWatch{states: map[types.UID][]*v1alpha1.Plan{}, living: map[string]map[string]bool{}, most: map[string]int{}}
@@ -207,14 +208,14 @@ func (w *planWatch) see(object any) {
 	}
 }
 
-// mostAtOnce is how many runs of any plan have lived at once.
+// mostAtOnce returns the highest number of runs of one plan that were active at the same time.
 func (w *planWatch) mostAtOnce() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Max(append(slices.Collect(maps.Values(w.most)), 0))
 }
 
-// of gives the states of a plan up to this one.
+// of returns the states of a plan up to p.
 func (w *planWatch) of(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
 	GinkgoHelper()
 	var seen []*v1alpha1.Plan
@@ -223,16 +224,16 @@ func (w *planWatch) of(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
 		defer w.mu.Unlock()
 		seen = slices.Clone(w.states[p.UID])
 		return slices.ContainsFunc(seen, func(o *v1alpha1.Plan) bool { return o.ResourceVersion == p.ResourceVersion })
-	}).Should(BeTrue(), "the watch comes to the end of %s", p.Name)
+	}).Should(BeTrue(), "the watch reaches the last version of %s", p.Name)
 	return seen
 }
 
-// orderly fails unless every step in the history of a plan is one that there is.
+// orderly fails unless every step in the history of a plan is legal.
 func orderly(p *v1alpha1.Plan) {
 	GinkgoHelper()
 	history := p.Status.History
 	for i := 1; i < len(history); i++ {
-		Expect(legal(history[i-1], history[i])).To(BeTrue(), "no step but those of the table, and none twice: %s: %s", p.Name, story(p))
+		Expect(legal(history[i-1], history[i])).To(BeTrue(), "only steps of the transition table, and none twice: %s: %s", p.Name, story(p))
 	}
 }
 

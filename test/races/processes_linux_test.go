@@ -20,9 +20,9 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// What really runs is read from the process table, past all that the runtime says.
+// The rows read the running processes from the process table, independently of the runtime.
 
-// found is a living process of the suite.
+// found is a running process of the suite.
 type found struct {
 	shim.Process
 	args []string
@@ -30,10 +30,10 @@ type found struct {
 
 func (p found) shim() bool { return filepath.Base(p.args[0]) == "berth-shim" }
 
-// spare says that it is a shim that was started before it is needed.
+// spare reports whether the process is a shim that was started before it is needed.
 func (p found) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
 
-// arg gives the value of a flag of the command line.
+// arg returns the value of a flag of the command line.
 func (p found) arg(flag string) string {
 	if i := slices.Index(p.args, flag); i >= 0 && i+1 < len(p.args) {
 		return p.args[i+1]
@@ -41,7 +41,7 @@ func (p found) arg(flag string) string {
 	return ""
 }
 
-// ours gives the living processes whose program is one of the suite's own, shims and workloads.
+// ours returns the running processes whose program belongs to the suite: shims and workloads.
 func ours() []found {
 	GinkgoHelper()
 	entries, err := os.ReadDir("/proc")
@@ -59,14 +59,14 @@ func ours() []found {
 		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		identity, failed := shim.Identify(pid)
 		if err != nil || failed != nil || len(line) == 0 {
-			continue // it has ended
+			continue // it has exited
 		}
 		all = append(all, found{Process: identity, args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")})
 	}
 	return all
 }
 
-// workloads gives the processes of the current row, those called name if one is given.
+// workloads returns the PIDs of the current row's processes; if name is not empty, only of those with that name.
 func workloads(name string) []int {
 	GinkgoHelper()
 	var pids []int
@@ -78,7 +78,7 @@ func workloads(name string) []int {
 	return pids
 }
 
-// state is the letter of /proc/PID/stat; 0 when there is no such process.
+// state returns the letter in /proc/PID/stat, or 0 if there is no such process.
 func state(pid int) byte {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
@@ -88,7 +88,7 @@ func state(pid int) byte {
 	return fields[0][0]
 }
 
-// zombies gives the children of the suite that have ended and that nobody has waited for.
+// zombies returns the children of the suite that have exited and were not reaped.
 func zombies() []int {
 	GinkgoHelper()
 	entries, err := os.ReadDir("/proc")
@@ -119,13 +119,13 @@ func end(p shim.Process) {
 	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// noted is a line that a workload has written about itself.
+// noted is a line that a workload wrote about itself.
 type noted struct {
 	name, what string
 	pid        int
 }
 
-// notes gives what workloads have written into a file of the row: of all names, or of one.
+// notes returns the lines that workloads wrote to a file of the row; if name is not empty, only those of that workload.
 func notes(file, name string) []noted {
 	GinkgoHelper()
 	data, err := os.ReadFile(filepath.Join(y.dir, file))
@@ -144,7 +144,7 @@ func notes(file, name string) []noted {
 	return all
 }
 
-// signalsTo counts the signals that a process says it was sent.
+// signalsTo returns the number of signals that a process recorded.
 func signalsTo(pid int) int {
 	GinkgoHelper()
 	n := 0
@@ -156,13 +156,13 @@ func signalsTo(pid int) int {
 	return n
 }
 
-// neverTwo fails when a workload has ever found another one of its name.
+// neverTwo fails if a workload ever found another one with its name.
 func neverTwo() {
 	GinkgoHelper()
-	Expect(notes("violations", "")).To(BeEmpty(), "every process was alone under its name")
+	Expect(notes("violations", "")).To(BeEmpty(), "one process per object: no two ran at once under one name")
 }
 
-// traces gives what the host runtime has of UIDs: directories and cgroups.
+// traces returns what the host runtime keeps for UIDs: directories and cgroups.
 func traces(stateDir string) []string {
 	GinkgoHelper()
 	var left []string

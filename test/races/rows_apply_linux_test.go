@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// mostWrites is more than any plan of these rows takes.
+// mostWrites is more writes than any plan of these rows needs.
 const mostWrites = 60
 
-var _ = row("R31", "apply takes effect once per plan and attempt, wherever a manager is killed", func(ctx context.Context) {
+var _ = row("R31", "apply takes effect once per plan and attempt, no matter at which write a manager is killed", func(ctx context.Context) {
 	works(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
@@ -43,13 +43,13 @@ var _ = row("R31", "apply takes effect once per plan and attempt, wherever a man
 			counted(ctx)
 		}
 	}
-	Expect(kills).To(BeNumerically(">=", 12), "a plan, its run and its strategy are written several times, and each time was tried")
+	Expect(kills).To(BeNumerically(">=", 12), "a plan, its run and its strategy take several writes, and each of them was tried")
 	neverTwice()
 	clearPlans(ctx)
 	back()
 })
 
-// revive waits until a plan is applied or the manager was killed; then there is a new one.
+// revive waits until a plan is applied or the manager was killed. After a kill it starts a new manager.
 func (o *outside) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -62,13 +62,13 @@ func (o *outside) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
 		now, err := planNow(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied))
-		// What comes after it is to be survived, too.
+		// The manager also has to survive the writes that follow.
 		runs, err := theirs(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		for i := range runs {
-			g.Expect(letGo(&runs[i])).To(BeTrue(), "%s is let go", runs[i].Name)
+			g.Expect(letGo(&runs[i])).To(BeTrue(), "%s is released", runs[i].Name)
 		}
-	}).Should(Succeed(), "%s is applied, or its manager killed", p.Name)
+	}).Should(Succeed(), "%s is applied, or its manager is killed", p.Name)
 	if o.spare() && !killed {
 		Eventually(ctx, o.killed).Should(Receive(), "the manager is killed")
 		killed = true
@@ -79,7 +79,7 @@ func (o *outside) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
 	return killed
 }
 
-// counted waits until all runs of the row are let go, and checks that every one that has ended was counted once by its strategy.
+// counted waits until all runs of the row are released, and checks that every finished run was counted once by its strategy.
 func counted(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -90,7 +90,7 @@ func counted(ctx context.Context) {
 		want := map[string]v1alpha1.StrategyTotals{}
 		for i := range runs.Items {
 			r := &runs.Items[i]
-			g.Expect(letGo(r)).To(BeTrue(), "%s is let go", r.Name)
+			g.Expect(letGo(r)).To(BeTrue(), "%s is released", r.Name)
 			totals := want[r.Spec.StrategyRef.Name]
 			*tally(&totals, r.Status.Outcome)++
 			want[r.Spec.StrategyRef.Name] = totals
@@ -102,7 +102,7 @@ func counted(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// letGo says that neither its plan nor its strategy has anything more to do with a run.
+// letGo reports whether neither the plan nor the strategy of a run needs it any more.
 func letGo(r *v1alpha1.StrategyRun) bool {
 	return !controllerutil.ContainsFinalizer(r, v1alpha1.FinalizerCount) && !controllerutil.ContainsFinalizer(r, v1alpha1.FinalizerPlan)
 }
@@ -122,15 +122,16 @@ func tally(t *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) *int64 {
 	}
 }
 
-var _ = row("R31-late", "apply takes effect once per plan and attempt, whichever write of one of two leaders comes late", func(ctx context.Context) {
+var _ = row("R31-late", "apply takes effect once per plan and attempt, no matter which write of one of two leaders is late", func(ctx context.Context) {
 	freezeAtEveryWrite(ctx, true)
 })
 
-var _ = row("R31-unaware", "apply takes effect once per plan and attempt, whichever answer one of two leaders gets late", func(ctx context.Context) {
+var _ = row("R31-unaware", "apply takes effect once per plan and attempt, no matter which response one of two leaders receives late", func(ctx context.Context) {
 	freezeAtEveryWrite(ctx, false)
 })
 
-// freezeAtEveryWrite freezes a leader at its first write to a plan, at its second to another one, and so on, while a second one carries it out.
+// freezeAtEveryWrite freezes one leader at its first write for a plan, at its second for another plan, and so on, while a second leader completes the
+// plan.
 func freezeAtEveryWrite(ctx context.Context, before bool) {
 	GinkgoHelper()
 	works(ctx, "effect")
@@ -147,7 +148,7 @@ func freezeAtEveryWrite(ctx context.Context, before bool) {
 		if frozen = carriedOut(ctx, p, a, b); frozen {
 			freezes++
 		}
-		a.thaw() // it goes on with what it was about to do long ago
+		a.thaw() // it continues with a write that is out of date by now
 		b.thaw()
 		counted(ctx)
 		last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
@@ -158,16 +159,16 @@ func freezeAtEveryWrite(ctx context.Context, before bool) {
 		}
 		runs, err := theirs(ctx, p)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(runs).To(HaveLen(2), "a retry is exactly one more")
+		Expect(runs).To(HaveLen(2), "a retry creates exactly one more run")
 		GinkgoWriter.Printf("%s: %s\n", p.Name, story(last))
 	}
-	Expect(freezes).To(BeNumerically(">=", 10), "a plan with a retry is written many times, and each time was tried")
+	Expect(freezes).To(BeNumerically(">=", 10), "a plan with a retry takes many writes, and each of them was tried")
 	neverTwice()
 	clearPlans(ctx)
 	back()
 }
 
-// carriedOut retries a plan once, and lets the second leader go on from where the first one freezes. It says whether it did.
+// carriedOut retries a plan once, and lets the second leader continue where the first one freezes. It reports whether the first one froze.
 func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *freezer) (frozen bool) {
 	GinkgoHelper()
 	asked := false
@@ -192,7 +193,7 @@ func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *freezer) (frozen bo
 	return frozen
 }
 
-var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and retried, and a manager that is killed three times: all end as asked, and once", func(ctx context.Context) {
+var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and retried, and a manager that is killed three times: every plan ends as requested and takes effect once", func(ctx context.Context) {
 	const clients, each, parallel = 20, 10, 1
 	works(ctx, "work-0", "work-1", "effect")
 	action := newAction("act", nil, []string{"work-0", "work-1"}, []string{"effect"})
@@ -221,10 +222,10 @@ var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and r
 	}
 	for _, after := range []int{100, 250, 400} {
 		Eventually(ctx, func() int {
-			Expect(seen.mostAtOnce()).To(BeNumerically("<=", parallel), "at most so many runs of one plan at once")
+			Expect(seen.mostAtOnce()).To(BeNumerically("<=", parallel), "at most maxParallel runs of one plan at once")
 			return len(notes("starts", "")) + len(errs)*after
 		}).
-			WithTimeout(specTime).WithPolling(10*interval).Should(BeNumerically(">=", after), "work goes on")
+			WithTimeout(specTime).WithPolling(10*interval).Should(BeNumerically(">=", after), "runs keep starting")
 		managers.kill()
 		managers.start()
 	}
@@ -234,12 +235,12 @@ var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and r
 		Expect(err).NotTo(HaveOccurred())
 	}
 	finished(ctx, uses)
-	Expect(seen.mostAtOnce()).To(Equal(parallel), "at most so many runs of one plan at once, and as many if there are")
+	Expect(seen.mostAtOnce()).To(Equal(parallel), "at most maxParallel runs of one plan at once, and that many if so many are due")
 	clearPlans(ctx)
 	back()
 })
 
-// finished checks what came out, against the files that the programs have written.
+// finished checks the results against the files that the programs wrote.
 func finished(ctx context.Context, uses []use) {
 	GinkgoHelper()
 	counted(ctx)
@@ -267,6 +268,6 @@ func finished(ctx context.Context, uses []use) {
 			ran++
 		}
 	}
-	Expect(len(times)).To(BeNumerically(">=", ran), "every run that has ended by itself was executed")
+	Expect(len(times)).To(BeNumerically(">=", ran), "every run that ended by itself was executed")
 	Expect(len(times)).To(BeNumerically("<=", len(uids)), "nothing was executed without a run")
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// fail creates runs that end with exit code 1, from many clients at once, and gives them.
+// fail creates runs that end with exit code 1, from many clients at once, and returns them.
 func fail(ctx context.Context, s *v1alpha1.Strategy, name string, n int) []*v1alpha1.StrategyRun {
 	runs := make([]*v1alpha1.StrategyRun, n)
 	all(n, func(i int) error {
@@ -29,7 +29,7 @@ func fail(ctx context.Context, s *v1alpha1.Strategy, name string, n int) []*v1al
 	return runs
 }
 
-var _ = row("R17", "100 failures at once count 100, neither more nor less", func(ctx context.Context) {
+var _ = row("R17", "100 concurrent failures count exactly 100", func(ctx context.Context) {
 	s := newStrategy("hundred", 1000)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	runs := fail(ctx, s, "hundred", 100)
@@ -37,8 +37,8 @@ var _ = row("R17", "100 failures at once count 100, neither more nor less", func
 	Consistently(ctx, func(g Gomega) {
 		last, err := strategyNow(ctx, s)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(last.Status.Breaker.Failures).To(Equal(int32(100)), "each failure counts once")
-		g.Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: 100}), "each failure counts once")
+		g.Expect(last.Status.Breaker.Failures).To(Equal(int32(100)), "each failure is counted once")
+		g.Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: 100}), "each failure is counted once")
 	}).Should(Succeed())
 	Expect(last.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed))
 	ranOnce(runs)
@@ -51,17 +51,17 @@ var _ = row("R18", "the breaker opens exactly at the threshold", func(ctx contex
 	seen := watchStrategy(ctx, s)
 	fail(ctx, s, "below", threshold-1)
 	below := countsTo(ctx, s, threshold-1)
-	Expect(below.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "it opens exactly at the threshold, not before")
+	Expect(below.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "the breaker opens exactly at the threshold, not before")
 	fail(ctx, s, "at", 1)
 	at := countsTo(ctx, s, threshold)
-	Expect(at.Status.Breaker.State).To(Equal(v1alpha1.BreakerOpen), "it opens exactly at the threshold, not after")
+	Expect(at.Status.Breaker.State).To(Equal(v1alpha1.BreakerOpen), "the breaker opens exactly at the threshold, not after")
 	skipped := fail(ctx, s, "beyond", 3)
 	last := countsTo(ctx, s, threshold+len(skipped))
 	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: threshold, SkippedCircuitOpen: 3}))
 	Expect(openExactly(seen.upTo(ctx, last), threshold)).To(Succeed())
 })
 
-var _ = row("R19", "successes and failures at once: some serial order, and open exactly from the threshold on, at every read", func(ctx context.Context) {
+var _ = row("R19", "concurrent successes and failures count in some serial order, and the breaker is open exactly from the threshold on, at every read", func(ctx context.Context) {
 	const writers, each, threshold = 20, 4, 3
 	s := newStrategy("mixed", threshold)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
@@ -91,7 +91,7 @@ var _ = row("R19", "successes and failures at once: some serial order, and open 
 	inOrder(ctx, s, states, threshold)
 })
 
-var _ = row("R20", "failures of all clients add up, and an open breaker is seen by every later run", func(ctx context.Context) {
+var _ = row("R20", "the failures of all clients add up, and every later run sees an open breaker", func(ctx context.Context) {
 	const clients, threshold = 8, 10
 	s := newStrategy("shared", threshold)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
@@ -129,10 +129,10 @@ var _ = row("R20", "failures of all clients add up, and an open breaker is seen 
 		Failed: int64(last.Status.Breaker.Failures), SkippedCircuitOpen: int64(created) - int64(last.Status.Breaker.Failures),
 	}))
 	Expect(last.Status.Breaker.Failures).To(BeNumerically(">=", threshold))
-	Expect(notes("starts", "")).To(HaveLen(int(last.Status.Breaker.Failures)), "no process but of those that failed")
+	Expect(notes("starts", "")).To(HaveLen(int(last.Status.Breaker.Failures)), "no process except those of the runs that failed")
 })
 
-var _ = row("R21", "all are reset while 50 runs are in flight: none of those counts after it, and no breaker stays open", func(ctx context.Context) {
+var _ = row("R21", "all strategies are reset while 50 runs are in flight: none of these runs counts after the reset, and no breaker stays open", func(ctx context.Context) {
 	strategies := []*v1alpha1.Strategy{newStrategy("a", 3), newStrategy("b", 3), newStrategy("open", 3)}
 	gate := gateFile("reset")
 	var flying []*v1alpha1.StrategyRun
@@ -152,7 +152,7 @@ var _ = row("R21", "all are reset while 50 runs are in flight: none of those cou
 	for i, s := range strategies {
 		resets.Go(func() { errs[i] = reset(ctx, s, "all") })
 	}
-	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed()) // they end while it happens
+	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed()) // the runs end during the reset
 	resets.Wait()
 	Expect(errors.Join(errs...)).To(Succeed())
 	total := 0
@@ -170,15 +170,15 @@ var _ = row("R21", "all are reset while 50 runs are in flight: none of those cou
 		}
 		last := countsTo(ctx, s, n)
 		total += int(last.Status.Totals.Failed)
-		Expect(last.Status.Breaker.Failures).To(BeZero(), "none that began before the reset counts after it: %s", s.Name)
-		Expect(last.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "none stays open")
+		Expect(last.Status.Breaker.Failures).To(BeZero(), "no run that began before the reset counts after it: %s", s.Name)
+		Expect(last.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "no breaker stays open")
 		fail(ctx, s, s.Name+"-later", 1)
-		Expect(countsTo(ctx, s, n+1).Status.Breaker.Failures).To(Equal(int32(1)), "one that begins after it counts")
+		Expect(countsTo(ctx, s, n+1).Status.Breaker.Failures).To(Equal(int32(1)), "a run that begins after the reset counts")
 	}
 	Expect(total).To(Equal(len(flying) + 3))
 })
 
-// deaf is the runtime of a second manager: it never tells, so that its manager learns only from the API server, and is asked everything twice.
+// deaf is the runtime of a second manager. It emits no events, so that this manager learns only from the API server, and it repeats every start.
 type deaf struct{ backend }
 
 func (deaf) Events() <-chan types.UID { return nil }
@@ -187,7 +187,7 @@ func (d deaf) Start(ctx context.Context, p runtime.Process) error {
 	return errors.Join(d.backend.Start(ctx, p), d.backend.Start(ctx, p))
 }
 
-var _ = row("R33", "one execution for each run, although answers are lost, managers come and go, and two are there at once", func(ctx context.Context) {
+var _ = row("R33", "each run is executed once, although responses are lost, managers come and go, and two managers act at once", func(ctx context.Context) {
 	s := newStrategy("once", 1000)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	lost := map[types.UID]bool{}
@@ -199,7 +199,7 @@ var _ = row("R33", "one execution for each run, although answers are lost, manag
 			defer mu.Unlock()
 			if err == nil && !lost[p.UID] {
 				lost[p.UID] = true
-				return errors.New("the answer is lost")
+				return errors.New("the response is lost")
 			}
 			return err
 		}
@@ -222,6 +222,6 @@ var _ = row("R33", "one execution for each run, although answers are lost, manag
 	fly(ctx, runs)
 	ranOnce(runs)
 	last := countsTo(ctx, s, len(runs))
-	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 15, Failed: 15}), "one execution, one outcome")
+	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 15, Failed: 15}), "exactly one execution and one outcome")
 	ranOnce(runs)
 })

@@ -33,14 +33,14 @@ func hostsFor() time.Duration {
 	return long
 }
 
-// seat is a manager with a state directory of its own, one of two that serve the same API server.
+// seat is one of two managers that serve the same API server, each with its own state directory.
 type seat struct {
 	name, dir string
 	host      *host.Host
 	end       func()
 }
 
-// start starts the manager over what the state directory holds.
+// start starts the manager on the content of the state directory.
 func (s *seat) start(elect bool) {
 	GinkgoHelper()
 	var err error
@@ -99,8 +99,8 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 		}
 	}
 	create(ctx, objects...)
-	Eventually(ctx, notes).WithArguments("starts", "").Should(HaveLen(len(objects)), "every process was alone: one start for each object")
-	Consistently(ctx, notes).WithArguments("violations", "").Should(BeEmpty(), "every process was alone under its name")
+	Eventually(ctx, notes).WithArguments("starts", "").Should(HaveLen(len(objects)), "one process per object: one start for each object")
+	Consistently(ctx, notes).WithArguments("violations", "").Should(BeEmpty(), "one process per object: no two ran at once under one name")
 	processesAreAsTheSpecsSay(ctx)
 
 	strategy := newStrategy("lint", 3)
@@ -121,11 +121,11 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 		for _, run := range runs {
 			now, err := runNow(ctx, run)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(now.Status.Outcome).To(BeEmpty(), "%s lives: %s", run.Name, now.Status.Outcome)
+			Expect(now.Status.Outcome).To(BeEmpty(), "%s is running, but its outcome is %s", run.Name, now.Status.Outcome)
 		}
 		for _, object := range everything(ctx, NewGomega(func(message string, _ ...int) { Fail(message) })) {
 			if end := object.GetProcessStatus().LastExit; end != nil {
-				Expect(end.Reason).To(Or(Equal(v1alpha1.ReasonStopped), Equal(v1alpha1.ReasonFailed)), "every process was alone on record: %s ended as %v", object.GetName(), end)
+				Expect(end.Reason).To(Or(Equal(v1alpha1.ReasonStopped), Equal(v1alpha1.ReasonFailed)), "one process per object: %s has last exit %v", object.GetName(), end)
 			}
 		}
 	}
@@ -136,14 +136,14 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	Expect(k8s.Delete(ctx, strategy)).To(Succeed())
 	for _, run := range runs {
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
-		isGone(ctx, run, "deleted with two managers: ")
+		isGone(ctx, run, "with two managers: ")
 	}
 
 	for _, object := range objects {
 		Expect(k8s.Delete(ctx, object)).To(Succeed())
 	}
 	for _, object := range objects {
-		isGone(ctx, object, "deleted with two managers: ")
+		isGone(ctx, object, "with two managers: ")
 	}
 	Expect(workloads("")).To(BeEmpty(), "no process survives its object")
 	for _, s := range seats {
@@ -153,7 +153,7 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	}
 })
 
-// disturb does a dozen things that go wrong or that users do, with both managers there again at the end. With elect one of them leads meanwhile.
+// disturb makes a dozen disturbances and user operations. At the end both managers run again. With elect, one of them leads meanwhile.
 func disturb(ctx context.Context, seats [2]*seat, objects []process.Object, random *rand.Rand, elect bool) {
 	GinkgoHelper()
 	if elect {
@@ -176,7 +176,7 @@ func disturb(ctx context.Context, seats [2]*seat, objects []process.Object, rand
 			}
 		case 2:
 			Expect(set(ctx, object, restart, fmt.Sprint(step, random.Int64()))).To(Succeed())
-		case 3: // the object is to move, or is to stay
+		case 3: // the object moves to that host, or stays there
 			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":%q}}}`, s.name)).To(Succeed())
 		case 4: // as kubectl replace does
 			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":null}}}`)).To(Succeed())

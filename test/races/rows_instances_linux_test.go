@@ -22,13 +22,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ = row("S05", "cleanup decides on a fresh look: what rests goes, what is asked for again stays", func(ctx context.Context) {
+var _ = row("S05", "clean-up decides on a fresh read: a stopped object is deleted, and one that was requested again stays", func(ctx context.Context) {
 	tmux := y.withTmux()
 	done, dead := tmux.instance("done", "-exit", "0"), tmux.instance("dead", "-exit", "3")
 	done.Spec.RestartPolicy, dead.Spec.RestartPolicy = v1alpha1.RestartNever, v1alpha1.RestartNever
 	create(ctx, done, dead)
-	isGone(ctx, done, "what has exited")
-	isGone(ctx, dead, "what has failed")
+	isGone(ctx, done, "exited: ")
+	isGone(ctx, dead, "failed: ")
 	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(BeEmpty()) }).Should(Succeed(), "no session is left")
 
 	for round := range 4 {
@@ -36,7 +36,7 @@ var _ = row("S05", "cleanup decides on a fresh look: what rests goes, what is as
 		create(ctx, again)
 		runs(ctx, again, 1)
 		Expect(set(ctx, again, stopped)).To(Succeed())
-		// At the first look of the reconcile that deletes it, or between its last look and the deletion.
+		// Request the object again at the first Observe of the reconcile that deletes it, or between its last Observe and the deletion.
 		due, looks := time.Time{}, 0
 		var asked atomic.Bool
 		tmux.whenLooking(func(uid types.UID) {
@@ -53,40 +53,40 @@ var _ = row("S05", "cleanup decides on a fresh look: what rests goes, what is as
 				asked.Store(set(ctx, again, running) == nil)
 			}
 		})
-		Eventually(ctx, asked.Load).Should(BeTrue(), "it is looked at when its time has come")
+		Eventually(ctx, asked.Load).Should(BeTrue(), "the object is observed after its TTL has expired")
 		Eventually(ctx, func() string {
 			now, err := get(ctx, again)
 			switch {
 			case apierrors.IsNotFound(err), err == nil && !now.DeletionTimestamp.IsZero():
-				return "removed although it was asked for again"
-			case err == nil && is(now, v1alpha1.ConditionReady) && now.Status.Incarnation == 2:
+				return "deleted although it was requested again"
+			case err == nil && runsReady(now) && now.Status.Incarnation == 2:
 				return "runs"
 			}
-			return "on its way"
+			return "pending"
 		}).Should(Equal("runs"), again.Name)
 		tmux.whenLooking(nil)
 	}
 	processesAreAsTheSpecsSay(ctx)
 })
 
-// expiry is when an object that has come to rest may be deleted; the zero time while it has not.
+// expiry returns when a stopped object may be deleted; the zero time if it is not stopped.
 func expiry(ctx context.Context, object *v1alpha1.Instance) time.Time {
 	now, err := get(ctx, object)
 	if err != nil || now.Status.LastExit == nil || now.Status.LastExit.FinishedAt == nil {
 		return time.Time{}
 	}
-	stalled := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled)
-	if stalled == nil || stalled.Reason != v1alpha1.ReasonStopped || !is(now, v1alpha1.ConditionStalled) {
+	ready := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Reason != v1alpha1.ReasonStopped || !is(now, v1alpha1.ConditionReady) {
 		return time.Time{}
 	}
-	since := stalled.LastTransitionTime.Time
+	since := ready.LastTransitionTime.Time
 	if at := now.Status.LastExit.FinishedAt.Time; at.After(since) {
 		since = at
 	}
 	return since.Add(time.Second)
 }
 
-var _ = row("R06", "create, update, delete, activity, status and cleanup interleave as if one after another", func(ctx context.Context) {
+var _ = row("R06", "create, update, delete, activity, status and clean-up interleave as if executed one after another", func(ctx context.Context) {
 	tmux := y.withTmux()
 	names := []string{"a", "b", "c", "d"}
 	const workers, rounds = 6, 10
@@ -109,12 +109,12 @@ var _ = row("R06", "create, update, delete, activity, status and cleanup interle
 		Expect(err).NotTo(HaveOccurred())
 	}
 
-	// The last word: two run, two are deleted.
+	// The final requests: two Instances run, two are deleted.
 	for _, name := range names[:2] {
 		Eventually(ctx, func() error { return tmux.wanted(ctx, name) }).Should(Succeed())
 	}
 	for _, name := range names[2:] {
-		// Something has just happened in it when it is deleted.
+		// Activity is recorded shortly before the Instance is deleted.
 		Eventually(ctx, func() error { return tmux.wanted(ctx, name) }).Should(Succeed())
 		last := &v1alpha1.Instance{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: y.namespace, Name: name}, last)).To(Succeed())
@@ -127,14 +127,14 @@ var _ = row("R06", "create, update, delete, activity, status and cleanup interle
 		var list v1alpha1.InstanceList
 		g.Expect(k8s.List(ctx, &list, client.InNamespace(y.namespace))).To(Succeed())
 		for i := range list.Items {
-			g.Expect(names[:2]).To(ContainElement(list.Items[i].Name), "a deleted one was brought back")
+			g.Expect(names[:2]).To(ContainElement(list.Items[i].Name), "a deleted Instance was recreated")
 		}
 	}).Should(Succeed())
 	processesAreAsTheSpecsSay(ctx)
-	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(ConsistOf(names[:2])) }).Should(Succeed(), "sessions are those of the objects")
+	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(ConsistOf(names[:2])) }).Should(Succeed(), "the sessions are those of the objects")
 })
 
-// wanted makes an Instance be there, which is to run and does.
+// wanted creates an Instance or sets it to Running, and returns an error until it runs.
 func (p *panes) wanted(ctx context.Context, name string) error {
 	i := p.instance(name)
 	if err := k8s.Create(ctx, i); client.IgnoreAlreadyExists(err) != nil {
@@ -147,13 +147,13 @@ func (p *panes) wanted(ctx context.Context, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case !now.DeletionTimestamp.IsZero() || !upToDate(now) || !is(now, v1alpha1.ConditionReady) || now.Status.Process == nil:
-		return fmt.Errorf("%s does not run yet", name)
+	case !now.DeletionTimestamp.IsZero() || !upToDate(now) || !runsReady(now) || now.Status.Process == nil:
+		return fmt.Errorf("%s is not running yet", name)
 	}
 	return nil
 }
 
-// meddle does one of the things that people and programs do to an Instance, which may not be there.
+// meddle performs one of the operations that users and programs perform on an Instance, which may not exist.
 func (p *panes) meddle(ctx context.Context, name string, what int) error {
 	i := p.instance(name)
 	key := client.ObjectKeyFromObject(i)
@@ -175,7 +175,7 @@ func (p *panes) meddle(ctx context.Context, name string, what int) error {
 	return ignoreGone(p.Type(ctx, i.UID, []byte("x")))
 }
 
-// ignoreGone takes it for no error that there is nothing to type into, or that it went meanwhile.
+// ignoreGone ignores that there is nothing to type into, or that it disappeared meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrNoTerminal) {
 		return nil
@@ -183,7 +183,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// pauseFor lets others go on, as people do who think.
+// pauseFor waits between two operations, as users do.
 func pauseFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

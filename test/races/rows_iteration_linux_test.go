@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-var _ = row("R03", "lists page by page and clean-up, while objects come and go: no error, nothing skipped or handled twice", func(ctx context.Context) {
+var _ = row("R03", "paginated lists and clean-up while objects are created and deleted: no error, nothing skipped or handled twice", func(ctx context.Context) {
 	const stay, go1, turns, readers = 12, 6, 3, 3
 	var lasting []string
 	for i := range stay {
@@ -44,7 +44,7 @@ var _ = row("R03", "lists page by page and clean-up, while objects come and go: 
 		})
 	}
 	all(go1, func(i int) error {
-		name := fmt.Sprintf("a-goes-%d", i) // it is listed before all that stay
+		name := fmt.Sprintf("a-goes-%d", i) // it sorts before all objects that stay
 		for range turns {
 			o := instance(name)
 			o.Spec.TTLSecondsAfterStopped = ptr.To[int32](0)
@@ -53,7 +53,7 @@ var _ = row("R03", "lists page by page and clean-up, while objects come and go: 
 			}
 			if err := until(ctx, func() (bool, error) {
 				now, err := get(ctx, o)
-				return err == nil && is(now, v1alpha1.ConditionReady), err
+				return err == nil && runsReady(now), err
 			}); err != nil {
 				return fmt.Errorf("%s is not ready: %w", name, err)
 			}
@@ -76,10 +76,10 @@ var _ = row("R03", "lists page by page and clean-up, while objects come and go: 
 		Expect(err).NotTo(HaveOccurred())
 	}
 	for _, name := range lasting {
-		Expect(must(ctx, instance(name)).UID).NotTo(BeEmpty(), "what stays was not cleaned up")
+		Expect(must(ctx, instance(name)).UID).NotTo(BeEmpty(), "objects that stay were not cleaned up")
 	}
 	for i := range go1 {
-		Expect(len(notes("starts", fmt.Sprintf("a-goes-%d", i)))).To(BeNumerically("<=", turns), "each was started once for each time that it was there")
+		Expect(len(notes("starts", fmt.Sprintf("a-goes-%d", i)))).To(BeNumerically("<=", turns), "each object was started once for each time that it existed")
 	}
 })
 
@@ -102,7 +102,7 @@ func pageByPage(ctx context.Context, lasting []string) error {
 	}
 	for _, name := range lasting {
 		if seen[name] != 1 {
-			return fmt.Errorf("%s is to be seen exactly once, and was seen %d times", name, seen[name])
+			return fmt.Errorf("%s must be seen exactly once, and was seen %d times", name, seen[name])
 		}
 	}
 	return nil

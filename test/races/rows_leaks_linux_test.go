@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// holdings is what this process and its children hold.
+// holdings counts the resources of this process and its children.
 type holdings struct{ files, zombies, processes, traces, routines int }
 
 func count() holdings {
@@ -32,7 +32,7 @@ func count() holdings {
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	Expect(err).NotTo(HaveOccurred())
 	for _, descriptor := range descriptors {
-		// Connections to the API server come and go.
+		// Connections to the API server are opened and closed at any time.
 		if target, err := os.Readlink("/proc/self/fd/" + descriptor.Name()); err == nil && !strings.HasPrefix(target, "socket:") {
 			h.files++
 		}
@@ -47,7 +47,7 @@ func count() holdings {
 	return h
 }
 
-var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx context.Context) {
+var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx context.Context) {
 	program := func(name, content string, mode os.FileMode) string {
 		path := filepath.Join(y.dir, name)
 		Expect(os.WriteFile(path, []byte(content), mode)).To(Succeed())
@@ -61,7 +61,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx contex
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Size()).To(BeNumerically(">", 0))
 	}
-	if y.host.Containment() == shim.Cgroup { // else no shim is kept ready
+	if y.host.Containment() == shim.Cgroup { // otherwise no shim is kept ready
 		Eventually(ctx, func() bool { return slices.ContainsFunc(ours(), found.spare) }).Should(BeTrue())
 	}
 	before := count()
@@ -83,7 +83,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx contex
 			}
 			create(ctx, i)
 			failing = append(failing, i)
-			comesTo(ctx, i, "fails for its reason", func(o *v1alpha1.Instance) bool {
+			comesTo(ctx, i, "fails with the expected reason", func(o *v1alpha1.Instance) bool {
 				return o.Status.LastExit != nil && (o.Status.LastExit.Reason == reason || reason == "interpreter")
 			})
 		}
@@ -92,7 +92,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx contex
 			isGone(ctx, i)
 		}
 	}
-	// Not even the shim can be started: what was prepared for it goes with the object.
+	// Not even the shim can be started: everything that was prepared for it is removed with the object.
 	Expect(os.Rename(y.shim, y.shim+".away")).To(Succeed())
 	var first, tries atomic.Int32
 	y.world.will(func(w *world) {
@@ -107,7 +107,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx contex
 		}
 	})
 	last, shimless := instance("last"), instance("shimless")
-	create(ctx, last) // of which the shim is that which was kept ready, if it was
+	create(ctx, last) // it uses the shim that was kept ready, if there was one
 	Eventually(ctx, first.Load).Should(BeNumerically(">=", 1))
 	create(ctx, shimless)
 	Eventually(ctx, tries.Load).Should(BeNumerically(">=", 3))
@@ -124,5 +124,5 @@ var _ = row("R28", "a start that fails half-way leaves nothing", func(ctx contex
 		g.Expect(now.traces).To(BeNumerically("<=", before.traces), "left behind: directories or cgroups")
 		g.Expect(now.routines).To(BeNumerically("<=", before.routines), "left behind: goroutines")
 		g.Expect(now.files).To(BeNumerically("<=", before.files), "left behind: open files")
-	}).WithPolling(10 * interval).Should(Succeed()) // it looks through all that runs on this machine
+	}).WithPolling(10 * interval).Should(Succeed()) // each poll reads all processes of this machine
 })

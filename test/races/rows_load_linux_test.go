@@ -25,17 +25,17 @@ import (
 const (
 	clients    = 20
 	operations = 1000
-	// seed makes the same operations with the same delays, whatever the order in which they arrive.
+	// seed makes the operations and their delays reproducible, whatever the order in which they arrive.
 	seed = 20250117
-	// turns is how often the load is put on few objects, and on many. They take turns, so that a machine that becomes slower is slower for both.
+	// turns is how often the load runs on few objects, and on many. The two alternate, so that a machine that becomes slower is slower for both.
 	turns = 5
 	few   = 2
 	many  = 24
-	// noise is what a median may differ by on a machine that does other things as well.
+	// noise is the accepted difference of medians on a machine that does other work as well.
 	noise = 30 * time.Millisecond
 )
 
-var _ = row("R12", "a thousand operations with random delays from twenty clients: processes are as the specs say, and contention costs the others nothing", func(ctx context.Context) {
+var _ = row("R12", "1,000 operations with random delays from 20 clients: the processes match the specs, and contention does not slow down other objects", func(ctx context.Context) {
 	fmt.Printf("R12 seed %d\n", seed)
 	bystander := instance("bystander")
 	create(ctx, bystander)
@@ -50,21 +50,21 @@ var _ = row("R12", "a thousand operations with random delays from twenty clients
 				spread = append(spread, median(times))
 			}
 		}
-		// Of two turns that follow each other, as a machine may have become slower meanwhile.
+		// Compare two consecutive turns, because the machine may have become slower since earlier ones.
 		more = append(more, contended[round]-spread[round]*11/10)
 	}
 	fmt.Printf("R12 a bystander's change takes %v while %d clients use %d objects, %v while they use %d (medians of %d)\n",
 		median(contended), clients, few, median(spread), many, len(spread))
-	Expect(median(more)).To(BeNumerically("<=", noise), "contention on few objects costs the others: %v, and %v without", contended, spread)
+	Expect(median(more)).To(BeNumerically("<=", noise), "contention on few objects slows down the others: %v, and %v without", contended, spread)
 	processesAreAsTheSpecsSay(ctx)
 	Expect(notes("starts", "bystander")).To(HaveLen(1))
 })
 
-// load has all clients do their part of the operations of one half of a round.
+// load runs all clients with their share of the operations of one half of a round.
 func load(ctx context.Context, stream uint64, names int) {
 	GinkgoHelper()
 	all(clients, func(i int) error {
-		random := rand.New(rand.NewPCG(seed, stream<<8|uint64(i))) //nolint:gosec // the same each time, as wanted
+		random := rand.New(rand.NewPCG(seed, stream<<8|uint64(i))) //nolint:gosec // reproducible on purpose
 		for range operations / clients / turns / 2 {
 			select {
 			case <-ctx.Done():
@@ -80,7 +80,7 @@ func load(ctx context.Context, stream uint64, names int) {
 	})
 }
 
-// operation does one thing to an object. That it is there, or is not, is no failure: others do something to it too.
+// operation performs one operation on an object. It is no failure if the object exists already or does not exist: other clients operate on it too.
 func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) error {
 	var err error
 	switch token := strconv.Itoa(random.Int()); random.IntN(8) {
@@ -103,7 +103,7 @@ func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) err
 	return err
 }
 
-// measure gives how long changes of an object take to be seen by the manager, one after another, while something is done.
+// measure returns how long the manager takes to see changes of an object, made one after another, while during runs.
 func measure(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Duration {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -138,7 +138,7 @@ func measure(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Du
 	return times
 }
 
-// change changes something that costs no start, and waits until the status says that it was seen.
+// change makes a change that needs no start, and waits until the status shows that the manager has seen it.
 func change(ctx context.Context, i *v1alpha1.Instance, token string, watching watch.Interface) (time.Duration, error) {
 	began := time.Now()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resetToken":%q}}`, token))
@@ -157,7 +157,7 @@ func change(ctx context.Context, i *v1alpha1.Instance, token string, watching wa
 				return time.Since(began), nil
 			}
 		case <-timeout.C:
-			return 0, fmt.Errorf("contention holds up others: the change was not seen in %v", patience)
+			return 0, fmt.Errorf("contention delays other objects: the change was not seen in %v", patience)
 		}
 	}
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// bound is more than a multiplexer may ever need for what comes here, and much less than what is sent.
+// bound is more memory than a multiplexer may ever need here, and much less than the peers send.
 const bound = 256 << 20
 
-// hostileServers are what a server may do, and whether it has to be restarted for it.
+// hostileServers lists what a server may do wrong, and whether it has to be restarted for that.
 var hostileServers = []struct {
 	name string
 	what script.Fault
@@ -43,7 +43,7 @@ var hostileServers = []struct {
 	{"message-flood", script.Fault{Do: script.MessageFlood, Bytes: 128 << 20}, false},
 }
 
-var _ = row("R29", "hostile messages and silent peers: bounded memory and time, and the others don't notice", func(ctx context.Context) {
+var _ = row("R29", "hostile messages and silent peers: memory and time are bounded, and other clients are not affected", func(ctx context.Context) {
 	server := tongue("srv", script.Script{})
 	create(ctx, server)
 	pid := runs(ctx, server, 1)
@@ -58,10 +58,10 @@ var _ = row("R29", "hostile messages and silent peers: bounded memory and time, 
 	hostileClients(ctx, path)
 	others.warm(ctx, 1, 5)
 	others.end()
-	Expect(peak(guard.PID)).To(BeNumerically("<", bound), "memory is not bounded, against clients")
-	Expect(runs(ctx, server, 1)).To(Equal(pid), "the server was restarted for what clients did")
+	Expect(peak(guard.PID)).To(BeNumerically("<", bound), "hostile clients exceed the memory bound")
+	Expect(runs(ctx, server, 1)).To(Equal(pid), "the server was restarted because of its clients")
 
-	// Each of the servers fails in a way of its own, at the first question; the others of its clients wait for the next one.
+	// Each server fails in its own way at the first request; its other clients wait for the next server.
 	var servers []*v1alpha1.LanguageServer
 	guards := map[string]found{}
 	for _, hostile := range hostileServers {
@@ -70,7 +70,7 @@ var _ = row("R29", "hostile messages and silent peers: bounded memory and time, 
 		s := tongue(hostile.name, script.Script{Faults: []script.Fault{hostile.what}})
 		s.Spec.Health.PingAfterSeconds, s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](1), ptr.To[int32](3)
 		if !hostile.ends {
-			s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](30) // a slow machine is no hang
+			s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](30) // slowness must not count as a hang
 		}
 		s.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 		create(ctx, s)
@@ -81,11 +81,11 @@ var _ = row("R29", "hostile messages and silent peers: bounded memory and time, 
 		return againstServer(ctx, servers[i], hostileServers[i].name, hostileServers[i].ends)
 	})
 	for _, s := range servers {
-		Expect(peak(guards[s.Name].PID)).To(BeNumerically("<", bound), "memory is not bounded, against %s", s.Name)
+		Expect(peak(guards[s.Name].PID)).To(BeNumerically("<", bound), "server %s exceeds the memory bound", s.Name)
 	}
 })
 
-// againstServer has one client provoke the server, and another one wait: that has to be answered by the next server, or by the same.
+// againstServer provokes the server with one client while another one waits. The next server, or the same one, has to answer that client.
 func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name string, ends bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
@@ -103,7 +103,7 @@ func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name st
 	if err != nil {
 		return err
 	}
-	// The next one is to be a good one.
+	// The next server is not hostile.
 	if err := (script.Script{}).Write(y.dir, name); err != nil {
 		return err
 	}
@@ -121,12 +121,12 @@ func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name st
 		}
 	}
 	if err := call.Wait(ctx, nil); err != nil && refused(err) == nil {
-		return fmt.Errorf("who provoked %s: %w", name, err)
+		return fmt.Errorf("the client that provoked %s: %w", name, err)
 	}
 	return nil
 }
 
-// hostileClients do what no client may. Each is sent away, but for those who only wait.
+// hostileClients do what clients must not do. Each is disconnected, except those that only wait.
 func hostileClients(ctx context.Context, path string) {
 	GinkgoHelper()
 	away := func(words string, times int) {
@@ -137,12 +137,12 @@ func hostileClients(ctx context.Context, path string) {
 		Expect(conn.SetDeadline(time.Now().Add(patience))).To(Succeed())
 		for range times {
 			if _, err = conn.Write([]byte(words)); err != nil {
-				break // sent away already
+				break // already disconnected
 			}
 		}
 		_, err = io.Copy(io.Discard, conn)
-		if timeout, is := err.(net.Error); is { //nolint:errorlint // as it comes from the socket
-			Expect(timeout.Timeout()).To(BeFalse(), "it was not sent away: %.40q", words)
+		if timeout, is := err.(net.Error); is { //nolint:errorlint // unwrapped, because it comes from the socket
+			Expect(timeout.Timeout()).To(BeFalse(), "not disconnected: %.40q", words)
 		}
 	}
 	away("Content-Length: 1099511627776\r\n\r\n{", 1)
@@ -152,7 +152,7 @@ func hostileClients(ctx context.Context, path string) {
 	away("X-Header: "+strings.Repeat("x", 1<<20), 64)
 	away("Content-Length: 4096\r\n\r\n"+strings.Repeat("[", 4096), 1)
 	away("Content-Length: 20\r\n\r\n[{\"jsonrpc\": \"2.0\"}]", 1)
-	// Silent peers: they announce much, send a part, and wait. They may do so for a while.
+	// Silent peers announce a long message, send a part of it, and wait. They may do so for a while.
 	for range 20 {
 		conn, err := net.Dial("unix", path)
 		Expect(err).NotTo(HaveOccurred())
@@ -168,7 +168,7 @@ func hostileClients(ctx context.Context, path string) {
 	deafClient(ctx, path)
 }
 
-// deafClient asks for much, and reads nothing: it is dropped.
+// deafClient requests long responses and reads nothing: it is disconnected.
 func deafClient(ctx context.Context, path string) {
 	GinkgoHelper()
 	conn, err := net.Dial("unix", path)
@@ -188,10 +188,10 @@ func deafClient(ctx context.Context, path string) {
 			return
 		}
 	}
-	Eventually(ctx, func() error { return send(`{"jsonrpc":"2.0","method":"$/nothing"}`) }).Should(HaveOccurred(), "a client that does not read is dropped")
+	Eventually(ctx, func() error { return send(`{"jsonrpc":"2.0","method":"$/nothing"}`) }).Should(HaveOccurred(), "a client that does not read is disconnected")
 }
 
-var _ = row("R30", "a document that is opened and never closed is closed for its client, whichever way that goes", func(ctx context.Context) {
+var _ = row("R30", "a document that a client opens and never closes is closed for it, however the client disconnects", func(ctx context.Context) {
 	server := tongue("srv", script.Script{})
 	create(ctx, server)
 	pid := runs(ctx, server, 1)
@@ -217,11 +217,11 @@ var _ = row("R30", "a document that is opened and never closed is closed for its
 		Expect(r.asks(ctx)).To(Equal(pid))
 		Expect(openAt("srv", pid)).To(ConsistOf(holder.uri, r.uri))
 		leave(r)
-		Eventually(ctx, func() []string { return openAt("srv", pid) }).Should(ConsistOf(holder.uri), "left open: documents of one who %s", who)
+		Eventually(ctx, func() []string { return openAt("srv", pid) }).Should(ConsistOf(holder.uri), "left open: documents of a client that %s", who)
 	}
 	comesTo(ctx, server, "counts one document", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 1 && o.Status.Clients == 1 })
 
-	// One is lost while there is no server: the next one is not given its document.
+	// One client disconnects while there is no server: the next server does not receive its document.
 	gone := joined(ctx, server, "gone")
 	Expect(gone.asks(ctx)).To(Equal(pid))
 	Expect(script.Script{InitializeMS: 500}.Write(y.dir, "srv")).To(Succeed())
@@ -231,8 +231,8 @@ var _ = row("R30", "a document that is opened and never closed is closed for its
 	gone.Close()
 	next := runs(ctx, server, 2)
 	Expect(holder.asks(ctx)).To(Equal(next))
-	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(ConsistOf(holder.uri), "left open: a document of one who went between servers")
+	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(ConsistOf(holder.uri), "left open: a document of a client that disconnected between two servers")
 	holder.Close()
-	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(BeEmpty(), "left open: documents of nobody")
-	comesTo(ctx, server, "counts nothing", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 0 && o.Status.Clients == 0 })
+	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(BeEmpty(), "left open: documents without a client")
+	comesTo(ctx, server, "counts no documents or clients", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 0 && o.Status.Clients == 0 })
 })

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// breathe keeps those who ask all the time from asking for nothing but the sake of it.
+// breathe pauses callers that would otherwise send requests without a break.
 func breathe(ctx context.Context, pause time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -32,16 +32,16 @@ func breathe(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// healthy reads the object as a health check does: it is there, at its address, and serves or restarts.
+// healthy reads the object as a health check does: it exists, has its address, and is ready or restarting.
 func healthy(ctx context.Context, server *v1alpha1.LanguageServer, address string) error {
 	o, err := get(ctx, server)
 	switch {
 	case err != nil:
-		return fmt.Errorf("it is not there: %w", err)
+		return fmt.Errorf("cannot read the object: %w", err)
 	case o.Status.Endpoint != address:
-		return fmt.Errorf("its address went from %q to %q", address, o.Status.Endpoint)
-	case !is(o, v1alpha1.ConditionReady) && !is(o, v1alpha1.ConditionRestarting):
-		return fmt.Errorf("it neither serves nor restarts: %s", tell(o))
+		return fmt.Errorf("its address changed from %q to %q", address, o.Status.Endpoint)
+	case !runsReady(o) && !is(o, v1alpha1.ConditionRestarting):
+		return fmt.Errorf("the server is neither ready nor restarting: %s", tell(o))
 	}
 	return nil
 }
@@ -55,8 +55,8 @@ func kill(ctx context.Context, server *v1alpha1.LanguageServer, incarnation int6
 	runs(ctx, server, incarnation+1)
 }
 
-var _ = row("R23", "restart and health check: the answer is restarting, never not there", func(ctx context.Context) {
-	// It takes a while to end and to start, so that there is something to see.
+var _ = row("R23", "restart and health check: the answer is restarting, never not found", func(ctx context.Context) {
+	// The server takes a while to start, so that health checks see the restart.
 	server := tongue("srv", script.Script{InitializeMS: 100})
 	create(ctx, server)
 	runs(ctx, server, 1)
@@ -76,26 +76,26 @@ var _ = row("R23", "restart and health check: the answer is restarting, never no
 	Expect(started("srv")).To(Equal(6))
 })
 
-// worker is a client that always does something: it asks about documents of its own, opens and closes them, and has effects.
+// worker is a client that is always busy: it sends requests about its own documents, opens and closes them, and causes effects.
 type worker struct {
 	*reader
 	server *v1alpha1.LanguageServer
 	name   string
 	mu     sync.Mutex
-	done   []string // effects whose success it was told
+	done   []string // effects that were reported as successful
 	asked  int
 }
 
-// work is one request. It has to be answered: a question rightly, an effect with success or, when its server was lost, with not known.
+// work sends one request, which has to be answered: a query correctly; an effect with success or, if its server was lost, with outcome unknown.
 func (w *worker) work(ctx context.Context, round int) error {
-	// It waits for the answer even when the others have ended.
+	// The worker waits for the response even after the others have ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	w.asked++
 	switch round % 6 {
 	case 2:
 		effect := fmt.Sprintf("%s-%d", w.name, round)
-		// It is carried out at once and answered a while later, so that servers are lost in between.
+		// The server carries it out at once and answers a while later, so that servers are lost in between.
 		err := w.Call(ctx, "workspace/executeCommand", map[string]any{
 			"command": "effect", "arguments": []string{effect}, "fake": script.Fault{Do: script.Delay, MS: 20},
 		}, nil)
@@ -109,7 +109,7 @@ func (w *worker) work(ctx context.Context, round int) error {
 		}
 		return err
 	case 5:
-		// Another document: one that was open at several crashes in a row is kept from the server, for good reason.
+		// Change to another document: one that was open at several consecutive crashes is deliberately withheld from the server.
 		next := lspclient.URI(y.dir, fmt.Sprintf("%s-%d.txt", w.name, round))
 		err := errors.Join(w.CloseDocument(w.uri), w.Open(next, "fake", 1, w.words+" has not saved this\n"))
 		w.uri = next
@@ -119,7 +119,7 @@ func (w *worker) work(ctx context.Context, round int) error {
 	return err
 }
 
-var _ = row("R24", "restart and get client: under kill -9 each request is answered once and rightly, and no effect comes twice", func(ctx context.Context) {
+var _ = row("R24", "restart and get client: under kill -9 each request is answered once and correctly, and no effect happens twice", func(ctx context.Context) {
 	const clients, kills = 20, 12
 	server := tongue("srv", script.Script{})
 	server.Spec.Breaker.FailureThreshold = ptr.To[int32](64)
@@ -136,10 +136,10 @@ var _ = row("R24", "restart and get client: under kill -9 each request is answer
 		victim, err := shim.Identify(runs(ctx, server, n+1))
 		Expect(err).NotTo(HaveOccurred())
 		end(victim)
-		// One more comes while nobody serves, and waits like everybody else.
+		// Another client connects while no server is ready, and waits like the others.
 		late, err := join(ctx, server, fmt.Sprintf("late-%d", n))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(late.asks(ctx)).NotTo(Equal(victim.PID), "the dead server answers")
+		Expect(late.asks(ctx)).NotTo(Equal(victim.PID), "the dead server answered")
 		late.Close()
 		runs(ctx, server, n+2)
 	}
@@ -149,19 +149,19 @@ var _ = row("R24", "restart and get client: under kill -9 each request is answer
 	effects, err := script.Effects(y.dir, "srv")
 	Expect(err).NotTo(HaveOccurred())
 	for effect, times := range effects {
-		Expect(times).To(Equal(1), "an effect came twice: %s", effect)
+		Expect(times).To(Equal(1), "an effect happened twice: %s", effect)
 	}
 	for _, w := range workers {
 		Expect(w.Strays()).To(BeEmpty(), "%s was answered more than once", w.name)
 		Expect(w.Err()).NotTo(HaveOccurred(), "%s lost its connection", w.name)
 		for _, effect := range w.done {
-			Expect(effects).To(HaveKeyWithValue(effect, 1), "%s was told that it was done", w.name)
+			Expect(effects).To(HaveKeyWithValue(effect, 1), "an effect that was reported to %s as successful", w.name)
 		}
 	}
 	journal("srv")
 })
 
-var _ = row("R25", "a hundred callers over fifty restarts: one swap for each distinct request, and nobody finds nothing", func(ctx context.Context) {
+var _ = row("R25", "100 callers over 50 restarts: one restart for each distinct request, and no caller finds the server missing", func(ctx context.Context) {
 	const callers, restarts = 100, 50
 	server := tongue("srv", script.Script{})
 	create(ctx, server)
@@ -169,7 +169,7 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 	address := must(ctx, server).Status.Endpoint
 	var token atomic.Int64
 	var asked [callers]atomic.Int64
-	var asking sync.RWMutex // who asks too late would ask for the restart before, which is a request of its own
+	var asking sync.RWMutex // a late caller would request the previous restart, which counts as a new request
 	readers := make([]*reader, callers/5)
 	for i := range readers {
 		readers[i] = joined(ctx, server, fmt.Sprintf("reader-%d", i))
@@ -183,7 +183,7 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 		case 1:
 			return healthy(ctx, server, address)
 		case 2:
-			// All of them want the restart that is due, once.
+			// Each of these callers requests the restart that is due, once.
 			asking.RLock()
 			defer asking.RUnlock()
 			if now := token.Load(); asked[i].Swap(now) != now {
@@ -213,13 +213,13 @@ var _ = row("R25", "a hundred callers over fifty restarts: one swap for each dis
 		asking.Lock()
 		token.Store(n + 1)
 		asking.Unlock()
-		comesTo(ctx, server, fmt.Sprintf("one swap for request %d", n+1), func(o *v1alpha1.LanguageServer) bool {
-			return o.Status.ObservedRestartToken == strconv.FormatInt(n+1, 10) && is(o, v1alpha1.ConditionReady) && o.Status.Incarnation == n+2
+		comesTo(ctx, server, fmt.Sprintf("one restart for request %d", n+1), func(o *v1alpha1.LanguageServer) bool {
+			return o.Status.ObservedRestartToken == strconv.FormatInt(n+1, 10) && runsReady(o) && o.Status.Incarnation == n+2
 		})
 	}
 	calls.warm(ctx, callers, 1)
 	calls.end()
-	Expect(started("srv")).To(Equal(restarts+1), "one swap for each distinct request")
+	Expect(started("srv")).To(Equal(restarts+1), "one restart for each distinct request")
 	pid := runs(ctx, server, restarts+1)
 	for _, r := range readers {
 		Expect(r.asks(ctx)).To(Equal(pid))
@@ -257,12 +257,12 @@ var _ = row("R26", "restart and start: the start joins the restart", func(ctx co
 		})
 		pid := runs(ctx, server, n+2)
 		Expect(r.asks(ctx)).To(Equal(pid))
-		Expect(started("srv")).To(Equal(int(n+2)), "a start beside the restart")
+		Expect(started("srv")).To(Equal(int(n+2)), "a start ran in addition to the restart")
 	}
 })
 
-var _ = row("R27", "start and start: one spawn, and all have it", func(ctx context.Context) {
-	// Every start is asked for by three at once, and twice more when it was done.
+var _ = row("R27", "start and start: one spawn, and all callers use it", func(ctx context.Context) {
+	// Every start is requested three times at once, and twice more after that.
 	y.world.will(func(w *world) {
 		w.starting = func(_ runtime.Process, start func() error) error {
 			errs := make(chan error, 3)
@@ -278,15 +278,15 @@ var _ = row("R27", "start and start: one spawn, and all have it", func(ctx conte
 	create(ctx, server)
 	const callers = 30
 	for n := range int64(3) {
-		asleep := comesTo(ctx, server, "sleeps", func(o *v1alpha1.LanguageServer) bool {
+		asleep := comesTo(ctx, server, "is idle", func(o *v1alpha1.LanguageServer) bool {
 			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 			return o.Status.Incarnation == n+1 && o.Status.Process == nil && ready != nil && ready.Reason == v1alpha1.ReasonIdle
 		})
-		Expect(started("srv")).To(Equal(int(n+1)), "one spawn for all who start")
+		Expect(started("srv")).To(Equal(int(n+1)), "one spawn for all callers")
 		Expect(asleep.Status.Endpoint).NotTo(BeEmpty())
 		var mu sync.Mutex
 		pids := map[int]bool{}
-		// Nobody leaves before all have come.
+		// No client disconnects before all have connected.
 		readers := make([]*reader, callers)
 		all(callers, func(i int) (err error) {
 			if readers[i], err = join(ctx, server, fmt.Sprintf("caller-%d-%d", n, i)); err != nil {
@@ -301,7 +301,7 @@ var _ = row("R27", "start and start: one spawn, and all have it", func(ctx conte
 		for _, r := range readers {
 			r.Close()
 		}
-		Expect(pids).To(HaveLen(1), "all have the same one")
-		Expect(started("srv")).To(Equal(int(n+2)), "one spawn for all who start")
+		Expect(pids).To(HaveLen(1), "all callers use the same server")
+		Expect(started("srv")).To(Equal(int(n+2)), "one spawn for all callers")
 	}
 })

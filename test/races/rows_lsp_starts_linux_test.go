@@ -19,12 +19,12 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-var _ = row("R28", "a language server whose start fails half-way, at each of twelve places, leaves nothing", func(ctx context.Context) {
+var _ = row("R28", "a language server whose start fails half-way, at each of twelve points, leaves nothing behind", func(ctx context.Context) {
 	before := count()
 	var servers []*v1alpha1.LanguageServer
 	for _, where := range append(slices.Clone(script.Starts), "missing") {
 		name := "fails-" + strings.ToLower(where)
-		// It fails twice, and then it does not: what is left of a start must not stand in the way of the next.
+		// It fails twice and then succeeds: a failed start must not leave anything that blocks the next one.
 		server := tongue(name, script.Script{Start: where, Fails: 2})
 		server.Spec.StartupTimeoutSeconds = ptr.To[int32](2)
 		server.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
@@ -36,13 +36,13 @@ var _ = row("R28", "a language server whose start fails half-way, at each of twe
 	}
 	for _, server := range servers {
 		if strings.HasSuffix(server.Name, "missing") {
-			comesTo(ctx, server, "fails for its reason", func(o *v1alpha1.LanguageServer) bool {
+			comesTo(ctx, server, "fails with the expected reason", func(o *v1alpha1.LanguageServer) bool {
 				return o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
 			})
 			continue
 		}
-		comesTo(ctx, server, "fails twice, then serves", func(o *v1alpha1.LanguageServer) bool {
-			return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation >= 3
+		comesTo(ctx, server, "fails twice, then is ready", func(o *v1alpha1.LanguageServer) bool {
+			return runsReady(o) && o.Status.Incarnation >= 3
 		})
 		pid := int(must(ctx, server).Status.Process.PID)
 		Expect(workloads(server.Name)).To(Equal([]int{pid}), "left behind: servers of failed starts")
@@ -68,7 +68,7 @@ var _ = row("R28", "a language server whose start fails half-way, at each of twe
 	}).Should(Succeed())
 })
 
-var _ = row("S17", "consumers are those who are connected, whatever dies; and a stop that takes long holds up nobody", func(ctx context.Context) {
+var _ = row("S17", "consumers are the connected clients, whatever dies, and a slow stop does not delay other objects", func(ctx context.Context) {
 	server := tongue("srv", script.Script{})
 	create(ctx, server)
 	runs(ctx, server, 1)
@@ -82,7 +82,7 @@ var _ = row("S17", "consumers are those who are connected, whatever dies; and a 
 		comesTo(ctx, server, fmt.Sprintf("has %d consumers", n), func(o *v1alpha1.LanguageServer) bool { return int(o.Status.Clients) == n })
 	}
 	consumers(clients)
-	// Some go while the server is dead, without a word; one comes.
+	// Some clients disconnect without a message while the server is dead; one connects.
 	Expect(script.Script{InitializeMS: 1000}.Write(y.dir, "srv")).To(Succeed())
 	kill(ctx, server, 1)
 	for _, r := range readers[:3] {
@@ -91,12 +91,12 @@ var _ = row("S17", "consumers are those who are connected, whatever dies; and a 
 	joined(ctx, server, "late")
 	consumers(clients - 2)
 
-	// The multiplexer dies, and all connections with it: there are none.
+	// The multiplexer dies, and all connections with it: there are no consumers.
 	Expect(script.Script{}.Write(y.dir, "srv")).To(Succeed())
 	pid := runs(ctx, server, 2)
 	end(multiplexerOf(pid).Process)
-	comesTo(ctx, server, "serves again", func(o *v1alpha1.LanguageServer) bool {
-		return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation > 2
+	comesTo(ctx, server, "is ready again", func(o *v1alpha1.LanguageServer) bool {
+		return runsReady(o) && o.Status.Incarnation > 2
 	})
 	consumers(0)
 	back := joined(ctx, server, "back")
@@ -104,7 +104,7 @@ var _ = row("S17", "consumers are those who are connected, whatever dies; and a 
 	Expect(err).NotTo(HaveOccurred())
 	consumers(1)
 
-	// More servers than there are workers end slowly; another one is restarted meanwhile.
+	// More servers than there are workers stop slowly; another one is restarted meanwhile.
 	var slow []*v1alpha1.LanguageServer
 	for i := range 10 {
 		slow = append(slow, tongue(fmt.Sprintf("slow-%d", i), script.Script{IgnoreShutdown: true, IgnoreEOF: true, IgnoreTERM: true}))
@@ -116,7 +116,7 @@ var _ = row("S17", "consumers are those who are connected, whatever dies; and a 
 		Expect(set(ctx, s, stopped)).To(Succeed())
 	}
 	for _, s := range slow {
-		comesTo(ctx, s, "is ending", func(o *v1alpha1.LanguageServer) bool { return o.Status.Stopping != nil })
+		comesTo(ctx, s, "is stopping", func(o *v1alpha1.LanguageServer) bool { return o.Status.Stopping != nil })
 	}
 	incarnation := must(ctx, server).Status.Incarnation
 	for n := range int64(3) {
@@ -126,7 +126,7 @@ var _ = row("S17", "consumers are those who are connected, whatever dies; and a 
 		Expect(err).NotTo(HaveOccurred())
 	}
 	for _, s := range slow {
-		Expect(must(ctx, s).Status.Stopping).NotTo(BeNil(), "held up by slow stops: %s has ended before the restarts were done", s.Name)
+		Expect(must(ctx, s).Status.Stopping).NotTo(BeNil(), "delayed by slow stops: %s exited before the restarts were done", s.Name)
 		Expect(set(ctx, s, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
 	}
 	for _, s := range slow {
@@ -134,7 +134,7 @@ var _ = row("S17", "consumers are those who are connected, whatever dies; and a 
 	}
 })
 
-var _ = row("S18", "restart against stop and delete: these win; a restart that fails keeps the object and says why", func(ctx context.Context) {
+var _ = row("S18", "restart against stop and delete: stop and delete win; a restart that fails keeps the object and reports the cause", func(ctx context.Context) {
 	for n := range 4 {
 		server := tongue(fmt.Sprintf("srv-%d", n), script.Script{InitializeMS: 50})
 		create(ctx, server)
@@ -153,12 +153,12 @@ var _ = row("S18", "restart against stop and delete: these win; a restart that f
 			return err
 		})
 		if n%2 == 0 {
-			isGone(ctx, server, "resurrected, or ")
+			isGone(ctx, server, "not resurrected: ")
 		} else {
 			rests(ctx, server)
 		}
-		Expect(workloads(server.Name)).To(BeEmpty(), "resurrected: a server of what was ended")
-		Consistently(ctx, func() []int { return workloads(server.Name) }).Should(BeEmpty(), "resurrected: a server of what was ended")
+		Expect(workloads(server.Name)).To(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
+		Consistently(ctx, func() []int { return workloads(server.Name) }).Should(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
 	}
 
 	server := tongue("srv", script.Script{})
@@ -167,12 +167,12 @@ var _ = row("S18", "restart against stop and delete: these win; a restart that f
 	r := joined(ctx, server, "reader")
 	right := server.Spec.Process.Command
 	Expect(set(ctx, server, `{"spec":{"process":{"command":["/does/not/exist"]}}}`)).To(Succeed())
-	failed := comesTo(ctx, server, "is there and says why it does not serve", func(o *v1alpha1.LanguageServer) bool {
-		return !is(o, v1alpha1.ConditionReady) && o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
+	failed := comesTo(ctx, server, "exists and reports why it is not ready", func(o *v1alpha1.LanguageServer) bool {
+		return !runsReady(o) && o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
 	})
 	Expect(failed.Status.Endpoint).NotTo(BeEmpty())
 	Expect(workloads("srv")).To(BeEmpty())
-	// Who asks meanwhile waits, on the connection that it has.
+	// A request that arrives meanwhile waits on its existing connection.
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := r.asks(ctx)
@@ -180,5 +180,5 @@ var _ = row("S18", "restart against stop and delete: these win; a restart that f
 	}()
 	Consistently(ctx, waiting).ShouldNot(Receive())
 	Expect(set(ctx, server, `{"spec":{"process":{"command":["%s"]}}}`, strings.Join(right, `","`))).To(Succeed())
-	Eventually(ctx, waiting).Should(Receive(BeNil()), "who waited is answered")
+	Eventually(ctx, waiting).Should(Receive(BeNil()), "the waiting request is answered")
 })

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ = row("R14-plans", "plans created at once: different names are all there, of one name there is one winner", func(ctx context.Context) {
+var _ = row("R14-plans", "concurrent creates of plans: all different names exist, and of the creates of one name exactly one succeeds", func(ctx context.Context) {
 	const creators, names = 20, 3
 	works(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
@@ -46,9 +46,9 @@ var _ = row("R14-plans", "plans created at once: different names are all there, 
 		return nil
 	})
 	for n := range names {
-		Expect(won[n].Load()).To(Equal(int32(1)), "one winner of shared-%d", n)
+		Expect(won[n].Load()).To(Equal(int32(1)), "exactly one create succeeds: shared-%d", n)
 		p := mustStand(ctx, newPlan(action, fmt.Sprintf("shared-%d", n), ""), v1alpha1.PhaseApply, v1alpha1.PlanApplied)
-		Expect(p.Spec.Arguments[0].Value).To(Equal(strconv.Itoa(int(winners[n].Load()))), "one winner, and what it asked for stays")
+		Expect(p.Spec.Arguments[0].Value).To(Equal(strconv.Itoa(int(winners[n].Load()))), "exactly one create succeeds, and its spec is kept")
 		Expect(p.Generation).To(Equal(int64(1)))
 	}
 	for i := range creators {
@@ -62,7 +62,7 @@ var _ = row("R14-plans", "plans created at once: different names are all there, 
 var _ = row("R15", "an action that is created and edited while it is used: every plan is pinned to one generation of it, and N uses make N plans", func(ctx context.Context) {
 	const uses, edits = 40, 30
 	works(ctx, "think", "work-0", "work-1", "work-2")
-	// Generation n allows n reversions, and executes a strategy that follows from n.
+	// Generation n allows n reversions, and executes a strategy that is derived from n.
 	work := func(generation int64) string { return fmt.Sprintf("work-%d", generation%3) }
 	action := newAction("act", []string{"think"}, []string{work(1)}, nil)
 	action.Spec.MaxReversions = ptr.To[int32](1)
@@ -70,14 +70,14 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	for i := range plans {
 		plans[i] = newPlan(action, fmt.Sprintf("use-%02d", i), v1alpha1.PhaseStrategize)
 	}
-	namespace := plans[0].Namespace // a create below writes to its plan
+	namespace := plans[0].Namespace // because a create below writes to its plan
 	var editor sync.WaitGroup
 	var failed error
-	editor.Go(func() { // the first plans are there before the action
+	editor.Go(func() { // the first plans exist before the action
 		failed = k8s.Create(ctx, action.DeepCopy())
 		for n := int64(2); n <= edits && failed == nil; n++ {
 			failed = apply(ctx, action, fmt.Sprintf(`{"spec":{"maxReversions":%d,"execute":{"strategies":[%q]}}}`, n, work(n)))
-			if failed == nil { // so that the edits are spread over the plans, and not over before they begin
+			if failed == nil { // so that the edits are spread over the plans, and not finished before the plans begin
 				failed = begun(ctx, namespace, int(n)-1)
 			}
 		}
@@ -99,13 +99,13 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 		Expect(int64(pinned.MaxReversions)).To(Equal(pinned.ActionGeneration), "pinned to one generation: %s", p.Name)
 		Expect(pinned.Phases[1].Strategies[0].Name).To(Equal(work(pinned.ActionGeneration)), "pinned to one generation: %s", p.Name)
 	}
-	for _, p := range plans { // what became of the action since is nothing to them
+	for _, p := range plans { // later changes of the action do not affect them
 		Expect(apply(ctx, p, toExecute)).To(Succeed())
 	}
 	for _, p := range plans {
 		done := mustStand(ctx, p, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
-		Expect(done.Status.Pinned.ActionGeneration).To(Equal(generations[p.UID]), "pinned to one generation, and stays so: %s", p.Name)
-		Expect(executions()).To(HaveKey(executed(work(generations[p.UID]), p, v1alpha1.PhaseExecute, 1)), "what was pinned was executed")
+		Expect(done.Status.Pinned.ActionGeneration).To(Equal(generations[p.UID]), "pinned to one generation for good: %s", p.Name)
+		Expect(executions()).To(HaveKey(executed(work(generations[p.UID]), p, v1alpha1.PhaseExecute, 1)), "the pinned strategy was executed")
 	}
 	Expect(generations).To(HaveLen(uses), "as many plans as uses")
 	Expect(executions()).To(HaveLen(2 * uses))
@@ -113,7 +113,7 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	clearPlans(ctx)
 })
 
-// begun waits until so many plans of a namespace are pinned.
+// begun waits until that many plans of a namespace are pinned.
 func begun(ctx context.Context, namespace string, wanted int) error {
 	return wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		list := &v1alpha1.PlanList{}
@@ -128,7 +128,7 @@ func begun(ctx context.Context, namespace string, wanted int) error {
 	})
 }
 
-var _ = row("R16-plans", "reads of a plan during writes are never older than what the reader has written", func(ctx context.Context) {
+var _ = row("R16-plans", "reads of a plan during writes are never older than the reader's own writes", func(ctx context.Context) {
 	const writes = 100
 	works(ctx, "think")
 	action := newAction("act", []string{"think"}, nil, []string{"think"})
@@ -141,22 +141,22 @@ var _ = row("R16-plans", "reads of a plan during writes are never older than wha
 		for range 3 {
 			o, err := planNow(ctx, p)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(o.Spec.RetryToken).To(Equal(strconv.Itoa(n)), "the spec is older than what was written")
+			Expect(o.Spec.RetryToken).To(Equal(strconv.Itoa(n)), "the spec is older than the last write")
 			if seen := o.Status.ObservedRetryToken; o.Status.ObservedGeneration == o.Generation && seen != strconv.Itoa(n) {
-				Fail(fmt.Sprintf("the status says that it speaks of generation %d, and is older than that: token %s of %d", o.Generation, seen, n))
+				Fail(fmt.Sprintf("the status claims generation %d, and is older than that: token %s of %d", o.Generation, seen, n))
 			}
 			for _, c := range o.Status.Conditions {
-				Expect(c.ObservedGeneration).To(BeNumerically("<=", o.Status.ObservedGeneration), "a condition is not older than its status")
+				Expect(c.ObservedGeneration).To(BeNumerically("<=", o.Status.ObservedGeneration), "a condition is not newer than its status")
 			}
 		}
 	}
 	last := mustStand(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
-	Expect(last.Status.Attempt).To(Equal(int32(1)), "what has succeeded is not retried")
+	Expect(last.Status.Attempt).To(Equal(int32(1)), "a plan that has succeeded is not retried")
 	neverTwice()
 	clearPlans(ctx)
 })
 
-var _ = row("R33-plans", "one key from 20 callers is one plan that works, whatever becomes of managers", func(ctx context.Context) {
+var _ = row("R33-plans", "20 plans with one idempotency key: exactly one of them runs, whatever happens to managers", func(ctx context.Context) {
 	const callers, keys = 20, 3
 	works(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
@@ -186,23 +186,23 @@ var _ = row("R33-plans", "one key from 20 callers is one plan that works, whatev
 				now, err := planNow(ctx, p)
 				g.Expect(err).NotTo(HaveOccurred())
 				if now.Status.DuplicateOf == nil {
-					g.Expect(first).To(BeNil(), "exactly one plan of a key works")
-					g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied), "exactly one plan of a key works")
+					g.Expect(first).To(BeNil(), "exactly one plan per key runs")
+					g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied), "exactly one plan per key runs")
 					first = now
 				}
 			}
-			g.Expect(first).NotTo(BeNil(), "exactly one plan of a key works")
+			g.Expect(first).NotTo(BeNil(), "exactly one plan per key runs")
 		}).Should(Succeed())
 		for _, p := range plans[key] {
 			now, err := planNow(ctx, p)
 			Expect(err).NotTo(HaveOccurred())
 			if now.UID != first.UID {
-				Expect(now.Status.DuplicateOf.UID).To(Equal(first.UID), "all know the one that works")
+				Expect(now.Status.DuplicateOf.UID).To(Equal(first.UID), "all duplicates refer to the plan that runs")
 				Expect(now.Status.State).To(Equal(v1alpha1.PlanQueued))
 			}
 		}
 	}
-	Expect(executions()).To(HaveLen(keys), "exactly one plan of a key works")
+	Expect(executions()).To(HaveLen(keys), "exactly one plan per key runs")
 	neverTwice()
 	clearPlans(ctx)
 })
@@ -220,7 +220,7 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 		manual[i] = newPlan(action, fmt.Sprintf("manual-%d", i), v1alpha1.PhaseStrategize, "fail", "Apply-1")
 		Expect(k8s.Create(ctx, manual[i])).To(Succeed())
 	}
-	// stays looks at all of them while everything about them moves but the gate.
+	// stays checks that all plans keep their phase and state while everything except the gate changes.
 	stays := func(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
 		GinkgoHelper()
 		for _, p := range manual {
@@ -240,7 +240,7 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 			}
 		}).Should(Succeed())
 	}
-	everybody := func(patch string) { // asks for the same of every plan
+	everybody := func(patch string) { // sends the same patch to every plan
 		GinkgoHelper()
 		all(clients, func(i int) error { return apply(ctx, manual[i%plans], patch) })
 	}
@@ -264,12 +264,12 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 	clearPlans(ctx)
 })
 
-// rank is the place of a phase in their order.
+// rank returns the position of a phase in the order of phases.
 func rank(phase v1alpha1.PlanPhase) int {
 	return map[v1alpha1.PlanPhase]int{v1alpha1.PhaseExecute: 1, v1alpha1.PhaseApply: 2}[phase]
 }
 
-// theirs are the runs of a plan.
+// theirs returns the runs of a plan.
 func theirs(ctx context.Context, p *v1alpha1.Plan) ([]v1alpha1.StrategyRun, error) {
 	list := &v1alpha1.StrategyRunList{}
 	err := k8s.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingLabels{v1alpha1.LabelPlan: p.Name})

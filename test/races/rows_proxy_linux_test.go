@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// loadInterval makes 200 requests a second.
+	// loadInterval makes 200 requests per second.
 	loadInterval = 5 * time.Millisecond
 	loadRestarts = 20
 	// loadServed is how many requests an incarnation answers before it is restarted.
 	loadServed = 40
 )
 
-var _ = row("D01", "a restart under load fails nothing but what was in flight and unsafe", func(ctx context.Context) {
+var _ = row("D01", "under load, a restart fails only requests that were in flight and are unsafe to repeat", func(ctx context.Context) {
 	dev := server("web")
 	dev.Spec.Proxy = v1alpha1.ProxyEnabled
 	create(ctx, dev)
@@ -50,8 +50,8 @@ var _ = row("D01", "a restart under load fails nothing but what was in flight an
 	}
 	Eventually(ctx, func() int { return l.servedBy(pid) }).Should(BeNumerically(">=", loadServed))
 	failures, interrupted, sent := l.stop()
-	Expect(failures).To(BeEmpty(), "requests failed that were not in flight and unsafe")
-	// Whoever is in flight when a process dies is one of a few: requests take far less than a millisecond, and there is one every five.
+	Expect(failures).To(BeEmpty(), "requests failed that were not both in flight and unsafe")
+	// Few requests are in flight when a process dies: each takes far less than a millisecond, and there is one every five milliseconds.
 	Expect(interrupted).To(BeNumerically("<", sent/20), "of %d requests", sent)
 	Expect(sent).To(BeNumerically(">", loadRestarts*loadServed))
 	after := must(ctx, dev)
@@ -60,7 +60,7 @@ var _ = row("D01", "a restart under load fails nothing but what was in flight an
 	Expect(notes("collisions", "")).To(BeEmpty())
 })
 
-// traffic is requests that go on until it is stopped: three of four are safe.
+// traffic sends requests until it is stopped; three of four are safe.
 type traffic struct {
 	url    string
 	client *http.Client
@@ -96,7 +96,7 @@ func startTraffic(ctx context.Context, url string) *traffic {
 	return l
 }
 
-// send sends one request. One that was in flight when the server died and may have had its effect is told so, and is no failure.
+// send sends one request. If the server dies while the request is in flight and may have taken effect, the response reports that; this is not a failure.
 func (l *traffic) send(safe bool) {
 	method, body := http.MethodGet, io.Reader(nil)
 	if !safe {
@@ -137,7 +137,7 @@ func (l *traffic) servedBy(pid int) int {
 	return l.served[pid]
 }
 
-// stop ends the load and waits for all that was sent.
+// stop ends the load and waits for all requests that were sent.
 func (l *traffic) stop() (failures []string, interrupted, sent int) {
 	l.cancel()
 	l.done.Wait()

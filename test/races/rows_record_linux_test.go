@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-var _ = row("R04", "what is saved and what is in memory are one: a new manager reaches the same state", func(ctx context.Context) {
+var _ = row("R04", "the saved state and the state in memory are the same: a new manager reaches the same state", func(ctx context.Context) {
 	steady, web, killed, halted, deleted, restarted := instance("steady"), server("web"), instance("killed"), instance("halted"), instance("deleted"), server("restarted")
 	create(ctx, steady, web, killed, halted, deleted, restarted)
 	before := map[string]int{}
@@ -48,19 +48,19 @@ var _ = row("R04", "what is saved and what is in memory are one: a new manager r
 
 	rests(ctx, halted)
 	isGone(ctx, deleted)
-	Expect(runs(ctx, steady, 1)).To(Equal(before["steady"]), "another process runs than before")
-	Expect(runs(ctx, web, 1)).To(Equal(before["web"]), "another process runs than before")
+	Expect(runs(ctx, steady, 1)).To(Equal(before["steady"]), "the process is the same as before")
+	Expect(runs(ctx, web, 1)).To(Equal(before["web"]), "the process is the same as before")
 	Expect(runs(ctx, killed, 2)).NotTo(Equal(before["killed"]))
-	Expect(must(ctx, killed).Status.LastExit.Signal).To(Equal("SIGKILL"), "how it ended is known although nobody was there")
+	Expect(must(ctx, killed).Status.LastExit.Signal).To(Equal("SIGKILL"), "the exit is known although no manager was running")
 	Expect(runs(ctx, restarted, 2)).NotTo(Equal(before["restarted"]))
 	runs(ctx, late, 1)
 	for name, starts := range map[string]int{"steady": 1, "web": 1, "killed": 2, "halted": 1, "deleted": 1, "restarted": 2, "late": 1} {
-		Expect(notes("starts", name)).To(HaveLen(starts), "another process than the one was started for %s", name)
+		Expect(notes("starts", name)).To(HaveLen(starts), "exactly the expected starts of %s", name)
 	}
 	processesAreAsTheSpecsSay(ctx)
 })
 
-var _ = row("R05", "nobody waits for somebody else's reconcile, and reads wait for none", func(ctx context.Context) {
+var _ = row("R05", "no operation waits for the reconcile of another object, and reads wait for no reconcile", func(ctx context.Context) {
 	held := instance("held")
 	create(ctx, held)
 	runs(ctx, held, 1)
@@ -76,33 +76,33 @@ var _ = row("R05", "nobody waits for somebody else's reconcile, and reads wait f
 		}
 	})
 	Expect(set(ctx, held, restart, "1")).To(Succeed())
-	Eventually(ctx, entered).Should(Receive(), "a reconcile is held while it looks")
+	Eventually(ctx, entered).Should(Receive(), "a reconcile is held in Observe")
 
 	const clients, rounds = 8, 3
 	all(clients, func(i int) error {
 		for round := range rounds {
 			name := fmt.Sprintf("other-%d-%d", i, round)
 			if err := live3(ctx, instance(name)); err != nil {
-				return fmt.Errorf("others go on while one reconcile is held: %s: %w", name, err)
+				return fmt.Errorf("another object is blocked by a held reconcile: %s: %w", name, err)
 			}
-			// Reads are answered meanwhile, those of the held one too.
+			// Reads are answered meanwhile, including those of the held object.
 			if object, err := get(ctx, held); err != nil || object.Status.Incarnation != 1 {
-				return fmt.Errorf("read the held one: %w", err)
+				return fmt.Errorf("read the held object: %w", err)
 			}
 			var list v1alpha1.InstanceList
 			if err := k8s.List(ctx, &list, client.InNamespace(y.namespace)); err != nil || len(list.Items) == 0 {
-				return fmt.Errorf("list while one is held: %w", err)
+				return fmt.Errorf("list while an object is held: %w", err)
 			}
 		}
 		return nil
 	})
-	Expect(must(ctx, held).Status.Incarnation).To(Equal(int64(1)), "it is held still")
+	Expect(must(ctx, held).Status.Incarnation).To(Equal(int64(1)), "the object is still held")
 	let()
 	runs(ctx, held, 2)
 	processesAreAsTheSpecsSay(ctx)
 })
 
-// live3 takes an object through its life: start, restart, stop, deletion.
+// live3 takes an object through its life cycle: start, restart, stop, deletion.
 func live3(ctx context.Context, i *v1alpha1.Instance) error {
 	if err := k8s.Create(ctx, i); err != nil {
 		return err
@@ -111,9 +111,9 @@ func live3(ctx context.Context, i *v1alpha1.Instance) error {
 		change string
 		done   func(*v1alpha1.Instance) bool
 	}{
-		{"", func(o *v1alpha1.Instance) bool { return is(o, v1alpha1.ConditionReady) }},
-		{fmt.Sprintf(restart, "again"), func(o *v1alpha1.Instance) bool { return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation == 2 }},
-		{stopped, func(o *v1alpha1.Instance) bool { return is(o, v1alpha1.ConditionStalled) }},
+		{"", func(o *v1alpha1.Instance) bool { return runsReady(o) }},
+		{fmt.Sprintf(restart, "again"), func(o *v1alpha1.Instance) bool { return runsReady(o) && o.Status.Incarnation == 2 }},
+		{stopped, func(o *v1alpha1.Instance) bool { return isStopped(o) }},
 	} {
 		if step.change != "" {
 			if err := apply(ctx, i, step.change); err != nil {
@@ -136,7 +136,7 @@ func live3(ctx context.Context, i *v1alpha1.Instance) error {
 	})
 }
 
-var _ = row("S02", "status belongs to a UID: a new object of an old name begins anew", func(ctx context.Context) {
+var _ = row("S02", "status belongs to a UID: a new object with an old name starts with an empty status", func(ctx context.Context) {
 	const rounds = 8
 	seen := map[types.UID]bool{}
 	for round := range rounds {
@@ -148,18 +148,18 @@ var _ = row("S02", "status belongs to a UID: a new object of an old name begins 
 		create(ctx, i)
 		Expect(seen).NotTo(HaveKey(i.UID))
 		seen[i.UID] = true
-		// Everything that can be read of the new one is its own.
+		// All fields of the new object are its own.
 		final := func(o *v1alpha1.Instance) bool {
-			return is(o, v1alpha1.ConditionReady) || is(o, v1alpha1.ConditionStalled)
+			return runsReady(o) || is(o, v1alpha1.ConditionStalled)
 		}
 		Eventually(ctx, func(g Gomega) bool {
 			o, err := get(ctx, i)
 			g.Expect(err).NotTo(HaveOccurred())
 			if exit := o.Status.LastExit; exit != nil && (round%2 == 1 || exit.ExitCode == nil || *exit.ExitCode != int32(10+round)) {
-				StopTrying(fmt.Sprintf("the status speaks of the object before, which had this name: %s", tell(o))).Now()
+				StopTrying(fmt.Sprintf("the status is that of the previous object with this name: %s", tell(o))).Now()
 			}
 			if o.Status.Incarnation > 1 || o.Status.RestartCount > 0 {
-				StopTrying(fmt.Sprintf("the counters are those of the object before, which had this name: %s", tell(o))).Now()
+				StopTrying(fmt.Sprintf("the counters are those of the previous object with this name: %s", tell(o))).Now()
 			}
 			return final(o)
 		}).Should(BeTrue())
@@ -169,8 +169,8 @@ var _ = row("S02", "status belongs to a UID: a new object of an old name begins 
 	}
 })
 
-var _ = row("S03", "many writers of one record: none is lost", func(ctx context.Context) {
-	// Nobody else can write what the runtime keeps.
+var _ = row("S03", "many writers of one record: no write is lost", func(ctx context.Context) {
+	// No other manager can write the state of the runtime.
 	_, err := host.New(host.Options{StateDir: y.stateDirs[0], ShimPath: y.shim})
 	Expect(err).To(MatchError(ContainSubstring("another berth manager uses the state directory")))
 
@@ -180,7 +180,7 @@ var _ = row("S03", "many writers of one record: none is lost", func(ctx context.
 	const writers, each = 8, 8
 	all(writers, func(writer int) error {
 		for n := range each {
-			// Read, change, write: as everybody does, together with the status that the manager writes.
+			// Read, change, write: as all clients do, while the manager writes the status.
 			err := patiently(ctx, func() error {
 				o, err := get(ctx, i)
 				if err != nil {
@@ -201,12 +201,12 @@ var _ = row("S03", "many writers of one record: none is lost", func(ctx context.
 		return nil
 	})
 	final := comesTo(ctx, i, "has seen the last write", func(o *v1alpha1.Instance) bool { return o.Status.ObservedResetToken == o.Spec.ResetToken })
-	Expect(final.Annotations).To(HaveKeyWithValue("count", strconv.Itoa(writers*each)), "writes were lost")
+	Expect(final.Annotations).To(HaveKeyWithValue("count", strconv.Itoa(writers*each)), "no write is lost")
 	Expect(notes("starts", "shared")).To(HaveLen(1))
 	processesAreAsTheSpecsSay(ctx)
 })
 
-var _ = row("S07", "a reused PID is not taken for the process that had it", func(ctx context.Context) {
+var _ = row("S07", "a reused PID is not mistaken for the process that had it", func(ctx context.Context) {
 	stranger := exec.Command(filepath.Join(programs, "workload"), "-dir", y.dir, "-name", "stranger")
 	Expect(stranger.Start()).To(Succeed())
 	DeferCleanup(func() {
@@ -219,7 +219,7 @@ var _ = row("S07", "a reused PID is not taken for the process that had it", func
 	create(ctx, i)
 	pid := runs(ctx, i, 1)
 	y.halt()
-	// Shim and process end, and nobody is there to see it; then a stranger has the PID.
+	// The shim and the process end while no manager is running; then an unrelated process has the PID.
 	var identity shim.Identity
 	file := filepath.Join(y.stateDir, "run", string(i.UID), shim.IdentityFile)
 	known, err := shim.ReadFile(file, &identity)
@@ -238,13 +238,13 @@ var _ = row("S07", "a reused PID is not taken for the process that had it", func
 	Expect(shim.WriteFile(file, &identity, true)).To(Succeed())
 	y.start()
 
-	comesTo(ctx, i, "is noticed to be gone and started anew", func(o *v1alpha1.Instance) bool { return o.Status.Incarnation == 2 })
+	comesTo(ctx, i, "is detected as exited and restarted", func(o *v1alpha1.Instance) bool { return o.Status.Incarnation == 2 })
 	runs(ctx, i, 2)
-	Expect(must(ctx, i).Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown), "nobody saw how it ended, and nothing is invented")
+	Expect(must(ctx, i).Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown), "the exit was not observed, and its reason is unknown")
 	Expect(k8s.Delete(ctx, i)).To(Succeed())
 	isGone(ctx, i)
 	Expect(signalsTo(stranger.Process.Pid)).To(BeZero())
-	Expect(workloads("stranger")).To(ConsistOf(stranger.Process.Pid), "the stranger lives")
+	Expect(workloads("stranger")).To(ConsistOf(stranger.Process.Pid), "the unrelated process is still running")
 	Expect(stranger.Process.Kill()).To(Succeed())
 	Expect(stranger.Wait()).To(HaveOccurred())
 })

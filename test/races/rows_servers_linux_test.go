@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ = row("R07", "start and stop of the same server: a stop ends what it was asked to end, and nothing newer", func(ctx context.Context) {
+var _ = row("R07", "start and stop of the same server: a stop ends the incarnation that it was requested for, and none newer", func(ctx context.Context) {
 	dev := server("web")
 	create(ctx, dev)
 	last := int64(1)
@@ -30,13 +30,13 @@ var _ = row("R07", "start and stop of the same server: a stop ends what it was a
 		last++
 		Expect(set(ctx, dev, restart, strconv.FormatInt(last, 10))).To(Succeed())
 		pid := runs(ctx, dev, last)
-		// The stop of the one before arrives late, and again: a manager that was held up, a request that was repeated.
+		// The stop of the previous incarnation arrives late, and again: from a manager that was delayed, or from a request that was repeated.
 		Expect(y.rt.Stop(ctx, dev.UID, last-1)).To(Succeed())
 		Expect(y.rt.Kill(ctx, dev.UID, last-1)).To(Succeed())
-		Expect(workloads("web")).To(Equal([]int{pid}), "the newer incarnation lives")
-		Expect(signalsTo(pid)).To(BeZero(), "the newer incarnation was not asked to end")
+		Expect(workloads("web")).To(Equal([]int{pid}), "the newer incarnation keeps running")
+		Expect(signalsTo(pid)).To(BeZero(), "the newer incarnation was not asked to stop")
 	}
-	// Starts and stops at once, from many: at the end it is as the last one said.
+	// Many clients start and stop it at once: at the end it is in the state that was requested last.
 	all(8, func(i int) error {
 		for n := range 8 {
 			patch := []string{stopped, running, fmt.Sprintf(restart, fmt.Sprintf("%d-%d", i, n))}[(i+n)%3]
@@ -69,22 +69,22 @@ var _ = row("R08", "many stops of one server: one is carried out, the others suc
 	stops(40)
 	Eventually(ctx, func() int { return signalsTo(pid) }).Should(BeNumerically(">=", 1))
 	stops(10)
-	// All are there, and what followed from them was done: of two looks, whatever the first one asked for came before the second.
+	// All stops have arrived and were handled: of two reconciles, everything that the first one requested happened before the second.
 	for _, look := range []string{"first", "second"} {
 		Expect(set(ctx, dev, `{"spec":{"resetToken":%q}}`, look)).To(Succeed())
-		looked := comesTo(ctx, dev, "was looked at while it is ending", func(o *v1alpha1.DevServer) bool { return o.Status.ObservedResetToken == look })
+		looked := comesTo(ctx, dev, "was reconciled while it is stopping", func(o *v1alpha1.DevServer) bool { return o.Status.ObservedResetToken == look })
 		Expect(looked.Status.Stopping).NotTo(BeNil())
 	}
 	Expect(os.WriteFile(enough, nil, 0o600)).To(Succeed())
 	isGone(ctx, dev)
-	Expect(signalsTo(pid)).To(Equal(1), "the process was asked once")
-	Expect(notes("ends", "web")).To(HaveLen(1), "it ended by itself, and was not killed")
-	// Stops of what is gone are no-ops.
+	Expect(signalsTo(pid)).To(Equal(1), "the process received exactly one stop signal")
+	Expect(notes("ends", "web")).To(HaveLen(1), "the process exited by itself, and was not killed")
+	// Stops of a process that is gone are no-ops.
 	Expect(y.rt.Stop(ctx, dev.UID, 1)).To(Succeed())
 	Expect(y.rt.Kill(ctx, dev.UID, 1)).To(Succeed())
 })
 
-var _ = row("R09", "list while starting and stopping: every list is a snapshot of whole objects", func(ctx context.Context) {
+var _ = row("R09", "list while servers start and stop: every list is a snapshot of complete objects", func(ctx context.Context) {
 	const servers = 6
 	var devs []*v1alpha1.DevServer
 	for i := range servers {
@@ -119,8 +119,8 @@ var _ = row("R09", "list while starting and stopping: every list is a snapshot o
 				}
 				if err := until(ctx, func() (bool, error) {
 					o, err := get(ctx, devs[i])
-					return err == nil && upToDate(o) && (change == stopped) == is(o, v1alpha1.ConditionStalled) &&
-						(change == stopped || is(o, v1alpha1.ConditionReady)), err
+					return err == nil && upToDate(o) && (change == stopped) == isStopped(o) &&
+						(change == stopped || runsReady(o)), err
 				}); err != nil {
 					return fmt.Errorf("after %s: %w", change, err)
 				}
@@ -137,7 +137,7 @@ var _ = row("R09", "list while starting and stopping: every list is a snapshot o
 	processesAreAsTheSpecsSay(ctx)
 })
 
-// oneList lists and checks what came.
+// oneList lists the servers and checks the result.
 func oneList(ctx context.Context, servers int, incarnations map[string]int64) error {
 	var list v1alpha1.DevServerList
 	if err := k8s.List(ctx, &list, client.InNamespace(y.namespace)); err != nil {
@@ -149,7 +149,7 @@ func oneList(ctx context.Context, servers int, incarnations map[string]int64) er
 		names[dev.Name] = true
 		status := &dev.Status
 		if status.Incarnation < incarnations[dev.Name] {
-			return fmt.Errorf("a list went back in time: %s", tell(dev))
+			return fmt.Errorf("a list is older than the one before: %s", tell(dev))
 		}
 		incarnations[dev.Name] = status.Incarnation
 		of := 0
@@ -159,19 +159,19 @@ func oneList(ctx context.Context, servers int, incarnations map[string]int64) er
 			}
 		}
 		if len(status.Conditions) > 0 && of != 1 || len(status.Conditions) == 0 && status.Incarnation > 0 {
-			return fmt.Errorf("a list shows a half-done object: %s", tell(dev))
+			return fmt.Errorf("a list shows a partially written object: %s", tell(dev))
 		}
-		if is(dev, v1alpha1.ConditionReady) && (status.Stopping != nil || status.Process == nil || status.Process.Incarnation != status.Incarnation) {
-			return fmt.Errorf("a list shows a half-done object: %s", tell(dev))
+		if runsReady(dev) && (status.Stopping != nil || status.Process == nil || status.Process.Incarnation != status.Incarnation) {
+			return fmt.Errorf("a list shows a partially written object: %s", tell(dev))
 		}
 	}
 	if len(names) != servers || len(list.Items) != servers {
-		return fmt.Errorf("a list has %d objects of %d names, and there are %d", len(list.Items), len(names), servers)
+		return fmt.Errorf("a list has %d objects with %d names, want %d", len(list.Items), len(names), servers)
 	}
 	return nil
 }
 
-var _ = row("R10", "clean-up of a session while new servers start in it: the old ones end, the new ones live", func(ctx context.Context) {
+var _ = row("R10", "clean-up of a session while new servers start in it: the old servers end, the new ones keep running", func(ctx context.Context) {
 	const each = 6
 	session := func(dev *v1alpha1.DevServer) *v1alpha1.DevServer { dev.Spec.Session = "one"; return dev }
 	var old []*v1alpha1.DevServer
@@ -185,7 +185,7 @@ var _ = row("R10", "clean-up of a session while new servers start in it: the old
 		runs(ctx, dev, 1)
 	}
 	Expect(k8s.DeleteAllOf(ctx, &v1alpha1.DevServer{}, client.InNamespace(y.namespace), client.MatchingFields{"spec.session": "one"})).To(Succeed())
-	// The old ones are still ending. New ones start beside them, and others as soon as a name is free.
+	// The old servers are still stopping. New ones start beside them, and others as soon as a name is free.
 	created := make([]*v1alpha1.DevServer, 2*each)
 	all(2*each, func(i int) error {
 		created[i] = session(server(fmt.Sprintf("new-%d", i)))
@@ -204,17 +204,17 @@ var _ = row("R10", "clean-up of a session while new servers start in it: the old
 		isGone(ctx, dev)
 	}
 	for _, dev := range created {
-		alive := comesTo(ctx, dev, "was created after the clean-up began and runs", func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionReady) })
-		Expect(alive.Status.Incarnation).To(Equal(int64(1)), "what was created after the clean-up began was not ended by it: %s", tell(alive))
+		alive := comesTo(ctx, dev, "was created after the clean-up began and runs", func(o *v1alpha1.DevServer) bool { return runsReady(o) })
+		Expect(alive.Status.Incarnation).To(Equal(int64(1)), "a server created after the clean-up began was not ended by it: %s", tell(alive))
 		pid := int(alive.Status.Process.PID)
-		Expect(signalsTo(pid)).To(BeZero(), "what was created after the clean-up began was not asked to end")
-		Expect(workloads(dev.Name)).To(Equal([]int{pid}), "what was created after the clean-up began lives")
+		Expect(signalsTo(pid)).To(BeZero(), "a server created after the clean-up began was not asked to stop")
+		Expect(workloads(dev.Name)).To(Equal([]int{pid}), "a server created after the clean-up began keeps running")
 	}
 	processesAreAsTheSpecsSay(ctx)
 })
 
-var _ = row("R11", "a hundred starts and stops at once: processes are as the specs say", func(ctx context.Context) {
-	// Some requests are given up and tried again, and then arrive both.
+var _ = row("R11", "100 concurrent starts and stops: the processes match the specs", func(ctx context.Context) {
+	// Some requests time out and are retried, and then both of them arrive.
 	var late sync.WaitGroup
 	DeferCleanup(late.Wait)
 	var mu sync.Mutex
@@ -235,7 +235,7 @@ var _ = row("R11", "a hundred starts and stops at once: processes are as the spe
 				return start()
 			}
 			underway[key] = start
-			return fmt.Errorf("the answer to the start of %s is late", p.Name)
+			return fmt.Errorf("the response to the start of %s is late", p.Name)
 		}
 	})
 	const objects = 30
@@ -258,8 +258,8 @@ var _ = row("R11", "a hundred starts and stops at once: processes are as the spe
 	neverTwo()
 })
 
-var _ = row("R13", "stops that take 65 seconds hold up nobody else", func(ctx context.Context) {
-	// More of them than there are workers.
+var _ = row("R13", "stops that take 65 seconds do not delay other objects", func(ctx context.Context) {
+	// More slow servers than there are workers.
 	const stuck = 10
 	var slow []*v1alpha1.DevServer
 	for i := range stuck {
@@ -281,9 +281,9 @@ var _ = row("R13", "stops that take 65 seconds hold up nobody else", func(ctx co
 			change string
 			done   func(*v1alpha1.DevServer) bool
 		}{
-			{running, func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionReady) }},
-			{fmt.Sprintf(restart, "1"), func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionReady) && o.Status.Incarnation == 2 }},
-			{stopped, func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionStalled) }},
+			{running, func(o *v1alpha1.DevServer) bool { return runsReady(o) }},
+			{fmt.Sprintf(restart, "1"), func(o *v1alpha1.DevServer) bool { return runsReady(o) && o.Status.Incarnation == 2 }},
+			{stopped, func(o *v1alpha1.DevServer) bool { return isStopped(o) }},
 		} {
 			if err := apply(ctx, dev, step.change); err != nil {
 				return err
@@ -292,16 +292,16 @@ var _ = row("R13", "stops that take 65 seconds hold up nobody else", func(ctx co
 				o, err := get(ctx, dev)
 				return err == nil && upToDate(o) && step.done(o), err
 			}); err != nil {
-				return fmt.Errorf("held up by slow stops: %s after %s: %w", dev.Name, step.change, err)
+				return fmt.Errorf("delayed by slow stops: %s after %s: %w", dev.Name, step.change, err)
 			}
 		}
 		return nil
 	})
 	for _, dev := range slow {
 		o := must(ctx, dev)
-		Expect(o.Status.Stopping).NotTo(BeNil(), "held up by slow stops: %s has ended before the others were done", dev.Name)
+		Expect(o.Status.Stopping).NotTo(BeNil(), "delayed by slow stops: %s exited before the others were done", dev.Name)
 		Expect(workloads(dev.Name)).To(HaveLen(1))
-		// The grace may shrink, so that nobody has to wait for it here.
+		// The grace period may shrink, so that the row does not have to wait for it.
 		Expect(set(ctx, dev, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
 	}
 	for _, dev := range slow {

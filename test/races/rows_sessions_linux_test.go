@@ -18,12 +18,12 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-var _ = row("R01", "two discoveries at once: the union, and every session has exactly one object", func(ctx context.Context) {
+var _ = row("R01", "two discoveries at once: the result is the union, and every session has exactly one object", func(ctx context.Context) {
 	const pairs = 20
 	d := inDen(nil)
 	defer d.end()
 	var names []string
-	for i := range pairs { // two of which the legal name is the same
+	for i := range pairs { // the legal name of both is the same
 		names = append(names, fmt.Sprintf("Agent_%d", i), fmt.Sprintf("agent-%d", i))
 	}
 	d.open(names...)
@@ -36,7 +36,7 @@ var _ = row("R01", "two discoveries at once: the union, and every session has ex
 	for _, found := range []*v1alpha1.InstanceDiscovery{
 		d.discovery(y.namespace, "at-once-0", ""), d.discovery(y.namespace, "at-once-1", ""), d.discovery(elsewhere.Name, "elsewhere", ""),
 	} {
-		looks(ctx, found, "has found all", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 2*pairs && t.Created+t.Known == 2*pairs })
+		looks(ctx, found, "has found all sessions", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 2*pairs && t.Created+t.Known == 2*pairs })
 	}
 	objects := instancesIn(ctx, y.namespace, elsewhere.Name)
 	of := map[string]int{}
@@ -47,7 +47,7 @@ var _ = row("R01", "two discoveries at once: the union, and every session has ex
 	Expect(objects).To(HaveLen(2*pairs), "exactly one object for each session")
 	for i := range objects {
 		comesTo(ctx, &objects[i], "has adopted its session", func(o *v1alpha1.Instance) bool {
-			return is(o, v1alpha1.ConditionAdopted) && is(o, v1alpha1.ConditionReady)
+			return is(o, v1alpha1.ConditionAdopted) && runsReady(o)
 		})
 	}
 	marks := d.marks(ctx)
@@ -55,10 +55,10 @@ var _ = row("R01", "two discoveries at once: the union, and every session has ex
 		Expect(marks).To(HaveKeyWithValue(objects[i].Spec.DisplayName, string(objects[i].UID)))
 	}
 	clearFound(ctx, y.namespace, elsewhere.Name)
-	Expect(workloads("")).To(HaveLen(2*pairs), "nothing that was found has ended")
+	Expect(workloads("")).To(HaveLen(2*pairs), "no process in a session has ended")
 })
 
-var _ = row("R02", "reads while discoveries run: every one is of whole objects", func(ctx context.Context) {
+var _ = row("R02", "reads while discoveries run: every read returns complete objects", func(ctx context.Context) {
 	d := inDen(nil)
 	defer d.end()
 	done := make(chan struct{})
@@ -85,7 +85,7 @@ var _ = row("R02", "reads while discoveries run: every one is of whole objects",
 		d.open(fmt.Sprintf("agent-%d", i))
 		Expect(set(ctx, found, `{"spec":{"refreshToken":"%d"}}`, i)).To(Succeed())
 		want := int32(i + 1)
-		looks(ctx, d.discovery(y.namespace, "agents", ""), "has found the new one", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == want })
+		looks(ctx, d.discovery(y.namespace, "agents", ""), "has found the new session", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == want })
 	}
 	close(done)
 	readers.Wait()
@@ -96,7 +96,7 @@ var _ = row("R02", "reads while discoveries run: every one is of whole objects",
 	clearFound(ctx, y.namespace)
 })
 
-// wholeObjects reads what discoveries write, and checks that nothing of it is in parts.
+// wholeObjects reads the objects that discoveries write, and checks that none of them is partially written.
 func wholeObjects(ctx context.Context) error {
 	var discoveries v1alpha1.InstanceDiscoveryList
 	var instances v1alpha1.InstanceList
@@ -111,7 +111,7 @@ func wholeObjects(ctx context.Context) error {
 		object := &instances.Items[i]
 		there[object.Name] = true
 		if object.Spec.DisplayName == "" || object.Labels[v1alpha1.LabelDiscoveredBy] == "" || len(object.Finalizers) == 0 && object.DeletionTimestamp == nil {
-			return fmt.Errorf("a list shows a half-done Instance: %+v", object.ObjectMeta)
+			return fmt.Errorf("a list shows a partially written Instance: %+v", object.ObjectMeta)
 		}
 	}
 	for i := range discoveries.Items {
@@ -124,24 +124,24 @@ func wholeObjects(ctx context.Context) error {
 			}
 		}
 		if status.ObservedGeneration > 0 && are != 1 || int(t.Found) != len(status.Found) || t.Created+t.Known+t.Skipped != t.Found {
-			return fmt.Errorf("a list shows a half-done discovery: %+v", status)
+			return fmt.Errorf("a list shows a partially written discovery: %+v", status)
 		}
 		for _, entry := range status.Found {
 			if entry.Outcome == v1alpha1.DiscoveryCreated && !there[entry.Instance] {
-				return fmt.Errorf("a list shows a half-done discovery: it has made %s, which is not there", entry.Instance)
+				return fmt.Errorf("a list shows a partially written discovery: it created %s, which does not exist", entry.Instance)
 			}
 		}
 	}
 	return nil
 }
 
-var _ = row("S01", "two creators of one name, a person and a discovery: the loser touches nothing", func(ctx context.Context) {
+var _ = row("S01", "two creators of one name, a user and a discovery: the loser changes nothing", func(ctx context.Context) {
 	d := inDen(nil)
 	defer d.end()
 	d.open("work")
 	found := d.discovery(y.namespace, "agents", "")
 	Expect(k8s.Create(ctx, found)).To(Succeed())
-	looks(ctx, found, "has made an Instance", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 1 && t.Adopted == 1 })
+	looks(ctx, found, "has created an Instance", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 1 && t.Adopted == 1 })
 	name := found.Status.Found[0].Instance
 	session := workloads("work")
 	for round := range 4 {
@@ -150,7 +150,7 @@ var _ = row("S01", "two creators of one name, a person and a discovery: the lose
 		mine.Spec.Process.Command = command("mine")
 		mine.Spec.DisplayName = "mine"
 		var lost bool
-		if round == 0 { // the discovery comes second, at least once
+		if round == 0 { // the discovery is second, at least once
 			Expect(k8s.Create(ctx, mine)).To(Succeed())
 			Expect(k8s.Create(ctx, d.discovery(y.namespace, "agents", ""))).To(Succeed())
 		} else {
@@ -164,23 +164,23 @@ var _ = row("S01", "two creators of one name, a person and a discovery: the lose
 			})
 		}
 		again := d.discovery(y.namespace, "agents", "")
-		looks(ctx, again, "has looked", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 1 })
+		looks(ctx, again, "has run", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 1 })
 		objects := instancesIn(ctx, y.namespace)
-		Expect(objects).To(HaveLen(1), "one has the name")
+		Expect(objects).To(HaveLen(1), "exactly one object has the name")
 		if lost {
-			Expect(objects[0].Spec.DisplayName).To(Equal("work"), "the loser touches nothing: the discovery was first")
+			Expect(objects[0].Spec.DisplayName).To(Equal("work"), "the loser changes nothing: the discovery was first")
 			continue
 		}
-		Expect(objects[0].UID).To(Equal(mine.UID), "the loser touches nothing: it is the person's object")
-		Expect(objects[0].Spec.DisplayName).To(Equal("mine"), "the loser touches nothing: its spec is the person's")
+		Expect(objects[0].UID).To(Equal(mine.UID), "the loser changes nothing: the object is the user's")
+		Expect(objects[0].Spec.DisplayName).To(Equal("mine"), "the loser changes nothing: the spec is the user's")
 		Expect(again.Status.Found[0].Reason).To(Equal(v1alpha1.ReasonNameTaken))
 		runs(ctx, mine, 1)
 	}
-	Expect(workloads("work")).To(Equal(session), "the session was never touched")
+	Expect(workloads("work")).To(Equal(session), "the session was not affected")
 	clearFound(ctx, y.namespace)
 })
 
-var _ = row("S04", "a tmux session and a container of one name: neither gets the other's status", func(ctx context.Context) {
+var _ = row("S04", "a tmux session and a container with one name: neither gets the other's status", func(ctx context.Context) {
 	d := inDen(startEngine(ctx))
 	defer d.end()
 	d.open("claude", "codex")
@@ -195,32 +195,32 @@ var _ = row("S04", "a tmux session and a container of one name: neither gets the
 	Expect(boxed.Status.Process.ContainerID).To(Equal(claude))
 
 	d.unbox(ctx, claude)
-	comesTo(ctx, boxed, "has ended with its container", func(o *v1alpha1.Instance) bool { return !is(o, v1alpha1.ConditionReady) && o.Status.LastExit != nil })
+	comesTo(ctx, boxed, "has ended with its container", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
 	Expect(set(ctx, session, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
 	Eventually(ctx, func() string { return must(ctx, session).Status.ObservedResetToken }).Should(Equal("look"))
-	Expect(isReady(must(ctx, session))).To(Equal("True Running"), "the session has not the status of the container")
+	Expect(isReady(must(ctx, session))).To(Equal("True Running"), "the session does not have the status of the container")
 	Expect(must(ctx, session).Status.Process.PID).To(Equal(pid))
 
 	session, boxed = instanceOf(ctx, v1alpha1.RuntimeTmux, "codex"), instanceOf(ctx, v1alpha1.RuntimeDocker, "codex")
 	_, err := d.ask("kill-session", "-t", "=codex")
 	Expect(err).NotTo(HaveOccurred())
-	comesTo(ctx, session, "has ended with its session", func(o *v1alpha1.Instance) bool { return !is(o, v1alpha1.ConditionReady) && o.Status.LastExit != nil })
+	comesTo(ctx, session, "has ended with its session", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
 	Expect(set(ctx, boxed, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
 	Eventually(ctx, func() string { return must(ctx, boxed).Status.ObservedResetToken }).Should(Equal("look"))
-	Expect(isReady(must(ctx, boxed))).To(Equal("True Running"), "the container has not the status of the session")
+	Expect(isReady(must(ctx, boxed))).To(Equal("True Running"), "the container does not have the status of the session")
 	clearFound(ctx, y.namespace)
 	d.unbox(ctx, codex)
 })
 
-var _ = row("S06", "claude-foo and claude-foobar: what is meant for one never meets the other", func(ctx context.Context) {
+var _ = row("S06", "claude-foo and claude-foobar: an operation on one never affects the other", func(ctx context.Context) {
 	d := inDen(nil)
 	defer d.end()
 	d.open("claude-foobar")
 	longer := workloads("claude-foobar")
 	missing := d.adopts("missing", "claude-foo")
 	create(ctx, missing)
-	Eventually(ctx, func() string { return isReady(must(ctx, missing)) }).Should(Equal("False NothingToAdopt"), "the name is exact: there is no claude-foo")
-	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foobar": ""}), "the name is exact: claude-foobar is nobody's")
+	Eventually(ctx, func() string { return isReady(must(ctx, missing)) }).Should(Equal("False NothingToAdopt"), "only the exact name matches: there is no claude-foo")
+	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foobar": ""}), "only the exact name matches: claude-foobar has no owner")
 	Expect(k8s.Delete(ctx, missing)).To(Succeed())
 	isGone(ctx, missing)
 
@@ -232,7 +232,7 @@ var _ = row("S06", "claude-foo and claude-foobar: what is meant for one never me
 	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foo": string(foo.UID), "claude-foobar": string(foobar.UID)}))
 	Expect(set(ctx, foo, `{"spec":{"state":"Stopped","process":{"stop":{"signal":"SIGHUP"}}}}`)).To(Succeed())
 	rests(ctx, foo)
-	Expect(workloads("claude-foobar")).To(Equal(longer), "the name is exact: claude-foobar was not stopped")
+	Expect(workloads("claude-foobar")).To(Equal(longer), "only the exact name matches: claude-foobar was not stopped")
 	Expect(isReady(must(ctx, foobar))).To(Equal("True Running"))
 	clearFound(ctx, y.namespace)
 	Expect(workloads("claude-foobar")).To(Equal(longer))

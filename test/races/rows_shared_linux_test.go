@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-var _ = row("S08", "the limit holds: of a hundred creates at once ten servers come", func(ctx context.Context) {
+var _ = row("S08", "the limit holds: 100 concurrent creates result in ten servers", func(ctx context.Context) {
 	const limit = 10
 	create := k8s.Create
 	if fault != nil && fault.noQuota {
@@ -44,7 +44,7 @@ var _ = row("S08", "the limit holds: of a hundred creates at once ten servers co
 		dev := server(fmt.Sprintf("web-%d", i))
 		return until(ctx, func() (bool, error) {
 			err := create(ctx, dev.DeepCopy())
-			// The quota was changed by somebody else just now: try again, as everybody has to.
+			// Another create changed the quota at the same time: retry, as every client has to.
 			return err == nil || apierrors.IsForbidden(err), err
 		})
 	})
@@ -59,7 +59,7 @@ func exceeded() error {
 	return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("devservers").GroupResource(), "", fmt.Errorf("exceeded quota"))
 }
 
-// limitServers sets a quota, as the controller of quotas does, and waits until the API server goes by it.
+// limitServers sets a quota, as the quota controller does, and waits until the API server enforces it.
 func limitServers(ctx context.Context, limit int64) {
 	GinkgoHelper()
 	hard := corev1.ResourceList{
@@ -76,7 +76,7 @@ func limitServers(ctx context.Context, limit int64) {
 	}).Should(BeTrue(), "the quota is in force")
 }
 
-// conflicted says that the object was told that its port is another's.
+// conflicted reports whether the object has Conflict because its port belongs to another one.
 func conflicted(dev *v1alpha1.DevServer) bool {
 	condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionConflict)
 	return condition != nil && condition.Status == metav1.ConditionTrue && condition.Reason == v1alpha1.ReasonPortClaimed
@@ -84,7 +84,7 @@ func conflicted(dev *v1alpha1.DevServer) bool {
 
 var _ = row("S09", "two servers claim one port: one owner, and the other starts nothing", func(ctx context.Context) {
 	const contenders = 4
-	// They are all there before anybody looks, so that the order in which they are looked at must not matter.
+	// All servers exist before a manager runs, because the order in which it reconciles them must not matter.
 	y.halt()
 	port := freePort()
 	var devs []*v1alpha1.DevServer
@@ -97,17 +97,17 @@ var _ = row("S09", "two servers claim one port: one owner, and the other starts 
 	for left := devs; len(left) > 0; {
 		y.start()
 		owner := first(left)
-		comesTo(ctx, owner, "is the one owner of the port, being the first", func(o *v1alpha1.DevServer) bool { return is(o, v1alpha1.ConditionReady) })
+		comesTo(ctx, owner, "is the one owner of the port, because it was created first", func(o *v1alpha1.DevServer) bool { return runsReady(o) })
 		var others []*v1alpha1.DevServer
 		for _, dev := range left {
 			if dev.UID == owner.UID {
 				continue
 			}
 			others = append(others, dev)
-			comesTo(ctx, dev, "is not the one owner, and is told so", conflicted)
-			Expect(notes("starts", dev.Name)).To(BeEmpty(), "there is one owner, and %s started something", dev.Name)
+			comesTo(ctx, dev, "is not the one owner, and reports that", conflicted)
+			Expect(notes("starts", dev.Name)).To(BeEmpty(), "there is one owner, and %s started a process", dev.Name)
 		}
-		// Another manager chooses the same one.
+		// Another manager chooses the same owner.
 		y.halt()
 		y.start()
 		Expect(runs(ctx, owner, 1)).To(Equal(workloads(owner.Name)[0]))
@@ -119,7 +119,7 @@ var _ = row("S09", "two servers claim one port: one owner, and the other starts 
 	Expect(notes("collisions", "")).To(BeEmpty())
 })
 
-// first gives the one that was created first, or has the lower UID.
+// first returns the server that was created first; of several, the one with the lowest UID.
 func first(devs []*v1alpha1.DevServer) *v1alpha1.DevServer {
 	best := devs[0]
 	for _, dev := range devs[1:] {
@@ -130,7 +130,7 @@ func first(devs []*v1alpha1.DevServer) *v1alpha1.DevServer {
 	return best
 }
 
-// freePort gives a port that nobody listens on: below those that Berth allocates, and those that systems give to outgoing connections.
+// freePort returns a port without a listener, below those that Berth allocates and those that systems use for outgoing connections.
 func freePort() int32 {
 	GinkgoHelper()
 	for port := int32(12000 + os.Getpid()%4000); port < 20000; port++ {
@@ -144,39 +144,42 @@ func freePort() int32 {
 	return 0
 }
 
-var _ = row("S10", "a server whose port cannot be verified is tracked, and stopped when it is not wanted", func(ctx context.Context) {
+var _ = row("S10", "a server whose port cannot be verified is tracked, and is stopped when it is no longer wanted", func(ctx context.Context) {
 	silent := instanceless("silent")
 	elsewhere := instanceless("elsewhere", "-listen", fmt.Sprint(freePort()))
 	refusing := server("refusing", "-gate", filepath.Join(y.dir, "never"))
 	for dev, reason := range map[*v1alpha1.DevServer]string{
-		silent: v1alpha1.ReasonNotListening, elsewhere: v1alpha1.ReasonOtherPort, refusing: v1alpha1.ReasonListening,
+		silent: v1alpha1.ReasonNotListening, elsewhere: v1alpha1.ReasonOtherPort, refusing: "",
 	} {
 		create(ctx, dev)
-		comesTo(ctx, dev, "is tracked although it is not as it should be", func(o *v1alpha1.DevServer) bool {
-			condition := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionPortVerified)
+		comesTo(ctx, dev, "is tracked although it does not serve as specified", func(o *v1alpha1.DevServer) bool {
+			found := "" // a condition in its usual status is left out
+			if condition := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionPortVerified); condition != nil {
+				found = condition.Reason
+			}
 			here := workloads(dev.Name)
-			return condition != nil && condition.Reason == reason && o.Status.Process != nil && len(here) == 1 &&
+			return found == reason && o.Status.Process != nil && len(here) == 1 &&
 				int64(here[0]) == o.Status.Process.PID
 		})
 	}
-	Expect(is(must(ctx, silent), v1alpha1.ConditionReady)).To(BeFalse())
-	Expect(is(must(ctx, refusing), v1alpha1.ConditionReady)).To(BeFalse())
+	Expect(runsReady(must(ctx, silent))).To(BeFalse())
+	Expect(runsReady(must(ctx, refusing))).To(BeFalse())
 	for _, dev := range []*v1alpha1.DevServer{silent, elsewhere, refusing} {
-		Eventually(ctx, func() []noted { return notes("starts", dev.Name) }).Should(HaveLen(1), "it is tracked: nothing was started beside it")
+		Eventually(ctx, func() []noted { return notes("starts", dev.Name) }).Should(HaveLen(1), "the server is tracked: no second process was started")
 		Expect(set(ctx, dev, stopped)).To(Succeed())
 		rests(ctx, dev)
-		Expect(workloads(dev.Name)).To(BeEmpty(), "what is not tracked any more was stopped")
+		Expect(workloads(dev.Name)).To(BeEmpty(), "a server that is no longer tracked was stopped")
 	}
 })
 
-// instanceless gives a DevServer that does not serve on its port.
+// instanceless returns a DevServer that does not serve on its port.
 func instanceless(name string, args ...string) *v1alpha1.DevServer {
 	dev := server(name)
 	dev.Spec.Process.Command = command(name, args...)
 	return dev
 }
 
-var _ = row("S11", "an object goes only when its process was seen to be gone", func(ctx context.Context) {
+var _ = row("S11", "an object is deleted only after its process was observed to be gone", func(ctx context.Context) {
 	for _, kind := range []string{"polite", "stubborn"} {
 		args := []string{"-slow", "1s", "-child"}
 		if kind == "stubborn" {
@@ -191,27 +194,27 @@ var _ = row("S11", "an object goes only when its process was seen to be gone", f
 		Eventually(ctx, func(g Gomega) {
 			_, err := get(ctx, i)
 			g.Expect(apierrors.IsNotFound(err)).To(BeTrue())
-			// From the first moment on at which the object is not there, no process is.
+			// From the first moment at which the object does not exist, no process of it exists.
 			if still := append(workloads(kind), workloads(kind+".child")...); len(still) > 0 {
-				StopTrying(fmt.Sprintf("the object of %s is gone while processes of it live: %v", kind, still)).Now()
+				StopTrying(fmt.Sprintf("object %s was deleted while its processes still run: %v", kind, still)).Now()
 			}
 		}).WithPolling(interval / 5).Should(Succeed())
 	}
 })
 
 var _ = row("S12", "the same command twice: two objects, two processes", func(ctx context.Context) {
-	same := command("", "-ignore")[:3] // no name: nothing in it tells one from the other
+	same := command("", "-ignore")[:3] // without a name nothing distinguishes the two
 	one, two := instance("one"), instance("two")
 	one.Spec.Process.Command, two.Spec.Process.Command = same, same
 	create(ctx, one, two)
 	first, second := runs(ctx, one, 1), runs(ctx, two, 1)
-	Expect(first).NotTo(Equal(second), "they have a process each")
-	Expect(workloads("")).To(ConsistOf(first, second), "they have a process each")
+	Expect(first).NotTo(Equal(second), "each object has its own process")
+	Expect(workloads("")).To(ConsistOf(first, second), "each object has its own process")
 	Expect(set(ctx, one, restart, "1")).To(Succeed())
 	third := runs(ctx, one, 2)
 	Expect(workloads("")).To(ConsistOf(third, second), "one was restarted, and the other was not")
 	Expect(k8s.Delete(ctx, one)).To(Succeed())
 	isGone(ctx, one)
-	Expect(workloads("")).To(ConsistOf(second), "one has ended, and the other lives")
+	Expect(workloads("")).To(ConsistOf(second), "one has ended, and the other is still running")
 	Expect(signalsTo(second)).To(BeZero())
 })

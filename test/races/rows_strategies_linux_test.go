@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-var _ = row("R14", "creates at once: different names are all there, of one name there is one winner", func(ctx context.Context) {
+var _ = row("R14", "concurrent creates: all different names exist, and of the creates of one name exactly one succeeds", func(ctx context.Context) {
 	const creators, names = 20, 5
 	var won [names]atomic.Int32
 	var winners [names]atomic.Int32
@@ -37,10 +37,10 @@ var _ = row("R14", "creates at once: different names are all there, of one name 
 		return nil
 	})
 	for n := range names {
-		Expect(won[n].Load()).To(Equal(int32(1)), "one winner of shared-%d", n)
+		Expect(won[n].Load()).To(Equal(int32(1)), "exactly one create succeeds: shared-%d", n)
 		s, err := strategyNow(ctx, newStrategy(fmt.Sprintf("shared-%d", n), 1))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(*s.Spec.Breaker.FailureThreshold).To(Equal(winners[n].Load()), "one winner, and what it asked for stays")
+		Expect(*s.Spec.Breaker.FailureThreshold).To(Equal(winners[n].Load()), "exactly one create succeeds, and its spec is kept")
 		Expect(s.Generation).To(Equal(int64(1)))
 	}
 	var list v1alpha1.StrategyList
@@ -48,14 +48,14 @@ var _ = row("R14", "creates at once: different names are all there, of one name 
 	Expect(list.Items).To(HaveLen(creators + names))
 })
 
-var _ = row("R22", "all operations on strategies and runs end, whatever else goes on", func(ctx context.Context) {
+var _ = row("R22", "all operations on strategies and runs complete, whatever else is in progress", func(ctx context.Context) {
 	shared := newStrategy("shared", 3)
 	Expect(k8s.Create(ctx, shared)).To(Succeed())
 	const clients, rounds = 8, 2
 	all(clients, func(i int) error {
 		for round := range rounds {
 			if err := useStrategies(ctx, shared, fmt.Sprintf("c%d-%d", i, round)); err != nil {
-				return fmt.Errorf("an operation does not end: %w", err)
+				return fmt.Errorf("an operation does not complete: %w", err)
 			}
 		}
 		return nil
@@ -64,7 +64,7 @@ var _ = row("R22", "all operations on strategies and runs end, whatever else goe
 	Expect(sum(last.Status.Totals)).To(Equal(3 * clients * rounds))
 })
 
-// useStrategies does all that a client can do: its own strategy comes and goes, the shared one is reset while others use it.
+// useStrategies performs every operation of a client: its own strategy is created and deleted, and the shared one is reset while others use it.
 func useStrategies(ctx context.Context, shared *v1alpha1.Strategy, name string) error {
 	own := newStrategy(name, 1)
 	if err := k8s.Create(ctx, own); err != nil {
@@ -101,7 +101,7 @@ func useStrategies(ctx context.Context, shared *v1alpha1.Strategy, name string) 
 	})
 }
 
-var _ = row("R32", "a run that is alive is never counted as failed, whatever becomes of managers", func(ctx context.Context) {
+var _ = row("R32", "a run that is alive is never counted as failed, whatever happens to managers", func(ctx context.Context) {
 	s := newStrategy("long", 1)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	gate := gateFile("long")
@@ -115,7 +115,7 @@ var _ = row("R32", "a run that is alive is never counted as failed, whatever bec
 		for _, r := range runs {
 			now, err := runNow(ctx, r)
 			if err == nil && now.Status.Outcome != "" {
-				err = fmt.Errorf("%s lives, and was counted as failed: %s", r.Name, now.Status.Outcome)
+				err = fmt.Errorf("%s is alive, and was counted as failed: %s", r.Name, now.Status.Outcome)
 			}
 			if err != nil {
 				return err
@@ -124,16 +124,16 @@ var _ = row("R32", "a run that is alive is never counted as failed, whatever bec
 		return nil
 	}
 	for range 3 {
-		y.halt() // nobody is there
+		y.halt() // no manager runs
 		Expect(alive()).To(Succeed())
 		y.start()
-		for _, r := range runs { // and the new one looks at each
+		for _, r := range runs { // the new manager reconciles each run
 			Expect(apply(ctx, r, fmt.Sprintf(`{"metadata":{"annotations":{"look":"%d"}}}`, len(y.stateDirs)))).To(Succeed())
 		}
 		Consistently(ctx, alive).Should(Succeed())
 	}
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
 	last := countsTo(ctx, s, len(runs))
-	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: int64(len(runs))}), "none that was alive was counted as failed")
+	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: int64(len(runs))}), "no run that was alive was counted as failed")
 	ranOnce(runs)
 })

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ = row("R16", "reads during writes are consistent, and never older than what the reader has written", func(ctx context.Context) {
+var _ = row("R16", "reads during writes are consistent, and never older than the reader's own writes", func(ctx context.Context) {
 	i := instance("read")
 	create(ctx, i)
 	runs(ctx, i, 1)
@@ -36,14 +36,14 @@ var _ = row("R16", "reads during writes are consistent, and never older than wha
 		Expect(k8s.Patch(ctx, written, patch)).To(Succeed())
 		for range 3 {
 			o := must(ctx, i)
-			Expect(o.Spec.ResetToken).To(Equal(strconv.Itoa(n)), "the spec is older than what was written")
+			Expect(o.Spec.ResetToken).To(Equal(strconv.Itoa(n)), "the spec is older than the last write")
 			Expect(o.Generation).To(BeNumerically(">=", written.Generation))
 			seen, _ := strconv.Atoi(o.Status.ObservedResetToken)
 			if upToDate(o) && seen != n {
-				Fail(fmt.Sprintf("the status says that it speaks of generation %d, and is older than that: token %d of %d", o.Generation, seen, n))
+				Fail(fmt.Sprintf("the status claims generation %d, and is older than that: token %d of %d", o.Generation, seen, n))
 			}
 			for _, c := range o.Status.Conditions {
-				Expect(c.ObservedGeneration).To(BeNumerically("<=", o.Status.ObservedGeneration), "a condition is not older than its status")
+				Expect(c.ObservedGeneration).To(BeNumerically("<=", o.Status.ObservedGeneration), "a condition is not newer than its status")
 			}
 		}
 	}
@@ -51,7 +51,7 @@ var _ = row("R16", "reads during writes are consistent, and never older than wha
 	Expect(notes("starts", "read")).To(HaveLen(1))
 })
 
-var _ = row("S13", "a list of what runs is a snapshot, whatever starts and ends meanwhile", func(ctx context.Context) {
+var _ = row("S13", "a list of running processes is a snapshot, whatever starts and ends meanwhile", func(ctx context.Context) {
 	steady := map[types.UID]string{}
 	for n := range 4 {
 		i := instance(fmt.Sprintf("steady-%d", n))
@@ -85,7 +85,7 @@ var _ = row("S13", "a list of what runs is a snapshot, whatever starts and ends 
 			}
 			if err := until(ctx, func() (bool, error) {
 				o, err := get(ctx, i)
-				return err == nil && is(o, v1alpha1.ConditionReady), err
+				return err == nil && runsReady(o), err
 			}); err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ var _ = row("S13", "a list of what runs is a snapshot, whatever starts and ends 
 func listRunning(ctx context.Context, steady map[types.UID]string) error {
 	list, err := y.rt.List(ctx)
 	if err != nil {
-		return fmt.Errorf("every list succeeds, and this one did not: %w", err)
+		return fmt.Errorf("every list succeeds, and this one failed: %w", err)
 	}
 	times := map[types.UID]int{}
 	for _, incarnation := range list {
@@ -120,18 +120,18 @@ func listRunning(ctx context.Context, steady map[types.UID]string) error {
 	}
 	for uid, n := range times {
 		if n != 1 {
-			return fmt.Errorf("every list has each once, and this one has %s %d times", uid, n)
+			return fmt.Errorf("every list has each process once, and this one has %s %d times", uid, n)
 		}
 	}
 	for uid, name := range steady {
 		if times[uid] != 1 {
-			return fmt.Errorf("every list has what runs all the time, and this one lacks %s", name)
+			return fmt.Errorf("every list has the processes that run all the time, and this one lacks %s", name)
 		}
 	}
 	return nil
 }
 
-var _ = row("S14", "what was not observed is not reported: a kill that failed, a probe that failed", func(ctx context.Context) {
+var _ = row("S14", "only observed facts are reported: neither a failed kill nor a failed probe counts as a success", func(ctx context.Context) {
 	i := instance("undead", "-ignore")
 	i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 	create(ctx, i)
@@ -140,21 +140,21 @@ var _ = row("S14", "what was not observed is not reported: a kill that failed, a
 	y.world.will(func(w *world) {
 		w.killing = func(types.UID, func() error) error {
 			kills.Add(1)
-			return errors.New("it cannot be killed just now")
+			return errors.New("the process cannot be killed at the moment")
 		}
 	})
 	Expect(set(ctx, i, stopped)).To(Succeed())
 	Eventually(ctx, func(g Gomega) {
 		o := must(ctx, i)
-		if o.Status.LastExit != nil || o.Status.Process == nil || is(o, v1alpha1.ConditionStalled) {
-			StopTrying("it is reported stopped while it lives: " + tell(o)).Now()
+		if o.Status.LastExit != nil || o.Status.Process == nil || isStopped(o) || is(o, v1alpha1.ConditionStalled) {
+			StopTrying("reported stopped while the process is alive: " + tell(o)).Now()
 		}
 		g.Expect(kills.Load()).To(BeNumerically(">=", 4))
 	}).Should(Succeed())
 	Consistently(ctx, func(g Gomega) {
 		o := must(ctx, i)
-		g.Expect(o.Status.LastExit).To(BeNil(), "it is reported stopped while it lives")
-		g.Expect(o.Status.Process).NotTo(BeNil(), "it is reported stopped while it lives")
+		g.Expect(o.Status.LastExit).To(BeNil(), "reported stopped while the process is alive")
+		g.Expect(o.Status.Process).NotTo(BeNil(), "reported stopped while the process is alive")
 	}).Should(Succeed())
 	Expect(workloads("undead")).To(Equal([]int{pid}))
 	y.world.calm()
@@ -167,12 +167,12 @@ var _ = row("S14", "what was not observed is not reported: a kill that failed, a
 	dev.Spec.Readiness = &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/"}}
 	create(ctx, dev)
 	Eventually(ctx, func(g Gomega) {
-		if o := must(ctx, dev); is(o, v1alpha1.ConditionReady) {
-			StopTrying("it is reported ready although its probe fails: " + tell(o)).Now()
+		if o := must(ctx, dev); runsReady(o) {
+			StopTrying("reported ready although the probe fails: " + tell(o)).Now()
 		}
 		g.Expect(len(notes("refusals", "gated"))).To(BeNumerically(">=", 5))
 	}).Should(Succeed())
-	Expect(is(must(ctx, dev), v1alpha1.ConditionReady)).To(BeFalse())
+	Expect(runsReady(must(ctx, dev))).To(BeFalse())
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
 	runs(ctx, dev, 1)
 })
@@ -185,7 +185,7 @@ var _ = row("S15", "every reader of a log has its own cursor", func(ctx context.
 	runs(ctx, dev, 1)
 })
 
-// readAll follows a log from its beginning until it has seen all lines, in their order.
+// readAll follows a log from its beginning until it has seen all lines, in order.
 func readAll(ctx context.Context, uid types.UID, lines int) error {
 	var log runtime.Log
 	err := until(ctx, func() (bool, error) {
@@ -209,7 +209,7 @@ func readAll(ctx context.Context, uid types.UID, lines int) error {
 		got.Write(piece[:n])
 		if n > 0 {
 			if !bytes.HasPrefix(want.Bytes(), got.Bytes()) {
-				return fmt.Errorf("a reader did not get every line in its order: %q", piece[:n])
+				return fmt.Errorf("a reader did not get every line in order: %q", piece[:n])
 			}
 			continue
 		}

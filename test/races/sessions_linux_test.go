@@ -30,7 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
 
-// den is a tmux server of one row, and a manager that runs Instances there; and containers, if the row wants some.
+// den is the tmux server of one row, with a manager that runs Instances there, and with containers if the row needs them.
 type den struct {
 	socket string
 	tmux   *tmux.Runtime
@@ -40,10 +40,10 @@ type den struct {
 	end    func()
 }
 
-// image is what containers of a row are made of: a workload and nothing else.
+// image is the image of the containers; it contains the workload and nothing else.
 const image = "berth-race:latest"
 
-// inDen replaces the manager of the row by one with tmux. The row calls end when it has cleaned up.
+// inDen replaces the manager of the row with one that supports tmux. The row calls end after its clean-up.
 func inDen(engine *dockertest.Engine) *den {
 	GinkgoHelper()
 	needTmux()
@@ -80,7 +80,7 @@ func inDen(engine *dockertest.Engine) *den {
 	return d
 }
 
-// ask has the tmux server of the row do something.
+// ask runs a command on the tmux server of the row.
 func (d *den) ask(args ...string) (string, error) {
 	cmd := exec.Command("tmux", append([]string{"-L", d.socket, "-f", os.DevNull}, args...)...)
 	cmd.Dir = "/"
@@ -89,17 +89,17 @@ func (d *den) ask(args ...string) (string, error) {
 }
 
 func (d *den) killServer() {
-	_, _ = d.ask("kill-server") // fails when its last session has gone already
+	_, _ = d.ask("kill-server") // fails if the server has exited with its last session
 	Eventually(func() error {
 		_, err := d.ask("list-sessions")
 		return err
-	}).ShouldNot(Succeed(), "the tmux server ends")
+	}).ShouldNot(Succeed(), "the tmux server exits")
 	if !CurrentSpecReport().Failed() {
-		Eventually(workloads).WithArguments("").Should(BeEmpty(), "what ran in sessions ends with them")
+		Eventually(workloads).WithArguments("").Should(BeEmpty(), "the processes in sessions end with them")
 	}
 }
 
-// open makes sessions in which a workload runs that is called as the session.
+// open creates sessions, each with a workload of the same name.
 func (d *den) open(names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
@@ -109,7 +109,7 @@ func (d *den) open(names ...string) {
 	Eventually(func() int { return len(workloads("")) }).Should(BeNumerically(">=", len(names)))
 }
 
-// marks gives, for each session, the UID that it is marked with.
+// marks returns the UID with which each session is marked.
 func (d *den) marks(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	sessions, err := d.tmux.Sessions(ctx, d.socket)
@@ -121,7 +121,7 @@ func (d *den) marks(ctx context.Context) map[string]string {
 	return marks
 }
 
-// discovery looks through the sessions of the row.
+// discovery returns a discovery of the sessions of the row.
 func (d *den) discovery(namespace, name, prefix string) *v1alpha1.InstanceDiscovery {
 	o := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.IntervalSeconds = ptr.To[int32](5)
@@ -129,7 +129,7 @@ func (d *den) discovery(namespace, name, prefix string) *v1alpha1.InstanceDiscov
 	return o
 }
 
-// adopts gives an Instance for a session that has to be there.
+// adopts returns an Instance for a session that has to exist.
 func (d *den) adopts(name, session string) *v1alpha1.Instance {
 	i := instance(name)
 	i.Spec.Adoption = v1alpha1.AdoptionRequired
@@ -137,7 +137,7 @@ func (d *den) adopts(name, session string) *v1alpha1.Instance {
 	return i
 }
 
-// looks waits until a discovery has looked, and what it says is so.
+// looks waits until a discovery has run and its totals satisfy be.
 func looks(ctx context.Context, d *v1alpha1.InstanceDiscovery, what string, be func(v1alpha1.DiscoveryTotals) bool) {
 	GinkgoHelper()
 	Eventually(ctx, func() (bool, error) {
@@ -159,7 +159,7 @@ func instancesIn(ctx context.Context, namespaces ...string) []v1alpha1.Instance 
 	return all
 }
 
-// instanceOf gives the Instance of a session or container by the name that people know, and its runtime.
+// instanceOf returns the Instance of a session or container with that runtime and display name.
 func instanceOf(ctx context.Context, kind v1alpha1.RuntimeType, displayName string) *v1alpha1.Instance {
 	GinkgoHelper()
 	all := instancesIn(ctx, y.namespace)
@@ -170,10 +170,10 @@ func instanceOf(ctx context.Context, kind v1alpha1.RuntimeType, displayName stri
 	return &all[at]
 }
 
-// clearFound deletes discoveries and Instances of the row, and waits until they are gone: the sessions stay.
+// clearFound deletes the discoveries and Instances of the row, and waits until they are gone. The sessions remain.
 func clearFound(ctx context.Context, namespaces ...string) {
 	GinkgoHelper()
-	Eventually(ctx, func(g Gomega) { // a discovery may be creating just now
+	Eventually(ctx, func(g Gomega) { // a discovery may be creating one at this moment
 		for _, namespace := range namespaces {
 			for _, object := range []kube.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.Instance{}} {
 				g.Expect(k8s.DeleteAllOf(ctx, object, kube.InNamespace(namespace))).To(Succeed())
@@ -183,7 +183,7 @@ func clearFound(ctx context.Context, namespaces ...string) {
 	}).Should(Succeed())
 }
 
-// isReady says whether it is Ready, and why.
+// isReady returns the status and the reason of Ready.
 func isReady(object *v1alpha1.Instance) string {
 	ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {
@@ -192,7 +192,7 @@ func isReady(object *v1alpha1.Instance) string {
 	return string(ready.Status) + " " + ready.Reason
 }
 
-// box makes a container that runs the workload under the name.
+// box starts a container that runs the workload under that name.
 func (d *den) box(ctx context.Context, name string) (id string) {
 	GinkgoHelper()
 	made, err := d.api.ContainerCreate(ctx, client.ContainerCreateOptions{
@@ -211,7 +211,7 @@ func (d *den) unbox(ctx context.Context, id string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// startEngine starts a Docker Engine, or leaves the row out.
+// startEngine starts a Docker Engine, or skips the row.
 func startEngine(ctx context.Context) *dockertest.Engine {
 	GinkgoHelper()
 	engine, err := dockertest.Start()
@@ -224,17 +224,17 @@ func startEngine(ctx context.Context) *dockertest.Engine {
 	return engine
 }
 
-// leaveOut ends a row that needs what this machine does not have, and says which and why. In CI everything has to be there.
+// leaveOut skips a row that needs something that this machine does not have, and prints the row and the cause. In CI everything has to be available.
 func leaveOut(why error) {
 	GinkgoHelper()
 	if os.Getenv("CI") != "" {
 		Fail(why.Error())
 	}
-	fmt.Printf("\n%s is left out: %v\n", strings.Fields(CurrentSpecReport().LeafNodeText)[0], why)
+	fmt.Printf("\n%s is skipped: %v\n", strings.Fields(CurrentSpecReport().LeafNodeText)[0], why)
 	Skip(why.Error())
 }
 
-// needTmux leaves the row out where there is no tmux.
+// needTmux skips the row if tmux is not installed.
 func needTmux() {
 	GinkgoHelper()
 	if _, err := exec.LookPath("tmux"); err != nil {

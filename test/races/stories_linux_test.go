@@ -11,14 +11,14 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// use is what one client does with one plan, and where that leads.
+// use is what one client does with one plan, and the state in which the plan ends.
 type use struct {
 	target    v1alpha1.PlanPhase
 	arguments []string
-	// live is what the client does after the create.
+	// live performs the client's steps after the create.
 	live func(ctx context.Context, u *use) error
 
-	// phase and state are where it ends, in which attempt; effects is the first attempt in which apply is executed, 0 for none.
+	// phase, state and attempt are where the plan ends; effects is the first attempt in which apply is executed, 0 for none.
 	phase   v1alpha1.PlanPhase
 	state   v1alpha1.PlanState
 	attempt int32
@@ -27,7 +27,7 @@ type use struct {
 	p *v1alpha1.Plan
 }
 
-// stories are all that clients do.
+// stories are all sequences of steps that clients perform.
 var stories = []use{
 	{target: v1alpha1.PhaseApply, live: straight, phase: v1alpha1.PhaseApply, state: v1alpha1.PlanApplied, attempt: 1, effects: 1},
 	{target: v1alpha1.PhaseStrategize, live: gated, phase: v1alpha1.PhaseApply, state: v1alpha1.PlanApplied, attempt: 1, effects: 1},
@@ -38,7 +38,7 @@ var stories = []use{
 	{target: v1alpha1.PhaseApply, arguments: []string{"fail", "Execute-1"}, live: straight, phase: v1alpha1.PhaseExecute, state: v1alpha1.PlanErrored, attempt: 1},
 }
 
-// create makes the plan, of which there is none if that fails.
+// create creates the plan. If that fails, there is no plan.
 func (u *use) create(ctx context.Context, action *v1alpha1.Action, name string) error {
 	u.p = newPlan(action, name, u.target, u.arguments...)
 	if err := k8s.Create(ctx, u.p); err != nil {
@@ -47,7 +47,7 @@ func (u *use) create(ctx context.Context, action *v1alpha1.Action, name string) 
 	return nil
 }
 
-// steps does one thing after the other.
+// steps calls the functions in order, until one fails.
 func steps(do ...func() error) error {
 	for _, step := range do {
 		if err := step(); err != nil {
@@ -57,14 +57,14 @@ func steps(do ...func() error) error {
 	return nil
 }
 
-// at waits until the plan stands so; asks changes its spec.
+// at waits until the plan has that phase and state; asks changes its spec.
 func (u *use) at(ctx context.Context, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) func() error {
 	return func() error {
 		return u.awaits(ctx, func(p *v1alpha1.Plan) bool { return p.Status.CurrentPhase == phase && p.Status.State == state })
 	}
 }
 
-// awaits looks seldom: there are many clients, and the plans need the machine. It gives up with the row.
+// awaits polls at a low rate, because there are many clients and the plans need the machine. It gives up when the row times out.
 func (u *use) awaits(ctx context.Context, so func(*v1alpha1.Plan) bool) error {
 	ticker := time.NewTicker(10 * interval)
 	defer ticker.Stop()
@@ -75,7 +75,7 @@ func (u *use) awaits(ctx context.Context, so func(*v1alpha1.Plan) bool) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s should end at %s %s, and is at %s: %w", u.p.Name, u.phase, u.state, tellPlan(now), ctx.Err())
+			return fmt.Errorf("%s: want final state %s %s, got %s: %w", u.p.Name, u.phase, u.state, tellPlan(now), ctx.Err())
 		case <-ticker.C:
 		}
 	}
@@ -113,7 +113,7 @@ func retried(ctx context.Context, u *use) error {
 	return steps(u.at(ctx, v1alpha1.PhaseApply, v1alpha1.PlanErrored), u.asks(ctx, onceMore), u.ends(ctx))
 }
 
-// retriedMeanwhile retries what runs: it is ended, and what it comes to is ignored.
+// retriedMeanwhile requests a retry while the run is in progress: the run is stopped, and its result is ignored.
 func retriedMeanwhile(ctx context.Context, u *use) error {
 	return steps(u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing), u.asks(ctx, onceMore), u.ends(ctx))
 }

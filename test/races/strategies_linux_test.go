@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// newStrategy gives a strategy whose runs are called, and end, as their arguments say: see newRun.
+// newStrategy returns a strategy whose runs take their name and their result from their arguments: see newRun.
 func newStrategy(name string, threshold int32) *v1alpha1.Strategy {
 	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
 	s.Spec.Process.Command = command("$(ARG_NAME)", "-exit", "$(ARG_EXIT)", "-after", "$(ARG_AFTER)")
@@ -31,7 +31,7 @@ func newStrategy(name string, threshold int32) *v1alpha1.Strategy {
 	return s
 }
 
-// newRun gives a run that ends with that exit code; with a gate, when that file is there.
+// newRun returns a run that ends with that exit code; with a gate, not before that file exists.
 func newRun(s *v1alpha1.Strategy, name string, exit int, gate string) *v1alpha1.StrategyRun {
 	r := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
 	r.Spec.StrategyRef.Name = s.Name
@@ -41,7 +41,7 @@ func newRun(s *v1alpha1.Strategy, name string, exit int, gate string) *v1alpha1.
 
 func gateFile(name string) string { return filepath.Join(y.dir, name+".gate") }
 
-// strategyNow and runNow read anew.
+// strategyNow and runNow read the current object.
 func strategyNow(ctx context.Context, s *v1alpha1.Strategy) (*v1alpha1.Strategy, error) {
 	fresh := &v1alpha1.Strategy{}
 	err := k8s.Get(ctx, client.ObjectKeyFromObject(s), fresh)
@@ -56,7 +56,7 @@ func runNow(ctx context.Context, r *v1alpha1.StrategyRun) (*v1alpha1.StrategyRun
 	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(r), fresh)
 }
 
-// countsTo waits until a strategy has counted so many runs, and no more are under way; what it says then is what it comes to.
+// countsTo waits until a strategy has counted at least that many runs and no others are in progress, and returns its state at that time.
 func countsTo(ctx context.Context, s *v1alpha1.Strategy, runs int) *v1alpha1.Strategy {
 	GinkgoHelper()
 	var last *v1alpha1.Strategy
@@ -66,7 +66,7 @@ func countsTo(ctx context.Context, s *v1alpha1.Strategy, runs int) *v1alpha1.Str
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(sum(last.Status.Totals)).To(BeNumerically(">=", runs))
 		g.Expect(last.Status.Counted).To(BeEmpty())
-	}).WithTimeout(time.Minute).Should(Succeed(), func() string { return fmt.Sprintf("%s counts %d runs; it is %+v", s.Name, runs, last.Status.Totals) })
+	}).WithTimeout(time.Minute).Should(Succeed(), func() string { return fmt.Sprintf("%s: want %d runs, got %+v", s.Name, runs, last.Status.Totals) })
 	return last
 }
 
@@ -74,7 +74,7 @@ func sum(t v1alpha1.StrategyTotals) int {
 	return int(t.Succeeded + t.Failed + t.TimedOut + t.Cancelled + t.SkippedCircuitOpen)
 }
 
-// settled gives the outcome of a run once it has one, for goroutines.
+// settled waits for the outcome of a run and returns it, for goroutines.
 func settled(ctx context.Context, r *v1alpha1.StrategyRun) (v1alpha1.RunOutcome, error) {
 	var outcome v1alpha1.RunOutcome
 	err := until(ctx, func() (bool, error) {
@@ -88,7 +88,7 @@ func settled(ctx context.Context, r *v1alpha1.StrategyRun) (v1alpha1.RunOutcome,
 	return outcome, nil
 }
 
-// fly waits until all these runs have a process that has begun.
+// fly waits until each of these runs has a process that has started.
 func fly(ctx context.Context, runs []*v1alpha1.StrategyRun) {
 	GinkgoHelper()
 	Eventually(ctx, func() int {
@@ -97,10 +97,10 @@ func fly(ctx context.Context, runs []*v1alpha1.StrategyRun) {
 			begun[note.name] = true
 		}
 		return len(slices.DeleteFunc(slices.Clone(runs), func(r *v1alpha1.StrategyRun) bool { return begun[r.Name] }))
-	}).Should(BeZero(), "runs that have not begun")
+	}).Should(BeZero(), "runs that have not started")
 }
 
-// ranOnce checks that each of these runs has been executed exactly once, whatever its object says.
+// ranOnce checks that each of these runs was executed exactly once, whatever its object reports.
 func ranOnce(runs []*v1alpha1.StrategyRun) {
 	GinkgoHelper()
 	times := map[string]int{}
@@ -108,7 +108,7 @@ func ranOnce(runs []*v1alpha1.StrategyRun) {
 		times[note.name]++
 	}
 	for _, r := range runs {
-		Expect(times[r.Name]).To(Equal(1), "one execution of %s", r.Name)
+		Expect(times[r.Name]).To(Equal(1), "exactly one execution of %s", r.Name)
 	}
 }
 
@@ -116,13 +116,13 @@ func reset(ctx context.Context, s *v1alpha1.Strategy, token string) error {
 	return apply(ctx, s, fmt.Sprintf(`{"spec":{"resetToken":%q}}`, token))
 }
 
-// states collects every state that a strategy is in, as a client sees it that watches from the beginning.
+// states collects every state of a strategy, as a client sees it that watches from the beginning.
 type states struct {
 	mu   sync.Mutex
 	seen []*v1alpha1.Strategy
 }
 
-// watchStrategy sees all that happens to a strategy that was just created, until the row ends.
+// watchStrategy records all changes of a newly created strategy, until the row ends.
 func watchStrategy(ctx context.Context, s *v1alpha1.Strategy) *states {
 	GinkgoHelper()
 	all := &states{}
@@ -149,25 +149,25 @@ func watchStrategy(ctx context.Context, s *v1alpha1.Strategy) *states {
 	return all
 }
 
-// upTo waits until the state with that version was seen, and gives all until then.
+// upTo waits until the state with the version of last was seen, and returns all states up to it.
 func (s *states) upTo(ctx context.Context, last *v1alpha1.Strategy) []*v1alpha1.Strategy {
 	GinkgoHelper()
 	Eventually(ctx, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return slices.ContainsFunc(s.seen, func(o *v1alpha1.Strategy) bool { return o.ResourceVersion == last.ResourceVersion })
-	}).Should(BeTrue(), "the watch comes to the end")
+	}).Should(BeTrue(), "the watch reaches the last version")
 	return s.soFar()
 }
 
-// soFar gives the states that were seen until now.
+// soFar returns the states that were seen until now.
 func (s *states) soFar() []*v1alpha1.Strategy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)
 }
 
-// openExactly checks that a breaker was open in exactly those states in which there were as many failures as it allows.
+// openExactly checks that the breaker was open in exactly those states that have at least as many failures as the threshold.
 func openExactly(all []*v1alpha1.Strategy, threshold int32) error {
 	for _, o := range all {
 		b := o.Status.Breaker
@@ -176,13 +176,13 @@ func openExactly(all []*v1alpha1.Strategy, threshold int32) error {
 			want = v1alpha1.BreakerOpen
 		}
 		if b.State != want {
-			return fmt.Errorf("open exactly from the threshold on, at every read: %s at %d failures of %d", b.State, b.Failures, threshold)
+			return fmt.Errorf("the breaker is open exactly from the threshold on, at every read: %s at %d failures of %d", b.State, b.Failures, threshold)
 		}
 	}
 	return nil
 }
 
-// inOrder counts the runs one after the other, in the order in which the states list them, and holds every state against that.
+// inOrder counts the runs one after the other, in the order in which the states list them, and compares every state with the result.
 func inOrder(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy, threshold int32) {
 	GinkgoHelper()
 	list := &v1alpha1.StrategyRunList{}
@@ -202,7 +202,7 @@ func inOrder(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy
 			}
 			counted[uid] = true
 			r := runs[uid]
-			Expect(r).NotTo(BeNil(), "a run that was counted is there")
+			Expect(r).NotTo(BeNil(), "a run that was counted exists")
 			switch outcome := r.Status.Outcome; {
 			case r.Status.Pinned.Epoch != epoch:
 			case outcome == v1alpha1.RunFailed:
@@ -211,6 +211,6 @@ func inOrder(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy
 				failures = 0
 			}
 		}
-		Expect(o.Status.Breaker.Failures).To(Equal(failures), "what one run after the other gives, at version %s", o.ResourceVersion)
+		Expect(o.Status.Breaker.Failures).To(Equal(failures), "the count of one run after the other, at version %s", o.ResourceVersion)
 	}
 }

@@ -30,25 +30,25 @@ import (
 
 const (
 	interval = 20 * time.Millisecond
-	// calm is how long something has to stay as it is.
+	// calm is how long a state has to remain unchanged.
 	calm = 500 * time.Millisecond
-	// specTime bounds one row; none needs a tenth of it on a good machine.
+	// specTime is the time limit of one row. On a good machine no row needs a tenth of it.
 	specTime = 8 * time.Minute
 )
 
 var (
-	// patience is how long to wait for something that has to happen.
+	// patience is how long to wait for an expected event.
 	patience = 60 * time.Second
-	// fault is what is taken out in this run; nil when all guards are in place.
+	// fault is the guard that is removed in this run; nil if all guards are in place.
 	fault *tooth
 
 	config *rest.Config
-	// k8s is a user's client: it reads and writes without a cache.
+	// k8s is a user's client; it reads and writes without a cache.
 	k8s      client.WithWatch
 	failures plane.Failures
-	// environment is the control plane of this run; nil when it was given one.
+	// environment is the control plane of this run; nil if the run uses an existing one.
 	environment *envtest.Environment
-	// programs is where the binaries are; whatever runs from there was started by this suite.
+	// programs is the directory of the binaries. Every process that runs from there was started by this suite.
 	programs string
 )
 
@@ -70,7 +70,7 @@ func TestMain(m *testing.M) {
 			os.Exit(2)
 		}
 		if !fault.patient {
-			patience = 10 * time.Second // it will not happen
+			patience = 10 * time.Second // the expected event will not happen
 		}
 	}
 	os.Exit(m.Run())
@@ -122,15 +122,15 @@ var _ = AfterSuite(func() {
 	}
 })
 
-// Whoever runs row after row, each in a process of its own, builds once, and has one control plane for many.
+// A caller that runs each row in its own process builds the programs once and uses one control plane for many rows.
 const (
-	// builtVariable names a folder in which the programs are built already.
+	// builtVariable names a directory that contains the programs already.
 	builtVariable = "RACES_PROGRAMS"
-	// planeVariable names the kubeconfig of a control plane that runs already, and that nobody else uses meanwhile.
+	// planeVariable names the kubeconfig of a running control plane that nothing else uses at the same time.
 	planeVariable = "RACES_PLANE"
 )
 
-// controlPlane starts a control plane, or takes the one that is there, emptied of what rows before may have left.
+// controlPlane starts a control plane, or uses the given one after it has removed what earlier rows may have left there.
 func controlPlane() (*rest.Config, error) {
 	kubeconfig := os.Getenv(planeVariable)
 	if kubeconfig == "" {
@@ -148,7 +148,7 @@ func controlPlane() (*rest.Config, error) {
 	return config, disown(plain, "")
 }
 
-// buildPrograms builds what the suite runs.
+// buildPrograms builds the programs that the suite runs.
 func buildPrograms(dir string) error {
 	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/races/workload", "./test/lspfake", "./test/performance/manager")
 	build.Dir = filepath.Join("..", "..")
@@ -159,7 +159,7 @@ func buildPrograms(dir string) error {
 	return nil
 }
 
-// linkPrograms gives the suite programs of its own that others have built.
+// linkPrograms links programs that are already built into the directory of the suite.
 func linkPrograms(built string) error {
 	entries, err := os.ReadDir(built)
 	if err != nil {
@@ -173,10 +173,10 @@ func linkPrograms(built string) error {
 	return nil
 }
 
-// row is one row of the race table.
+// row defines one row of the race table.
 func row(id, text string, body func(ctx context.Context)) bool {
 	return It(id+" "+text, Label(id), SpecTimeout(specTime+hostsFor()), func(ctx SpecContext) {
-		// What it says with its guard taken out is what the tooth is about; the clean-up has other words.
+		// The tooth is about the failure of the row itself; the clean-up may fail with other messages.
 		DeferCleanup(func() {
 			if report := CurrentSpecReport(); fault != nil && report.Failed() {
 				message := strings.Join(strings.Fields(report.FailureMessage()), " ")
@@ -201,7 +201,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	fmt.Printf("\n%s %s %.1fs\n", strings.Fields(report.LeafNodeText)[0], verdict, report.RunTime.Seconds())
 })
 
-// all does something n times at once, and fails when one of them did.
+// all calls do n times concurrently, and fails if any call fails.
 func all(n int, do func(i int) error) {
 	GinkgoHelper()
 	errs := make(chan error, n)

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
 
-// panes is the tmux runtime, with somebody who is told each look at a UID before it happens.
+// panes is the tmux runtime with a function that is called before each Observe of a UID.
 type panes struct {
 	*tmux.Runtime
 	socket string
@@ -50,20 +50,20 @@ func (p *panes) whenLooking(do func(uid types.UID)) {
 	p.looking = do
 }
 
-// withTmux has a manager take the place of the present one that can run Instances in tmux, on a server of its own.
+// withTmux replaces the manager of the row with one that can run Instances in tmux, on its own tmux server.
 func (y *yard) withTmux() *panes {
 	GinkgoHelper()
 	needTmux()
 	y.stop()
 	p := &panes{socket: y.namespace}
 	DeferCleanup(func() {
-		_ = exec.Command("tmux", "-L", p.socket, "-f", "/dev/null", "kill-server").Run() // it ends with its last session
+		_ = exec.Command("tmux", "-L", p.socket, "-f", "/dev/null", "kill-server").Run() // it may have exited with its last session
 		dir := cmp.Or(os.Getenv("TMUX_TMPDIR"), "/tmp")
-		_ = os.Remove(filepath.Join(dir, fmt.Sprintf("tmux-%d", os.Geteuid()), p.socket)) // tmux leaves it
+		_ = os.Remove(filepath.Join(dir, fmt.Sprintf("tmux-%d", os.Geteuid()), p.socket)) // tmux does not remove its socket
 	})
 	var err error
 	p.Runtime, err = tmux.New(y.host, tmux.Options{Dir: filepath.Join(y.dir, "tmux"), Shim: y.shim, Socket: p.socket})
-	Expect(err).NotTo(HaveOccurred(), "tmux is needed: it is a package of every distribution")
+	Expect(err).NotTo(HaveOccurred(), "tmux is required: it is a package of every distribution")
 	all := runtime.NewRegistry(whole{y.rt}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: p})
 	stop := y.manage(all)
 	y.stop = func() {
@@ -73,7 +73,7 @@ func (y *yard) withTmux() *panes {
 	return p
 }
 
-// instance gives an Instance in a session of its own, which is deleted a second after it came to rest.
+// instance returns an Instance in its own session. It is deleted one second after it stops.
 func (p *panes) instance(name string, args ...string) *v1alpha1.Instance {
 	i := instance(name, args...)
 	i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Socket: p.socket, Session: name}}
@@ -81,7 +81,7 @@ func (p *panes) instance(name string, args ...string) *v1alpha1.Instance {
 	return i
 }
 
-// sessions gives the names of the sessions that there are.
+// sessions returns the names of all sessions.
 func (p *panes) sessions(ctx context.Context, g Gomega) []string {
 	found, err := p.Sessions(ctx, p.socket)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -36,7 +36,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
-// backend is all that the host runtime can do and a row needs.
+// backend is the part of the host runtime that the rows use.
 type backend interface {
 	runtime.Runtime
 	runtime.Inspection
@@ -52,23 +52,24 @@ func (w whole) Capabilities() runtime.Capabilities {
 	return can
 }
 
-// yard is what one row works in: a namespace, a directory for its workloads, and a manager over a host runtime of its own.
+// yard is the environment of one row: a namespace, a directory for its workloads, and a manager with its own host runtime.
 type yard struct {
 	namespace string
 	dir       string
 	stateDir  string
 	shim      string
-	// world is what may go wrong outside; rt is what the manager sees.
+	// world adds faults that come from outside Berth; rt is the runtime as the manager sees it.
 	world *world
 	rt    backend
 
 	host *host.Host
-	// languages is the backend of language servers over rt.
+	// languages is the language server backend on top of rt.
 	languages *langserver.Runtime
 	stop      func()
-	// abandoned are the shims that a manager has let go of. Of a real one that has ended they are no children any more; here they are to be reaped.
+	// abandoned are the shims that a manager has released. After a real manager exits they are no longer its children; here they are, and have to be
+	// reaped.
 	abandoned []int
-	// stateDirs are all that were used; more than one only when a fault wants it.
+	// stateDirs are all state directories that were used; the row has more than one only if it or its fault needs that.
 	stateDirs []string
 }
 
@@ -79,7 +80,7 @@ var _ = BeforeEach(func(ctx SpecContext) {
 	Expect(k8s.Create(ctx, namespace)).To(Succeed())
 	y = &yard{namespace: namespace.Name, dir: GinkgoT().TempDir(), world: &world{}}
 	y.stateDir = filepath.Join(programs, namespace.Name)
-	// A link, so that a row can take the shim away.
+	// A link, so that a row can remove the shim.
 	y.shim = filepath.Join(programs, namespace.Name+"-shim")
 	Expect(os.Link(filepath.Join(programs, "berth-shim"), y.shim)).To(Succeed())
 	DeferCleanup(y.raze)
@@ -104,7 +105,7 @@ var _ = AfterEach(func(ctx SpecContext) {
 	Expect(os.RemoveAll(y.stateDir)).To(Succeed())
 })
 
-// start begins a manager over what is in the state directory, unless there is one.
+// start starts a manager on the state directory, unless one is running.
 func (y *yard) start() {
 	GinkgoHelper()
 	if y.stop != nil {
@@ -125,7 +126,7 @@ func (y *yard) start() {
 	y.stop = y.manage(runtime.NewRegistry(whole{y.rt}, logr.Discard()))
 }
 
-// manage runs a manager until the function that it gives is called.
+// manage runs a manager until the returned function is called.
 func (y *yard) manage(runtimes *runtime.Registry) func() {
 	GinkgoHelper()
 	mgr, err := manager.New(fault.managers(config), manager.Options{
@@ -139,17 +140,17 @@ func (y *yard) manage(runtimes *runtime.Registry) func() {
 		GinkgoHelper()
 		cancel()
 		if fault == nil {
-			Eventually(ended).Should(Receive(BeNil()), "the manager ends when it is asked to")
+			Eventually(ended).Should(Receive(BeNil()), "the manager exits on request")
 			return
 		}
 		select {
-		case <-ended: //nolint:errcheck // with a fault it may end as it likes
-		case <-time.After(3 * time.Second): // it may never end
+		case <-ended: //nolint:errcheck // with a fault it may return any error
+		case <-time.After(3 * time.Second): // it may never return
 		}
 	}
 }
 
-// halt ends the manager and lets go of the processes, which go on.
+// halt stops the manager and releases the processes, which keep running.
 func (y *yard) halt() {
 	GinkgoHelper()
 	if y.stop == nil {
@@ -166,7 +167,7 @@ func (y *yard) halt() {
 	Expect(y.host.Close()).To(Succeed())
 }
 
-// reap takes note of the end of shims that were let go of.
+// reap reaps the released shims that have exited.
 func (y *yard) reap() {
 	for _, pid := range zombies() {
 		if slices.Contains(y.abandoned, pid) {
@@ -175,7 +176,7 @@ func (y *yard) reap() {
 	}
 }
 
-// empty deletes all objects and waits until nothing of them is left.
+// empty deletes all objects and waits until no trace of them is left.
 func (y *yard) empty(ctx context.Context) {
 	GinkgoHelper()
 	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
@@ -190,7 +191,7 @@ func (y *yard) empty(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// raze ends whatever a row has left that failed.
+// raze cleans up after a row that failed.
 func (y *yard) raze() {
 	y.world.calm()
 	if y.stop != nil {
@@ -217,31 +218,31 @@ func (y *yard) raze() {
 	}
 }
 
-// disown takes all objects of a namespace away by force, or of all if it is empty, so that no manager of a later row makes them come true.
+// disown forcibly removes all objects of a namespace, or of all namespaces if it is empty, so that no manager of a later row acts on them.
 func disown(c client.Client, namespace string) error {
 	ctx := context.Background()
 	for kind := range c.Scheme().KnownTypes(v1alpha1.GroupVersion) {
 		made, err := c.Scheme().New(v1alpha1.GroupVersion.WithKind(kind))
 		list, is := made.(client.ObjectList)
 		if err != nil || !is {
-			continue // no kind of its own
+			continue // not the list type of a kind
 		}
 		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("list what is left: %s: %w", kind, err)
+			return fmt.Errorf("list remaining objects: %s: %w", kind, err)
 		}
 		err = meta.EachListItem(list, func(item apiruntime.Object) error {
-			object := item.(client.Object) // the lists hold nothing else
+			object := item.(client.Object) // the lists contain nothing else
 			release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 			return errors.Join(client.IgnoreNotFound(c.Patch(ctx, object, release)), client.IgnoreNotFound(c.Delete(ctx, object)))
 		})
 		if err != nil {
-			return fmt.Errorf("take away what is left: %s: %w", kind, err)
+			return fmt.Errorf("remove remaining objects: %s: %w", kind, err)
 		}
 	}
 	return nil
 }
 
-// cgroups gives the subtrees of cgroups that belong to a state directory.
+// cgroups returns the subtrees of cgroups that belong to a state directory.
 func cgroups(stateDir string) []string {
 	sum := sha256.Sum256([]byte(stateDir))
 	install := "berth-" + hex.EncodeToString(sum[:6])
@@ -250,7 +251,7 @@ func cgroups(stateDir string) []string {
 		_ = filepath.WalkDir(mount, func(path string, entry fs.DirEntry, err error) error {
 			switch {
 			case err != nil || !entry.IsDir():
-				return nil //nolint:nilerr // a cgroup that goes meanwhile is none of ours
+				return nil //nolint:nilerr // a cgroup that disappears meanwhile is not ours
 			case entry.Name() == install:
 				all = append(all, path)
 				return fs.SkipDir
@@ -275,7 +276,7 @@ func cgroupMounts() []string {
 	return mounts
 }
 
-// removeCgroup removes a cgroup without processes and all below it, the deepest first.
+// removeCgroup removes a cgroup without processes and everything below it, the deepest first.
 func removeCgroup(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -286,7 +287,7 @@ func removeCgroup(dir string) {
 	_ = os.Remove(dir)
 }
 
-// world is the runtime with what may go wrong outside of it. Rows say what does.
+// world is the runtime with faults that come from outside Berth. The rows set them.
 type world struct {
 	backend
 
@@ -302,14 +303,14 @@ func (w *world) under(b backend) {
 	w.backend = b
 }
 
-// will says what goes wrong from now on.
+// will sets the faults from now on.
 func (w *world) will(change func(w *world)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(w)
 }
 
-// calm lets nothing go wrong any more.
+// calm removes all faults.
 func (w *world) calm() {
 	w.will(func(w *world) { w.starting, w.killing, w.looking = nil, nil, nil })
 }

@@ -1,4 +1,4 @@
-{{/* The labels of every object. */}}
+{{/* Labels of every object. */}}
 {{- define "berth.labels" -}}
 app.kubernetes.io/name: berth
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -7,7 +7,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* What the Pods of the manager are found by. It has no name of the release: there is one Berth in a cluster. */}}
+{{/* Selector of the manager's Pods. It does not contain the release name, because a cluster has only one Berth. */}}
 {{- define "berth.selector" -}}
 app.kubernetes.io/name: berth
 app.kubernetes.io/component: manager
@@ -20,11 +20,11 @@ app.kubernetes.io/component: manager
 {{- end }}
 
 {{/*
-The objects of a file below files/, which is a copy of one below config/, with the namespace and the labels of this release:
+Renders the objects of a file in files/, which is a copy of a file in config/, with the namespace and the labels of this release:
 include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ...) "labels" (dict ...))
 */}}
 {{- define "berth.objects" -}}
-{{- /* Where the manager serves some namespaces, these ClusterRoles alone are bound for the cluster: what they are about is in no namespace. */}}
+{{- /* With watchNamespaces, only these ClusterRoles are bound for the whole cluster, because their resources are cluster-scoped. */}}
 {{- $clusterScoped := list "berth-manager-reviews" "berth-manager-nodes" }}
 {{- $root := .root }}
 {{- $namespace := $root.Release.Namespace }}

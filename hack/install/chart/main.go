@@ -31,8 +31,8 @@ var copied = []struct{ from, to, pattern string }{
 var left = []string{"kustomization.yaml", "parameters.yaml"}
 
 func main() {
-	check := flag.Bool("check", false, "change nothing, and fail when something is stale")
-	root := flag.String("root", filepath.Join("..", ".."), "the project")
+	check := flag.Bool("check", false, "change nothing; fail if a file is stale")
+	root := flag.String("root", filepath.Join("..", ".."), "root directory of the project")
 	flag.Parse()
 	if err := run(*root, *check); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -50,7 +50,7 @@ func run(out io.Writer, programs []string) error {
 	for _, program := range programs {
 		info, err := buildinfo.ReadFile(program)
 		if err != nil {
-			return fmt.Errorf("read what %s was built from: %w", program, err)
+			return fmt.Errorf("read build information of %s: %w", program, err)
 		}
 		name := filepath.Base(program)
 		written.Components = append(written.Components, component{Type: "application", Ref: name, Name: name, Version: info.Main.Version})

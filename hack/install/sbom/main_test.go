@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The test program itself is a Go program: what it is linked from is known.
+// The test program itself is a Go program, so it contains build information.
 func TestTheModulesOfAProgramAreTold(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
@@ -29,6 +29,6 @@ func TestTheModulesOfAProgramAreTold(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 	if err := run(&out, []string{"main.go"}); err == nil {
-		t.Error("a text was taken for a program")
+		t.Error("accepted a source file as a program")
 	}
 }

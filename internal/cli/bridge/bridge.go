@@ -40,7 +40,7 @@ type Options struct {
 }
 
 // ErrGone is wrapped by errors of Dial that a retry cannot fix, because the object does not exist.
-var ErrGone = errors.New("there is nothing to connect to")
+var ErrGone = errors.New("the object does not exist")
 
 const (
 	fastest = 50 * time.Millisecond
@@ -165,10 +165,10 @@ func (b *bridge) connect(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			b.Say("the connection was lost (%v); connecting again", err)
+			b.Say("lost the connection (%v); reconnecting", err)
 		case err.Error() != said:
 			said = err.Error()
-			b.Say("%s; trying again", said)
+			b.Say("%s; retrying", said)
 		}
 		if time.Since(began) > steady {
 			wait = fastest
@@ -268,7 +268,7 @@ func (b *bridge) expire(now time.Time) {
 	b.changed.Broadcast()
 	b.mu.Unlock()
 	for _, id := range late {
-		b.fail(id, fmt.Sprintf("the language server could not be reached for %s; try again", b.Wait))
+		b.fail(id, fmt.Sprintf("the language server has been unreachable for %s; retry the request", b.Wait))
 	}
 }
 

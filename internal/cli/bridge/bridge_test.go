@@ -23,10 +23,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// long is a time that nothing needs unless it is broken.
+// long is a timeout that only broken code reaches.
 const long = time.Minute
 
-// note is one message, as tests look at it.
+// note is one decoded JSON-RPC message.
 type note struct {
 	ID     json.RawMessage `json:"id,omitempty"`
 	Method string          `json:"method,omitempty"`
@@ -39,7 +39,7 @@ type note struct {
 	} `json:"error,omitempty"`
 }
 
-// end is one end of a conversation: what it hears comes in order.
+// end is one end of a connection. heard contains the received messages in order.
 type end struct {
 	Gomega
 	out   io.Writer
@@ -83,7 +83,7 @@ func (e *end) hearsMethod(method string) note {
 	return n
 }
 
-// stage is a bridge between an editor and multiplexers that come and go.
+// stage is a bridge between an editor and successive multiplexers.
 type stage struct {
 	Gomega
 	t      *testing.T
@@ -130,7 +130,7 @@ func (s *stage) dial(ctx context.Context) (net.Conn, error) {
 		return nil, fmt.Errorf("no such object: %w", ErrGone)
 	}
 	if s.refuse.Load() {
-		return nil, errors.New("nobody is there")
+		return nil, errors.New("no multiplexer")
 	}
 	ours, theirs := net.Pipe()
 	select {
@@ -141,7 +141,7 @@ func (s *stage) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// multiplexer is the other end of the next connection.
+// multiplexer accepts the next connection of the bridge.
 func (s *stage) multiplexer() (*end, net.Conn) {
 	s.t.Helper()
 	var conn net.Conn
@@ -150,7 +150,7 @@ func (s *stage) multiplexer() (*end, net.Conn) {
 	return newEnd(s, conn, conn), conn
 }
 
-// greeted is a stage whose editor has met a multiplexer and has one document open, in version 7 with the text abXY.
+// greeted returns a stage whose editor has initialized a multiplexer and has one open document, version 7 with the text abXY.
 func greeted(t *testing.T, change func(*Options)) (*stage, *end, net.Conn) {
 	s := newStage(t, change)
 	s.editor.say(`{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"processId":1,"capabilities":{"x":true}}}`)
@@ -170,13 +170,13 @@ func greeted(t *testing.T, change func(*Options)) (*stage, *end, net.Conn) {
 	return s, mux, conn
 }
 
-// reattached checks how a multiplexer meets the editor anew, and that the editor hears nothing of it.
+// reattached accepts a reconnection and checks that the bridge repeats initialize without involving the editor.
 func (s *stage) reattached() *end {
 	s.t.Helper()
 	mux, _ := s.multiplexer()
 	again := mux.hearsMethod("initialize")
 	s.Expect(again.Params).To(MatchJSON(`{"processId":1,"capabilities":{"x":true}}`))
-	s.Consistently(mux.heard, 50*time.Millisecond).ShouldNot(Receive(), "nothing may come before the answer to initialize")
+	s.Consistently(mux.heard, 50*time.Millisecond).ShouldNot(Receive(), "no message may precede the response to initialize")
 	mux.say(`{"jsonrpc":"2.0","id":%s,"result":{"capabilities":{"other":1}}}`, again.ID)
 	mux.hearsMethod("initialized")
 	return mux
@@ -187,11 +187,11 @@ func TestReattach(t *testing.T) {
 	s.Expect(conn.Close()).To(Succeed())
 	mux := s.reattached()
 	s.Expect(mux.hearsMethod("textDocument/didOpen").Params).To(MatchJSON(
-		`{"textDocument":{"uri":"file:///a.go","languageId":"go","version":7,"text":"abXY"}}`), "as the editor has it now, and nothing that it has closed")
+		`{"textDocument":{"uri":"file:///a.go","languageId":"go","version":7,"text":"abXY"}}`), "the current text of the open document, and no closed documents")
 	s.editor.say(`{"jsonrpc":"2.0","id":1,"method":"textDocument/hover","params":{}}`)
 	s.Expect(mux.hearsMethod("textDocument/hover").ID).To(MatchJSON("1"))
 	mux.say(`{"jsonrpc":"2.0","id":1,"result":"here"}`)
-	s.Expect(s.editor.hears().Result).To(MatchJSON(`"here"`), "and it has heard nothing of the rest")
+	s.Expect(s.editor.hears().Result).To(MatchJSON(`"here"`), "the editor does not notice the reconnection")
 }
 
 func TestRequestUnderWayFails(t *testing.T) {
@@ -205,7 +205,7 @@ func TestRequestUnderWayFails(t *testing.T) {
 	s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
 	s.Expect(answer.Error.Data).To(MatchJSON(`{"reason":"Reconnecting","retriable":true,"retryAfterMs":1000}`))
 	s.reattached()
-	s.Expect(s.editor.heard).NotTo(Receive(), "one answer for each request")
+	s.Expect(s.editor.heard).NotTo(Receive(), "one response per request")
 }
 
 func TestWhatMayHaveHappenedIsNotToBeTriedAgain(t *testing.T) {
@@ -219,7 +219,7 @@ func TestWhatMayHaveHappenedIsNotToBeTriedAgain(t *testing.T) {
 	mux = s.reattached()
 	mux.hearsMethod("textDocument/didOpen")
 	s.editor.say(`{"jsonrpc":"2.0","id":6,"method":"shutdown"}`)
-	mux.hearsMethod("shutdown") // and not the command once more
+	mux.hearsMethod("shutdown") // and does not receive the command again
 }
 
 func TestWhatReadsOnly(t *testing.T) {
@@ -242,7 +242,7 @@ func TestWhatIsSaidMeanwhileComesLater(t *testing.T) {
 	s.editor.say(`{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":7}}`)
 	s.refuse.Store(false)
 
-	// The bridge may have noticed the loss only after some of it: what it could not send fails, and is never sent twice.
+	// The bridge may notice the loss only after some of these messages. Messages that it cannot send fail and are never sent twice.
 	mux := s.reattached()
 	s.Expect(mux.hearsMethod("textDocument/didOpen").Params).To(MatchJSON(
 		`{"textDocument":{"uri":"file:///a.go","languageId":"go","version":8,"text":"new"}}`))
@@ -250,7 +250,7 @@ func TestWhatIsSaidMeanwhileComesLater(t *testing.T) {
 	heard := map[string]bool{}
 	for !heard["8"] {
 		n := mux.hears()
-		s.Expect(n.Method).NotTo(HavePrefix("textDocument/did"), "what the document says already")
+		s.Expect(n.Method).NotTo(HavePrefix("textDocument/did"), "didOpen already contains the change")
 		heard[string(n.ID)] = true
 		mux.say(`{"jsonrpc":"2.0","id":%s,"result":null}`, n.ID)
 	}
@@ -266,10 +266,10 @@ func TestWaitingIsBounded(t *testing.T) {
 	s.editor.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`)
 	s.editor.say(`{"jsonrpc":"2.0","id":6,"method":"my/method","params":{}}`)
 	answer := s.editor.hears()
-	s.Expect(answer.ID).To(MatchJSON("6"), "not initialize, which waits for as long as the editor does")
+	s.Expect(answer.ID).To(MatchJSON("6"), "initialize waits as long as the editor does")
 	s.Expect(answer.Error).NotTo(BeNil())
 	s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
-	s.Expect(answer.Error.Data).To(ContainSubstring(`"retriable":true`), "it was never sent")
+	s.Expect(answer.Error.Data).To(ContainSubstring(`"retriable":true`), "the request was never sent")
 }
 
 func TestTooMuchDoesNotWait(t *testing.T) {
@@ -295,7 +295,7 @@ func TestEditorMayIntroduceItselfBeforeAnybodyIsThere(t *testing.T) {
 	s.Expect(conn.Close()).To(Succeed())
 
 	mux, _ = s.multiplexer()
-	s.Expect(mux.hearsMethod("initialize").ID).To(MatchJSON("0"), "it is asked anew, as the editor has no answer")
+	s.Expect(mux.hearsMethod("initialize").ID).To(MatchJSON("0"), "initialize is repeated, because the editor has no response yet")
 	mux.say(`{"jsonrpc":"2.0","id":0,"result":{}}`)
 	s.Expect(s.editor.hears().Result).To(MatchJSON(`{}`))
 }

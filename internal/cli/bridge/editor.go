@@ -36,9 +36,9 @@ func lostBody(id, method string) []byte {
 		// The multiplexer keeps its server, and the editor only waits for this response to exit.
 		return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil})
 	case readsOnly(method):
-		return errorBody(id, "the connection to the language server was lost while it worked on this; try again")
+		return errorBody(id, "the connection to the language server was lost during this request; retry it")
 	default:
-		return failure(id, codeRequestFailed, "the connection to the language server was lost while it carried this out; whether it was done is not known",
+		return failure(id, codeRequestFailed, "the connection to the language server was lost during this request; it is unknown whether the server carried it out",
 			map[string]any{"reason": "Reconnecting", "retriable": false, "outcome": "unknown"})
 	}
 }
@@ -122,7 +122,7 @@ func (b *bridge) takeRequest(body []byte, id, method string) {
 	room := b.put(message{body: clone(body), id: id, method: method})
 	b.mu.Unlock()
 	if !room {
-		b.fail(id, "too much waits for the language server already; try again")
+		b.fail(id, "too many requests are waiting for the language server; retry later")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // errEnded means that the other end closed the connection in an orderly way.
-var errEnded = errors.New("it was closed")
+var errEnded = errors.New("the connection was closed")
 
 // write attaches, and then sends queued messages until the connection is lost.
 func (b *bridge) write(l *link) error {
@@ -46,7 +46,7 @@ func (b *bridge) attach(l *link) error {
 	again := replaced(b.initialize, e.IDSpan, []byte(l.reattach))
 	b.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("read the editor's initialize again: %w", err)
+		return fmt.Errorf("read the recorded initialize request of the editor: %w", err)
 	}
 	if _, err := l.conn.Write(wire.AppendFrame(nil, again)); err != nil {
 		return fmt.Errorf("write: %w", err)
@@ -69,7 +69,7 @@ func (b *bridge) attach(l *link) error {
 			return fmt.Errorf("write: %w", err)
 		}
 	}
-	b.Say("connected again")
+	b.Say("reconnected")
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 		if l.reattach != "" && id == l.reattach {
 			defer b.mu.Unlock()
 			if e.IsError {
-				return fmt.Errorf("the multiplexer refused: %s", body[e.ResultSpan.Start:e.ResultSpan.End])
+				return fmt.Errorf("the multiplexer rejected the connection: %s", body[e.ResultSpan.Start:e.ResultSpan.End])
 			}
 			l.reattach = ""
 			b.changed.Broadcast()

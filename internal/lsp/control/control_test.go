@@ -23,12 +23,12 @@ import (
 
 const patience = 60 * time.Second
 
-// hasLongPaths says that Listen and Connect take paths of any length.
+// hasLongPaths reports whether Listen and Connect accept paths of any length.
 const hasLongPaths = runtime.GOOS == "linux"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// multiplexer is a handler that keeps what it was asked for.
+// multiplexer is a handler that records the commands.
 type multiplexer struct {
 	changes, urgent chan struct{}
 
@@ -67,7 +67,7 @@ func (m *multiplexer) change(number int64, told chan struct{}) {
 	}
 }
 
-// bench is a server on a socket whose path is longer than that of a socket may be.
+// bench is a server on a socket whose path exceeds the maximum length of a socket address.
 type bench struct {
 	*WithT
 	*multiplexer
@@ -97,7 +97,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// manager keeps what it was told.
+// manager is a client that records the reports.
 type manager struct {
 	*Client
 	closed chan error
@@ -140,13 +140,13 @@ func TestACommandIsAnsweredAfterWhatItDid(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
 	m := b.dial(t)
-	b.Expect(m.told()).To(HaveLen(1), "the first line is a report")
+	b.Expect(m.told()).To(HaveLen(1), "the first message is a report")
 
 	launch := &lsp.Launch{Incarnation: 3, Command: []string{"gopls"}, Env: []string{"LARGE=" + strings.Repeat("x", 1<<20)}}
 	answer, err := m.Do(t.Context(), lsp.Command{Verb: lsp.Start, Incarnation: 3, Launch: launch})
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(answer.Code).To(BeEmpty())
-	b.Expect(m.last().Incarnation).To(Equal(int64(3)), "the report is there before the answer")
+	b.Expect(m.last().Incarnation).To(Equal(int64(3)), "the report arrives before the answer")
 	b.Expect(b.commands[0].Launch).To(Equal(launch))
 
 	answer, err = m.Do(t.Context(), lsp.Command{Verb: lsp.Stop, Incarnation: 2})
@@ -177,11 +177,11 @@ func TestReportsComeAtTheirPace(t *testing.T) {
 	for number := int64(1); time.Since(began) < 500*time.Millisecond; number++ {
 		b.change(number, b.changes)
 		if number%100 == 0 {
-			time.Sleep(time.Millisecond) // others have to run, too
+			time.Sleep(time.Millisecond) // let other goroutines run
 		}
 	}
 	b.change(-1, b.changes)
-	b.Eventually(func() int64 { return m.last().Number }).WithTimeout(patience).Should(Equal(int64(-1)), "the last is never left out")
+	b.Eventually(func() int64 { return m.last().Number }).WithTimeout(patience).Should(Equal(int64(-1)), "the last report is never dropped")
 	b.Expect(len(m.told())).To(BeNumerically("<=", int(time.Since(began)/pace)+3))
 }
 
@@ -202,12 +202,12 @@ func TestANewManagerTakesThePlaceOfTheOld(t *testing.T) {
 	_, err := first.Do(t.Context(), lsp.Command{Verb: lsp.Kill})
 	b.Expect(err).To(HaveOccurred())
 	b.Expect(second.Do(t.Context(), lsp.Command{Verb: lsp.HoldRequests})).To(Equal(lsp.Answer{ID: 1}))
-	b.Expect(b.commands).To(HaveLen(1), "nothing of the first was carried out")
+	b.Expect(b.commands).To(HaveLen(1), "no command of the first manager is executed")
 }
 
 func TestNonsenseEndsItsOwnConnection(t *testing.T) {
 	for name, line := range map[string]string{
-		"no JSON": "{]\n", "half a line": `{"id":`, "endless": strings.Repeat("x", maxLine+128<<10),
+		"invalid JSON": "{]\n", "half a line": `{"id":`, "endless": strings.Repeat("x", maxLine+128<<10),
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -217,7 +217,7 @@ func TestNonsenseEndsItsOwnConnection(t *testing.T) {
 			reader := bufio.NewReader(conn)
 			_, err = reader.ReadString('\n')
 			b.Expect(err).NotTo(HaveOccurred())
-			_, _ = conn.Write([]byte(line)) // it may be closed before all of it is written
+			_, _ = conn.Write([]byte(line)) // the connection may be closed before everything is written
 			if name == "half a line" {
 				b.Expect(conn.(*net.UnixConn).CloseWrite()).To(Succeed())
 			}
@@ -243,7 +243,7 @@ func TestDialGivesUp(t *testing.T) {
 	defer func() { g.Expect(listener.Close()).To(Succeed()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	g.Expect(dial(ctx)).To(MatchError(context.DeadlineExceeded), "nobody says anything")
+	g.Expect(dial(ctx)).To(MatchError(context.DeadlineExceeded), "the peer sends nothing")
 }
 
 func TestAnAnswerThatNeverComes(t *testing.T) {

@@ -21,12 +21,12 @@ const (
 	steps        = 600
 )
 
-// server is a model of a language server: it takes what a strict one would take, and has texts of UTF-16 units as editors have them.
+// server models a strict language server. Its texts consist of UTF-16 units, as those of editors do.
 type server struct {
 	t        *testing.T
 	texts    map[string][]uint16
-	versions map[string]int64            // the last of this incarnation, also of closed documents
-	history  map[string]map[int64]string // what a version was
+	versions map[string]int64            // the last version in this incarnation, also of closed documents
+	history  map[string]map[int64]string // the text of each version
 }
 
 func newServer(t *testing.T) *server {
@@ -93,15 +93,15 @@ func (s *server) set(uri string, version int64, text []uint16) {
 
 func (s *server) text(uri string) string { return string(utf16.Decode(s.texts[uri])) }
 
-// What ends a line: for editors, and for servers that do not know \r alone.
+// The line ends of editors, and of servers that do not support a single \r.
 var (
 	editorLineEnd = regexp.MustCompile("\r\n|\r|\n")
 	serverLineEnd = regexp.MustCompile("\r?\n")
 )
 
-// lines are the units at which lines begin.
+// lines returns the units at which lines begin.
 func lines(text []uint16, end *regexp.Regexp) []int {
-	flat := make([]byte, len(text)) // one byte for each unit
+	flat := make([]byte, len(text)) // one byte per unit
 	for i, unit := range text {
 		flat[i] = 'x'
 		if unit == '\r' || unit == '\n' {
@@ -115,7 +115,7 @@ func lines(text []uint16, end *regexp.Regexp) []int {
 	return starts
 }
 
-// edited makes one change in the way of an editor. It shares nothing with apply.
+// edited applies one change as an editor does. It shares no code with apply.
 func edited(text []uint16, change event, end *regexp.Regexp) []uint16 {
 	inserted := utf16.Encode([]rune(change.Text))
 	if change.Range == nil {
@@ -127,19 +127,19 @@ func edited(text []uint16, change event, end *regexp.Regexp) []uint16 {
 	return slices.Concat(text[:from], inserted, text[to:])
 }
 
-// world is some clients, a server, and the set between them.
+// world consists of clients, a server, and the set between them.
 type world struct {
 	t       *testing.T
 	random  *rand.Rand
 	set     *Set
 	server  *server
-	clients [sessionCount]map[string]string // what each has open
-	disk    map[string]string               // what is taken for saved, of what is open
+	clients [sessionCount]map[string]string // the open documents of each client
+	disk    map[string]string               // the text that counts as saved, for open documents
 	kept    map[string]bool                 // in quarantine
 	down    bool
 }
 
-// FuzzViews does a few hundred random things with documents, from a seed.
+// FuzzViews performs a few hundred random operations on documents, from a seed.
 func FuzzViews(f *testing.F) {
 	for seed := range uint64(24) {
 		f.Add(seed)
@@ -199,7 +199,7 @@ func (w *world) take(told []Notification) {
 	w.server.take(told)
 }
 
-// spelled writes the URI as this client does.
+// spelled returns the URI in the spelling of this client.
 func spelled(i int, uri string) string {
 	if i%2 == 0 {
 		return strings.ReplaceAll(uri, "+", "%2B")
@@ -238,7 +238,7 @@ func (w *world) open(i int, uri string) {
 	w.take(told)
 }
 
-// change edits a document at random places, or all clients' documents in the same way.
+// change edits a document at random places, or the documents of all clients in the same way.
 func (w *world) change(i int, uri string) {
 	var changes []json.RawMessage
 	units := utf16.Encode([]rune(w.clients[i][uri]))
@@ -267,7 +267,7 @@ func (w *world) change(i int, uri string) {
 	w.take(told)
 }
 
-// place is a random unit that an editor can name: not within a pair, not between \r and \n.
+// place returns a random position that an editor can address: not within a surrogate pair, not between \r and \n.
 func (w *world) place(units []uint16) int {
 	at := w.random.IntN(len(units) + 1)
 	if at > 0 && at < len(units) && (utf16.IsSurrogate(rune(units[at])) && units[at] >= 0xdc00 || units[at-1] == '\r' && units[at] == '\n') {
@@ -308,7 +308,7 @@ func (w *world) drop(i int) {
 	w.take(told)
 }
 
-// forget is about documents that nobody has any more.
+// forget removes documents that no client has open.
 func (w *world) forget() {
 	for uri := range w.disk {
 		if w.holders(uri) == 0 {
@@ -333,7 +333,7 @@ func (w *world) replay() {
 	}
 }
 
-// view is the invariant: before a request of a client is sent, the server has the texts of that client, and nothing unsaved of others.
+// view checks the invariant: before a request of a client is sent, the server has the texts of that client, and no unsaved text of other clients.
 func (w *world) view(i int, uri string) {
 	w.take(w.set.View(Session(i), spelled(i, uri)))
 	if w.down {
@@ -378,7 +378,7 @@ func (w *world) check() {
 	}
 }
 
-// published: diagnostics are seen only by who has the text that they were computed on.
+// published checks that only clients with the text of the diagnostics see them.
 func (w *world) published(uri string, version int64, text string) {
 	if w.holders(uri) == 0 {
 		return

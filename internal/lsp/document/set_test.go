@@ -15,7 +15,7 @@ import (
 
 const file = "file:///w/a.go"
 
-// told writes notifications down in one line.
+// told formats notifications as one line.
 func told(list []Notification) string {
 	words := make([]string, 0, len(list))
 	for _, n := range list {
@@ -43,7 +43,7 @@ func told(list []Notification) string {
 	return strings.Join(words, ", ")
 }
 
-// desk is a set with shorter words for a test.
+// desk is a set with short helper methods for tests.
 type desk struct {
 	*Set
 	*WithT
@@ -94,30 +94,30 @@ func TestOneOwner(t *testing.T) {
 func TestViews(t *testing.T) {
 	d := newDesk(t, Limits{})
 	d.open(1, file, "ab")
-	d.Expect(d.change(1, file, edit(0, 2, 0, 2, "c"))).To(Equal("Change part c"), "the only one: as it is")
+	d.Expect(d.change(1, file, edit(0, 2, 0, 2, "c"))).To(Equal("Change part c"), "a single client: the change is forwarded unchanged")
 	d.Expect(d.view(1)).To(BeEmpty())
 
 	d.Expect(d.open(2, file, "ab")).To(Equal("Change ab"))
 	d.Expect(d.view(2)).To(BeEmpty())
 	d.Expect(d.view(1)).To(Equal("Change abc"))
 	d.Expect(d.view(2)).To(Equal("Change ab"))
-	d.Expect(d.change(2, file, edit(0, 0, 0, 0, "x"))).To(Equal("Change part x"), "the server has its text")
-	d.Expect(d.change(1, file, edit(0, 0, 0, 0, "y"))).To(Equal("Change yabc"), "the server has another")
+	d.Expect(d.change(2, file, edit(0, 0, 0, 0, "x"))).To(Equal("Change part x"), "the server has the text of client 2")
+	d.Expect(d.change(1, file, edit(0, 0, 0, 0, "y"))).To(Equal("Change yabc"), "the server has the text of another client")
 
-	d.Expect(d.change(2, file, `{"text":"yabc"}`)).To(BeEmpty(), "the server has that text already")
+	d.Expect(d.change(2, file, `{"text":"yabc"}`)).To(BeEmpty(), "the server already has this text")
 	_, bytes, switches := d.Stats()
 	d.Expect(bytes).To(BeEquivalentTo(4))
 	d.Expect(switches).To(BeEquivalentTo(4))
-	d.Expect(d.change(1, file, edit(0, 9, 0, 9, "z"))).To(Equal("Change yabcz"), "a place that does not exist: the whole text")
+	d.Expect(d.change(1, file, edit(0, 9, 0, 9, "z"))).To(Equal("Change yabcz"), "an invalid position: the whole text is sent")
 	d.Expect(d.change(1, file)).To(BeEmpty())
 }
 
-// TestOfOthers: an answer is computed on other documents than the one of the request too.
+// TestOfOthers checks that a view covers all documents, because a response may depend on more documents than that of the request.
 func TestOfOthers(t *testing.T) {
 	d := newDesk(t, Limits{})
 	d.open(1, file, "a")
 	d.open(2, file, "a")
-	d.Expect(d.view(3)).To(BeEmpty(), "what is open is on disk")
+	d.Expect(d.view(3)).To(BeEmpty(), "the open text is the saved one")
 	d.change(1, file, `{"text":"dirty"}`)
 	d.Expect(told(d.View(2, "file:///w/other.go"))).To(Equal("Change a"))
 	d.Expect(told(d.View(3, "file:///w/other.go"))).To(BeEmpty())
@@ -128,7 +128,7 @@ func TestOfOthers(t *testing.T) {
 
 	d.Expect(told(d.Save(1, file, nil))).To(Equal("Save"))
 	d.Expect(d.view(3)).To(BeEmpty())
-	d.Expect(told(d.Save(2, file, nil))).To(Equal("Change a, Save"), "the server takes what it has for what was saved")
+	d.Expect(told(d.Save(2, file, nil))).To(Equal("Change a, Save"), "the server must have the saved text before didSave")
 	d.Expect(d.view(1)).To(Equal("Change dirty"))
 	d.OnDisk(file, "dirty")
 	d.Expect(d.view(3)).To(BeEmpty())
@@ -136,7 +136,7 @@ func TestOfOthers(t *testing.T) {
 	d.view(2)
 	d.Expect(d.view(3)).To(Equal("Close"))
 	d.Expect(told(d.Drop(1))).To(BeEmpty())
-	d.Expect(told(d.Drop(2))).To(BeEmpty(), "it is closed already")
+	d.Expect(told(d.Drop(2))).To(BeEmpty(), "the document is already closed")
 }
 
 func TestRequestedDocumentFirst(t *testing.T) {
@@ -148,7 +148,7 @@ func TestRequestedDocumentFirst(t *testing.T) {
 	d.Expect(told(d.View(1, "file:///w/c"))).To(HavePrefix("Change text of c, "))
 }
 
-// TestWhoGoes: the text of somebody who is gone does not stay at the server.
+// TestWhoGoes checks that the text of a disconnected client does not stay at the server.
 func TestWhoGoes(t *testing.T) {
 	d := newDesk(t, Limits{})
 	d.open(1, file, "a")
@@ -163,12 +163,12 @@ func TestWhoGoes(t *testing.T) {
 func TestPublished(t *testing.T) {
 	d := newDesk(t, Limits{})
 	_, all := d.Published(file, nil)
-	d.Expect(all).To(BeTrue(), "nobody has it open")
+	d.Expect(all).To(BeTrue(), "no client has it open")
 
 	d.open(1, file, "a")
 	d.open(2, file, "a")
 	_, all = d.published(1)
-	d.Expect(all).To(BeTrue(), "what is open is on disk")
+	d.Expect(all).To(BeTrue(), "the open text is the saved one")
 
 	d.change(1, file, `{"text":"b"}`)
 	sessions, all := d.published(1)
@@ -182,12 +182,12 @@ func TestPublished(t *testing.T) {
 
 	d.view(2)
 	sessions, all = d.Published(file, nil)
-	d.Expect(sessions, all).To(BeEmpty(), "without a version it may be of either text")
+	d.Expect(sessions, all).To(BeEmpty(), "without a version the diagnostics may belong to either text")
 
 	d.change(2, file, `{"text":"b"}`)
 	sessions, all = d.Published(file, nil)
 	d.Expect(sessions).To(Equal([]Session{1, 2}))
-	d.Expect(all).To(BeFalse(), "who has not opened it sees what is on disk")
+	d.Expect(all).To(BeFalse(), "clients without the document see only diagnostics of the saved text")
 	version, ok := d.ClientVersion(2, file)
 	d.Expect(ok).To(BeTrue())
 	d.Expect(version).To(BeEquivalentTo(2))
@@ -209,7 +209,7 @@ func TestRestart(t *testing.T) {
 	d.Expect(d.open(1, "file:///w/b.go", "new")).To(BeEmpty())
 	d.Expect(d.view(1)).To(BeEmpty())
 	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
-	d.Expect(told(d.Replay(nil))).To(Equal("Open bc, Open new"), "the view that the server had, as it is now")
+	d.Expect(told(d.Replay(nil))).To(Equal("Open bc, Open new"), "the same view as before, with the current texts")
 	d.Expect(d.view(1)).To(Equal("Change a"))
 
 	d.Detach()
@@ -240,7 +240,7 @@ func TestNotOpen(t *testing.T) {
 	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
 }
 
-// TestBadChange: what the client has is not known any more, so it has nothing.
+// TestBadChange checks that a document is closed after an invalid change, because the text of the client is no longer known.
 func TestBadChange(t *testing.T) {
 	d := newDesk(t, Limits{})
 	d.open(1, file, "a")
@@ -266,7 +266,7 @@ func TestLimits(t *testing.T) {
 		d.Close(1, uri(1))
 		d.open(1, uri(3), "")
 	})
-	t.Run("bytes of a client", func(t *testing.T) {
+	t.Run("bytes of one client", func(t *testing.T) {
 		d := newDesk(t, Limits{Bytes: 10})
 		d.open(1, uri(1), "123456")
 		list, err := d.Open(1, uri(2), "go", 1, "12345")
@@ -279,7 +279,7 @@ func TestLimits(t *testing.T) {
 		d.change(1, uri(1), `{"text":""}`)
 		d.open(1, uri(3), "123456")
 	})
-	t.Run("bytes of all", func(t *testing.T) {
+	t.Run("bytes of all clients", func(t *testing.T) {
 		d := newDesk(t, Limits{Bytes: 10, Total: 15})
 		d.open(1, uri(1), "1234567890")
 		list, err := d.Open(2, uri(2), "go", 1, "123456")
@@ -309,7 +309,7 @@ func TestParams(t *testing.T) {
 	d.Expect(d.open(1, file, "")).To(Equal("Open "))
 }
 
-// TestViewCostsNothingAtRest: it is asked for every request.
+// TestViewCostsNothingAtRest checks that View does not allocate, because it is called for every request.
 func TestViewCostsNothingAtRest(t *testing.T) {
 	d := newDesk(t, Limits{})
 	for i := range 100 {
@@ -330,7 +330,7 @@ func BenchmarkChange(b *testing.B) {
 		if _, err := set.Change(1, file, 1, changes); err != nil {
 			b.Fatal(err)
 		}
-		changes[0][len(changes[0])-3] ^= 1 // another letter, so that it is a change
+		changes[0][len(changes[0])-3] ^= 1 // another letter, so that the text changes
 	}
 }
 
@@ -341,7 +341,7 @@ func TestLimitsMayChange(t *testing.T) {
 	d.Limit(Limits{Documents: 1})
 	_, err := d.Open(1, file+"3", "go", 1, "text")
 	d.Expect(err).To(MatchError(ErrLimit))
-	d.Expect(d.URIs()).To(HaveLen(2), "what is held stays")
+	d.Expect(d.URIs()).To(HaveLen(2), "open documents stay open")
 	d.Limit(Limits{})
 	d.open(1, file+"3", "text")
 }

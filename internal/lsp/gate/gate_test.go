@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a gate whose streams are answered with a word and what they send.
+// bench is a gate whose streams respond with a word and an echo of their input.
 type bench struct {
 	*testing.T
 	*WithT
@@ -70,7 +70,7 @@ func echo(door net.Listener, word string) {
 	}
 }
 
-// rotate makes new keys.
+// rotate creates new keys.
 func (b *bench) rotate() {
 	b.Helper()
 	var err error
@@ -81,7 +81,7 @@ func (b *bench) rotate() {
 	}
 }
 
-// through is a transport that trusts the certificate, as an API server trusts any.
+// through returns a transport that trusts the certificate. An API server trusts any certificate.
 func (b *bench) through() *http.Transport {
 	transport := &http.Transport{TLSClientConfig: Trust(b.keys[Certificate]), DisableKeepAlives: true}
 	b.Cleanup(transport.CloseIdleConnections)
@@ -89,12 +89,12 @@ func (b *bench) through() *http.Transport {
 }
 
 func (b *bench) client(path, token string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second) // it is over before the connection is
+	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second) // the context ends before the connection does
 	defer cancel()
 	return Through(ctx, b.through(), &url.URL{Scheme: "https", Host: b.address, Path: path}, token)
 }
 
-// says gives what comes back for a word.
+// says sends a word and returns the response.
 func (b *bench) says(conn net.Conn, word string) string {
 	b.Helper()
 	_, err := io.WriteString(conn, word)
@@ -124,7 +124,7 @@ func TestOthersStayOutside(t *testing.T) {
 	_, err = b.client(ClientPath, "")
 	b.Expect(err).To(MatchError(ErrRefused))
 	_, err = b.client(ManagerPath, string(b.keys[ClientToken]))
-	b.Expect(err).To(MatchError(ErrRefused), "a client is no manager")
+	b.Expect(err).To(MatchError(ErrRefused), "the token of a client is not that of a manager")
 	_, err = b.client("/else", string(b.keys[ClientToken]))
 	b.Expect(err).To(MatchError(ContainSubstring("the language server is at /lsp")))
 
@@ -143,7 +143,7 @@ func TestOthersStayOutside(t *testing.T) {
 
 	b.Expect(os.Truncate(filepath.Join(b.dir, ClientToken), 0)).To(Succeed())
 	_, err = b.client(ClientPath, "")
-	b.Expect(err).To(MatchError(ErrRefused), "no token opens nothing")
+	b.Expect(err).To(MatchError(ErrRefused), "an empty token is refused")
 }
 
 func TestABrowserIsToldWhatThisIs(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// A node cuts what is longer off, and what is cut off is no JSON any more.
+// A node truncates longer messages, and truncated JSON is invalid.
 func TestLastWordsFitWhatANodeKeeps(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "words")
@@ -35,7 +35,7 @@ func TestLastWordsFitWhatANodeKeeps(t *testing.T) {
 	g.Expect(lastWords(path, lsp.Report{Incarnation: 8, Phase: facts.Failed, StartError: &facts.StartError{Reason: "CommandNotFound", Message: long}})).To(Succeed())
 	g.Expect(read().StartError).To(HaveValue(HaveField("Reason", "CommandNotFound")))
 	g.Expect(lastWords(path, lsp.Report{Incarnation: 9})).To(Succeed())
-	g.Expect(read().Incarnation).To(Equal(int64(9)), "nothing is left of what was longer")
+	g.Expect(read().Incarnation).To(Equal(int64(9)), "no part of the longer message is left")
 }
 
 func TestTheProgramIsCopied(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// relay is a mux whose queues a test empties by hand, so that nothing but the relay is measured.
+// relay returns a mux whose queues the test empties itself, so that only the relay is measured.
 func relay(size int) (once func(), sent func() int) {
 	m := newMux(Options{Config: lsp.Config{}})
 	b := &backend{

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// ledger counts what servers have carried out, by the text of the parameters.
+// ledger counts the commands that servers have executed, by the text of the parameters.
 type ledger struct {
 	mu   sync.Mutex
 	done map[string]int
@@ -28,7 +28,7 @@ func (l *ledger) add(what string) {
 	l.done[what]++
 }
 
-// chaotic answers most requests, each with what it was asked, some never, and notes what has effects.
+// chaotic answers most requests with their own parameters and some never, and records the requests that have effects.
 func (l *ledger) chaotic(s *fakeServer, m message) {
 	if m.ID == nil || m.Method == "initialize" || m.Method == methodPing || m.Method == "shutdown" {
 		return
@@ -41,7 +41,7 @@ func (l *ledger) chaotic(s *fakeServer, m message) {
 	}
 }
 
-// TestEachRequestIsAnsweredOnce has 20 clients ask at random while servers crash and are restarted.
+// TestEachRequestIsAnsweredOnce runs 20 clients that send random requests while servers crash and restart.
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	const clients, requests, incarnations = 20, 60, 15
 	effects := ledger{done: map[string]int{}}
@@ -68,7 +68,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 				}
 				c.ask(fmt.Sprint(n), methods[rand.IntN(len(methods))],
 					fmt.Sprintf(`{"textDocument":{"uri":%q},"workDoneToken":%d,"who":"%d/%d"}`, uri, n, i, n))
-				// Slowly enough that servers come and go meanwhile.
+				// Slow enough for several servers to start and crash meanwhile.
 				if n%8 == 7 {
 					b.Eventually(func() int { return len(answered(c)) }).Should(BeNumerically(">=", n-30))
 				}
@@ -101,7 +101,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	asking.Wait()
 	close(stop)
 	<-stopped
-	// What the last server does not answer gets too old.
+	// Requests that the last server does not answer time out.
 	b.Eventually(func() bool {
 		b.tick(10 * time.Second)
 		for _, c := range peers {
@@ -118,7 +118,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		}
 		for _, m := range c.all() {
 			b.Expect(m.Method != "" || m.Error != nil || strings.Contains(string(m.Result), fmt.Sprintf(`"who":"%d/%s"`, i, m.ID)) || string(m.ID) == `"init"`).
-				To(BeTrue(), "client %d got the answer of another: %s %s", i, m.ID, m.Result)
+				To(BeTrue(), "client %d got the response to another request: %s %s", i, m.ID, m.Result)
 		}
 	}
 	for what, times := range effects.done {

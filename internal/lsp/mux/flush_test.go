@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// flushed is a queue whose peer takes so many bytes at a time, and what it has taken.
+// flushed returns a queue whose peer accepts a limited number of bytes at a time, and the bytes that it has accepted.
 func flushed(limit int, takes *int) (q *queue, got *strings.Builder) {
 	q, got = newQueue(limit), &strings.Builder{}
 	q.unflushed = &[]*queue{}
@@ -32,7 +32,7 @@ func TestFlushLeavesToTheWriterWhatIsNotTaken(t *testing.T) {
 	q.flush()
 	g.Expect(got.String()).To(Equal("<lo"))
 	put(q, strings.Repeat("x", 40), needed, "")
-	g.Expect(put(q, "<one more>", needed, "")).To(BeFalse(), "what is begun can't be dropped to make room")
+	g.Expect(put(q, "<one more>", needed, "")).To(BeFalse(), "a message that is partly written cannot be dropped to make room")
 	q.close()
 	var rest strings.Builder
 	g.Expect(q.write(&rest)).To(Succeed())
@@ -47,7 +47,7 @@ func TestFlushTakesNothingFromTheWriter(t *testing.T) {
 	writing, _ := q.take(nil)
 	put(q, "second", needed, "")
 	q.flush()
-	g.Expect(got.String()).To(BeEmpty(), "it would overtake what is being written")
+	g.Expect(got.String()).To(BeEmpty(), "a new message must not overtake the one that is being written")
 	put(q, "third", needed, "")
 	next, _ := q.take(nil)
 	g.Expect(string(writing) + string(next)).To(Equal("firstsecondthird"))

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// settled is a server that has read its workspace.
+// settled returns a server that has indexed its workspace.
 func (b *bench) settled(more func(*fakeServer, message)) *fakeServer {
 	b.t.Helper()
 	s := b.serve(more)
@@ -25,7 +25,7 @@ func (b *bench) settled(more func(*fakeServer, message)) *fakeServer {
 	return s
 }
 
-// quiet is a server that answers nothing but initialize.
+// quiet returns a server that answers only initialize.
 func (b *bench) quiet() *fakeServer {
 	b.t.Helper()
 	s := b.attach("", func(s *fakeServer, m message) {
@@ -37,7 +37,7 @@ func (b *bench) quiet() *fakeServer {
 	return s
 }
 
-// freeze makes a server that reads but says nothing.
+// freeze lets the server read but not write.
 func (s *fakeServer) freeze() { s.writing.Lock() }
 
 func (s *fakeServer) thaw() { s.writing.Unlock() }
@@ -66,7 +66,7 @@ func TestAServerIsSettledWhenItsWorkIsDone(t *testing.T) {
 	for range 15 {
 		b.tick(time.Second)
 	}
-	b.Expect(b.report().Indexed).To(BeFalse(), "there is work underway")
+	b.Expect(b.report().Indexed).To(BeFalse(), "progress is still reported")
 	b.Expect(b.report().Held).To(Equal(1))
 	b.Expect(s.of("textDocument/hover")).To(BeEmpty())
 	s.send(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":"end"}}}`)
@@ -129,16 +129,16 @@ func TestSilence(t *testing.T) {
 		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pending) }).Should(BeZero())
 	}
 	s.freeze()
-	b.tick(10 * time.Second) // it is asked now
+	b.tick(10 * time.Second) // the ping is sent now
 	b.tick(50 * time.Second)
-	b.Expect(b.report().Unhealthy).To(BeEmpty(), "it owes an answer for 50 s only")
+	b.Expect(b.report().Unhealthy).To(BeEmpty(), "the response is only 50 s late")
 	b.tick(10 * time.Second)
 	b.restartWanted(lsp.ReasonHung)
 	s.thaw()
 	c := b.join()
 	c.ask("1", "textDocument/hover", "{}")
 	c.sync()
-	b.Expect(s.of("textDocument/hover")).To(BeEmpty(), "a server that hangs is given nothing more")
+	b.Expect(s.of("textDocument/hover")).To(BeEmpty(), "a server that hangs receives no more requests")
 	b.mux.Hold("Hung")
 	s.die()
 	b.mux.Detach(s.incarnation, true)
@@ -152,7 +152,7 @@ func TestAnyByteIsLife(t *testing.T) {
 	s := b.settled(nil)
 	s.freeze()
 	defer s.thaw()
-	for _, c := range []byte("Content-Length: 100") { // of a message that does not end
+	for _, c := range []byte("Content-Length: 100") { // a message that never ends
 		b.tick(30 * time.Second)
 		_, _ = s.to.Write([]byte{c})
 		b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.heard().Equal(b.clock.Now()) }).Should(BeTrue())
@@ -247,11 +247,11 @@ func TestRequestsThatAreTooOld(t *testing.T) {
 	b.Expect(old("2", "workspace/executeCommand").Error.Data.Outcome).To(Equal("unknown"))
 	c.ask("3", "textDocument/definition", "{}")
 	s.answer(b.await(s.peer, "textDocument/definition", 1), "null")
-	c.awaitAnswer("3") // a success: it counts anew
+	c.awaitAnswer("3") // a success resets the count
 	old("4", "textDocument/hover")
 	old("5", "textDocument/hover")
 	old("6", "textDocument/definition")
-	b.Expect(b.report().Unhealthy).To(BeEmpty(), "two different ones")
+	b.Expect(b.report().Unhealthy).To(BeEmpty(), "timeouts of two different methods do not add up")
 
 	c.ask("7", "textDocument/references", "{}")
 	c.sync()
@@ -259,7 +259,7 @@ func TestRequestsThatAreTooOld(t *testing.T) {
 	b.await(s.peer, "$/cancelRequest", 6)
 	asked := s.of("textDocument/references")[0]
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, asked.ID))
-	b.Expect(c.awaitAnswer("7").Error.Data.Reason).To(Equal("Timeout"), "it was not the client who cancelled it")
+	b.Expect(c.awaitAnswer("7").Error.Data.Reason).To(Equal("Timeout"), "the client did not cancel the request")
 	b.tick(time.Second)
 	b.restartWanted(lsp.ReasonHung)
 	b.Expect(c.answers("1")).To(HaveLen(1))
@@ -293,7 +293,7 @@ func TestAServerThatClosesItsOutput(t *testing.T) {
 	_ = s.stdout.Close()
 	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return !b.mux.server.endedAt.IsZero() }).Should(BeTrue())
 	b.tick(0)
-	b.Expect(b.report().Restart).To(BeFalse(), "most likely it is ending")
+	b.Expect(b.report().Restart).To(BeFalse(), "the server is probably exiting")
 	b.tick(outputPatience)
 	b.restartWanted(lsp.ReasonProtocolError)
 }
@@ -353,7 +353,7 @@ func TestChangesAreTold(t *testing.T) {
 	c.awaitAnswer("1")
 	before = told.Load()
 	b.tick(time.Second)
-	b.Expect(told.Load()).To(Equal(before+1), "counters are told of with the next tick")
+	b.Expect(told.Load()).To(Equal(before+1), "counters alone are reported with the next tick")
 	b.tick(time.Second)
 	b.Expect(told.Load()).To(Equal(before + 1))
 }

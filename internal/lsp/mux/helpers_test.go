@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// message is any message, for tests.
+// message is a decoded message of any kind.
 type message struct {
 	ID     json.RawMessage `json:"id,omitempty"`
 	Method string          `json:"method,omitempty"`
@@ -39,7 +39,7 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// peer is one end of a connection that keeps all that it receives.
+// peer is one end of a connection. It records everything that it receives.
 type peer struct {
 	writing sync.Mutex
 	to      io.Writer
@@ -47,7 +47,7 @@ type peer struct {
 	mu     sync.Mutex
 	got    []message
 	closed bool
-	// reply, if set, is called for every message, by the goroutine that reads.
+	// reply, if set, is called for every message by the reading goroutine.
 	reply func(message)
 }
 
@@ -92,17 +92,17 @@ func (p *peer) isClosed() bool {
 	return p.closed
 }
 
-// of returns the messages with a method.
+// of returns the messages with the method.
 func (p *peer) of(method string) []message {
 	return slices.DeleteFunc(p.all(), func(m message) bool { return m.Method != method })
 }
 
-// answers returns the answers to an id.
+// answers returns the responses to the ID.
 func (p *peer) answers(id string) []message {
 	return slices.DeleteFunc(p.all(), func(m message) bool { return m.Method != "" || string(m.ID) != id })
 }
 
-// methods are the names of all that was received, answers being "".
+// methods returns the methods of all received messages; that of a response is "".
 func (p *peer) methods() []string {
 	var names []string
 	for _, m := range p.all() {
@@ -111,7 +111,7 @@ func (p *peer) methods() []string {
 	return names
 }
 
-// clock is one that tests move.
+// clock is a clock that tests advance.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -129,7 +129,7 @@ func (c *clock) step(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// bench is a mux with what it is tested with.
+// bench is a mux with its test fixtures.
 type bench struct {
 	*WithT
 	t      *testing.T
@@ -153,7 +153,7 @@ func newBench(t *testing.T, config lsp.Config, more ...func(*Options)) *bench {
 	return b
 }
 
-// tick moves the clock.
+// tick advances the clock and calls Tick.
 func (b *bench) tick(d time.Duration) {
 	b.clock.step(d)
 	b.mux.Tick(b.clock.Now())
@@ -165,7 +165,7 @@ func (b *bench) report() lsp.Report {
 	return r
 }
 
-// fakeServer is a server in this process.
+// fakeServer is a language server in the test process.
 type fakeServer struct {
 	*peer
 	incarnation int64
@@ -175,7 +175,7 @@ type fakeServer struct {
 
 const fakeResult = `{"capabilities":{"hoverProvider":true,"renameProvider":{}},"serverInfo":{"name":"fake","version":"1"}}`
 
-// attach starts a server that answers initialize with the result, and pings; without a result neither.
+// attach starts a server that answers initialize with the result, and answers pings. Without a result it answers neither.
 func (b *bench) attach(result string, more func(*fakeServer, message)) *fakeServer {
 	inRead, inWrite := io.Pipe()
 	outRead, outWrite := io.Pipe()
@@ -206,7 +206,7 @@ func (b *bench) attachOver(
 	return s
 }
 
-// serve is attach, and waits until the server serves.
+// serve calls attach and waits until the server is initialized.
 func (b *bench) serve(more func(*fakeServer, message)) *fakeServer {
 	s := b.attach(fakeResult, more)
 	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
@@ -217,19 +217,19 @@ func (s *fakeServer) answer(m message, result string) {
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result))
 }
 
-// die ends the streams as the end of a process does.
+// die closes the streams, as the exit of a process does.
 func (s *fakeServer) die() {
 	_ = s.stdout.Close()
 	_ = s.stdin.Close()
 }
 
-// crash is the end of the server, and the mux being told.
+// crash ends the server and reports the crash to the mux.
 func (b *bench) crash(s *fakeServer) {
 	s.die()
 	b.mux.Detach(s.incarnation, false)
 }
 
-// restart is a restart that was asked for.
+// end ends the server as a requested restart does.
 func (b *bench) end(s *fakeServer) {
 	b.mux.Hold("Requested")
 	s.die()
@@ -242,7 +242,7 @@ type fakeClient struct {
 	conn net.Conn
 }
 
-// connect is a client that has sent nothing.
+// connect returns a client that has not sent anything.
 func (b *bench) connect() *fakeClient {
 	return b.connectOver(net.Pipe())
 }
@@ -257,7 +257,7 @@ func (b *bench) connectOver(ours, theirs net.Conn) *fakeClient {
 
 const fullCapabilities = `{"window":{"workDoneProgress":true},"workspace":{"codeLens":{"refreshSupport":true}},"textDocument":{"hover":{"dynamicRegistration":true}}}`
 
-// join is a client that is initialized; there has to be a server, or to have been one.
+// join returns an initialized client. This requires a current or an earlier server.
 func (b *bench) join() *fakeClient { return b.connect().join() }
 
 func (c *fakeClient) join() *fakeClient {
@@ -268,7 +268,7 @@ func (c *fakeClient) join() *fakeClient {
 	return c
 }
 
-// sync waits until all that the client sent was taken.
+// sync waits until all messages of the client have been processed.
 func (c *fakeClient) sync() {
 	c.b.next++
 	id := fmt.Sprintf(`"sync%d"`, c.b.next+1_000_000)
@@ -288,7 +288,7 @@ func (c *fakeClient) openDocument(uri, text string) {
 	c.tell("textDocument/didOpen", fmt.Sprintf(`{"textDocument":{"uri":%q,"languageId":"go","version":7,"text":%q}}`, uri, text))
 }
 
-// awaitAnswer waits for the one answer to an id.
+// awaitAnswer waits for the only response to an ID.
 func (c *fakeClient) awaitAnswer(id string) message {
 	c.b.t.Helper()
 	c.b.Eventually(func() []message { return c.answers(id) }).Should(HaveLen(1), "answers to "+id)

@@ -32,7 +32,7 @@ func TestOtherNotificationsOfClients(t *testing.T) {
 	c.tell("vendor/notify", `{"n":1}`)
 	c.ask("1", "textDocument/hover", "{}")
 	c.tell("vendor/notify", `{"n":2}`)
-	c.tell("vendor/notify", `{"n":3}`) // one too many
+	c.tell("vendor/notify", `{"n":3}`) // exceeds the limit
 	gone := b.join()
 	gone.tell("vendor/notify", `{"n":4}`)
 	gone.sync()
@@ -53,7 +53,7 @@ func TestOtherNotificationsOfClients(t *testing.T) {
 	s = b.serve(echo)
 	c.ask("2", "textDocument/hover", "{}")
 	c.awaitAnswer("2")
-	b.Expect(s.of("vendor/notify")).To(BeEmpty(), "too long ago")
+	b.Expect(s.of("vendor/notify")).To(BeEmpty(), "the notification is too old")
 }
 
 func TestBadDocuments(t *testing.T) {
@@ -78,7 +78,7 @@ func TestBadDocuments(t *testing.T) {
 		b.Expect(one.answers("null")).To(HaveLen(1), bad)
 	}
 	early := b.connect()
-	early.tell("textDocument/didOpen", "[]") // before initialize it is not looked at
+	early.tell("textDocument/didOpen", "[]") // ignored before initialize
 	early.ask("1", "initialize", "{}")
 	early.awaitAnswer("1")
 }
@@ -110,7 +110,7 @@ func TestProgressIsCancelledUnderTheServersToken(t *testing.T) {
 	}
 	s.answer(s.of("textDocument/references")[0], "[]")
 	c.awaitAnswer("1")
-	b.Expect(c.of("$/progress")).To(HaveLen(3), "after its end a token is nobody's")
+	b.Expect(c.of("$/progress")).To(HaveLen(3), "a token is invalid after its end")
 }
 
 func TestRegistrationsThatChange(t *testing.T) {
@@ -186,10 +186,10 @@ func TestAnIncarnationThatWasNotTakenAway(t *testing.T) {
 	c.ask("1", "textDocument/hover", "{}")
 	asked := b.await(old.peer, "textDocument/hover", 1)
 	s := b.serve(nil)
-	go old.answer(asked, `"of the old one"`) // nobody may read it any more
+	go old.answer(asked, `"of the old one"`) // the response may never be read
 	s.answer(b.await(s.peer, "textDocument/hover", 1), `"of the new one"`)
 	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal(`"of the new one"`))
-	b.mux.Detach(old.incarnation, false) // too late: it is not the present one
+	b.mux.Detach(old.incarnation, false) // too late: it is not the current incarnation
 	b.Expect(b.report().Initialized).To(BeTrue())
 	b.Expect(b.report().Counters.Incarnations).To(BeNumerically("==", 2))
 }
@@ -200,7 +200,7 @@ func TestShutdownDuringAStart(t *testing.T) {
 	b.await(s.peer, "initialize", 1)
 	b.Expect(b.mux.Shutdown(context.Background())).To(Succeed())
 	b.await(s.peer, "exit", 1)
-	b.Expect(s.of("shutdown")).To(BeEmpty(), "it is not initialized")
+	b.Expect(s.of("shutdown")).To(BeEmpty(), "the server is not initialized")
 	s.answer(s.of("initialize")[0], fakeResult)
 	s.die()
 	b.mux.Detach(s.incarnation, true)
@@ -225,7 +225,7 @@ func TestBoundsHoldForClientsThatCameBeforeThem(t *testing.T) {
 		b.Expect(s.out.limit).To(Equal(4 << 10))
 	}
 	b.mux.unlock()
-	go c.ask("2", "textDocument/hover", fmt.Sprintf(`{"x":"%01000d"}`, 1)) // nobody reads all of it
+	go c.ask("2", "textDocument/hover", fmt.Sprintf(`{"x":"%01000d"}`, 1)) // the request is not read completely
 	b.Eventually(c.isClosed).Should(BeTrue())
 	b.Expect(c.answers("null")).To(HaveLen(1))
 }

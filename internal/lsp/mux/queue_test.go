@@ -33,18 +33,18 @@ func TestAFullQueueDropsWhatMatters(t *testing.T) {
 	} {
 		g.Expect(put(q, p.text, p.kind, p.key)).To(BeTrue(), p.text)
 	}
-	g.Expect(string(q.pending)).To(Equal("<needed 1><old a><b><report><log><new a><needed 2>"), "there was room")
+	g.Expect(string(q.pending)).To(Equal("<needed 1><old a><b><report><log><new a><needed 2>"), "the queue has room for all messages")
 	g.Expect(put(q, "<b again>", diagnostics, "b")).To(BeTrue())
-	g.Expect(string(q.pending)).To(Equal("<needed 1><report><log><new a><needed 2><b again>"), "first goes what is superseded")
+	g.Expect(string(q.pending)).To(Equal("<needed 1><report><log><new a><needed 2><b again>"), "superseded diagnostics are dropped first")
 	g.Expect(put(q, "<needed 3>", needed, "")).To(BeTrue())
 	g.Expect(string(q.pending)).To(Equal("<needed 1><log><new a><needed 2><b again><needed 3>"))
-	g.Expect(put(q, "<needed 4>", needed, "")).To(BeFalse(), "its reader doesn't read")
+	g.Expect(put(q, "<needed 4>", needed, "")).To(BeFalse(), "the queue is full, because the peer does not read")
 
 	var out strings.Builder
 	q.close()
 	g.Expect(q.write(&out)).To(Succeed())
 	g.Expect(out.String()).To(Equal("<needed 1><new a><needed 2><b again><needed 3>"))
-	g.Expect(put(q, "x", needed, "")).To(BeTrue(), "after its end all is dropped")
+	g.Expect(put(q, "x", needed, "")).To(BeTrue(), "a closed queue drops all messages")
 	g.Expect(q.backlog()).To(BeZero())
 }
 

@@ -24,7 +24,7 @@ func TestHandshakeIsOurs(t *testing.T) {
 	early.ask("8", "initialize", `{"processId":1,"capabilities":{}}`)
 	early.ask("9", "textDocument/hover", at("file:///a.go"))
 	b.Expect(early.awaitAnswer("9").Error.Code).To(Equal(codeNotInitialized))
-	b.Expect(early.answers("8")).To(BeEmpty(), "there is no server yet")
+	b.Expect(early.answers("8")).To(BeEmpty(), "no server is attached yet")
 
 	s := b.serve(nil)
 	b.Expect(string(early.awaitAnswer("8").Result)).To(Equal(fakeResult))
@@ -156,7 +156,7 @@ func TestALostClientIsCancelledAndItsDocumentsClosed(t *testing.T) {
 
 	next := b.join()
 	next.ask("1", "workspace/executeCommand", "{}")
-	b.Expect(s.of("workspace/executeCommand")).To(HaveLen(1), "an edit could be of the command of the client that has gone")
+	b.Expect(s.of("workspace/executeCommand")).To(HaveLen(1), "an edit could belong to the command of the disconnected client")
 	s.answer(s.of("textDocument/hover")[0], "null")
 	s.answer(s.of("workspace/executeCommand")[0], "null")
 	s.answer(b.await(s.peer, "workspace/executeCommand", 2), `"mine"`)
@@ -263,7 +263,7 @@ func TestASlowClientIsDroppedAndOthersDoNotNotice(t *testing.T) {
 	b := newBench(t, lsp.Config{Limits: lsp.Limits{QueueBytes: 64 << 10}})
 	s := b.serve(nil)
 	good, slow := b.join(), b.join()
-	// From here on the slow one reads nothing: a pipe without a reader.
+	// From here on the slow client does not read.
 	stop := make(chan struct{})
 	blocked := make(chan struct{})
 	slow.mu.Lock() // its reader stops at the next message

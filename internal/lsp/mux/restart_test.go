@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// echo answers every request of clients with the name of its method.
+// echo answers every client request with the name of its method.
 func echo(s *fakeServer, m message) {
 	if m.ID == nil || m.Method == "initialize" || m.Method == methodPing || m.Method == "shutdown" || m.Method == "" {
 		return
@@ -55,7 +55,7 @@ func TestARestartIsNotNoticed(t *testing.T) {
 	r := b.report()
 	b.Expect(r.Held).To(BeZero())
 	b.Expect(r.Counters.HeldTotal).To(BeNumerically("==", 2))
-	b.Expect(r.Counters.Failed).To(BeNumerically("==", 2), "those of sync, which are refused")
+	b.Expect(r.Counters.Failed).To(BeNumerically("==", 2), "the requests of sync, which are refused")
 }
 
 func TestWhatWasInFlightAtACrash(t *testing.T) {
@@ -95,7 +95,7 @@ func TestWhatWasInFlightAtACrash(t *testing.T) {
 	b.Expect(c.answers("1")).To(BeEmpty())
 
 	s := b.serve(nil)
-	// An answer that is nobody's: to a number of the incarnation before that this one has not used.
+	// A response without a request: its ID was used only for the previous incarnation.
 	s.send(`{"jsonrpc":"2.0","id":2147483647,"result":"late"}`)
 	s.answer(b.await(s.peer, "textDocument/hover", 1), `"replayed"`)
 	s.answer(b.await(s.peer, "vendor/safe", 1), `"replayed too"`)
@@ -212,7 +212,7 @@ func TestPoisonEffect(t *testing.T) {
 	s = b.serve(nil)
 	c.ask("6", "vendor/effect", at("file:///poison.go"))
 	b.await(s.peer, "vendor/effect", 1)
-	b.Expect(b.report().Unhealthy).To(BeEmpty(), "a restart that was asked for clears the quarantine")
+	b.Expect(b.report().Unhealthy).To(BeEmpty(), "a requested restart clears the quarantine")
 }
 
 func TestPoisonDocument(t *testing.T) {
@@ -227,7 +227,7 @@ func TestPoisonDocument(t *testing.T) {
 		s = b.serve(nil)
 	}
 	c.ask("1", "textDocument/hover", at("file:///poison.go"))
-	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Quarantined"), "the server would answer from the disk")
+	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Quarantined"), "the server would respond with the text on disk")
 	c.openDocument("file:///good.go", "x")
 	b.await(s.peer, "textDocument/didOpen", 1)
 	b.Expect(b.report().Unhealthy).To(Equal(lsp.ReasonQuarantined))
@@ -238,7 +238,7 @@ func TestPoisonDocument(t *testing.T) {
 	b.await(s.peer, "textDocument/didOpen", 2)
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
 
-	for range 3 { // crashes that come later are not its fault
+	for range 3 { // later crashes do not count against the document
 		b.tick(soon + time.Second)
 		b.crash(s)
 		s = b.serve(nil)
@@ -258,7 +258,7 @@ func TestShutdownIsAskedOfTheServer(t *testing.T) {
 	b.await(s.peer, "$/cancelRequest", 1)
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, s.of("textDocument/hover")[0].ID))
 	s.answer(s.of("workspace/executeCommand")[0], `"done"`)
-	b.Expect(string(c.awaitAnswer("2").Result)).To(Equal(`"done"`), "what has an effect comes to its end")
+	b.Expect(string(c.awaitAnswer("2").Result)).To(Equal(`"done"`), "requests that have effects are completed")
 	b.Eventually(done).Should(Receive(BeNil()))
 	b.await(s.peer, "exit", 1)
 	names := s.methods()
@@ -275,7 +275,7 @@ func TestShutdownOfAServerThatDoesNotAnswer(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	b.Expect(b.mux.Shutdown(context.Background())).To(MatchError(ContainSubstring("no server")))
 	s := b.serve(nil)
-	s.die() // nobody reads what it is sent
+	s.die() // its input is no longer read
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	b.Expect(b.mux.Shutdown(ctx)).To(MatchError(context.DeadlineExceeded))
@@ -314,7 +314,7 @@ func TestProgressEndsWithItsServer(t *testing.T) {
 	s.send(fmt.Sprintf(begin, p.WorkDoneToken))
 	s.answer(again, "null")
 	c.awaitAnswer("1")
-	b.Expect(c.of("$/progress")).To(HaveLen(4), "a token begins once")
+	b.Expect(c.of("$/progress")).To(HaveLen(4), "a token begins only once")
 }
 
 func TestAServerThatOffersLess(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// serverAsks has the server ask something and returns the answer that it got.
+// serverAsks sends a request of the server and returns the response.
 func (b *bench) serverAsks(s *fakeServer, id, method, params string) message {
 	b.t.Helper()
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
@@ -26,7 +26,7 @@ func (b *bench) serverAsks(s *fakeServer, id, method, params string) message {
 
 func TestEveryRequestOfTheServerIsAnswered(t *testing.T) {
 	b := newBench(t, lsp.Config{Folders: []string{"/w"}, Settings: json.RawMessage(`{"go":{"lint":{"on":true}},"a.b":{"c":1},"n":null}`)})
-	s := b.attach("", nil) // before it has answered initialize too
+	s := b.attach("", nil) // also before it has answered initialize
 	for i, want := range []struct{ method, params, result string }{
 		{"workspace/configuration", `{"items":[{"section":"go.lint"},{"section":"go.lint.on"},{"section":"a.b.c"},{"section":"x"},{"section":"n"},{}]}`,
 			`[{"on":true},true,1,null,null,{"go":{"lint":{"on":true}},"a.b":{"c":1},"n":null}]`},
@@ -55,11 +55,11 @@ func TestAnEditGoesToWhoCausedIt(t *testing.T) {
 	other.ask("1", "workspace/executeCommand", "{}")
 	other.ask("2", "textDocument/hover", "{}")
 	other.sync()
-	b.Expect(s.of("workspace/executeCommand")).To(HaveLen(1), "commands are carried out one after another")
+	b.Expect(s.of("workspace/executeCommand")).To(HaveLen(1), "commands are executed one at a time")
 
 	s.send(`{"jsonrpc":"2.0","id":"e1","method":"workspace/applyEdit","params":{"edit":{"documentChanges":[{"textDocument":{"uri":"file:///a","version":3},"edits":[]}]}}}`)
 	asked := b.await(one.peer, "workspace/applyEdit", 1)
-	b.Expect(string(asked.Params)).To(ContainSubstring(`"version":null`), "the server counts other versions than the client")
+	b.Expect(string(asked.Params)).To(ContainSubstring(`"version":null`), "the versions of the server differ from those of the client")
 	one.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"applied":true}}`, asked.ID))
 	b.Eventually(func() []message { return s.answers(`"e1"`) }).Should(HaveLen(1))
 	b.Expect(string(s.answers(`"e1"`)[0].Result)).To(Equal(`{"applied":true}`))
@@ -77,7 +77,7 @@ func TestAnEditGoesToWhoCausedIt(t *testing.T) {
 	b.Expect(string(b.serverAsks(s, `"e3"`, "workspace/applyEdit", "{}").Result)).To(ContainSubstring(`"applied":false`))
 	b.Expect(one.of("workspace/applyEdit")).To(HaveLen(1))
 
-	// A question is for who has something in flight, if that is one.
+	// A question goes to the client with requests in flight, if there is exactly one.
 	s.send(`{"jsonrpc":"2.0","id":"q","method":"window/showMessageRequest","params":{"message":"?"}}`)
 	b.await(other.peer, "window/showMessageRequest", 1)
 	_ = other.conn.Close()
@@ -110,14 +110,14 @@ func TestRegistrationsReachCapableClients(t *testing.T) {
 	b.end(s)
 	s = b.serve(nil)
 	b.serverAsks(s, "1", "client/registerCapability", register)
-	b.Expect(c.of("client/registerCapability")).To(HaveLen(1), "it knows that")
+	b.Expect(c.of("client/registerCapability")).To(HaveLen(1), "the client already knows the registration")
 	b.end(s)
 	s = b.serve(nil)
 	b.Eventually(func() bool { b.tick(time.Second); return b.report().Indexed }).Should(BeTrue())
 	b.Expect(string(b.await(c.peer, "client/unregisterCapability", 1).Params)).To(MatchJSON(
-		`{"unregisterations":[{"id":"1","method":"textDocument/hover"}]}`), "the new server did not register it again")
+		`{"unregisterations":[{"id":"1","method":"textDocument/hover"}]}`), "the new server has not registered it again")
 	b.await(c.peer, "workspace/codeLens/refresh", 1)
-	b.Expect(s.of("")).To(BeEmpty(), "no answer of a client is the server's business")
+	b.Expect(s.of("")).To(BeEmpty(), "responses of clients are not forwarded to the server")
 }
 
 func TestProgressOfTheServer(t *testing.T) {
@@ -136,7 +136,7 @@ func TestProgressOfTheServer(t *testing.T) {
 	s.send(`{"jsonrpc":"2.0","method":"window/logMessage","params":{"message":"behind it"}}`)
 	b.await(c.peer, "window/logMessage", 1)
 	b.await(plain.peer, "window/logMessage", 1)
-	b.Expect(c.of("$/progress")).To(HaveLen(3), "after its end a token is nobody's")
+	b.Expect(c.of("$/progress")).To(HaveLen(3), "a token is invalid after its end")
 	b.Expect(plain.of("$/progress")).To(BeEmpty())
 	c.tell("window/workDoneProgress/cancel", `{"token":"load"}`)
 	b.serverAsks(s, "2", "window/workDoneProgress/create", `{"token":2}`)
@@ -162,7 +162,7 @@ func TestDocumentsHaveOneOwner(t *testing.T) {
 	other.awaitAnswer("2")
 	changes := s.of("textDocument/didChange")
 	b.Expect(string(changes[len(changes)-1].Params)).To(ContainSubstring(`"text"`))
-	b.Expect(string(changes[len(changes)-1].Params)).NotTo(ContainSubstring("unsaved"), "nobody gets an answer about what another has not saved")
+	b.Expect(string(changes[len(changes)-1].Params)).NotTo(ContainSubstring("unsaved"), "no client gets a response about unsaved text of another")
 	b.Expect(b.report().Counters.ViewSwitches).To(BeNumerically("==", 1))
 
 	one.tell("textDocument/didSave", `{"textDocument":{"uri":"file:///a.go"}}`)
@@ -207,7 +207,7 @@ func TestDiagnostics(t *testing.T) {
 
 	late := b.join()
 	late.openDocument(uri, "text")
-	b.await(late.peer, "textDocument/publishDiagnostics", 2) // as it came, and as it opened it
+	b.await(late.peer, "textDocument/publishDiagnostics", 2) // once on connect, and once on didOpen
 
 	one.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
 	publish(uri, version(b.await(s.peer, "textDocument/didChange", 1)), `{"message":"of unsaved"}`)
@@ -215,7 +215,7 @@ func TestDiagnostics(t *testing.T) {
 	publish("file:///closed.go", 0, `{"message":"all"}`)
 	b.await(one.peer, "textDocument/publishDiagnostics", 3)
 	b.Eventually(func() int { return len(late.of("textDocument/publishDiagnostics")) }).Should(Equal(3))
-	b.Expect(string(late.of("textDocument/publishDiagnostics")[2].Params)).To(ContainSubstring("all"), "not those of the unsaved text")
+	b.Expect(string(late.of("textDocument/publishDiagnostics")[2].Params)).To(ContainSubstring("all"), "not the diagnostics of the unsaved text")
 	b.Eventually(func() int { return len(other.of("textDocument/publishDiagnostics")) }).Should(Equal(2))
 	b.Expect(string(other.of("textDocument/publishDiagnostics")[1].Params)).To(ContainSubstring("all"))
 
@@ -227,14 +227,14 @@ func TestDiagnostics(t *testing.T) {
 	b.Eventually(func() string {
 		all := other.of("textDocument/publishDiagnostics")
 		return string(all[len(all)-1].Params)
-	}).Should(MatchJSON(`{"uri":"file:///closed.go","diagnostics":[]}`), "the new server has not said so again")
+	}).Should(MatchJSON(`{"uri":"file:///closed.go","diagnostics":[]}`), "the new server has not published them again")
 	b.mux.lock()
 	defer b.mux.unlock()
 	b.Expect(b.mux.published).To(HaveLen(1))
 }
 
-// A server that tells no versions says that nothing is wrong with the text of one client; when another one takes its mistake back, it has the same
-// text, and has to be told.
+// A server without versions publishes empty diagnostics for the text of one client. When another client reverts its mistake, it has the same text and must
+// receive them too.
 func TestDiagnosticsOfATextThatTheServerHasAlready(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	s := b.serve(nil)
@@ -255,7 +255,7 @@ func TestDiagnosticsOfATextThatTheServerHasAlready(t *testing.T) {
 	b.await(s.peer, "textDocument/didChange", 2)
 	publish(uri, "")
 	publish("file:///other.go", `{"message":"all"}`)
-	b.Expect(string(b.await(editor.peer, "textDocument/publishDiagnostics", 2).Params)).To(ContainSubstring("all"), "not those of the other's text")
+	b.Expect(string(b.await(editor.peer, "textDocument/publishDiagnostics", 2).Params)).To(ContainSubstring("all"), "not the diagnostics of the other text")
 	editor.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":9},"contentChanges":[{"text":"text"}]}`)
 	b.Expect(string(b.await(editor.peer, "textDocument/publishDiagnostics", 3).Params)).To(MatchJSON(`{"uri":"file:///a.go","diagnostics":[]}`))
 	b.Expect(s.of("textDocument/didChange")).To(HaveLen(2))
@@ -272,7 +272,7 @@ func TestTheVersionOfAServer(t *testing.T) {
 	}
 }
 
-// A server may ask for large settings as often as it likes.
+// A server can request large settings any number of times.
 func TestConfiguration_IsBounded(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
 	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `","small":1}`)})
@@ -313,7 +313,7 @@ func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
 	stop.Do(func() { close(reads) })
 }
 
-// A new server receives the documents of many clients at once. A long queue then is no sign that the server does not read.
+// A new server receives the documents of many clients at once. A long queue at that time does not mean that the server does not read.
 func TestAServerIsToldMoreDocumentsThanWaitOtherwise(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	first := b.serve(nil)

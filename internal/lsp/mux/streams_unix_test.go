@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// sockets are two ends of a connection as clients have it.
+// sockets returns both ends of a connection like that of a client.
 func sockets(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -40,7 +40,7 @@ func sockets(t *testing.T) (ours, theirs net.Conn) {
 	return conns[0], conns[1]
 }
 
-// pipe is what connects to a server.
+// pipe returns both ends of a pipe like that of a server.
 func pipe(t *testing.T) (read, write *os.File) {
 	t.Helper()
 	read, write, err := os.Pipe()
@@ -76,7 +76,7 @@ func TestWhatIsLargerThanTheStreamTakesArrivesWholeAndInOrder(t *testing.T) {
 	}
 }
 
-// answerFrom is a server that allocates nothing for a hover, which it answers with the filler.
+// answerFrom runs a server that answers hover requests with the filler and does not allocate.
 func answerFrom(in io.Reader, out io.Writer, filler string) {
 	reader := wire.NewReader(in, wire.Limits{}, nil)
 	var e wire.Envelope
@@ -102,7 +102,7 @@ func answerFrom(in io.Reader, out io.Writer, filler string) {
 	}
 }
 
-// TestRelayingOverStreamsDoesNotAllocate is TestRelayingDoesNotAllocate with all that is between two processes.
+// TestRelayingOverStreamsDoesNotAllocate is TestRelayingDoesNotAllocate over the streams between real processes.
 func TestRelayingOverStreamsDoesNotAllocate(t *testing.T) {
 	for name, size := range map[string]struct{ question, answer int }{"300 B": {100, 250}, "question": {32 << 10, 1}, "answer": {1, 32 << 10}} {
 		t.Run(name, func(t *testing.T) {

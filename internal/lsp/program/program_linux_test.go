@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// bench is a multiplexer that runs in the test.
+// bench is a multiplexer that runs in the test process.
 type bench struct {
 	*testing.T
 	*WithT
@@ -71,7 +71,7 @@ func newBench(t *testing.T) *bench {
 		b.over()
 		text, _ := os.ReadFile(log.Name())
 		if t.Failed() {
-			t.Logf("it said:\n%s", text)
+			t.Logf("output of the multiplexer:\n%s", text)
 		}
 	})
 	b.dial()
@@ -92,14 +92,14 @@ func (b *bench) dial() {
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 }
 
-// over waits for the end of the multiplexer, of which nothing is left then.
+// over waits until the multiplexer has ended, and checks that nothing is left of it.
 func (b *bench) over() {
 	b.Helper()
 	b.Eventually(b.ended).WithTimeout(patience).Should(Receive(BeNil()))
 	b.ended <- nil
 	b.Eventually(b.Ended()).WithTimeout(patience).Should(BeClosed())
 	_, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-	b.Expect(err).To(MatchError(unix.ECHILD), "a process was left over")
+	b.Expect(err).To(MatchError(unix.ECHILD), "a process is left")
 	b.Expect(filepath.Join(b.dir, lsp.ClientSocket)).NotTo(BeAnExistingFile())
 	b.Expect(filepath.Join(b.dir, lsp.ControlSocket)).NotTo(BeAnExistingFile())
 }
@@ -119,7 +119,7 @@ func (b *bench) ask(command lsp.Command) string {
 	b.Helper()
 	answer, err := b.Do(b.Context(), command)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(answer.Error == "").To(Equal(answer.Code == "")) //nolint:ginkgolinter // it is about both
+	b.Expect(answer.Error == "").To(Equal(answer.Code == "")) //nolint:ginkgolinter // compares both fields
 	return answer.Code
 }
 
@@ -144,11 +144,11 @@ func TestCommandsDoWhatTheContractSays(t *testing.T) {
 	b.Expect(b.now()).To(And(HaveField("Phase", lsp.None), HaveField("Protocol", lsp.Protocol), HaveField("IdleSince", Not(BeZero()))))
 	b.Expect(b.ask(lsp.Command{Verb: lsp.Start, Incarnation: 1})).To(Equal(lsp.CodeInvalid))
 	b.Expect(b.ask(lsp.Command{Verb: "Dance"})).To(Equal(lsp.CodeInvalid))
-	b.Expect(b.ask(lsp.Command{Verb: lsp.Stop, Incarnation: 1})).To(BeEmpty(), "nothing there is success")
+	b.Expect(b.ask(lsp.Command{Verb: lsp.Stop, Incarnation: 1})).To(BeEmpty(), "stopping without a server succeeds")
 	b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 1})).To(BeEmpty())
 
 	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty())
-	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(2)), HaveField("Phase", facts.Running), HaveField("PID", Not(BeZero()))), "with the answer")
+	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(2)), HaveField("Phase", facts.Running), HaveField("PID", Not(BeZero()))), "the report arrives with the answer")
 	b.Expect(b.state()).To(And(HaveField("Phase", facts.Running), HaveField("PID", b.now().PID), HaveField("Exit", BeNil())))
 	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty(), "again")
 	b.Expect(b.ask(b.launch(1, "serve"))).To(Equal(lsp.CodeStale))
@@ -163,7 +163,7 @@ func TestCommandsDoWhatTheContractSays(t *testing.T) {
 	b.await(HaveField("Phase", facts.Exited))
 	b.Expect(b.now().Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0))))
 	b.Expect(b.state().Exit).To(Equal(b.now().Exit))
-	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty(), "whatever became of it")
+	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty(), "regardless of the outcome of the first start")
 	b.Expect(b.now().Phase).To(Equal(facts.Exited))
 
 	broken := b.launch(3, "serve")
@@ -174,7 +174,7 @@ func TestCommandsDoWhatTheContractSays(t *testing.T) {
 	b.Expect(b.ask(b.launch(4, "serve"))).To(BeEmpty())
 	b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 4})).To(BeEmpty())
 	b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL")))
-	_, _ = b.Do(t.Context(), lsp.Command{Verb: lsp.Quit}) // it may hang up before it answers
+	_, _ = b.Do(t.Context(), lsp.Command{Verb: lsp.Quit}) // it may close the connection before it answers
 	b.over()
 }
 
@@ -193,7 +193,7 @@ func TestACrashIsReportedAndClientsStay(t *testing.T) {
 		b.Expect(b.now().Clients).To(Equal(1))
 		b.Expect(b.ask(b.launch(incarnation+1, "serve"))).To(BeEmpty())
 	}
-	b.dial() // another manager sees the same
+	b.dial() // another manager gets the same report
 	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(4)), HaveField("Phase", facts.Running), HaveField("Clients", 1)))
 }
 
@@ -205,7 +205,7 @@ func (b *bench) kill(p shim.Process) {
 	b.Expect(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)).To(Succeed())
 }
 
-// TestAStartLeavesNothingHoweverItGoes has servers that fail in every way after they were executed. over looks that nothing is left.
+// TestAStartLeavesNothingHoweverItGoes starts servers that fail in every way after their exec. over checks that nothing is left.
 func TestAStartLeavesNothingHoweverItGoes(t *testing.T) {
 	for _, mode := range []string{"exit", "silent", "garbage", "oversize", "refuse", "log-first", "late-exit", "deaf", "stubborn", "mute", "fork"} {
 		t.Run(mode, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestAStartLeavesNothingHoweverItGoes(t *testing.T) {
 func TestASignalEndsAllOfIt(t *testing.T) {
 	b := newBench(t)
 	b.Expect(b.ask(b.launch(1, "stubborn"))).To(BeEmpty())
-	b.cancel() // as SIGTERM does it
+	b.cancel() // as SIGTERM does
 	b.over()
 	b.Expect(b.state()).To(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", true)))
 }
@@ -245,7 +245,7 @@ func TestTooMuchMemoryAsksForARestart(t *testing.T) {
 	command.Launch.Config.Limits.MemoryBytes = 1
 	b.Expect(b.ask(command)).To(BeEmpty())
 	b.await(And(HaveField("Unhealthy", lsp.ReasonMemoryLimit), HaveField("Restart", true), HaveField("MemoryBytes", BeNumerically(">", 1)), HaveField("Message", ContainSubstring("limit"))))
-	b.Expect(quiet(lsp.Report{OldestRequest: time.Now().Add(-time.Minute)})).To(BeFalse(), "not while something is under way")
+	b.Expect(quiet(lsp.Report{OldestRequest: time.Now().Add(-time.Minute)})).To(BeFalse(), "not while a request is in flight")
 }
 
 func TestTwoDoNotShareADirectory(t *testing.T) {
@@ -253,12 +253,12 @@ func TestTwoDoNotShareADirectory(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	b.Expect(Run(ctx, b.dir, os.Stderr)).To(MatchError(ContainSubstring("another multiplexer")))
-	b.Expect(b.ask(lsp.Command{Verb: lsp.HoldRequests})).To(BeEmpty(), "the first is still there")
+	b.Expect(b.ask(lsp.Command{Verb: lsp.HoldRequests})).To(BeEmpty(), "the first multiplexer still runs")
 	b.Expect(Main([]string{"berth-lsp"})).To(Equal(2))
 	b.Expect(Main([]string{"berth-lsp", "--no-such-flag"})).To(Equal(2))
 }
 
-// modeVariable makes this binary the server of a test.
+// modeVariable turns this binary into the server of a test.
 const modeVariable = "LSP_PROGRAM_TEST_MODE"
 
 func languageServer(mode string) {
@@ -290,7 +290,7 @@ func languageServer(mode string) {
 	}
 }
 
-// converse answers one message; false at the end.
+// converse answers one message. It returns false at the end of the input.
 func converse(reader *bufio.Reader, mode string) bool {
 	length := 0
 	for {

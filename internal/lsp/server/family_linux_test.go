@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// notify takes SIGTERM and SIGHUP away from what they usually do.
+// notify catches SIGTERM and SIGHUP instead of their default action.
 func notify() chan os.Signal {
 	notified := make(chan os.Signal, 10)
 	signal.Notify(notified, syscall.SIGTERM, syscall.SIGHUP)
 	return notified
 }
 
-// family starts a grandchild that has a session of its own, ignores SIGTERM and holds all streams; of an orphan the parent is gone already.
+// family starts a grandchild that has its own session, ignores SIGTERM and keeps all streams open. In the mode "orphan" its parent has already exited.
 func family(mode string) {
 	if os.Getenv("MIDDLE") != "" {
 		fmt.Println(spawn("grandchild"))

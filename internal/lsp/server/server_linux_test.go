@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// bench looks that a test leaves nothing behind: no process, no descriptor, no goroutine.
+// bench checks that a test leaves no process, descriptor or goroutine behind.
 type bench struct {
 	*testing.T
 	*WithT
@@ -46,7 +46,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{T: t, WithT: NewWithT(t)}
-	// The runtime opens its poller once.
+	// The Go runtime opens its poller once.
 	warm, other, err := os.Pipe()
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(errors.Join(warm.Close(), other.Close())).To(Succeed())
@@ -86,7 +86,7 @@ func (b *bench) launch(mode string) lsp.Launch {
 	}
 }
 
-// tape keeps what is written.
+// tape records what is written to it.
 type tape struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -129,7 +129,7 @@ func (b *bench) done(p *Process) *facts.Exit {
 	return p.Exit()
 }
 
-// never is a shutdown that a server doesn't answer.
+// never is a shutdown that a server does not answer.
 func never(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -161,13 +161,13 @@ func TestItTalksAndEndsByTheProtocol(t *testing.T) {
 
 func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 	for mode, exit := range map[string]facts.Exit{
-		"serve":     {Known: true},                    // ends with its input
-		"deaf":      {Known: true, Signal: "SIGTERM"}, // doesn't
-		"frozen":    {Known: true, Signal: "SIGTERM"}, // is continued for it
-		"polite":    {Known: true, Code: 7},           // has a handler
-		"flood":     {Known: true, Signal: "SIGTERM"}, // nobody reads what it writes
-		"mute":      {Known: true, Signal: "SIGTERM"}, // has closed its output
-		"unreading": {Known: true, Signal: "SIGTERM"}, // doesn't read, so that whoever writes to it is stuck
+		"serve":     {Known: true},                    // exits at the end of its input
+		"deaf":      {Known: true, Signal: "SIGTERM"}, // does not exit at the end of its input
+		"frozen":    {Known: true, Signal: "SIGTERM"}, // is continued (SIGCONT) for the signal
+		"polite":    {Known: true, Code: 7},           // handles SIGTERM
+		"flood":     {Known: true, Signal: "SIGTERM"}, // its output is not read
+		"mute":      {Known: true, Signal: "SIGTERM"}, // closes its output
+		"unreading": {Known: true, Signal: "SIGTERM"}, // does not read, so that writers block
 	} {
 		t.Run(mode, func(t *testing.T) {
 			b := newBench(t)
@@ -177,11 +177,11 @@ func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 			switch mode {
 			case "unreading":
 				shutdown = func(context.Context) error {
-					_, err := p.Stdin().Write(make([]byte, 1<<20)) // blind to its context
+					_, err := p.Stdin().Write(make([]byte, 1<<20)) // a write that ignores the context
 					return err
 				}
 			case "serve":
-				shutdown, grace = refused, time.Minute // all the time there is for the rung that it ends on
+				shutdown, grace = refused, time.Minute // enough time for the step that ends it
 			}
 			p.Stop(shutdown, grace)
 			p.Stop(shutdown, grace)
@@ -198,11 +198,11 @@ func TestAStubbornServerIsLeftToTheKill(t *testing.T) {
 	p, out := b.start("stubborn")
 	b.Expect(b.line(out)).To(Equal("ready"))
 	p.Stop(never, 100*time.Millisecond)
-	b.Expect(b.line(out)).To(Equal("SIGTERM"), "it came to the signal")
+	b.Expect(b.line(out)).To(Equal("SIGTERM"), "the stop continues with the signal")
 	b.Consistently(p.Done(), "200ms").ShouldNot(BeClosed())
 	b.Expect(p.Kill()).To(Succeed())
 	b.Expect(b.done(p).Signal).To(Equal("SIGKILL"))
-	b.Expect(p.Kill()).To(Succeed(), "there is nothing to kill")
+	b.Expect(p.Kill()).To(Succeed(), "killing an exited server succeeds")
 }
 
 func TestWhatTheServerLeavesBehindIsEnded(t *testing.T) {
@@ -214,12 +214,12 @@ func TestWhatTheServerLeavesBehindIsEnded(t *testing.T) {
 			b.Expect(err).NotTo(HaveOccurred())
 			left, err := shim.Identify(pid)
 			b.Expect(err).NotTo(HaveOccurred())
-			// A look at a tree may miss once what is just getting another parent.
-			b.Eventually(p.tree.Members).WithTimeout(patience).Should(ContainElement(left), "also when it has a session of its own")
+			// One listing of a tree may miss a process that is just changing its parent.
+			b.Eventually(p.tree.Members).WithTimeout(patience).Should(ContainElement(left), "also with its own session")
 			b.Expect(p.Stdin().Close()).To(Succeed())
 			b.Eventually(p.LeaderDone()).WithTimeout(patience).Should(BeClosed())
 			b.Expect(p.LeaderExit().Code).To(Equal(int32(4)))
-			b.Expect(b.done(p).Code).To(Equal(int32(4)), "the exit is that of the server, not of who was killed")
+			b.Expect(b.done(p).Code).To(Equal(int32(4)), "the exit code is that of the server, not of the killed child")
 			_, err = shim.Open(left)
 			b.Expect(err).To(MatchError(shim.ErrGone))
 		})
@@ -246,8 +246,8 @@ func TestACrashIsSeenAndItsLastWordsAreKept(t *testing.T) {
 	b.Expect(failed).NotTo(HaveOccurred())
 	defer p.Close()
 	b.Expect(b.done(p)).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
-	b.Expect(said.String()).To(ContainSubstring("going down"), "all of it, once it is done")
-	b.Expect(io.ReadAll(p.Stdout())).To(BeEquivalentTo("ready\n"), "what it wrote before can still be read")
+	b.Expect(said.String()).To(ContainSubstring("going down"), "all diagnostics are available after the exit")
+	b.Expect(io.ReadAll(p.Stdout())).To(BeEquivalentTo("ready\n"), "earlier output can still be read")
 }
 
 func TestAServerWritesToAFileItself(t *testing.T) {
@@ -296,7 +296,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	b.Expect(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
 	defer func() { b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed()) }()
 	before := descriptors()
-	for spare := range 7 { // each pipe fails once, and the fork
+	for spare := range 7 { // each pipe and the fork fail once
 		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limitFor(spare)), Max: limit.Max})).To(Succeed())
 		p, failed := Start(b.launch("serve"), &tape{})
 		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
@@ -306,7 +306,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	}
 }
 
-// limitFor gives the limit under which so many more can be opened.
+// limitFor returns the descriptor limit that leaves the given number of free descriptors.
 func limitFor(spare int) (limit int) {
 	for ; spare > 0; limit++ {
 		if _, err := unix.FcntlInt(uintptr(limit), unix.F_GETFD, 0); err != nil {
@@ -326,7 +326,7 @@ func TestOnlyOneAtATime(t *testing.T) {
 	b.done(p)
 	second, out := b.start("serve")
 	b.Expect(b.line(out)).To(Equal("ready"))
-	b.Expect(p.Kill()).To(Succeed(), "it can't be used against the next")
+	b.Expect(p.Kill()).To(Succeed(), "a late kill has no effect on the next server")
 	b.Consistently(second.Done(), "100ms").ShouldNot(BeClosed())
 }
 
@@ -338,7 +338,7 @@ func TestRungsFitTheGracePeriod(t *testing.T) {
 	g.Expect(rung(exitRung, time.Second) + rung(stdinRung, time.Second)).To(Equal(300 * time.Millisecond))
 }
 
-// modeVariable makes this binary the server of a test.
+// modeVariable turns this binary into the server of a test.
 const modeVariable = "LSP_SERVER_TEST_MODE"
 
 func workload(mode string) {

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzScan compares with encoding/json.
+// FuzzScan compares Scan with encoding/json.
 func FuzzScan(f *testing.F) {
 	for _, body := range refused {
 		f.Add([]byte(body))
@@ -89,7 +89,7 @@ func text(raw json.RawMessage) (text string) {
 	return text
 }
 
-// scalar is the raw value if it is a string or an integer.
+// scalar returns the raw value if it is a string or an integer.
 func scalar(raw json.RawMessage) string {
 	if len(raw) == 0 || strings.IndexByte("{[tfn", raw[0]) >= 0 || raw[0] != '"' && bytes.ContainsAny(raw, ".eE") {
 		return ""
@@ -97,7 +97,7 @@ func scalar(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// checkReplaced says whether a message with another id is the same elsewhere.
+// checkReplaced checks that replacing the ID does not change the rest of a message.
 func checkReplaced(t *testing.T, e *Envelope, body []byte, top map[string]json.RawMessage) {
 	t.Helper()
 	read, err := NewReader(bytes.NewReader(e.AppendWithID(nil, body, []byte(`"new"`))), Limits{}, nil).Read()
@@ -121,7 +121,7 @@ func checkReplaced(t *testing.T, e *Envelope, body []byte, top map[string]json.R
 	}
 }
 
-// mayNotRefuse says that encoding/json and the rules of Scan, told in another way, find nothing wrong with the body.
+// mayNotRefuse reports whether encoding/json and an independent implementation of the rules of Scan accept the body.
 func mayNotRefuse(body []byte) bool {
 	var top map[string]json.RawMessage
 	if json.Unmarshal(body, &top) != nil || top == nil {
@@ -155,7 +155,7 @@ func member(raw json.RawMessage, key string) json.RawMessage {
 	return object[key]
 }
 
-// walk says whether a value is not nested too deep, and has no key twice or in other letter case where that matters.
+// walk reports whether a value is not nested too deeply and has no duplicate keys, where keys in another letter case count if that matters.
 func walk(decoder *json.Decoder, path []string) bool {
 	token, err := decoder.Token()
 	if err != nil {
@@ -203,8 +203,8 @@ func walk(decoder *json.Decoder, path []string) bool {
 	return fine && err == nil
 }
 
-// FuzzReader reads the same stream whole, in halves and byte by byte: the messages and the kind of error are the same, what is read is a
-// part of the stream, and what is written again is read again.
+// FuzzReader reads the same stream as a whole, in halves and byte by byte. It checks that the messages and the kind of error are the same, that
+// messages are parts of the stream, and that messages that are written again can be read again.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("Content-Length: 2\r\n\r\n{}Content-Length: 2\r\n\r\n{}"), false)
 	f.Add([]byte("hello\nContent-Length: 2\r\nContent-Type: x; charset=utf-8\r\n\r\n{}x"), true)
@@ -230,7 +230,7 @@ func FuzzReader(f *testing.F) {
 		}
 		var frames []byte
 		for _, body := range bodies {
-			if len(body) == 0 || len(body) > limits.MessageBytes || utf8.Valid(stream) && !bytes.Contains(stream, body) && !bytes.Contains(body, []byte("?")) { // a message may end within a character
+			if len(body) == 0 || len(body) > limits.MessageBytes || utf8.Valid(stream) && !bytes.Contains(stream, body) && !bytes.Contains(body, []byte("?")) { // a message may end in the middle of a character
 				t.Fatalf("body %q", body)
 			}
 			frames = AppendFrame(frames, body)

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// message is a body of so many bytes, with content that betrays bytes that were mixed up.
+// message returns a body of the given size whose content reveals misplaced bytes.
 func message(size int) []byte {
 	body := []byte(`{"jsonrpc":"2.0","id":1,"result":"`)
 	for i := 0; len(body) < size-2; i++ {
@@ -72,7 +72,7 @@ type pieces struct {
 
 func (p pieces) Read(into []byte) (int, error) { return p.Reader.Read(into[:min(len(into), p.size)]) }
 
-// hesitant returns nothing every second time.
+// hesitant returns no data on every second read.
 type hesitant struct {
 	io.Reader
 	turn bool
@@ -89,7 +89,7 @@ func TestHeaders(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	for _, test := range []struct {
 		header string
-		want   error // nil: the message {} is read
+		want   error // nil means that the message {} is read
 	}{
 		{"Content-Length: 2\r\n\r\n", nil},
 		{"content-LENGTH:2\r\n\r\n", nil},
@@ -183,8 +183,8 @@ func TestSkipWhatIsNoHeader(t *testing.T) {
 	})
 }
 
-// TestMemoryOfHostileInput feeds what made other libraries allocate gigabytes: at most twice of what arrived may be allocated, in sum, beyond
-// the buffer that every reader has.
+// TestMemoryOfHostileInput uses input that made other libraries allocate gigabytes. In total, a reader may allocate at most twice the received
+// bytes, plus the buffer that every reader has.
 func TestMemoryOfHostileInput(t *testing.T) {
 	endless := func() io.Reader { return strings.NewReader(strings.Repeat("x", 1<<20)) }
 	announce := func(n string, arrived int) func() io.Reader {
@@ -204,7 +204,7 @@ func TestMemoryOfHostileInput(t *testing.T) {
 		{"100 TB announced", announce("99999999999999", 40), 0, ErrTooLarge},
 		{"8 EiB announced", announce("9223372036854775807", 40), 0, ErrTooLarge},
 		{"negative", announce("-1", 40), 0, ErrHeader},
-		{"the most that is allowed announced, 1 byte", announce("268435456", 40), 1 << 30, ErrTruncated},
+		{"the maximum announced, 1 byte", announce("268435456", 40), 1 << 30, ErrTruncated},
 		{"100 KB arrive of it", announce("268435456", 100<<10), 1 << 30, ErrTruncated},
 		{"1.1 MB arrive of it", announce("268435456", 1100<<10), 1 << 30, ErrTruncated},
 		{"9 MB arrive of it", announce("268435456", 9<<20), 1 << 30, ErrTruncated},
@@ -257,7 +257,7 @@ func TestLargeMemoryGoesBack(t *testing.T) {
 	g.Expect(reader.large).To(HaveCap(0))
 }
 
-// TestSlow is a peer that begins a message and never ends it.
+// TestSlow uses a peer that begins a message and never completes it.
 func TestSlow(t *testing.T) {
 	frame := AppendFrame(nil, message(100_000))
 	for _, sent := range []int{1, 16, 20, 24, 100, 50_000, len(frame) - 1} {
@@ -281,7 +281,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestDeadlineOnlyWithinMessages: silence between two messages is nobody's fault, and a message that came whole costs no timer.
+// TestDeadlineOnlyWithinMessages checks that silence between two messages is no error, and that a message that arrives complete needs no timer.
 func TestDeadlineOnlyWithinMessages(t *testing.T) {
 	g := NewWithT(t)
 	frame := AppendFrame(nil, message(100))
@@ -325,7 +325,7 @@ func (s *scripted) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// TestBudget: what others announce takes nothing from us, what they really send does, and it comes back when they are done or gone.
+// TestBudget checks that announced bytes do not use the budget, received bytes do, and that they are returned when a message or its connection ends.
 func TestBudget(t *testing.T) {
 	g := NewWithT(t)
 	budget := NewBudget(1 << 20)

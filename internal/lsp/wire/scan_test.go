@@ -14,7 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// seen is an envelope as text.
+// seen is an envelope with text in place of spans.
 type seen struct {
 	Kind                                                      Kind
 	ID, Method, URI, TopURI, Cancel, Token, WorkDone, Partial string
@@ -71,7 +71,7 @@ func nested(depth int) string {
 	return strings.Repeat("[", depth) + strings.Repeat("]", depth)
 }
 
-// checkSpans says whether the spans really cut the body.
+// checkSpans checks that the spans match the values in the body.
 func checkSpans(t *testing.T, body []byte, e *Envelope) {
 	t.Helper()
 	for _, span := range []struct {
@@ -89,7 +89,7 @@ func checkSpans(t *testing.T, body []byte, e *Envelope) {
 	}
 }
 
-// refused are bodies that some decoder accepts, or reads differently than another.
+// refused contains bodies that some decoders accept, or that decoders interpret differently.
 var refused = []string{
 	``, ` `, `1`, `"a"`, `null`, `{}`, `[]`, `[{"id":1,"method":"m"}]`, `{"jsonrpc":"2.0"}`, `{"result":1}`,
 	`{"id":1,"method":"m"`, `{"id":1,"method":"m"}}`, `{"id":1,"method":"m"} x`, `{"id":1,"method":"m"}{"id":1}`, `{"id":1,}`, `{,"id":1}`,
@@ -149,7 +149,7 @@ func TestReplace(t *testing.T) {
 	g.Expect(string(e.AppendWithID(nil, notification, []byte("1")))).To(Equal(frame(`{"method":"m"}`)))
 }
 
-// request is one of about that size, its id last: the worst case for who looks for it.
+// request returns a request of about the given size with the ID at the end, the worst case for a search.
 func request(size int) []byte {
 	body := []byte(`{"jsonrpc":"2.0","method":"textDocument/references","params":{"textDocument":{"uri":"file:///w/a.go"},"workDoneToken":"w","items":[`)
 	for i := 0; len(body) < size-120; i++ {
@@ -212,7 +212,7 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// BenchmarkRelay is all that is done to a message: read, scan, write with another id.
+// BenchmarkRelay measures the whole work per message: read, scan, and write with another ID.
 func BenchmarkRelay(b *testing.B) {
 	for _, size := range []int{300, 30 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -236,7 +236,7 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-// TestOrdinary tries every byte at the ends of strides, among others that are near to what matters.
+// TestOrdinary tests every byte at the ends of strides, between bytes close to the relevant values.
 func TestOrdinary(t *testing.T) {
 	data := make([]byte, 16+2*32+8+1)
 	for _, place := range []int{0, 1, 7, 8, 15, 16, 17, 47, 48, 49, 79, 80, 87, 88} {

@@ -31,10 +31,10 @@ func activity(s *suite) {
 	s.Expect(at).To(BeTemporally(">=", begun.Add(-time.Second)))
 	s.Expect(at).To(BeTemporally("<=", time.Now().Add(time.Second)))
 	s.Expect(watcher.Watch(s.ctx, uid)).To(Succeed())
-	s.Expect(watcher.Watch(s.ctx, uid)).To(Succeed(), "asked twice, told once")
+	s.Expect(watcher.Watch(s.ctx, uid)).To(Succeed(), "two calls cause one event")
 	s.end(uid)
 	again, err := watcher.LastActivity(s.ctx, uid)
-	s.Expect(err).NotTo(HaveOccurred(), "what was put out is known after the end")
+	s.Expect(err).NotTo(HaveOccurred(), "the time of the last output is known after the exit")
 	s.Expect(again).To(BeTemporally(">=", at))
 }
 

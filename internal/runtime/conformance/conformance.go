@@ -108,36 +108,36 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		needs func(Harness) bool
 		run   func(*suite)
 	}{
-		{"starts once, however often it is asked", nil, startTwice},
-		{"starts one process when many ask at once", nil, startConcurrently},
-		{"refuses older incarnations, and newer ones beside an older", nil, staleAndAlive},
-		{"tells exit codes and signals", nil, exits},
-		{"keeps the exit for whoever looks later", nil, exitBeforeObserve},
-		{"stops and kills, however often", nil, stopTwice},
-		{"acts on the named incarnation alone", nil, otherIncarnation},
+		{"starts once for repeated requests", nil, startTwice},
+		{"starts one process for concurrent requests", nil, startConcurrently},
+		{"refuses older incarnations, and newer ones while an older one lives", nil, staleAndAlive},
+		{"reports exit codes and signals", nil, exits},
+		{"keeps the exit for later observers", nil, exitBeforeObserve},
+		{"stops and kills repeatedly", nil, stopTwice},
+		{"acts only on the named incarnation", nil, otherIncarnation},
 		{"does not lose a stop while it is starting", nil, stopWhileStarting},
-		{"ends what ignores the stop signal with a kill", nil, kill},
-		{"forgets only what is dead, and then everything", nil, forget},
-		{"tells how the one before ended", chronicles, endBefore},
-		{"tells with what it was started", remembers, origin},
+		{"kills a process that ignores the stop signal", nil, kill},
+		{"forgets only exited processes, and then everything", nil, forget},
+		{"reports the exit of the previous incarnation", chronicles, endBefore},
+		{"reports the origin of an incarnation", remembers, origin},
 		{"lists everything", nil, list},
-		{"knows nothing of the unknown", nil, unknown},
-		{"goes on after a lost manager", canReopen, reopen},
-		{"learns what happened while there was no manager", canReopen, endWithoutManager},
-		{"keeps incarnations apart over a lost manager", canReopen, idempotentOverManagers},
-		{"explains what cannot be executed", processes, failures},
+		{"accepts an unknown UID", nil, unknown},
+		{"continues after a crash of the manager", canReopen, reopen},
+		{"observes exits that happened without a manager", canReopen, endWithoutManager},
+		{"distinguishes incarnations after a crash of the manager", canReopen, idempotentOverManagers},
+		{"explains why a program cannot be executed", processes, failures},
 		{"kills the whole tree", processes, killTree},
-		{"ends what a program leaves behind", processes, leftBehind},
+		{"ends the processes that a program leaves behind", processes, leftBehind},
 		{"ends what is stopped", processes, stopped},
 		{"sets up environment, directory and stdin", logs, surroundings},
-		{"keeps the log over incarnations, with cursors that stay valid", logs, cursors},
+		{"keeps the log across incarnations, with valid cursors", logs, cursors},
 		{"waits for output", logs, waits},
 		{"bounds the log of a flood", flooded, flood},
-		{"tells when something was put out", watches, activity},
+		{"reports the time of the last output", watches, activity},
 		{"lists the processes of a tree", counts, members},
 		{"finds the sockets of a tree", sockets, listeners},
-		{"keeps results over managers, until it forgets", keeps, results},
-		{"takes results up to a size, and says so of larger ones", keeps, largeResults},
+		{"keeps results across managers until Forget", keeps, results},
+		{"accepts results up to a size and reports larger ones", keeps, largeResults},
 		{"attaches to terminals", terminals, attach},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func (s *suite) await(uid types.UID, what string, is func(facts.Incarnation) boo
 		select {
 		case <-s.Runtime.Events():
 		case <-timeout:
-			s.Fatalf("%s never was %s, but %s (%+v)", uid, what, now.Phase, now)
+			s.Fatalf("%s did not become %s, but is %s (%+v)", uid, what, now.Phase, now)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func startTwice(s *suite) {
 	s.Expect(s.observe(uid).ContainerID).To(Equal(first.ContainerID))
 	s.end(uid)
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
-	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited), "an incarnation that has ended is not started again")
+	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited), "an exited incarnation does not start again")
 }
 
 func startConcurrently(s *suite) {
@@ -81,7 +81,7 @@ func exits(s *suite) {
 		s.Expect(ended.Exit.Known).To(BeTrue())
 		if s.Container {
 			s.Expect(ended.Exit.Code).To(BeEquivalentTo(128 + int(signal)))
-			s.Expect(ended.Exit.Signal).To(BeEmpty(), "it may as well have ended with this code")
+			s.Expect(ended.Exit.Signal).To(BeEmpty(), "the program may have exited with this code itself")
 			continue
 		}
 		s.Expect(ended.Exit.Signal).To(Equal(name))
@@ -94,7 +94,7 @@ func exitBeforeObserve(s *suite) {
 	s.awaitPhase(s.start("exit", "0"), facts.Exited)
 	first := s.awaitPhase(uid, facts.Exited)
 	s.Expect(first.Exit.Code).To(BeEquivalentTo(37))
-	s.Expect(s.observe(uid)).To(Equal(first), "it stays as it was")
+	s.Expect(s.observe(uid)).To(Equal(first), "a second observation is the same")
 }
 
 func stopTwice(s *suite) {
@@ -147,7 +147,7 @@ func kill(s *suite) {
 	}
 	s.Expect(running.StopSent).To(BeFalse())
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
-	s.Expect(s.observe(uid).StopSent).To(BeTrue(), "so that it isn't asked twice")
+	s.Expect(s.observe(uid).StopSent).To(BeTrue(), "so that the stop is not sent twice")
 	s.Consistently(func() facts.Phase { return s.observe(uid).Phase }, "300ms", "50ms").Should(Equal(facts.Running))
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
 	ended := s.awaitPhase(uid, facts.Exited)
@@ -160,7 +160,7 @@ func kill(s *suite) {
 func forget(s *suite) {
 	uid := s.start("sleep")
 	s.awaitPhase(uid, facts.Running)
-	s.Expect(s.Runtime.Forget(s.ctx, uid)).NotTo(Succeed(), "it lives")
+	s.Expect(s.Runtime.Forget(s.ctx, uid)).NotTo(Succeed(), "the process is still running")
 	s.Expect(s.observe(uid).Phase).To(Equal(facts.Running))
 	s.end(uid)
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
@@ -185,7 +185,7 @@ func endBefore(s *suite) {
 	s.Expect(second.Before).To(Equal(&facts.Ended{Number: 1, Exit: *first.Exit}))
 	if s.Reopen != nil {
 		s.Runtime = s.Reopen(s.T)
-		s.Expect(s.observe(uid).Before).To(Equal(second.Before), "another manager knows it, too")
+		s.Expect(s.observe(uid).Before).To(Equal(second.Before), "another manager reports the same")
 	}
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 2)).To(Succeed())
 	s.awaitPhase(uid, facts.Exited)
@@ -202,7 +202,7 @@ func origin(s *suite) {
 	if s.Reopen != nil {
 		s.Runtime = s.Reopen(s.T)
 	}
-	s.Expect(s.observe(process.UID).Origin).To(Equal(process.Origin), "whoever asks, and whatever was asked for since")
+	s.Expect(s.observe(process.UID).Origin).To(Equal(process.Origin), "the origin stays the same for any manager and after other requests")
 	s.Expect(s.Runtime.Kill(s.ctx, process.UID, 1)).To(Succeed())
 	s.Expect(s.awaitPhase(process.UID, facts.Exited).Origin).To(Equal(process.Origin))
 }
@@ -230,8 +230,8 @@ func reopen(s *suite) {
 	uid := s.start("sleep")
 	before := s.awaitPhase(uid, facts.Running)
 	s.Runtime = s.Reopen(s.T)
-	s.Expect(s.observe(uid)).To(Equal(before), "found again as it was, without waiting")
-	s.Eventually(s.Runtime.Events()).WithTimeout(Timeout).Should(Receive(Equal(uid)), "what was adopted is told")
+	s.Expect(s.observe(uid)).To(Equal(before), "the new manager finds the same state immediately")
+	s.Eventually(s.Runtime.Events()).WithTimeout(Timeout).Should(Receive(Equal(uid)), "the adoption causes an event")
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }

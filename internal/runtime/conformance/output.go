@@ -122,7 +122,7 @@ func cursors(s *suite) {
 	}
 	n, err := log.ReadAt(rest, cursor)
 	s.Expect(err).To(MatchError(io.EOF))
-	s.Expect(string(rest[:n])).To(Equal("TWO=\n"), "a cursor goes on in the next incarnation")
+	s.Expect(string(rest[:n])).To(Equal("TWO=\n"), "a cursor stays valid in the next incarnation")
 	s.Expect(s.output(log)).To(Equal("ONE=\nTWO=\n"))
 
 	// Two readers do not affect each other.
@@ -148,7 +148,7 @@ func (s *suite) goneWithItsIncarnation(log runtime.Log, cursor int64, next strin
 		return err
 	}).WithTimeout(Timeout).Should(MatchError(io.ErrUnexpectedEOF))
 	s.Eventually(func() string { return s.output(log) }).WithTimeout(Timeout).Should(Equal(next))
-	s.Expect(log.Wait(s.ctx, cursor)).To(Succeed(), "there is output beyond")
+	s.Expect(log.Wait(s.ctx, cursor)).To(Succeed(), "there is output after the cursor")
 }
 
 func waits(s *suite) {
@@ -171,7 +171,7 @@ func waits(s *suite) {
 	s.end(uid)
 	log = s.openLog(uid)
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
-	s.Expect(log.Wait(s.ctx, end)).To(MatchError(runtime.ErrNotFound), "a log that is gone")
+	s.Expect(log.Wait(s.ctx, end)).To(MatchError(runtime.ErrNotFound), "the log was removed")
 }
 
 func flood(s *suite) {
@@ -192,14 +192,14 @@ func flood(s *suite) {
 	s.Eventually(func() int64 { return s.Usage(s.T, uid) }).WithTimeout(Timeout).Should(BeNumerically("<=", s.LogLimit))
 	first, end, err := log.Bounds()
 	s.Expect(err).NotTo(HaveOccurred())
-	s.Expect(first).To(BeNumerically(">", 0), "the head was cut off")
+	s.Expect(first).To(BeNumerically(">", 0), "the head is truncated")
 	_, err = log.ReadAt(tail, 0)
-	s.Expect(err).To(MatchError(io.ErrUnexpectedEOF), "what is gone does not read as zeros")
+	s.Expect(err).To(MatchError(io.ErrUnexpectedEOF), "discarded output is not read as zeros")
 	rest := s.output(log)
 	s.Expect(rest).To(HaveLen(int(end - first)))
 	s.Expect(rest).NotTo(ContainSubstring("\x00"))
 	next := (first + 14) / 15 // the first whole line
-	s.Expect(rest[next*15-first:]).To(HavePrefix(fmt.Sprintf("line %09d\n", next)), "offsets are those of the first day")
+	s.Expect(rest[next*15-first:]).To(HavePrefix(fmt.Sprintf("line %09d\n", next)), "offsets count from the start of the log")
 	s.end(uid)
 
 	// Output without newlines is truncated repeatedly while it is written. A fast writer may add to the limit between two checks.

@@ -85,7 +85,7 @@ func (s *suite) outside(leader int64, inside []int64) []int64 {
 func (s *suite) expectDead(pids ...int64) {
 	s.Helper()
 	for _, pid := range pids {
-		s.Expect(alive(pid)).To(BeFalse(), "process %d was left over", pid)
+		s.Expect(alive(pid)).To(BeFalse(), "process %d is left", pid)
 	}
 }
 
@@ -116,7 +116,7 @@ func leftBehind(s *suite) {
 	s.await(uid, "left by its program", func(i facts.Incarnation) bool { return i.LeaderExit != nil || i.Phase == facts.Exited })
 	ended := s.awaitPhase(uid, facts.Exited)
 	s.Expect(ended.Exit.Known).To(BeTrue())
-	s.Expect(ended.Exit.Code).To(BeEquivalentTo(7), "the exit code is the program's, not that of what it left")
+	s.Expect(ended.Exit.Code).To(BeEquivalentTo(7), "the exit code is that of the program, not that of a process it left behind")
 	s.Expect(ended.LeaderExit).To(BeNil())
 	s.expectDead(pids...)
 

@@ -21,7 +21,7 @@ import (
 func results(s *suite) {
 	uid := newUID()
 	place := s.Runtime.Capabilities().Results.Place(uid)
-	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(runtime.Results{}), "nothing was started")
+	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(runtime.Results{}), "no process was started")
 	s.leave(uid, "results", "three findings")
 	s.Expect(s.output(s.openLog(uid))).To(Equal("what was before\n"))
 
@@ -29,7 +29,7 @@ func results(s *suite) {
 	want := runtime.Results{File: true, Size: 14, SHA256: sumOf("three findings"), Head: []byte("three findings"), Artifacts: !place.Private}
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 	s.Runtime = s.Reopen(s.T)
-	s.Expect(s.Runtime.Capabilities().Results.Place(uid)).To(Equal(place), "the same for ever")
+	s.Expect(s.Runtime.Capabilities().Results.Place(uid)).To(Equal(place), "the place never changes")
 	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited))
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 

@@ -35,8 +35,8 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 	if c == nil {
 		e.record.Adopted, e.record.Container = false, ""
 		if l.config.Adopt == AdoptRequired {
-			return false, &facts.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("there is no container %q at the "+
-				"Docker Engine %s to adopt; create it, or create the object anew with adoption IfExists and an image", l.config.Container, r.client.DaemonHost())}
+			return false, &facts.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("container %q does not exist at the "+
+				"Docker Engine %s; create it, or recreate the object with adoption IfExists and an image", l.config.Container, r.client.DaemonHost())}
 		}
 		return false, nil
 	}
@@ -78,16 +78,16 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config C
 	}
 	name := nameOf([]string{c.Name})
 	if config.Adopt == "" || config.Adopt == AdoptNever {
-		return taken("there is a container %s already, and the spec does not let it be adopted; remove it, or set adoption to IfExists", name)
+		return taken("container %s already exists, and the spec does not permit its adoption; remove the container, or set adoption to IfExists", name)
 	}
 	r.mu.Lock()
 	owner := r.adopted[c.ID]
 	r.mu.Unlock()
 	if owner != "" && owner != uid {
-		return taken("the container %s was adopted by another object (UID %s); delete that one, or create this one anew with another container", name, owner)
+		return taken("container %s is already adopted by another object (UID %s); delete that object, or recreate this one with another container", name, owner)
 	}
 	if c.Config != nil && c.Config.Labels[LabelUID] != "" {
-		return taken("the container %s was made by Berth for %s; create the object anew with another one", name, c.Config.Labels[LabelName])
+		return taken("Berth created container %s for %s; recreate this object with another container", name, c.Config.Labels[LabelName])
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (r *Runtime) Release(_ context.Context, uid types.UID) error {
 	defer r.release(e)
 	if e.pull != nil {
 		e.pull.cancel()
-		return fmt.Errorf("release %s: %w", uid, errors.New("its image is being pulled; that was cancelled: try again"))
+		return fmt.Errorf("release %s: %w", uid, errors.New("cancelled an image pull that was in progress; retry"))
 	}
 	return r.drop(e)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// foreign makes a container that Berth knows nothing of, and gives its ID.
+// foreign creates a container without Berth and returns its ID.
 func (b *bench) foreign(name string, start, terminal bool, mode ...string) string {
 	b.Helper()
 	yes := true
@@ -59,7 +59,7 @@ func TestAdoption(t *testing.T) {
 	b.Expect(refused.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
 	b.Expect(refused.Message).To(ContainSubstring("UID one"))
 
-	b.Eventually(b.output("one")).WithTimeout(conformance.Timeout).Should(ContainSubstring("ready"), "what it said before")
+	b.Eventually(b.output("one")).WithTimeout(conformance.Timeout).Should(ContainSubstring("ready"), "the output from before the adoption")
 	b.Expect(b.Type(b.ctx, "one", []byte("hello\n"))).To(Succeed())
 	b.Eventually(b.output("one")).WithTimeout(conformance.Timeout).Should(ContainSubstring("got <hello>"))
 	b.reopen()
@@ -69,17 +69,17 @@ func TestAdoption(t *testing.T) {
 	b.Expect(b.Observe(b.ctx, "one")).To(BeEmpty())
 	c, err := b.inspect(b.ctx, id)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(c.State.Running).To(BeTrue(), "it was left alone")
+	b.Expect(c.State.Running).To(BeTrue(), "a released container keeps running")
 
 	b.Expect(b.Start(b.ctx, b.adopting("two", 2, id, AdoptRequired))).To(Succeed())
-	b.Expect(b.await("two", facts.Running).ContainerID).To(Equal(id), "it is free now")
-	b.Expect(b.Forget(b.ctx, "two")).NotTo(Succeed(), "it lives")
+	b.Expect(b.await("two", facts.Running).ContainerID).To(Equal(id), "the container is free now")
+	b.Expect(b.Forget(b.ctx, "two")).NotTo(Succeed(), "it is still running")
 	b.Expect(b.Stop(b.ctx, "two", 2)).To(Succeed())
 	b.await("two", facts.Exited)
 	b.Expect(b.Forget(b.ctx, "two")).To(Succeed())
 	c, err = b.inspect(b.ctx, id)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(c).NotTo(BeNil(), "it is not ours to remove")
+	b.Expect(c).NotTo(BeNil(), "an adopted container is not removed")
 }
 
 func TestAdoptedIsStartedAgain(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAdoptedIsStartedAgain(t *testing.T) {
 	b.Expect(first.Exit.Code).To(BeZero())
 	b.Expect(b.output("again")()).To(Equal("FROM_IMAGE=yes\n"))
 	b.Expect(b.Start(b.ctx, b.adopting("again", 1, "server", AdoptRequired))).To(Succeed())
-	b.Expect(b.observe("again")).To(Equal(first), "once for each incarnation")
+	b.Expect(b.observe("again")).To(Equal(first), "the container starts once per incarnation")
 	b.Expect(b.Start(b.ctx, b.adopting("again", 2, "server", AdoptRequired))).To(Succeed())
 	second := b.await("again", facts.Exited)
 	b.Expect(second.ContainerID).To(Equal(id))
@@ -111,18 +111,18 @@ func TestHandsOn(t *testing.T) {
 	b := newBench(t)
 	p := b.process("hands", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
-	// An engine tells the size when the program runs already, so that its line about it may come in the middle of another.
+	// An engine sets the size after the program has started, so the program may print its size in the middle of another line.
 	sizes := regexp.MustCompile(`size \d+x\d+\r\n`)
 	said := func() string { return sizes.ReplaceAllString(b.output("hands")(), "") }
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	b.Eventually(said).WithTimeout(conformance.Timeout).Should(ContainSubstring("ready"))
 	b.Expect(b.Type(b.ctx, "hands", []byte("half a line"))).To(Succeed())
-	b.Eventually(said).WithTimeout(conformance.Timeout).Should(HaveSuffix("half a line"), "a prompt is seen without a newline")
+	b.Eventually(said).WithTimeout(conformance.Timeout).Should(HaveSuffix("half a line"), "a prompt without a newline is visible")
 	b.reopen()
 	b.observe("hands")
 	b.Expect(b.Type(b.ctx, "hands", []byte(" more\n"))).To(Succeed())
 	b.Eventually(said).WithTimeout(conformance.Timeout).Should(ContainSubstring("got <half a line more>"))
-	b.Expect(strings.Count(said(), "half a line more\r\n")).To(Equal(1), "nothing is lost or repeated over a manager")
+	b.Expect(strings.Count(said(), "half a line more\r\n")).To(Equal(1), "no output is lost or repeated when the manager restarts")
 	b.Expect(strings.Count(said(), "ready")).To(Equal(1))
 	b.Expect(b.Type(b.ctx, "hands", []byte("\x03"))).To(Succeed())
 	b.Expect(b.await("hands", facts.Exited).Exit.Code).To(BeEquivalentTo(130))

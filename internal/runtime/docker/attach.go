@@ -69,7 +69,7 @@ func (r *Runtime) screenOf(ctx context.Context, uid types.UID) (*copier, error) 
 		return nil, runtime.ErrNoTerminal
 	}
 	if e.copier == nil {
-		return nil, fmt.Errorf("nothing runs: %w", runtime.ErrNotFound)
+		return nil, fmt.Errorf("not running: %w", runtime.ErrNotFound)
 	}
 	return e.copier, nil
 }
@@ -87,14 +87,14 @@ func (r *Runtime) running(ctx context.Context, uid types.UID) (*entry, target, e
 		return nil, target{}, err
 	}
 	if len(found) == 0 || found[0].Phase != facts.Running || found[0].LeaderExit != nil {
-		return nil, target{}, fmt.Errorf("nothing runs: %w", runtime.ErrNotFound)
+		return nil, target{}, fmt.Errorf("not running: %w", runtime.ErrNotFound)
 	}
 	c, err := r.inspect(ctx, found[0].ContainerID)
 	if err != nil {
 		return nil, target{}, err
 	}
 	if c == nil || c.Config == nil {
-		return nil, target{}, fmt.Errorf("nothing runs: %w", runtime.ErrNotFound)
+		return nil, target{}, fmt.Errorf("not running: %w", runtime.ErrNotFound)
 	}
 	e, err := r.acquire(uid)
 	return e, target{id: c.ID, terminal: c.Config.Tty}, err
@@ -121,7 +121,7 @@ func (r *Runtime) resize(ctx context.Context, id string, sizes <-chan runtime.Te
 			}
 			_, err := r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
 			if err != nil && ctx.Err() == nil {
-				r.log.V(1).Info("The terminal of a container was not resized", "err", err.Error())
+				r.log.V(1).Info("Cannot resize the terminal of a container", "err", err.Error())
 			}
 		case <-ctx.Done():
 			return

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// What the status says how to attach works when it is pasted: what is typed reaches the program, and leaving ends nothing.
+// The attach command of the status works when it is pasted: input reaches the program, and detaching does not stop it.
 func TestAttachCommandPasted(t *testing.T) {
 	if _, err := exec.LookPath("docker"); err != nil && os.Getenv("CI") == "" {
 		t.Skip("this needs the docker command: ", err)
@@ -37,14 +37,14 @@ func TestAttachCommandPasted(t *testing.T) {
 		_, _ = io.Copy(screen, window)
 		ended <- command.Wait()
 	}()
-	// It shows nothing of what was said before, so it is asked until it answers.
+	// Earlier output is not shown, so send input until the program answers.
 	b.Eventually(func() string {
 		_, err := io.WriteString(window, "hello\r")
 		b.Expect(err).NotTo(HaveOccurred())
 		return string(screen.Contents())
 	}).WithTimeout(conformance.Timeout).Should(ContainSubstring("got <hello>"))
 
-	_, err = io.WriteString(window, "\x10\x11") // Ctrl-P Ctrl-Q, which leaves
+	_, err = io.WriteString(window, "\x10\x11") // Ctrl-P Ctrl-Q detaches
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Eventually(ended).WithTimeout(conformance.Timeout).Should(Receive())
 	b.Expect(window.Close()).To(Succeed())

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// BenchmarkStart measures in turns what a container costs that is made and started by hand through the API, and one that Start makes and
-// Observe calls Running; with -benchtime 30x as medians of 30 of each.
+// BenchmarkStart alternates between a container created and started directly through the API and one that Start creates, measured until
+// Observe reports Running. With -benchtime 30x it reports the medians of 30 each.
 func BenchmarkStart(b *testing.B) {
 	bench := newBench(b)
 	var byHand, ours []time.Duration
@@ -39,7 +39,7 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(median(ours)-median(byHand), "ms/added")
 }
 
-// startByHand makes a container as Start would, starts and removes it, and gives the time up to its start.
+// startByHand creates a container as Start would, starts and removes it, and returns the time until it has started.
 func (b *bench) startByHand() time.Duration {
 	yes := true
 	begun := time.Now()

@@ -57,16 +57,16 @@ func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if len(p.Config) > 0 {
 		if err := json.Unmarshal(p.Config, &c); err != nil {
-			return c, failed("what is configured for the container cannot be read: %v", err)
+			return c, failed("cannot parse the configuration of the container: %v", err)
 		}
 	}
 	switch {
 	case c.Image == "" && c.Container == "":
-		return c, failed("neither an image nor a container is named; set spec.runtime.docker.image or container")
+		return c, failed("no image and no container are set; set spec.runtime.docker.image or spec.runtime.docker.container")
 	case c.Image == "" && c.Adopt != AdoptRequired && c.Adopt != AdoptIfExists:
-		return c, failed("no image is named, and container %q must not be adopted; set an image, or adoption to Required or IfExists", c.Container)
+		return c, failed("no image is set, and container %q must not be adopted; set an image, or set adoption to Required or IfExists", c.Container)
 	case c.Container == "" && c.Adopt == AdoptRequired:
-		return c, failed("a container has to be adopted, and none is named; set spec.runtime.docker.container")
+		return c, failed("adoption is Required, but no container is set; set spec.runtime.docker.container")
 	}
 	if !oneOf(c.Adopt, "", AdoptNever, AdoptIfExists, AdoptRequired) {
 		return c, failed("adoption must be Never, IfExists or Required, not %q", c.Adopt)
@@ -76,7 +76,7 @@ func parse(p runtime.Process) (Config, *facts.StartError) {
 	}
 	for _, m := range c.Mounts {
 		if !path.IsAbs(m.Source) || !path.IsAbs(m.Target) {
-			return c, failed("mount %q on %q: both must be absolute paths", m.Source, m.Target)
+			return c, failed("mount %q at %q: both must be absolute paths", m.Source, m.Target)
 		}
 	}
 	return c, nil
@@ -102,10 +102,10 @@ func environment(given []string) ([]string, *facts.StartError) {
 	for _, variable := range given {
 		name, _, ok := strings.Cut(variable, "=")
 		if !ok || name == "" || strings.ContainsRune(variable, 0) {
-			return nil, failed("the environment has an entry that is not NAME=value; correct spec.process.env")
+			return nil, failed("spec.process.env contains an entry that is not NAME=value; correct it")
 		}
 		if shim.Refused(name) {
-			return nil, failed("the variable %s changes how every program is loaded and is refused; remove it from spec.process.env", name)
+			return nil, failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from spec.process.env", name)
 		}
 		if i, known := at[name]; known {
 			env[i] = variable

@@ -54,7 +54,7 @@ func (r *Runtime) Containers(ctx context.Context) ([]Container, error) {
 	defer cancel()
 	found, err := r.client.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", r.explain("ask the Docker Engine", err))
+		return nil, fmt.Errorf("list containers: %w", r.explain("query the Docker Engine", err))
 	}
 	all := make([]Container, 0, len(found.Items))
 	r.mu.Lock()

@@ -72,7 +72,7 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 	dir := r.dir(e.uid)
 	c = &copier{r: r, id: d.Container, number: d.Incarnation, terminal: terminal, path: filepath.Join(dir, progressFile), done: make(chan struct{}), changed: make(chan struct{})}
 	if _, err := shim.ReadFile(c.path, &c.progress); err != nil {
-		r.log.Error(err, "How far output was copied is not known; what the engine still has is copied again", "name", d.Name)
+		r.log.Error(err, "Cannot read how much output was copied; copying again what the engine retains", "name", d.Name)
 		c.progress = progress{}
 	}
 	same := c.progress.Container == d.Container && c.progress.Incarnation == d.Incarnation
@@ -118,7 +118,7 @@ func (r *Runtime) begin(e *entry, c *copier) {
 			c.plain(ctx)
 		}
 		if err := c.log.Close(); err != nil {
-			r.log.Error(err, "Closing the copy of the output of a container")
+			r.log.Error(err, "Cannot close the copy of the output of a container")
 		}
 		close(c.done)
 		r.events.Tell(uid)
@@ -198,7 +198,7 @@ func (c *copier) complete() {
 
 func (c *copier) saveProgress() {
 	if err := shim.WriteFile(c.path, &c.progress, false); err != nil && c.r.ctx.Err() == nil {
-		c.r.log.Error(err, "Recording how far output was copied")
+		c.r.log.Error(err, "Cannot record how much output was copied")
 	}
 }
 

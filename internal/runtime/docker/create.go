@@ -37,12 +37,12 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 		if l.config.Pull == PullIfNotPresent {
 			return true, nil
 		}
-		return false, &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have the "+
-			"image %q; pull or build it there, or create the object anew with the pull policy IfNotPresent", r.client.DaemonHost(), l.config.Image)}
+		return false, &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have "+
+			"image %q; pull or build it there, or recreate the object with the pull policy IfNotPresent", r.client.DaemonHost(), l.config.Image)}
 	case cerrdefs.IsConflict(err):
 		return false, r.ours(ctx, e, l, name, err)
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsNotFound(err):
-		return false, failed("the Docker Engine refuses the container: %v", err)
+		return false, failed("the Docker Engine rejects the container: %v", err)
 	}
 	if refused := classify(err.Error(), l.process.Command, l.env); refused != nil {
 		return false, refused
@@ -62,7 +62,7 @@ func (r *Runtime) ours(ctx context.Context, e *entry, l launch, name string, con
 	labels := c.Config.Labels
 	if labels[LabelInstall] != r.install || labels[LabelUID] != string(e.uid) || number(labels) != l.process.Incarnation {
 		return &facts.StartError{Reason: v1alpha1.ReasonContainerTaken,
-			Message: fmt.Sprintf("there is a container with the name %s that is not this object's; remove or rename it", name)}
+			Message: fmt.Sprintf("container %s already exists and does not belong to this object; remove or rename it", name)}
 	}
 	e.record.Container, e.record.ContainerName = c.ID, name
 	return r.save(e)

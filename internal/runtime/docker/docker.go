@@ -108,7 +108,7 @@ func New(options Options) (*Runtime, error) {
 	}
 	api, err := client.New(choose, client.WithUserAgent("berth"))
 	if err != nil {
-		return nil, fmt.Errorf("the address of the Docker Engine (DOCKER_HOST) cannot be used: %w", err)
+		return nil, fmt.Errorf("invalid address of the Docker Engine (DOCKER_HOST): %w", err)
 	}
 	sum := sha256.Sum256([]byte(options.Dir))
 	r := &Runtime{
@@ -123,7 +123,7 @@ func New(options Options) (*Runtime, error) {
 		return nil, errors.Join(err, api.Close(), r.single.Close())
 	}
 	if r.notice, err = logfile.NewNotice(r.events.Tell); err != nil {
-		r.log.Info("Output is looked for from time to time only", "cause", err.Error())
+		r.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
@@ -133,7 +133,7 @@ func New(options Options) (*Runtime, error) {
 
 func (o *Options) complete() error {
 	if o.Dir == "" {
-		return errors.New("docker runtime: no directory was given")
+		return errors.New("docker runtime: no directory is set")
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -150,7 +150,7 @@ func (o *Options) complete() error {
 		o.LogLimit = DefaultLogLimit
 	}
 	if o.LogLimit < 64<<10 {
-		return fmt.Errorf("a log limit of %d bytes is too small; give at least 64 KiB", o.LogLimit)
+		return fmt.Errorf("a log limit of %d bytes is too small; set at least 64 KiB", o.LogLimit)
 	}
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
@@ -201,7 +201,7 @@ func (r *Runtime) dir(uid types.UID) string { return filepath.Join(r.options.Dir
 // acquire returns the locked entry of a UID. It returns an error if the UID is invalid or the Runtime is closed.
 func (r *Runtime) acquire(uid types.UID) (*entry, error) {
 	if !shim.ValidUID(string(uid)) {
-		return nil, fmt.Errorf("%q cannot be the UID of a container: letters, digits, dots, dashes and underscores only", uid)
+		return nil, fmt.Errorf("invalid UID %q of a container: use letters, digits, dots, dashes and underscores only", uid)
 	}
 	for {
 		if r.ctx.Err() != nil {

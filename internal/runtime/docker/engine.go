@@ -31,7 +31,7 @@ func (r *Runtime) ask(ctx context.Context) (*engine, time.Time, error) {
 	defer cancel()
 	answer, err := r.client.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return nil, time.Time{}, r.explain("ask the Docker Engine", err)
+		return nil, time.Time{}, r.explain("query the Docker Engine", err)
 	}
 	info := answer.Info
 	e := &engine{name: info.Name, init: info.InitCommit.ID != "N/A"} // empty if the engine does not report the commit
@@ -60,7 +60,7 @@ func (r *Runtime) theEngine(ctx context.Context) (*engine, error) {
 // explain adds to the error of an engine that does not answer how to correct it.
 func (r *Runtime) explain(what string, err error) error {
 	if client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) {
-		return fmt.Errorf("%s: the Docker Engine at %s does not answer; start it, or correct DOCKER_HOST: %w", what, r.client.DaemonHost(), err)
+		return fmt.Errorf("%s: the Docker Engine at %s does not respond; start it, or correct DOCKER_HOST: %w", what, r.client.DaemonHost(), err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -75,7 +75,7 @@ func (r *Runtime) follow() {
 		}
 		if connected {
 			wait = reconnectFirst
-			r.log.Info("Lost the Docker Engine", "host", r.client.DaemonHost(), "err", fmt.Sprint(err))
+			r.log.Info("Lost the connection to the Docker Engine", "host", r.client.DaemonHost(), "err", fmt.Sprint(err))
 		}
 		select {
 		case <-time.After(wait):
@@ -101,7 +101,7 @@ func (r *Runtime) stream() (connected bool, err error) {
 		Filters: client.Filters{}.Add("type", string(events.ContainerEventType)),
 	})
 	if !impatience.Stop() {
-		return false, fmt.Errorf("follow the Docker Engine: no answer within %s", lookTimeout)
+		return false, fmt.Errorf("follow the events of the Docker Engine: no response within %s", lookTimeout)
 	}
 	r.loops.Go(func() { r.wake(ctx) })
 	for {

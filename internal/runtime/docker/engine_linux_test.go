@@ -21,9 +21,9 @@ import (
 func TestEngineThatIsNotThere(t *testing.T) {
 	g := NewWithT(t)
 	r, err := New(Options{Host: "unix://" + filepath.Join(t.TempDir(), "none.sock"), Dir: t.TempDir()})
-	g.Expect(err).NotTo(HaveOccurred(), "it is waited for")
+	g.Expect(err).NotTo(HaveOccurred(), "New does not need a running engine")
 	defer func() { g.Expect(r.Close()).To(Succeed()) }()
-	says := And(HaveOccurred(), MatchError(ContainSubstring("does not answer; start it, or correct DOCKER_HOST")))
+	says := And(HaveOccurred(), MatchError(ContainSubstring("does not respond; start it, or correct DOCKER_HOST")))
 	_, err = r.Observe(t.Context(), "a")
 	g.Expect(err).To(says)
 	_, err = r.List(t.Context())
@@ -57,21 +57,21 @@ func TestEngineKilled(t *testing.T) {
 
 	b.Expect(engineHere.Kill()).To(Succeed())
 	_, err := b.Observe(b.ctx, "killed")
-	b.Expect(err).To(HaveOccurred(), "nobody knows")
+	b.Expect(err).To(HaveOccurred(), "the state is unknown without the engine")
 	b.Expect(engineHere.Restart()).To(Succeed())
 
-	// Without live-restore an engine that comes back ends what still ran. It says so, and nothing else does.
+	// Without live-restore, a restarted engine kills the containers that still ran. Only the engine reports their exit.
 	for _, uid := range []types.UID{"killed", "plain"} {
 		ended := b.await(uid, facts.Exited)
 		b.Expect(ended.Exit).NotTo(BeNil())
-		b.Expect(ended.Exit.Signal).To(BeEmpty(), "nobody here has sent one")
+		b.Expect(ended.Exit.Signal).To(BeEmpty(), "Berth has not sent a signal")
 		b.Expect(b.list(b.ctx, uid)).To(HaveLen(1))
 	}
-	b.Expect(b.output("plain")()).To(Equal("ready\n"), "copied once, over the loss of the engine")
+	b.Expect(b.output("plain")()).To(Equal("ready\n"), "the output is copied once, despite the loss of the engine")
 
 	b.Expect(b.Start(b.ctx, b.process("plain", 2, "sleep"))).To(Succeed())
 	b.Expect(b.await("plain", facts.Running).Number).To(BeEquivalentTo(2))
-	b.Expect(b.list(b.ctx, "plain")).To(HaveLen(1), "the one before was removed")
+	b.Expect(b.list(b.ctx, "plain")).To(HaveLen(1), "the earlier container was removed")
 	b.Eventually(b.output("plain")).WithTimeout(conformance.Timeout).Should(Equal("ready\nready\n"))
 }
 
@@ -82,10 +82,10 @@ func TestContainerRemovedByHand(t *testing.T) {
 	_, err := b.client.ContainerRemove(b.ctx, running.ContainerID, client.ContainerRemoveOptions{Force: true})
 	b.Expect(err).NotTo(HaveOccurred())
 	gone := b.await("removed", facts.Exited)
-	b.Expect(gone.Exit.Known).To(BeFalse(), "nobody can know")
+	b.Expect(gone.Exit.Known).To(BeFalse(), "the exit code of a removed container is unknown")
 	b.Expect(gone.Exit.Message).To(ContainSubstring("was removed by another program"))
 	b.Expect(b.Start(b.ctx, b.process("removed", 1, "sleep"))).To(Succeed())
-	b.Expect(b.observe("removed")).To(Equal(gone), "that incarnation has ended")
+	b.Expect(b.observe("removed")).To(Equal(gone), "the incarnation has already exited")
 	b.reopen()
 	b.Expect(b.observe("removed").Exit).To(Equal(gone.Exit))
 	b.Expect(b.Start(b.ctx, b.process("removed", 2, "exit", "3"))).To(Succeed())
@@ -103,13 +103,13 @@ func TestImageMissing(t *testing.T) {
 	b.reopen()
 	b.Expect(b.observe("missing")).To(Equal(failed))
 
-	// Nobody is there to pull from. The start waits for it without holding up whoever asked.
+	// The registry is unreachable. The start waits for it without blocking the caller.
 	p = b.process("missing", 2, "sleep")
 	p.Config = config(func(c *Config) { c.Image, c.Pull = "127.0.0.1:1/no-such-image:latest", PullIfNotPresent })
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	failed = b.await("missing", facts.Failed)
 	b.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonStartFailed))
-	b.Expect(failed.StartError.Message).To(ContainSubstring("could not be pulled"))
+	b.Expect(failed.StartError.Message).To(ContainSubstring("cannot pull image"))
 	b.Expect(b.Start(b.ctx, b.process("missing", 3, "exit", "0"))).To(Succeed())
 	b.await("missing", facts.Exited)
 }
@@ -117,22 +117,22 @@ func TestImageMissing(t *testing.T) {
 func TestConfigThatIsRefused(t *testing.T) {
 	b := newBench(t)
 	for text, change := range map[string]func(*Config){
-		"neither an image nor a container": func(c *Config) { c.Image = "" },
-		"must not be adopted":              func(c *Config) { c.Image, c.Container = "", "some" },
-		"none is named":                    func(c *Config) { c.Adopt = AdoptRequired },
-		"must be Never, IfExists":          func(c *Config) { c.Adopt = "Always" },
-		"must be Never or":                 func(c *Config) { c.Pull = "Always" },
-		"must be absolute paths":           func(c *Config) { c.Mounts = []Mount{{Source: "here", Target: "/there"}} },
-		"refuses the container":            func(c *Config) { c.Mounts = []Mount{{Source: "/no/such/source", Target: "/there"}} },
-		"no-such-network":                  func(c *Config) { c.Network = "no-such-network" },
-		"no-such-user":                     func(c *Config) { c.User = "no-such-user" },
+		"no image and no container are set": func(c *Config) { c.Image = "" },
+		"must not be adopted":               func(c *Config) { c.Image, c.Container = "", "some" },
+		"no container is set":               func(c *Config) { c.Adopt = AdoptRequired },
+		"must be Never, IfExists":           func(c *Config) { c.Adopt = "Always" },
+		"must be Never or":                  func(c *Config) { c.Pull = "Always" },
+		"must be absolute paths":            func(c *Config) { c.Mounts = []Mount{{Source: "here", Target: "/there"}} },
+		"rejects the container":             func(c *Config) { c.Mounts = []Mount{{Source: "/no/such/source", Target: "/there"}} },
+		"no-such-network":                   func(c *Config) { c.Network = "no-such-network" },
+		"no-such-user":                      func(c *Config) { c.User = "no-such-user" },
 	} {
 		p := b.process("refused", b.observe("refused").Number+1, "sleep")
 		p.Config = config(change)
 		b.Expect(b.Start(b.ctx, p)).To(Succeed())
 		failed := b.await("refused", facts.Failed)
 		b.Expect(failed.StartError.Message).To(ContainSubstring(text))
-		b.Expect(b.list(b.ctx, "refused")).To(BeEmpty(), "nothing is left of it")
+		b.Expect(b.list(b.ctx, "refused")).To(BeEmpty(), "the rejected container is removed")
 	}
 }
 
@@ -148,19 +148,19 @@ func TestCrashBetweenCreateAndStart(t *testing.T) {
 	made := e.record.Container
 	b.release(e)
 	b.reopen()
-	b.Expect(b.Observe(b.ctx, "half")).To(BeEmpty(), "nothing was started")
+	b.Expect(b.Observe(b.ctx, "half")).To(BeEmpty(), "the container was not started")
 	all, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(all).To(HaveLen(1), "and yet it is found by whoever cleans up")
+	b.Expect(all).To(HaveLen(1), "the collector finds the container")
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	b.Expect(b.await("half", facts.Running).ContainerID).To(Equal(made))
 
-	// The record is lost too: the engine still knows.
+	// The engine still has the container when the record is lost too.
 	b.Expect(b.Kill(b.ctx, "half", 1)).To(Succeed())
 	b.await("half", facts.Exited)
 }
 
-// A list of all containers is older than what is forgotten while it is read: what it names must not stay for ever as something that is being started.
+// A UID that is forgotten while all containers are listed may still be in that list. It must not remain as an incarnation that is starting.
 func TestForgottenWhileItIsListed(t *testing.T) {
 	b := newBench(t)
 	p := b.process("late", 1, "sleep")
@@ -181,7 +181,7 @@ func TestForgottenWhileItIsListed(t *testing.T) {
 	late, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	for _, incarnation := range late {
-		b.Expect(incarnation.Alive()).To(BeFalse(), "nothing of it can be ended: %+v", incarnation)
+		b.Expect(incarnation.Alive()).To(BeFalse(), "there is no process to stop: %+v", incarnation)
 		b.Expect(b.Forget(b.ctx, types.UID(incarnation.UID))).To(Succeed())
 	}
 	b.Expect(b.List(b.ctx)).To(BeEmpty())
@@ -207,6 +207,6 @@ func TestContainersAndPause(t *testing.T) {
 	now := b.observe("paused")
 	b.Expect(now.Phase).To(Equal(facts.Running))
 	b.Expect(now.Message).To(ContainSubstring("paused"))
-	b.Expect(b.Stop(b.ctx, "paused", 1)).To(Succeed(), "it is heard all the same")
+	b.Expect(b.Stop(b.ctx, "paused", 1)).To(Succeed(), "a paused container still receives the signal")
 	b.Expect(b.await("paused", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }

@@ -30,11 +30,11 @@ func (d *record) exit(state *container.State) *facts.Exit {
 	case d.StopSent && by(d.StopSignal):
 		e.Code, e.Signal = 0, d.StopSignal
 	case state.OOMKilled:
-		e.Message = "the container held more memory than it may"
+		e.Message = "the container exceeded its memory limit"
 	default:
 		for name := range signals {
 			if by(name) {
-				e.Message = fmt.Sprintf("%d is what an engine says of a program that was ended by %s, or that ended with this code", state.ExitCode, name)
+				e.Message = fmt.Sprintf("the Docker Engine reports exit code %d if a program is terminated by %s or exits with this code", state.ExitCode, name)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// TestFindContainers looks at containers of all kinds at once: a stranger's, one that does not run, one that was adopted, and ours.
+// TestFindContainers lists several containers at once: a foreign one, a stopped one, an adopted one, and one of Berth.
 func TestFindContainers(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("theirs", true, false, "sleep")
@@ -29,7 +29,7 @@ func TestFindContainers(t *testing.T) {
 	by := map[string]runtime.Found{}
 	for _, f := range found {
 		by[f.ID] = f
-		b.Expect(f.Name).NotTo(Equal("asleep"), "of what does not run there is nothing to take over")
+		b.Expect(f.Name).NotTo(Equal("asleep"), "a stopped container cannot be adopted")
 	}
 	b.Expect(by[theirs]).To(And(HaveField("Name", "theirs"), HaveField("Owned", false), HaveField("Image", testImage), HaveField("Command", ContainSubstring("sleep"))))
 	b.Expect(by[agent]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("adopter"))))

@@ -34,11 +34,11 @@ func (r *Runtime) forget(ctx context.Context, e *entry) error {
 	}
 	if e.pull != nil {
 		e.pull.cancel()
-		return fmt.Errorf("the image %s is being pulled for it; that was cancelled", e.pull.image)
+		return fmt.Errorf("cancelled the pull of image %s, which was in progress", e.pull.image)
 	}
 	for _, c := range all {
 		if lives(c.State) {
-			return fmt.Errorf("its container %s is %s; end it first", nameOf(c.Names), c.State)
+			return fmt.Errorf("its container %s is %s; stop it first", nameOf(c.Names), c.State)
 		}
 	}
 	if e.record.Adopted {
@@ -47,7 +47,7 @@ func (r *Runtime) forget(ctx context.Context, e *entry) error {
 			return err
 		}
 		if c != nil && lives(c.State.Status) {
-			return fmt.Errorf("the adopted container %s is %s; end or release it first", e.record.ContainerName, c.State.Status)
+			return fmt.Errorf("the adopted container %s is %s; stop or release it first", e.record.ContainerName, c.State.Status)
 		}
 	}
 	for _, c := range all {

@@ -22,7 +22,7 @@ func TestContainers_AreLimited(t *testing.T) {
 	g.Expect(config.CapAdd).To(BeEmpty())
 }
 
-// frame is one message as an engine sends it.
+// frame returns one message in the format of an engine.
 func frame(stream byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{stream, 0, 0, 0}, uint32(len(text))), text...)
 }

@@ -42,7 +42,7 @@ func (r *Runtime) list(ctx context.Context, uid types.UID) ([]container.Summary,
 	defer cancel()
 	found, err := r.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filters})
 	if err != nil {
-		return nil, r.explain("look for containers", err)
+		return nil, r.explain("list containers", err)
 	}
 	return found.Items, nil
 }
@@ -56,7 +56,7 @@ func (r *Runtime) inspect(ctx context.Context, id string) (*container.InspectRes
 		return nil, nil
 	}
 	if err != nil {
-		return nil, r.explain("look at a container", err)
+		return nil, r.explain("inspect a container", err)
 	}
 	if found.Container.State == nil {
 		found.Container.State = &container.State{}

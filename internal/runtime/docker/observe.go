@@ -103,7 +103,7 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, th
 	i = facts.Incarnation{UID: string(e.uid), Number: d.Incarnation, Name: d.Name, Phase: facts.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent, Origin: d.Origin}
 	switch {
 	case e.pull != nil:
-		i.Message = fmt.Sprintf("the image %s is being pulled", e.pull.image)
+		i.Message = fmt.Sprintf("pulling image %s", e.pull.image)
 		return i, true, nil
 	case d.failed():
 		i.Phase, i.StartError = facts.Failed, d.Failed
@@ -143,11 +143,11 @@ func (r *Runtime) sawRun(ctx context.Context, e *entry, c *container.InspectResp
 	if !e.record.Started || !e.record.StartedAt.Equal(at) {
 		e.record.Started, e.record.StartedAt = true, at
 		if err := r.save(e); err != nil {
-			r.log.Error(err, "Recording a container that runs")
+			r.log.Error(err, "Cannot record a running container")
 		}
 	}
 	if err := r.startCopier(ctx, e, c.Config != nil && c.Config.Tty); err != nil {
-		r.log.Error(err, "Following the output of a container", "name", e.record.Name)
+		r.log.Error(err, "Cannot follow the output of a container", "name", e.record.Name)
 	}
 }
 
@@ -156,7 +156,7 @@ func (r *Runtime) gone(e *entry, i *facts.Incarnation) {
 	if e.record.GoneAt.IsZero() {
 		e.record.GoneAt = time.Now().UTC().Round(0)
 		if err := r.save(e); err != nil {
-			r.log.Error(err, "Recording a container that is gone")
+			r.log.Error(err, "Cannot record a removed container")
 		}
 	}
 	i.Phase, i.StartedAt = facts.Exited, e.record.StartedAt
@@ -174,13 +174,13 @@ func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectR
 		}
 		if now.Before(e.drainBy) {
 			i.Phase, i.LeaderExit, i.Exit = facts.Running, i.Exit, nil
-			i.Message = "its last output is being copied"
+			i.Message = "copying its last output"
 			return
 		}
 	}
 	if e.record.Failed = neverRan(c, r.tail(e.uid)); e.record.failed() {
 		if err := r.save(e); err != nil {
-			r.log.Error(err, "Recording a start that failed")
+			r.log.Error(err, "Cannot record a failed start")
 		}
 		*i = facts.Incarnation{UID: i.UID, Number: i.Number, Name: i.Name, ContainerID: i.ContainerID, Adopted: i.Adopted, StopSent: i.StopSent}
 		i.Phase, i.StartError = facts.Failed, e.record.Failed
@@ -196,12 +196,12 @@ func (r *Runtime) describe(i *facts.Incarnation, c *container.InspectResponse) {
 	case container.StatePaused:
 		i.Phase, i.Message = facts.Running, "the container is paused"
 	case container.StateRestarting:
-		i.Phase, i.Message = facts.Unknown, "the Docker Engine is starting the container again, by the restart policy that it was made with"
+		i.Phase, i.Message = facts.Unknown, "the Docker Engine is restarting the container because of the container's restart policy"
 	case container.StateRemoving:
 		i.Phase, i.Message = facts.Unknown, "the Docker Engine is removing the container"
 	case container.StateExited, container.StateDead:
 		i.Phase = facts.Exited
 	default:
-		i.Phase, i.Message = facts.Unknown, fmt.Sprintf("the Docker Engine says that the container is %q", c.State.Status)
+		i.Phase, i.Message = facts.Unknown, fmt.Sprintf("the Docker Engine reports the unknown container state %q", c.State.Status)
 	}
 }

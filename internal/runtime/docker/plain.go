@@ -44,7 +44,7 @@ func (c *copier) plain(ctx context.Context) {
 		c.saveProgress()
 		switch {
 		case unreadable(err):
-			c.r.log.Info("The Docker Engine does not give the output of a container; its log stays empty", "container", c.id, "err", err.Error())
+			c.r.log.Info("The Docker Engine does not provide the output of a container; its log stays empty", "container", c.id, "err", err.Error())
 			c.complete()
 			return
 		case err == nil && !running:
@@ -130,22 +130,22 @@ func next(in io.Reader, buffer []byte) (frame []byte, at int64, text []byte, err
 	}
 	size := int(binary.BigEndian.Uint32(header[4:]))
 	if size > largeFrame {
-		return buffer, 0, nil, fmt.Errorf("the engine sent a message of %d bytes", size)
+		return buffer, 0, nil, fmt.Errorf("the Docker Engine sent a log message of %d bytes", size)
 	}
 	frame = slices.Grow(buffer[:0], size)[:size]
 	if _, err := io.ReadFull(in, frame); err != nil {
 		return frame, 0, nil, io.EOF // truncated: it is read again
 	}
 	if header[0] == 3 {
-		return frame, 0, nil, fmt.Errorf("the engine cannot read its log: %s", frame)
+		return frame, 0, nil, fmt.Errorf("the Docker Engine cannot read its log: %s", frame)
 	}
 	stamp, text, ok := bytes.Cut(frame, []byte{' '})
 	if !ok {
-		return frame, 0, nil, fmt.Errorf("the engine sent a message without a time")
+		return frame, 0, nil, fmt.Errorf("the Docker Engine sent a log message without a timestamp")
 	}
 	t, err := time.Parse(time.RFC3339Nano, string(stamp))
 	if err != nil {
-		return frame, 0, nil, fmt.Errorf("the engine sent a message with no readable time: %w", err)
+		return frame, 0, nil, fmt.Errorf("the Docker Engine sent a log message with an invalid timestamp: %w", err)
 	}
 	return frame, t.UnixNano(), text, nil
 }

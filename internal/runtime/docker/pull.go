@@ -34,7 +34,7 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 			return
 		}
 		if err := r.pulled(ctx, e, l, err); err != nil {
-			r.log.Error(err, "Starting after a pull failed; it is tried again", "name", l.process.Name, "image", l.config.Image)
+			r.log.Error(err, "Cannot start a container after pulling its image; retrying", "name", l.process.Name, "image", l.config.Image)
 		}
 	})
 }
@@ -44,7 +44,7 @@ func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) err
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
 	if err != nil { // a registry may be unavailable for a while, so this is retried more often than a missing image
-		return r.fail(ctx, e, failed("the image %q could not be pulled: %v", l.config.Image, err))
+		return r.fail(ctx, e, failed("cannot pull image %q: %v", l.config.Image, err))
 	}
 	l.config.Pull = PullNever
 	_, err = r.create(ctx, e, l)

@@ -83,7 +83,7 @@ func (r *Runtime) readRecords() error {
 		e := &entry{uid: uid}
 		known, err := shim.ReadFile(filepath.Join(r.dir(uid), recordFile), &e.record)
 		if err != nil {
-			return fmt.Errorf("read the record of a container: %w; move it away to go on without it", err)
+			return fmt.Errorf("read the record of a container: %w; move the file away to continue without it", err)
 		}
 		if !known || e.record.Incarnation == 0 {
 			continue

@@ -50,7 +50,7 @@ func classify(said string, command, env []string) *facts.StartError {
 	switch {
 	case has("chdir to cwd", "working directory", "mkdir-ing cwd", "container init: mkdir "):
 		return &facts.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
-			Message: "spec.process.workingDir is no directory in the container: " + said}
+			Message: "spec.process.workingDir is not a directory in the container: " + said}
 	case has("exec: ", "exec user process", "stat ") && has("executable file not found", "no such file or directory"):
 		return notFound(command, env)
 	case has("exec: ", "exec user process") && has("permission denied", "is a directory"):
@@ -83,7 +83,7 @@ func notFound(command, env []string) *facts.StartError {
 
 func notPermitted(command []string) *facts.StartError {
 	return &facts.StartError{Reason: v1alpha1.ReasonPermissionDenied,
-		Message: fmt.Sprintf("%s is no program that may be executed in the container; correct spec.process.command or its mode", first(command))}
+		Message: fmt.Sprintf("%s is not an executable file in the container; correct spec.process.command or the mode of the file", first(command))}
 }
 
 func first(command []string) string {

@@ -51,7 +51,7 @@ func (c *copier) screen(ctx context.Context) {
 			}
 		}
 		if err := c.listen(ctx, conn, resumed); err != nil && ctx.Err() == nil {
-			c.r.log.Error(err, "Copying the output of a terminal")
+			c.r.log.Error(err, "Cannot copy the output of a terminal")
 		}
 		conn, resumed = nil, true
 		if state := c.state(ctx); state != nil && lives(state.State.Status) {
@@ -116,11 +116,11 @@ func (c *copier) catchUp(ctx context.Context) []byte {
 	}
 	rest, found := beyond(logged, end, size)
 	if !found {
-		c.r.log.Info("The output of a terminal and what the engine has logged of it do not meet; something between them may be missing", "container", c.id)
+		c.r.log.Info("The copied output of a terminal and the log of the engine do not overlap; output in between may be missing", "container", c.id)
 		return nil
 	}
 	if err := c.write(rest); err != nil {
-		c.r.log.Error(err, "Copying the output of a terminal")
+		c.r.log.Error(err, "Cannot copy the output of a terminal")
 	}
 	return rest
 }

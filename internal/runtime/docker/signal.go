@@ -112,7 +112,7 @@ func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64,
 func (r *Runtime) send(ctx context.Context, c *container.InspectResponse, signal string) error {
 	if c.State.Paused {
 		if _, err := r.client.ContainerUnpause(ctx, c.ID, client.ContainerUnpauseOptions{}); err != nil && !ended(err) {
-			return r.explain("unpause the container, which would not hear a signal", err)
+			return r.explain("unpause the container, so that it receives the signal", err)
 		}
 		c.State.Paused = false
 	}

@@ -29,7 +29,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	if p.Incarnation <= 0 {
-		return fmt.Errorf("start %s: an incarnation above 0 is needed", p.Name)
+		return fmt.Errorf("start %s: the incarnation must be greater than 0", p.Name)
 	}
 	e, err := r.acquire(p.UID)
 	if err != nil {
@@ -85,13 +85,13 @@ func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all
 	case newest > p.Incarnation:
 		return false, fmt.Errorf("%w: %d", runtime.ErrStale, newest)
 	case e.pull != nil && newest < p.Incarnation:
-		return false, fmt.Errorf("%w: %d waits for its image", runtime.ErrOldAlive, newest)
+		return false, fmt.Errorf("%w: incarnation %d is waiting for its image", runtime.ErrOldAlive, newest)
 	case newest == p.Incarnation && (e.pull != nil || e.record.failed() || e.record.Started):
 		return true, nil
 	}
 	for _, c := range all {
 		if n := number(c.Labels); n < p.Incarnation && lives(c.State) {
-			return false, fmt.Errorf("%w: container %s of incarnation %d is %s; end it first", runtime.ErrOldAlive, nameOf(c.Names), n, c.State)
+			return false, fmt.Errorf("%w: container %s of incarnation %d is %s; stop it first", runtime.ErrOldAlive, nameOf(c.Names), n, c.State)
 		}
 	}
 	if e.record.Container == "" || (!e.record.Adopted && newest < p.Incarnation) {
@@ -117,7 +117,7 @@ func (r *Runtime) hasRun(ctx context.Context, e *entry, incarnation int64) (bool
 		return e.record.ran(c), nil
 	}
 	if lives(c.State.Status) {
-		return false, fmt.Errorf("%w: the adopted container %s is %s; end it first", runtime.ErrOldAlive, e.record.ContainerName, c.State.Status)
+		return false, fmt.Errorf("%w: the adopted container %s is %s; stop it first", runtime.ErrOldAlive, e.record.ContainerName, c.State.Status)
 	}
 	return false, nil
 }
@@ -209,6 +209,6 @@ func (r *Runtime) sweep(ctx context.Context, e *entry, all []container.Summary) 
 // remove removes a container that is not running. If it cannot now, the next start or Forget retries.
 func (r *Runtime) remove(ctx context.Context, id string) {
 	if _, err := r.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{RemoveVolumes: true}); err != nil {
-		r.log.V(1).Info("A container could not be removed yet", "container", id, "err", err.Error())
+		r.log.V(1).Info("Cannot remove a container yet", "container", id, "err", err.Error())
 	}
 }

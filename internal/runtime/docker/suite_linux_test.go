@@ -31,7 +31,7 @@ const (
 	testImage    = "berth-workload:latest"
 )
 
-// engineHere is the one engine of all tests. Those that end it run alone, as all of this package do.
+// engineHere is the engine of all tests. Tests may kill it, because the tests of this package do not run in parallel.
 var engineHere *dockertest.Engine
 
 func TestMain(m *testing.M) {
@@ -68,7 +68,7 @@ func testMain(m *testing.M) (code int) {
 	return code
 }
 
-// bench is a Runtime with a directory of its own on the engine of all, which leaves nothing behind.
+// bench is a Runtime with its own directory on the shared engine. It cleans up after the test.
 type bench struct {
 	testing.TB
 	*WithT
@@ -103,7 +103,7 @@ func (b *bench) reopen() {
 	b.open()
 }
 
-// clean ends and forgets everything, and looks that nothing is left.
+// clean stops and forgets everything, and checks that nothing is left.
 func (b *bench) clean() {
 	b.Helper()
 	all, err := b.List(b.ctx)
@@ -115,12 +115,12 @@ func (b *bench) clean() {
 		b.Eventually(func() error { return b.Forget(b.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(20 * time.Millisecond).Should(Succeed())
 	}
 	b.Expect(os.ReadDir(filepath.Join(b.Runtime.options.Dir, "run"))).To(BeEmpty())
-	b.Expect(b.list(b.ctx, "")).To(BeEmpty(), "containers were left over")
+	b.Expect(b.list(b.ctx, "")).To(BeEmpty(), "containers are left")
 	b.Expect(b.Close()).To(Succeed())
 	b.Expect(b.Close()).To(Succeed(), "again")
 }
 
-// config is that of a container which sees the files of the tests.
+// config returns the configuration of a container that can read the files of the tests.
 func config(change func(*Config)) []byte {
 	c := Config{Image: testImage, Mounts: []Mount{{Source: os.TempDir(), Target: os.TempDir()}}}
 	if change != nil {
@@ -147,7 +147,7 @@ func (b *bench) observe(uid types.UID) facts.Incarnation {
 	return found[0]
 }
 
-// await waits for a phase, woken by events alone. An engine that does not answer is waited for too.
+// await waits for a phase and observes only after events. It also waits for an engine that does not respond.
 func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 	b.Helper()
 	timeout := time.After(conformance.Timeout)
@@ -163,12 +163,12 @@ func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 		select {
 		case <-b.Events():
 		case <-timeout:
-			b.Fatalf("%s never was %s: %+v, %v", uid, phase, now, err)
+			b.Fatalf("%s did not become %s: %+v, %v", uid, phase, now, err)
 		}
 	}
 }
 
-// output waits until the log of a UID satisfies something.
+// output returns a function that reads the log of a UID.
 func (b *bench) output(uid types.UID) func() string {
 	return func() string {
 		log, err := b.OpenLog(b.ctx, uid)

@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// imitateWorkload does what the program of the suite would do.
+// imitateWorkload imitates the program of the conformance suite.
 func imitateWorkload(command []string) (Program, bool) {
 	if len(command) < 2 {
 		return Program{}, false

@@ -59,11 +59,11 @@ func (h *Host) terminalRecord(uid types.UID) (*shim.Record, error) {
 	h.release(e, f.exists || f.recorded)
 	switch {
 	case !f.recorded || f.incarnation.Phase != facts.Running || f.incarnation.LeaderExit != nil:
-		return nil, fmt.Errorf("nothing runs: %w", runtime.ErrNotFound)
+		return nil, fmt.Errorf("not running: %w", runtime.ErrNotFound)
 	case !f.record.Terminal:
 		return nil, runtime.ErrNoTerminal
 	case !f.held:
-		return nil, fmt.Errorf("the shim that held the terminal was killed: %w", runtime.ErrNotFound)
+		return nil, fmt.Errorf("the shim of the terminal was killed: %w", runtime.ErrNotFound)
 	}
 	return &f.record, nil
 }
@@ -78,7 +78,7 @@ func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	case errors.Is(err, shim.ErrNoTerminal):
 		return nil, runtime.ErrNoTerminal
 	case hungUp(err):
-		return nil, fmt.Errorf("it ended meanwhile (%w): %w", err, runtime.ErrNotFound)
+		return nil, fmt.Errorf("the process exited in the meantime (%w): %w", err, runtime.ErrNotFound)
 	}
 	return client, err
 }

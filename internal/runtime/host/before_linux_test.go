@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// A manager that was lost after it had recorded a start, and before it made it, leaves the end before: nobody may have heard of that yet.
+// A manager that crashes between recording a start and executing it must not lose the previous exit, because that may not be in the status yet.
 func TestTheEndBeforeOutlivesAStartThatCameToNothing(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "exit", "3")
@@ -36,7 +36,7 @@ func TestTheEndBeforeOutlivesAStartThatCameToNothing(t *testing.T) {
 	})
 }
 
-// found is what the host finds of a UID.
+// found returns what the host finds for a UID.
 func (b *bench) found(uid string) *found {
 	b.Helper()
 	e, err := b.acquire(types.UID(uid))

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// One Kill ends a fork bomb that has reached the process limit of its user. With SIGKILL alone, a survivor would fork again for each killed process.
+// One Kill ends a fork bomb that has reached the process limit of its user. With only SIGKILL, a survivor would fork again for each killed process.
 func TestKill_EndsAForkBomb(t *testing.T) {
 	const more = 150
 	forTiers(t, func(b *bench) {

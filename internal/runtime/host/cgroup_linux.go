@@ -26,22 +26,22 @@ func contain(options Options) (root *os.File, err error) {
 		return nil, nil
 	case "", shim.Cgroup:
 	default:
-		return nil, fmt.Errorf("containment %q is neither %s nor %s", options.Containment, shim.Cgroup, shim.Subreaper)
+		return nil, fmt.Errorf("unknown containment %q; use %s or %s", options.Containment, shim.Cgroup, shim.Subreaper)
 	}
 	parents := []string{options.CgroupRoot}
 	if options.CgroupRoot == "" {
 		parents = cgroupParents()
 	}
-	err = errors.New("there is no cgroup2 file system")
+	err = errors.New("no cgroup2 file system is mounted")
 	for _, parent := range parents {
 		if root, err = usable(filepath.Join(parent, options.install()), options.ShimPath); err == nil {
 			return root, nil
 		}
 	}
 	if options.Containment == shim.Cgroup || options.CgroupRoot != "" {
-		return nil, fmt.Errorf("processes cannot be held in cgroups: %w", err)
+		return nil, fmt.Errorf("cannot use cgroups to contain processes: %w", err)
 	}
-	options.Logger.Info("Processes are held by subreapers, as cgroups cannot be used", "reason", err.Error())
+	options.Logger.Info("Cannot use cgroups; containing processes with subreapers instead", "reason", err.Error())
 	return nil, nil
 }
 
@@ -205,7 +205,7 @@ func tryOut(start func() (pid int, err error)) error {
 		}
 	}
 	if status != 0 {
-		return fmt.Errorf("berth-shim could not be tried out: wait status %#x", uint32(status))
+		return fmt.Errorf("the test run of berth-shim failed with wait status %#x", uint32(status))
 	}
 	return nil
 }

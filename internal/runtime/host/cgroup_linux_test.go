@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// That somebody kills the first process of a manager proves nothing of cgroups.
+// A trial process that is killed by a third party says nothing about the support for cgroups, so the trial is repeated.
 func TestWhatWasKilledIsTriedAgain(t *testing.T) {
 	g := NewWithT(t)
 	after := func(scripts ...string) (tried int, err error) {
@@ -31,10 +31,10 @@ func TestWhatWasKilledIsTriedAgain(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(tried).To(Equal(2))
 	tried, err = after("exit 3", "exit 0")
-	g.Expect(err).To(MatchError(ContainSubstring("wait status 0x300")), "it has answered")
+	g.Expect(err).To(MatchError(ContainSubstring("wait status 0x300")), "an exit code is a definite result")
 	g.Expect(tried).To(Equal(1))
 	tried, err = after("kill -9 $$")
-	g.Expect(err).To(HaveOccurred(), "somebody kills each")
+	g.Expect(err).To(HaveOccurred(), "every trial is killed")
 	g.Expect(tried).To(Equal(trials))
 	cannot := errors.New("cannot")
 	g.Expect(tryOut(func() (int, error) { return 0, cannot })).To(MatchError(cannot))
@@ -44,7 +44,7 @@ func TestWhatWasKilledIsTriedAgain(t *testing.T) {
 func TestEmptyCgroupsOfOthersAreRemoved(t *testing.T) {
 	b := newBench(t, tiers(t)[0])
 	if b.Containment() != shim.Cgroup {
-		t.Skip("there is no cgroup that can be written")
+		t.Skip("no writable cgroup")
 	}
 	sibling := func(name string) string {
 		path := filepath.Join(filepath.Dir(b.cgroup), name)
@@ -63,7 +63,7 @@ func TestEmptyCgroupsOfOthersAreRemoved(t *testing.T) {
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	}()
-	// The manager of this one runs, and its spare is just being used.
+	// The manager of this install is running and is using its warm shim at this moment.
 	locked, err := makeLocked(sibling("berth-0123456789ad"))
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = locked.Close() }()

@@ -39,7 +39,7 @@ func (f *found) readable(path string, value any) (bool, error) {
 func (f *found) valid(path string, present, complete bool) bool {
 	switch {
 	case present && !complete:
-		f.damage = fmt.Errorf("%w: %s has no token, or one of another object", shim.ErrDamaged, path)
+		f.damage = fmt.Errorf("%w: %s has no token, or the token of another object", shim.ErrDamaged, path)
 	case !present && f.damage == nil:
 		f.damage = fmt.Errorf("%s does not exist", path)
 	}
@@ -77,17 +77,17 @@ func (h *Host) askShim(e *entry, f *found) error {
 	case err != nil:
 		return err
 	case identity == nil || identity.Token == "" || identity.Incarnation <= 0:
-		return errors.New("the shim does not know what it holds")
+		return errors.New("the shim has no record of its process")
 	}
 	if alive, err := shim.Alive(identity.Shim); err != nil || !alive {
-		return errors.Join(fmt.Errorf("process %d, which the shim says it is, does not run", identity.Shim.PID), err)
+		return errors.Join(fmt.Errorf("process %d, which the shim reports as its own, is not running", identity.Shim.PID), err)
 	}
 	if !f.recorded {
 		if record == nil { // an older shim
 			record = h.recordOf(f, identity)
 		}
 		if record.UID != string(e.uid) || record.Token != identity.Token || record.BootID != h.boot {
-			return fmt.Errorf("the shim holds %q and not this object", record.UID)
+			return fmt.Errorf("the shim belongs to object %q, not to this object", record.UID)
 		}
 		if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.RecordFile), record, false); err != nil {
 			return err
@@ -138,14 +138,14 @@ func (h *Host) withoutRecord(e *entry, f *found) {
 
 func (f *found) whatIsWrong() error {
 	if f.damage == nil {
-		return fmt.Errorf("%s is of an earlier start", shim.IdentityFile)
+		return fmt.Errorf("%s belongs to an earlier start", shim.IdentityFile)
 	}
 	return f.damage
 }
 
 // endable reports the incarnation as Unknown but killable.
 func (f *found) endable() {
-	f.unknown(fmt.Errorf("%w; its shim does not answer", f.whatIsWrong()))
+	f.unknown(fmt.Errorf("%w; the shim does not respond", f.whatIsWrong()))
 	f.incarnation.Killable = true
 }
 

@@ -19,15 +19,15 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// damages are what happens to a file while no manager runs.
+// damages are the ways to damage a file while no manager runs.
 var damages = map[string]func(path string) error{
-	"emptied": func(path string) error { return os.Truncate(path, 0) },
-	"removed": os.Remove,
-	"garbage": func(path string) error { return os.WriteFile(path, []byte("\x00\xff}{"), 0o600) },
-	"a blank": func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
+	"emptied":      func(path string) error { return os.Truncate(path, 0) },
+	"removed":      os.Remove,
+	"garbage":      func(path string) error { return os.WriteFile(path, []byte("\x00\xff}{"), 0o600) },
+	"empty object": func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
 }
 
-// forDamages runs a test with one process whose files are damaged, in every way, between two managers. between is called while there is no manager.
+// forDamages runs a test for every kind of damage to files of one process between two managers. It calls between while no manager runs.
 func forDamages(t *testing.T, between func(*bench), test func(b *bench, before facts.Incarnation, word string), files ...string) {
 	for name, damage := range damages {
 		t.Run(strings.Join(files, "+")+" "+name, func(t *testing.T) {
@@ -60,13 +60,13 @@ func forDamages(t *testing.T, between func(*bench), test func(b *bench, before f
 
 func nothing(*bench) {}
 
-// A shim that lives knows what its files said.
+// A live shim can restore the content of its files.
 func TestDamagedRecords_AreRestoredFromTheShim(t *testing.T) {
 	same := func(b *bench, before facts.Incarnation, _ string) {
 		b.Eventually(func() facts.Incarnation { return b.observe("web") }).WithTimeout(conformance.Timeout).Should(Equal(before))
 		b.Expect(b.Start(b.ctx, b.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 		b.reopen()
-		b.Expect(b.observe("web")).To(Equal(before), "the files are whole again")
+		b.Expect(b.observe("web")).To(Equal(before), "the files are restored")
 		b.Expect(b.Stop(b.ctx, "web", 1)).To(Succeed())
 		b.Expect(b.await("web", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	}
@@ -75,7 +75,7 @@ func TestDamagedRecords_AreRestoredFromTheShim(t *testing.T) {
 	forDamages(t, nothing, same, shim.RecordFile, shim.IdentityFile)
 }
 
-// A shim that does not answer cannot be asked. The state says which file is at fault, nothing is started beside, and a kill ends everything.
+// A shim that does not respond cannot restore its files. The message names the damaged file, no second process starts, and Kill ends everything.
 func TestDamagedRecords_OfASilentShimAreNamedAndKillable(t *testing.T) {
 	forDamages(t, func(b *bench) {
 		signal(b, b.identity("web").Shim, unix.SIGSTOP)

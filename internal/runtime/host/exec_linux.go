@@ -46,7 +46,7 @@ type command struct {
 func (h *Host) Exec(ctx context.Context, p runtime.Process) (facts.Exit, error) {
 	c, err := h.beginCommand(p)
 	if err != nil {
-		return facts.Exit{}, fmt.Errorf("run a command beside %s: %w", p.Name, err)
+		return facts.Exit{}, fmt.Errorf("run a command for %s: %w", p.Name, err)
 	}
 	select {
 	case <-c.done:
@@ -101,7 +101,7 @@ func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 	case !f.exists || f.incarnation.Phase != facts.Running || f.incarnation.Number != p.Incarnation:
 		return nil, runtime.ErrNotFound
 	case len(e.commands) >= maxCommands:
-		return nil, fmt.Errorf("%d earlier commands beside it have not ended", len(e.commands))
+		return nil, fmt.Errorf("%d earlier commands for this process are still running", len(e.commands))
 	}
 	c, err := h.forkCommand(p)
 	if err != nil {
@@ -133,7 +133,7 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	defer func() { _ = memory.Close() }()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("make a socket: %w", err)
+		return nil, fmt.Errorf("create a socket: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(ends[0]), "command"), os.NewFile(uintptr(ends[1]), "caller")
 	defer func() { err = errors.Join(err, ours.Close(), theirs.Close()) }()
@@ -144,7 +144,7 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	defer func() { _ = null.Close() }()
 	if h.cgroup != "" {
 		if c.group, err = os.MkdirTemp(h.group(p.UID), commandGroup); err != nil {
-			return nil, fmt.Errorf("make a cgroup: %w", err)
+			return nil, fmt.Errorf("create a cgroup: %w", err)
 		}
 	}
 	conn, err := net.FileConn(ours)
@@ -183,7 +183,7 @@ func (h *Host) followCommand(c *command) {
 			break
 		}
 		if err := tree.Kill(); err != nil {
-			h.log.Error(err, "Cannot kill what a command left behind", "pid", c.pid, "cgroup", c.group)
+			h.log.Error(err, "Cannot kill the processes that a command left behind", "pid", c.pid, "cgroup", c.group)
 		}
 		select {
 		case <-time.After(pause):
@@ -207,7 +207,7 @@ func (h *Host) cancelCommands(e *entry) {
 func (h *Host) commandsLeft(e *entry) error {
 	h.killCommands(e.uid)
 	if len(e.commands) > 0 {
-		return fmt.Errorf("%d commands beside it, such as probes, are being ended", len(e.commands))
+		return fmt.Errorf("%d commands for this process, such as probes, are still being killed", len(e.commands))
 	}
 	return nil
 }

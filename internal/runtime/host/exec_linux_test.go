@@ -22,12 +22,12 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// beside is a shell command to run beside the process "web".
+// beside returns a shell command that runs beside the process "web".
 func (b *bench) beside(script string, env ...string) runtime.Process {
 	return runtime.Process{UID: "web", Incarnation: 1, Name: "tests/default/web", Dir: "/", Command: []string{"/bin/sh", "-c", script}, Env: env}
 }
 
-// word is an argument that no other process on this machine has.
+// word returns an argument that no other process on this machine has.
 func (b *bench) word() string {
 	return strconv.Itoa(os.Getpid()) + strconv.FormatInt(time.Now().UnixNano()%1e9, 10)
 }
@@ -56,7 +56,7 @@ func TestExec_ReportsTheExit(t *testing.T) {
 		t.Setenv("KUBECONFIG", "/of/the/manager")
 		t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 		_, err := b.Exec(b.ctx, b.beside("true"))
-		b.Expect(err).To(MatchError(runtime.ErrNotFound), "nothing runs")
+		b.Expect(err).To(MatchError(runtime.ErrNotFound), "no process is running")
 		b.start("web", "sleep")
 		b.await("web", facts.Running)
 		run := func(script string, env ...string) facts.Exit {
@@ -69,7 +69,7 @@ func TestExec_ReportsTheExit(t *testing.T) {
 		b.Expect(run("exit 7").Code).To(Equal(int32(7)))
 		b.Expect(run("kill -9 $$").Signal).To(Equal("SIGKILL"))
 		b.Expect(run(`test "$SECRET" = s && test "$PWD" = /`, "SECRET=s").Code).To(BeZero())
-		b.Expect(run(`test -z "$KUBECONFIG$KUBERNETES_SERVICE_HOST"`).Code).To(BeZero(), "the manager's way to its cluster is not the command's")
+		b.Expect(run(`test -z "$KUBECONFIG$KUBERNETES_SERVICE_HOST"`).Code).To(BeZero(), "the command does not inherit the manager's access to its cluster")
 		b.Expect(run("head -c 100000000 /dev/zero").Code).To(BeZero(), "output is dropped")
 
 		var failed *facts.StartError
@@ -81,12 +81,12 @@ func TestExec_ReportsTheExit(t *testing.T) {
 		older := b.beside("true")
 		older.Incarnation = 2
 		_, err = b.Exec(b.ctx, older)
-		b.Expect(err).To(MatchError(runtime.ErrNotFound), "another incarnation runs")
+		b.Expect(err).To(MatchError(runtime.ErrNotFound), "another incarnation is running")
 		b.Expect(b.groups()).To(BeEmpty())
 	})
 }
 
-// escape leaves processes behind in every way that a command has: in a session of its own, without an environment, and orphaned.
+// escape leaves processes behind in every way that a command has: in a new session, without an environment, and orphaned.
 const escape = `setsid -f sleep "$WORD"; env -i setsid -f sleep "$WORD"; sleep "$WORD" & `
 
 func TestExec_LeavesNoProcessBehind(t *testing.T) {
@@ -114,7 +114,7 @@ func TestExec_LeavesNoProcessBehind(t *testing.T) {
 	})
 }
 
-// A command runs as the same user as its shim, so it can stop it and kill it.
+// A command runs as the same user as its shim, so it can stop and kill the shim.
 func TestExec_EndsACommandThatAttacksItsShim(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")

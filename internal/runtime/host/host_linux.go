@@ -112,12 +112,12 @@ func New(options Options) (*Host, error) {
 func (h *Host) open() error {
 	var err error
 	if h.boot, err = shim.BootID(); err != nil {
-		return fmt.Errorf("tell this boot from others: %w", err)
+		return fmt.Errorf("read the boot ID: %w", err)
 	}
 	h.node, _ = os.Hostname()
 	pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
-		return fmt.Errorf("the host runtime needs pidfds to tell processes apart safely (Linux 5.3 or later, not forbidden by a sandbox): %w", err)
+		return fmt.Errorf("the host runtime needs pidfds to identify processes (Linux 5.3 or later, not blocked by a sandbox): %w", err)
 	}
 	_ = unix.Close(pidfd)
 	if err := os.MkdirAll(h.runDir(), 0o700); err != nil {
@@ -139,7 +139,7 @@ func (h *Host) open() error {
 	}
 	h.tender = newTender()
 	if h.notice, err = logfile.NewNotice(h.events.Tell); err != nil {
-		h.log.Info("Output is looked for from time to time only", "cause", err.Error())
+		h.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
 	h.loops.Go(func() { h.events.Run(h.closed) })
 	h.loops.Go(h.watcher.run)
@@ -229,7 +229,7 @@ func (h *Host) shimDir(uid types.UID) string { return filepath.Join(h.group(uid)
 // acquire returns the locked entry of a UID. It returns an error if the UID is invalid or the Host is closed.
 func (h *Host) acquire(uid types.UID) (*entry, error) {
 	if !shim.ValidUID(string(uid)) {
-		return nil, fmt.Errorf("%q cannot be the UID of a process: letters, digits, dots, dashes and underscores only", uid)
+		return nil, fmt.Errorf("invalid UID %q of a process: use letters, digits, dots, dashes and underscores only", uid)
 	}
 	for {
 		select {

@@ -28,7 +28,7 @@ func New(options Options) (*Host, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
 	}
-	return nil, errors.New("the host runtime needs Linux: telling processes apart safely rests on its pidfds; use another runtime on this system")
+	return nil, errors.New("the host runtime needs Linux, because it identifies processes with pidfds; use another runtime on this system")
 }
 
 // Run blocks until the context ends.

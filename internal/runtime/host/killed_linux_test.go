@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Since 6.14 Linux kills what is cloned into a cgroup that was killed before, however long ago.
+// Since 6.14, Linux kills a process that is cloned into a cgroup that was ever killed before.
 func TestStartAfterKill(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		for number := int64(1); number <= 3; number++ {
@@ -29,12 +29,12 @@ func TestStartAfterKill(t *testing.T) {
 		b.Expect(b.Start(b.ctx, b.process("killed", 4, "exit", "7"))).To(Succeed())
 		ended := b.await("killed", facts.Exited)
 		b.Expect(ended.Number).To(Equal(int64(4)))
-		b.Expect(ended.Exit.Signal).To(BeEmpty(), "nobody has killed it")
+		b.Expect(ended.Exit.Signal).To(BeEmpty(), "the process was not killed")
 		b.Expect(ended.Exit.Code).To(Equal(int32(7)))
 	})
 }
 
-// Somebody who looks at everything, as the collector of leftovers does, must not take the event away from whoever waits for it.
+// A caller of List, such as the collector of orphans, must not consume the event that another caller waits for.
 func TestLookingSwallowsNoEvent(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("orphan", "sleep")
@@ -42,7 +42,7 @@ func TestLookingSwallowsNoEvent(t *testing.T) {
 		program := b.identity("orphan").Child
 		b.killShim("orphan")
 		b.Eventually(func() string { return b.observe("orphan").Message }).WithTimeout(conformance.Timeout).Should(ContainSubstring("shim"))
-		// All events until now are of no interest. One that comes later than this only makes the test weaker.
+		// Discard earlier events. An event that arrives even later only makes the test weaker.
 		for quiet := false; !quiet; {
 			select {
 			case <-b.Events():
@@ -61,7 +61,7 @@ func TestLookingSwallowsNoEvent(t *testing.T) {
 	})
 }
 
-// What a process writes while neither its shim nor a manager is there is bounded once a manager finds that it has ended.
+// Output that a process writes without its shim and without a manager is truncated to the limit once a manager finds that the process has exited.
 func TestLogOfAnOrphanIsBoundedAtItsEnd(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("orphan", "flood")

@@ -63,7 +63,7 @@ func (h *Host) look(e *entry) *found {
 		}
 	}
 	f := &found{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
-	return f.unknown(errors.New("the process changes faster than it can be looked at"))
+	return f.unknown(errors.New("the state of the process changes too often to be read consistently"))
 }
 
 func (h *Host) lookOnce(e *entry) (*found, bool) {
@@ -71,10 +71,10 @@ func (h *Host) lookOnce(e *entry) (*found, bool) {
 	// The lock is read first: once it is free, the shim writes nothing more.
 	var err error
 	if f.held, err = lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); err != nil {
-		return f.unknown(fmt.Errorf("the lock of the shim cannot be read: %w", err)), true
+		return f.unknown(fmt.Errorf("cannot read the lock of the shim: %w", err)), true
 	}
 	if err := h.read(e, f); err != nil {
-		return f.unknown(fmt.Errorf("the records of the process cannot be read: %w", err)), true
+		return f.unknown(fmt.Errorf("cannot read the records of the process: %w", err)), true
 	}
 	if f.needsMending() && h.mend(e, f) {
 		return f, false
@@ -152,14 +152,14 @@ func (h *Host) judge(e *entry, f *found) bool {
 	case f.end != nil && (!f.held || !sameBoot):
 		f.finish()
 	case !sameBoot:
-		h.settle(e, f, shim.End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "the machine was restarted while it ran"}})
+		h.settle(e, f, shim.End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "the machine was restarted while the process was running"}})
 	case f.held:
 		return h.judgeHeld(e, f)
 	case f.identified, f.leavesProcesses():
 		h.judgeOrphan(e, f)
 	case e.spawned:
 		h.settle(e, f, shim.End{Failure: &facts.StartError{Reason: shim.ReasonStartFailed, Message: fmt.Sprintf(
-			"berth-shim ended before it could start the program; what it said is in %s", filepath.Join(h.dir(e.uid), shim.DiagnosticsFile))}})
+			"berth-shim exited before it started the program; see its output in %s", filepath.Join(h.dir(e.uid), shim.DiagnosticsFile))}})
 	default:
 		f.nothing() // the start had no effect; it can be repeated
 	}
@@ -192,14 +192,14 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 			if held, _ := lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); !held {
 				return false
 			}
-			err = errors.New("its lock is held, but not by the shim that was recorded")
+			err = errors.New("the lock is held by a process other than the recorded shim")
 		}
 		if err == nil {
 			err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
 		}
 		if err != nil {
 			h.tender.add(e.uid) // possibly temporary, and nothing else reports when it is over
-			f.unknown(fmt.Errorf("the shim of the process cannot be verified, so nothing is touched: %w", err))
+			f.unknown(fmt.Errorf("cannot verify the shim of the process: %w", err))
 			return true
 		}
 		e.watched = true
@@ -250,7 +250,7 @@ func (h *Host) settle(e *entry, f *found, end shim.End) {
 		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // as a later read returns it
 	}
 	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.EndFile), &end, true); err != nil {
-		h.log.Error(err, "The end of a process could not be written down", "uid", e.uid)
+		h.log.Error(err, "Cannot record the exit of a process", "uid", e.uid)
 	}
 	f.end = &end
 	f.finish()
@@ -264,13 +264,13 @@ func (h *Host) leftover(f *found) {
 	group := h.group(types.UID(f.incarnation.UID))
 	populated, err := shim.Populated(group)
 	if err != nil {
-		f.unknown(fmt.Errorf("the cgroup of the process cannot be read: %w", err))
+		f.unknown(fmt.Errorf("cannot read the cgroup of the process: %w", err))
 		return
 	}
 	if populated {
 		f.exists, f.tree = true, shim.Tree{Cgroup: group}
 		f.incarnation.Phase, f.incarnation.Containment = facts.Running, shim.Cgroup
-		f.incarnation.Message = "processes live in the cgroup " + group + ", but the record of their start is gone; they can only be killed"
+		f.incarnation.Message = "processes are running in the cgroup " + group + ", but the record of their start is missing; they can only be killed"
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 	perManager      = 12
 )
 
-// lostManager is a manager in a process of its own, which starts one after another until it is killed.
+// lostManager is a manager in a separate process. It starts one process after another until it is killed.
 func lostManager() {
 	h, err := New(Options{StateDir: os.Getenv(managerVariable), ShimPath: os.Getenv(shimVariable), Containment: os.Getenv(tierVariable)})
 	if err != nil {
@@ -48,7 +48,7 @@ func lostManager() {
 	select {}
 }
 
-// numbered is a process that can be told from all others by its command line.
+// numbered returns a process with a unique command line.
 func numbered(program, stateDir string, i int) runtime.Process {
 	return runtime.Process{
 		UID: types.UID("uid-" + strconv.Itoa(i)), Incarnation: 1, Name: "tests", Dir: "/", StopSignal: "SIGTERM",
@@ -56,7 +56,7 @@ func numbered(program, stateDir string, i int) runtime.Process {
 	}
 }
 
-// copies counts the processes by the last word of their command line, where that begins with a prefix.
+// copies counts the processes by the last word of their command line, if that word has the prefix.
 func copies(prefix string) map[string]int {
 	count := map[string]int{}
 	entries, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -70,7 +70,7 @@ func copies(prefix string) map[string]int {
 	return count
 }
 
-// Whenever a manager is killed, the next one finds what was started and starts what was not: one process each.
+// Whenever a manager is killed, the next one finds the started processes and starts the missing ones: one process each.
 func TestManagerKilledAtAnyMoment(t *testing.T) {
 	if os.Getenv(managerVariable) != "" {
 		lostManager()
@@ -117,7 +117,7 @@ func (b *bench) killManager(program string, delay time.Duration) {
 	for lines.Scan() && lines.Text() != "ready" {
 		b.Expect(lines.Text()).NotTo(HavePrefix("failed"))
 	}
-	time.Sleep(delay) // not a wait for something: the moment of the kill is what is tried out
+	time.Sleep(delay) // not a wait for a condition: the test varies the moment of the kill
 	b.Expect(cmd.Process.Kill()).To(Succeed())
 	_ = cmd.Wait()
 }

@@ -63,7 +63,7 @@ func (h *Host) known() ([]types.UID, error) {
 		}
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("list what is there: %w", err)
+			return nil, fmt.Errorf("list the existing processes: %w", err)
 		}
 		for _, entry := range entries {
 			if entry.IsDir() && shim.ValidUID(entry.Name()) {
@@ -79,7 +79,7 @@ func (h *Host) known() ([]types.UID, error) {
 func (h *Host) adopt() {
 	uids, err := h.known()
 	if err != nil {
-		h.log.Error(err, "What earlier managers started could not be listed")
+		h.log.Error(err, "Cannot list the processes that earlier managers started")
 	}
 	slots := make(chan struct{}, adopters)
 	var all sync.WaitGroup
@@ -104,7 +104,7 @@ func (h *Host) adoptOne(uid types.UID) {
 	switch {
 	case f.held && f.identified:
 		if err := h.hello(uid, f.record.Token); err != nil {
-			h.log.Error(err, "A shim does not answer as it should", "uid", uid, "name", f.record.Name)
+			h.log.Error(err, "Unexpected response from a shim", "uid", uid, "name", f.record.Name)
 			// A shim that does not answer may be stopped or busy; its process is verified separately. One that answers with another token is not the shim.
 			if errors.Is(err, shim.ErrImpostor) {
 				e.distrust = err

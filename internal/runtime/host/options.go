@@ -50,7 +50,7 @@ type Options struct {
 
 func (o *Options) complete() error {
 	if o.StateDir == "" {
-		return errors.New("host runtime: no state directory was given")
+		return errors.New("host runtime: no state directory is set")
 	}
 	dir, err := filepath.Abs(o.StateDir)
 	if err != nil {
@@ -64,7 +64,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("state directory %s: %w", dir, err)
 	}
 	if o.RunAs != nil && os.Geteuid() != 0 {
-		return fmt.Errorf("only root can run programs as another user, here %s", o.RunAs.Name)
+		return fmt.Errorf("only root can run programs as another user (%s)", o.RunAs.Name)
 	}
 	if o.ResultsDir == "" {
 		o.ResultsDir = filepath.Join("/var/lib/berth", o.install())
@@ -73,7 +73,7 @@ func (o *Options) complete() error {
 		o.LogLimit = DefaultLogLimit
 	}
 	if o.LogLimit < 64<<10 {
-		return fmt.Errorf("a log limit of %d bytes is too small; give at least 64 KiB", o.LogLimit)
+		return fmt.Errorf("a log limit of %d bytes is too small; set at least 64 KiB", o.LogLimit)
 	}
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
@@ -87,7 +87,7 @@ func (o *Options) complete() error {
 		return err
 	}
 	if _, err := os.Stat(o.ShimPath); err != nil {
-		return fmt.Errorf("berth-shim, which holds the processes: %w", err)
+		return fmt.Errorf("find berth-shim: %w", err)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func findShim() (string, error) {
 	}
 	path, err := exec.LookPath("berth-shim")
 	if err != nil {
-		return "", fmt.Errorf("berth-shim is neither beside this program nor in PATH; install it beside: %w", err)
+		return "", fmt.Errorf("berth-shim is neither in the directory of this program nor in PATH; install it in that directory: %w", err)
 	}
 	return path, nil
 }

@@ -60,7 +60,7 @@ func (h *Host) judgeOrphan(e *entry, f *found) {
 		if f.leaderGone {
 			f.incarnation.LeaderExit = e.orphan.lastWord()
 		}
-		f.incarnation.Message = "the shim of the process was killed; the manager looks after it"
+		f.incarnation.Message = "the shim of the process was killed; the manager monitors the process directly"
 		h.tender.add(e.uid)
 	default:
 		h.punch(e) // much may have been written while neither shim nor manager was running
@@ -100,7 +100,7 @@ func (o *orphan) lastWord() *facts.Exit {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so it is not known how it ended"}
+	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so its exit status is unknown"}
 }
 
 // tender holds the UIDs that must be polled because no event reports their changes.
@@ -193,7 +193,7 @@ func (h *Host) nurse(e *entry, f *found) {
 		err = f.tree.Signal(unix.SIGTERM)
 	}
 	if err != nil {
-		h.log.Error(err, "What a program left behind could not be ended", "uid", e.uid)
+		h.log.Error(err, "Cannot terminate the processes that a program left behind", "uid", e.uid)
 	}
 }
 
@@ -202,7 +202,7 @@ func (h *Host) punch(e *entry) time.Duration {
 	file, err := os.OpenFile(filepath.Join(h.dir(e.uid), shim.LogFile), os.O_RDWR, 0)
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
-			h.log.Error(err, "A log could not be bounded", "uid", e.uid)
+			h.log.Error(err, "Cannot truncate a log", "uid", e.uid)
 		}
 		return time.Second
 	}

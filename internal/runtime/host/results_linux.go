@@ -65,20 +65,20 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return fmt.Errorf("make a place for results: %w", err)
+		return fmt.Errorf("create the directory for results: %w", err)
 	}
 	// Another user may have put symbolic links into it.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("open the place for results: %w", err)
+		return fmt.Errorf("open the directory for results: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	if err := root.MkdirAll(artifactsName, 0o700); err != nil {
-		return fmt.Errorf("make a place for results: %w", err)
+		return fmt.Errorf("create the directory for results: %w", err)
 	}
 	if len(p.Inputs) > 0 {
 		if err := root.MkdirAll(inputsName, 0o700); err != nil {
-			return fmt.Errorf("make a place for inputs: %w", err)
+			return fmt.Errorf("create the directory for inputs: %w", err)
 		}
 	}
 	for name, content := range p.Inputs {
@@ -103,7 +103,7 @@ func (h *Host) own(root *os.Root, p runtime.Process) error {
 	}
 	for _, path := range paths {
 		if err := root.Lchown(path, int(h.options.RunAs.UID), int(h.options.RunAs.GID)); err != nil {
-			return fmt.Errorf("give the place for results to user %s: %w", h.options.RunAs.Name, err)
+			return fmt.Errorf("change the owner of the directory for results to user %s: %w", h.options.RunAs.Name, err)
 		}
 	}
 	return nil
@@ -124,7 +124,7 @@ func (h *Host) Results(uid types.UID) runtime.Results {
 	found := resultFile(place.File)
 	if _, shared := h.place(uid); shared && found.File && !sameOwner(filepath.Dir(place.File), place.File) {
 		// It may be a hard link to a file that only root may read.
-		return runtime.Results{File: true, Problem: "The result file does not belong to the user of the program: write the file itself."}
+		return runtime.Results{File: true, Problem: "The result file does not belong to the user of the program. The program must write the file itself."}
 	}
 	found.Artifacts = holdsSomething(place.Artifacts)
 	return found
@@ -145,11 +145,11 @@ func resultFile(path string) (found runtime.Results) {
 	found.File = true
 	switch {
 	case errors.Is(err, unix.ELOOP):
-		found.Problem = "The result file is a symbolic link, which is not followed: write the file itself."
+		found.Problem = "The result file is a symbolic link, which Berth does not follow. Write a regular file."
 	case errors.Is(err, unix.ENXIO):
 		found.Problem = notOrdinary
 	case err != nil:
-		found.Problem = fmt.Sprintf("The result file cannot be opened: %v.", err)
+		found.Problem = fmt.Sprintf("Cannot open the result file: %v.", err)
 	}
 	if err != nil {
 		return found
@@ -160,13 +160,13 @@ func resultFile(path string) (found runtime.Results) {
 	return found
 }
 
-const notOrdinary = "The result file is no ordinary file: write text into a file of that name."
+const notOrdinary = "The result file is not a regular file. Write text to a regular file of that name."
 
 // take reads an open file, after checking that it is a regular file of at most runtime.MostResultBytes.
 func take(file *os.File, found *runtime.Results) {
 	info, err := file.Stat()
 	if err != nil {
-		found.Problem = fmt.Sprintf("The result file cannot be read: %v.", err)
+		found.Problem = fmt.Sprintf("Cannot read the result file: %v.", err)
 		return
 	}
 	if !info.Mode().IsRegular() {
@@ -174,13 +174,13 @@ func take(file *os.File, found *runtime.Results) {
 		return
 	}
 	if found.Size = info.Size(); found.Size > runtime.MostResultBytes {
-		found.Problem = fmt.Sprintf("The result file has %d bytes, and at most %d are taken: leave a short text there, and the rest among the artifacts.",
+		found.Problem = fmt.Sprintf("The result file has %d bytes; the limit is %d. Write a shorter text, and the rest to the artifacts directory.",
 			found.Size, runtime.MostResultBytes)
 		return
 	}
 	content, err := io.ReadAll(io.LimitReader(file, runtime.MostResultBytes))
 	if err != nil {
-		found.Problem = fmt.Sprintf("The result file cannot be read: %v.", err)
+		found.Problem = fmt.Sprintf("Cannot read the result file: %v.", err)
 		return
 	}
 	sum := sha256.Sum256(content)

@@ -17,20 +17,20 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Whatever a program puts under the name of the result file: there is an answer at once, and never the content of something else.
+// Whatever a program creates in place of the result file, Results returns immediately and never returns the content of another file.
 func TestResultsOfHostilePrograms(t *testing.T) {
 	for name, test := range map[string]struct {
 		put     func(g Gomega, place runtime.Place)
 		problem string
 		found   bool
 	}{
-		"nothing":           {func(Gomega, runtime.Place) {}, "", false},
-		"a pipe":            {func(g Gomega, place runtime.Place) { g.Expect(unix.Mkfifo(place.File, 0o600)).To(Succeed()) }, "no ordinary file", true},
-		"a link":            {func(g Gomega, place runtime.Place) { g.Expect(os.Symlink("/etc/hostname", place.File)).To(Succeed()) }, "symbolic link", true},
-		"a link to nothing": {func(g Gomega, place runtime.Place) { g.Expect(os.Symlink("nowhere", place.File)).To(Succeed()) }, "symbolic link", true},
-		"a folder":          {func(g Gomega, place runtime.Place) { g.Expect(os.Mkdir(place.File, 0o700)).To(Succeed()) }, "no ordinary file", true},
+		"nothing":       {func(Gomega, runtime.Place) {}, "", false},
+		"a pipe":        {func(g Gomega, place runtime.Place) { g.Expect(unix.Mkfifo(place.File, 0o600)).To(Succeed()) }, "not a regular file", true},
+		"a link":        {func(g Gomega, place runtime.Place) { g.Expect(os.Symlink("/etc/hostname", place.File)).To(Succeed()) }, "symbolic link", true},
+		"a broken link": {func(g Gomega, place runtime.Place) { g.Expect(os.Symlink("nowhere", place.File)).To(Succeed()) }, "symbolic link", true},
+		"a folder":      {func(g Gomega, place runtime.Place) { g.Expect(os.Mkdir(place.File, 0o700)).To(Succeed()) }, "not a regular file", true},
 		"a socket": {func(g Gomega, place runtime.Place) {
-			// The path of a socket is short, and that of the place is not.
+			// The path of a socket is limited in length, and that of the place is longer.
 			g.Expect(inDirectory(filepath.Dir(place.File), filepath.Base(place.File), func(address *net.UnixAddr) error {
 				listener, err := net.ListenUnix("unix", address)
 				if err == nil {
@@ -39,11 +39,11 @@ func TestResultsOfHostilePrograms(t *testing.T) {
 				}
 				return err
 			})).To(Succeed())
-		}, "no ordinary file", true},
+		}, "not a regular file", true},
 		"too much": {func(g Gomega, place runtime.Place) {
 			g.Expect(os.WriteFile(place.File, nil, 0o600)).To(Succeed())
-			g.Expect(os.Truncate(place.File, 1<<30)).To(Succeed()) // a hole: it takes no room
-		}, "1073741824 bytes, and at most 1048576 are taken", true},
+			g.Expect(os.Truncate(place.File, 1<<30)).To(Succeed()) // a sparse file, which uses no space
+		}, "1073741824 bytes; the limit is 1048576", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -78,7 +78,7 @@ func TestResultsAreReadToTheirBound(t *testing.T) {
 	g.Expect(h.Results("u").Artifacts).To(BeTrue())
 }
 
-// Artifacts that are elsewhere are none.
+// A symbolic link to artifacts elsewhere counts as no artifacts.
 func TestALinkInsteadOfTheArtifacts(t *testing.T) {
 	g := NewWithT(t)
 	h := &Host{options: Options{StateDir: t.TempDir()}}
@@ -88,7 +88,7 @@ func TestALinkInsteadOfTheArtifacts(t *testing.T) {
 	g.Expect(h.Results("u")).To(Equal(runtime.Results{}))
 }
 
-// Programs lock folders against changes, and they are forgotten all the same.
+// Forget also removes directories that programs have made read-only.
 func TestLockedFoldersAreUnlocked(t *testing.T) {
 	g := NewWithT(t)
 	dir := filepath.Join(t.TempDir(), "cache")

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// asNobody opens the manager of a bench again, so that its programs run as nobody.
+// asNobody reopens the manager of a bench so that its programs run as the user nobody.
 func (b *bench) asNobody() *shim.User {
 	t := b.T
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// What was sent has arrived, however much output nobody took.
+// Input arrives even if nothing reads the output of the program.
 func TestSend(t *testing.T) {
 	b := newBench(t, shim.Subreaper)
 	p := b.process("agent", 1, "terminal")
@@ -51,7 +51,7 @@ func TestSend(t *testing.T) {
 	b.Expect(b.Type(b.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
 }
 
-// A shim that ends while somebody asks it hangs up: then nothing is there to type into any more, and that is what is said.
+// A shim that exits during a request closes the connection. Type then returns ErrNotFound, because there is no terminal any more.
 func TestSendToWhatEndsMeanwhile(t *testing.T) {
 	b := newBench(t, shim.Subreaper)
 	p := b.process("agent", 1, "terminal")
@@ -60,7 +60,7 @@ func TestSendToWhatEndsMeanwhile(t *testing.T) {
 	b.await("agent", facts.Running)
 	socket := filepath.Join(b.dir("agent"), shim.SocketFile)
 	b.Expect(os.Rename(socket, socket+".kept")).To(Succeed())
-	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "its socket is gone")
+	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the socket is missing")
 
 	var ending *net.UnixListener
 	b.Expect(inDirectory(b.dir("agent"), shim.SocketFile, func(address *net.UnixAddr) (err error) {
@@ -76,10 +76,10 @@ func TestSendToWhatEndsMeanwhile(t *testing.T) {
 		}
 		hungUp <- err
 	}()
-	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "it has hung up")
+	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the shim has closed the connection")
 	b.Expect(<-hungUp).To(Succeed())
 	b.Expect(ending.Close()).To(Succeed())
-	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "nobody listens")
+	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "no process listens on the socket")
 	b.Expect(os.Rename(socket+".kept", socket)).To(Succeed())
 	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(Succeed())
 }

@@ -38,7 +38,7 @@ func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
 	}
 	h.release(e, f.exists)
 	if err != nil {
-		return fmt.Errorf("end incarnation %d of %s: %w", incarnation, uid, err)
+		return fmt.Errorf("stop incarnation %d of %s: %w", incarnation, uid, err)
 	}
 	return nil
 }

@@ -85,13 +85,13 @@ func parse(data []byte, family uint8, all *[]socket) (done bool, err error) {
 	for len(data) >= unix.SizeofNlMsghdr {
 		length := int(binary.NativeEndian.Uint32(data))
 		if length < unix.SizeofNlMsghdr || length > len(data) {
-			return false, errors.New("an answer of the kernel is cut off")
+			return false, errors.New("a response of the kernel is truncated")
 		}
 		switch binary.NativeEndian.Uint16(data[4:]) {
 		case unix.NLMSG_DONE:
 			return true, nil
 		case unix.NLMSG_ERROR:
-			return false, errors.New("the kernel refuses to list sockets")
+			return false, errors.New("the kernel rejects the request to list sockets")
 		}
 		if m := data[unix.SizeofNlMsghdr:length]; len(m) >= responseLength {
 			s := socket{port: binary.BigEndian.Uint16(m[4:]), inode: uint64(binary.NativeEndian.Uint32(m[68:]))}

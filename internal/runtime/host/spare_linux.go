@@ -54,7 +54,7 @@ func (h *Host) keepSpare() {
 			timer.Reset(spareDelay)
 		case <-timer.C:
 			if err := h.readySpare(); err != nil {
-				h.log.V(1).Info("No shim is kept ready", "reason", err.Error()) // each start then starts its own shim, and reports a failure
+				h.log.V(1).Info("Cannot start a warm shim", "reason", err.Error()) // each start then starts its own shim, and reports a failure
 			}
 		case <-h.closed:
 			if last := h.spares.take(); last != nil {
@@ -90,7 +90,7 @@ func (h *Host) readySpare() error {
 func (h *Host) forkSpare() (*spare, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("make a socket: %w", err)
+		return nil, fmt.Errorf("create a socket: %w", err)
 	}
 	defer func() { _ = unix.Close(ends[1]) }()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

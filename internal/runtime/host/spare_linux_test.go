@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// awaitSpare waits until a shim is kept ready, and gives its PID.
+// awaitSpare waits until a warm shim is ready, and returns its PID.
 func (b *bench) awaitSpare() (pid int) {
 	b.Helper()
 	b.Eventually(func() int {
@@ -38,7 +38,7 @@ func words(pid int) []string {
 	return strings.Split(strings.TrimRight(string(data), "\x00 "), "\x00")
 }
 
-// What a spare holds is held as by any other shim, and the next one is soon ready. Without cgroups there is none, and a start brings its own.
+// A warm shim holds its process as any other shim does, and the next spare is ready soon. Without cgroups there is no spare, and each start creates its own shim.
 func TestSpareBecomesTheShim(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/of/the/manager")
 	forTiers(t, func(b *bench) {
@@ -51,7 +51,7 @@ func TestSpareBecomesTheShim(t *testing.T) {
 		b.Expect(words(spare)).To(Equal([]string{shim.SpareName}))
 		environ, err := os.ReadFile("/proc/" + strconv.Itoa(spare) + "/environ")
 		b.Expect(err).NotTo(HaveOccurred())
-		b.Expect(string(environ)).NotTo(ContainSubstring("KUBECONFIG"), "the shim that is kept ready holds nothing of the manager")
+		b.Expect(string(environ)).NotTo(ContainSubstring("KUBECONFIG"), "the warm shim does not inherit the environment of the manager")
 		b.start("held", "sleep")
 		b.await("held", facts.Running)
 		held := b.identity("held").Shim
@@ -60,7 +60,7 @@ func TestSpareBecomesTheShim(t *testing.T) {
 		b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/cwd")).To(Equal(b.dir("held")))
 		b.Expect(os.Readlink("/proc/" + strconv.Itoa(spare) + "/fd/2")).To(Equal(filepath.Join(b.dir("held"), shim.DiagnosticsFile)))
 		b.Expect(b.awaitSpare()).NotTo(Equal(spare))
-		b.Expect(b.shimDir("held")).NotTo(BeADirectory(), "a spare has no cgroup of the UID")
+		b.Expect(b.shimDir("held")).NotTo(BeADirectory(), "a warm shim has no cgroup of the UID")
 
 		b.killShim("held")
 		b.end("held")
@@ -68,7 +68,7 @@ func TestSpareBecomesTheShim(t *testing.T) {
 	})
 }
 
-// startWithout starts what a spare is not there for.
+// startWithout checks a start without a warm shim.
 func (b *bench) startWithout(uid types.UID) {
 	b.Helper()
 	b.start(uid, "sleep")
@@ -76,7 +76,7 @@ func (b *bench) startWithout(uid types.UID) {
 	b.Expect(words(b.identity(uid).Shim.PID)).To(Equal([]string{"berth-shim", "tests/default/" + string(uid)}))
 }
 
-// A spare that was killed is no reason not to start, and what has its descriptor afterwards is not taken for it.
+// A killed warm shim does not prevent a start, and another process that reuses its descriptor is not mistaken for it.
 func TestSpareThatIsGone(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		if b.cgroup == "" {
@@ -89,7 +89,7 @@ func TestSpareThatIsGone(t *testing.T) {
 		b.spares.mu.Unlock()
 		b.watcher.kill(spare.pidfd, pid)
 		b.Eventually(func() error { _, err := os.Stat("/proc/" + strconv.Itoa(pid)); return err }).WithTimeout(conformance.Timeout).
-			Should(MatchError(os.ErrNotExist), "it was not reaped")
+			Should(MatchError(os.ErrNotExist), "the warm shim is reaped")
 		b.Expect(b.watcher.assign(spare.pidfd, pid, "other")).To(BeFalse())
 		b.startWithout("other")
 		b.Expect(b.identity("other").Shim.PID).NotTo(Equal(pid))

@@ -28,14 +28,14 @@ func (h *Host) lockStateDir() error {
 	defer cancel()
 	held, err := h.single.TryLockContext(patience, 10*time.Millisecond)
 	if standby := h.options.Standby; !held && standby != nil && errors.Is(err, context.DeadlineExceeded) {
-		h.log.Info("Standing by: waiting until another manager releases the state directory", "directory", h.options.StateDir, "holder", h.lockHolder())
+		h.log.Info("Waiting until another manager releases the state directory", "directory", h.options.StateDir, "holder", h.lockHolder())
 		held, err = h.single.TryLockContext(standby, standbyPoll)
 	}
 	switch {
 	case held:
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("another berth manager uses the state directory %s (%s): a state directory is one host and has one manager; "+
-			"stop that manager, or start this one with --leader-elect to wait for its end", h.options.StateDir, h.lockHolder())
+		return fmt.Errorf("another berth manager uses the state directory %s (%s), and only one manager can use a state directory; "+
+			"stop that manager, or start this one with --leader-elect to wait until it exits", h.options.StateDir, h.lockHolder())
 	default:
 		return fmt.Errorf("lock the state directory %s: %w", h.options.StateDir, err)
 	}

@@ -27,7 +27,7 @@ func (h *Host) Start(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	if p.Incarnation <= 0 || len(p.Command) == 0 {
-		return fmt.Errorf("start %s: an incarnation above 0 and a command are needed", p.Name)
+		return fmt.Errorf("start %s: an incarnation greater than 0 and a command are required", p.Name)
 	}
 	e, err := h.acquire(p.UID)
 	if err != nil {
@@ -60,7 +60,7 @@ func mayStart(f *found, p runtime.Process) (started bool, err error) {
 	case f.recorded && f.record.Incarnation == p.Incarnation && f.started():
 		return true, nil
 	case f.exists && f.incarnation.Alive():
-		return false, fmt.Errorf("%w: %d is %s; end it first", runtime.ErrOldAlive, f.incarnation.Number, f.incarnation.Phase)
+		return false, fmt.Errorf("%w: incarnation %d is %s; stop it first", runtime.ErrOldAlive, f.incarnation.Number, f.incarnation.Phase)
 	}
 	return false, nil
 }
@@ -76,7 +76,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
 	if lock == nil {
-		return fmt.Errorf("%w: its shim still lives", runtime.ErrOldAlive)
+		return fmt.Errorf("%w: its shim is still running", runtime.ErrOldAlive)
 	}
 	defer func() { _ = lock.Close() }()
 
@@ -141,16 +141,16 @@ func (h *Host) prepareCgroup(uid types.UID) error {
 	run := filepath.Join(h.group(uid), "run")
 	populated, err := shim.Populated(run)
 	if err != nil {
-		return fmt.Errorf("look into the cgroup: %w", err)
+		return fmt.Errorf("read the cgroup: %w", err)
 	}
 	if populated {
-		return fmt.Errorf("%w: processes live in its cgroup %s", runtime.ErrOldAlive, run)
+		return fmt.Errorf("%w: processes are running in its cgroup %s", runtime.ErrOldAlive, run)
 	}
 	if err := shim.RemoveCgroup(run); err != nil {
-		return fmt.Errorf("remove the cgroup of the incarnation before: %w", err)
+		return fmt.Errorf("remove the cgroup of the previous incarnation: %w", err)
 	}
 	if err := os.MkdirAll(run, 0o755); err != nil {
-		return fmt.Errorf("make a cgroup: %w", err)
+		return fmt.Errorf("create a cgroup: %w", err)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func launchMemory(launch shim.Launch) (*os.File, error) {
 	}
 	fd, err := unix.MemfdCreate("berth-launch", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("memory for the shim: %w", err)
+		return nil, fmt.Errorf("create a memory file for the shim: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "berth-launch")
 	_, err = file.Write(data)
@@ -172,7 +172,7 @@ func launchMemory(launch shim.Launch) (*os.File, error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("memory for the shim: %w", err)
+		return nil, fmt.Errorf("create a memory file for the shim: %w", err)
 	}
 	return file, nil
 }
@@ -212,7 +212,7 @@ func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File
 		group = h.shimDir(p.UID)
 		_ = shim.RemoveCgroup(group) // the previous shim may not have left it yet; it is only killed together with leftover processes
 		if err := os.MkdirAll(group, 0o755); err != nil {
-			return 0, -1, fmt.Errorf("make a cgroup: %w", err)
+			return 0, -1, fmt.Errorf("create a cgroup: %w", err)
 		}
 	}
 	return h.execShim([]string{"berth-shim", p.Name}, group, &syscall.ProcAttr{
@@ -257,7 +257,7 @@ func (h *Host) Forget(_ context.Context, uid types.UID) error {
 	f := h.look(e)
 	if f.exists && f.incarnation.Alive() {
 		h.release(e, true)
-		return fmt.Errorf("forget %s: something of it lives: incarnation %d is %s", uid, f.incarnation.Number, f.incarnation.Phase)
+		return fmt.Errorf("forget %s: incarnation %d is still %s", uid, f.incarnation.Number, f.incarnation.Phase)
 	}
 	h.cancelCommands(e)
 	if err = h.commandsLeft(e); err == nil {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 func testMain(m *testing.M) int {
 	if os.Getenv(managerVariable) != "" {
-		return m.Run() // it is given what it needs, and killed
+		return m.Run() // the parent test provides the environment and kills this process
 	}
 	if slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.fuzz") }) {
 		return m.Run() // parsers need no shim
@@ -64,14 +64,14 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// tiers are those that can be tested here: with cgroups only where they can be written.
+// tiers returns the tiers that can be tested here. The tier Cgroup needs a writable cgroup.
 func tiers(t *testing.T) []string {
 	root, err := contain(Options{StateDir: t.TempDir(), ShimPath: shimPath})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if root == nil {
-		t.Log("there is no cgroup that can be written, so only the tier Subreaper is tested")
+		t.Log("no writable cgroup: only the tier Subreaper is tested")
 		return []string{shim.Subreaper}
 	}
 	_ = os.Remove(root.Name())
@@ -79,14 +79,14 @@ func tiers(t *testing.T) []string {
 	return []string{shim.Cgroup, shim.Subreaper}
 }
 
-// forTiers runs a test in all tiers.
+// forTiers runs a test in every tier.
 func forTiers(t *testing.T, run func(*bench)) {
 	for _, tier := range tiers(t) {
 		t.Run(tier, func(t *testing.T) { run(newBench(t, tier)) })
 	}
 }
 
-// bench is a Host with a state directory of its own, which leaves nothing behind.
+// bench is a Host with its own state directory. It cleans up after the test.
 type bench struct {
 	*testing.T
 	*WithT
@@ -97,7 +97,7 @@ type bench struct {
 
 func newBench(t *testing.T, tier string) *bench {
 	t.Helper()
-	// Longer than the path of a socket may be.
+	// Longer than the maximum length of a socket path.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	b := &bench{T: t, WithT: NewWithT(t), ctx: context.Background(), options: Options{StateDir: dir, ShimPath: shimPath, Containment: tier, LogLimit: testLogLimit}}
 	b.open()
@@ -118,7 +118,7 @@ func (b *bench) reopen() {
 	b.open()
 }
 
-// clean ends and forgets everything, and looks that nothing is left.
+// clean stops and forgets everything, and checks that nothing is left.
 func (b *bench) clean() {
 	b.Helper()
 	all, err := b.List(b.ctx)
@@ -134,12 +134,12 @@ func (b *bench) clean() {
 	b.Expect(b.Close()).To(Succeed())
 	b.Expect(b.Close()).To(Succeed(), "again")
 	if cgroup != "" {
-		b.Expect(cgroup).NotTo(BeADirectory(), "a cgroup was left over")
+		b.Expect(cgroup).NotTo(BeADirectory(), "a cgroup is left")
 	}
-	b.Eventually(func() []string { return processesWith(b.options.StateDir) }).WithTimeout(conformance.Timeout).Should(BeEmpty(), "a shim was left over")
+	b.Eventually(func() []string { return processesWith(b.options.StateDir) }).WithTimeout(conformance.Timeout).Should(BeEmpty(), "a shim is left")
 }
 
-// processesWith gives the processes that have a directory as theirs or below.
+// processesWith returns the processes whose working directory is dir or below it.
 func processesWith(dir string) []string {
 	var found []string
 	entries, _ := filepath.Glob("/proc/[0-9]*/cwd")
@@ -173,7 +173,7 @@ func (b *bench) observe(uid types.UID) facts.Incarnation {
 	return found[0]
 }
 
-// await waits for a phase, woken by events alone.
+// await waits for a phase and observes only after events.
 func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 	b.Helper()
 	timeout := time.After(conformance.Timeout)
@@ -185,12 +185,12 @@ func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 		select {
 		case <-b.Events():
 		case <-timeout:
-			b.Fatalf("%s never was %s: %+v", uid, phase, now)
+			b.Fatalf("%s did not become %s: %+v", uid, phase, now)
 		}
 	}
 }
 
-// identity reads what the shim wrote of itself.
+// identity reads the identity file of the shim.
 func (b *bench) identity(uid types.UID) shim.Identity {
 	b.Helper()
 	var identity shim.Identity
@@ -200,7 +200,7 @@ func (b *bench) identity(uid types.UID) shim.Identity {
 	return identity
 }
 
-// killShim ends the shim alone, the way nobody should.
+// killShim kills only the shim, and not its process.
 func (b *bench) killShim(uid types.UID) {
 	b.Helper()
 	fd, err := shim.Open(b.identity(uid).Shim)

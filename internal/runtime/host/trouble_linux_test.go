@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// exitsKnown says whether this kernel tells the exit code of processes that are not our children.
+// exitsKnown reports whether this kernel provides the exit code of processes that are not children (Linux 6.15 or later).
 func exitsKnown(t *testing.T) bool {
 	t.Helper()
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
@@ -69,7 +69,7 @@ func TestKilledShimLeavesTheWorkloadAlone(t *testing.T) {
 		if ended.Exit.Known {
 			b.Expect(ended.Exit.Signal).To(Equal("SIGTERM"))
 		}
-		b.Expect(b.observe("web")).To(Equal(ended), "it stays as it was")
+		b.Expect(b.observe("web")).To(Equal(ended), "a second observation is the same")
 	})
 }
 
@@ -90,14 +90,14 @@ func TestKilledShimAndLostManager(t *testing.T) {
 		b.Expect(now.PID).To(Equal(before.PID))
 		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
 		ended := b.await("web", facts.Exited)
-		b.Expect(ended.Exit.Known).To(Equal(exitsKnown(t)), "its pidfd was opened while it lived")
-		for _, p := range members { // one that is on its way out has no environment any more, by which alone it could be told: it ends in a moment
-			b.Eventually(func() bool { return lives(p) }).WithTimeout(conformance.Timeout).Should(BeFalse(), "process %d was left over", p.PID)
+		b.Expect(ended.Exit.Known).To(Equal(exitsKnown(t)), "its pidfd was opened while the process was alive")
+		for _, p := range members { // an exiting process no longer has the environment by which it is identified; it ends soon
+			b.Eventually(func() bool { return lives(p) }).WithTimeout(conformance.Timeout).Should(BeFalse(), "process %d is left", p.PID)
 		}
 	})
 }
 
-// trees gives how the processes of a UID are found.
+// trees returns the process tree of a UID.
 func (b *bench) trees(uid types.UID) shim.Tree {
 	b.Helper()
 	f, err := b.running(uid)
@@ -117,7 +117,7 @@ func TestEverythingKilledWhileNobodyLooked(t *testing.T) {
 		b.Eventually(func() bool { return lives(child) }).WithTimeout(conformance.Timeout).Should(BeFalse())
 		b.open()
 		ended := b.await("web", facts.Exited)
-		// Known only if its parent has not taken note of it yet, and then it is the truth. Nothing is invented.
+		// The exit is known only if the parent has not reaped the process yet, and is then the real one. It is never invented.
 		if ended.Exit.Known {
 			b.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
 		} else {
@@ -145,12 +145,12 @@ func TestKilledShimOfATreeWhoseProgramEnds(t *testing.T) {
 			b.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
 		}
 		for _, p := range members {
-			b.Expect(lives(p)).To(BeFalse(), "process %d was left over", p.PID)
+			b.Expect(lives(p)).To(BeFalse(), "process %d is left", p.PID)
 		}
 	})
 }
 
-// The PID of a dead process belongs to somebody else by now: nobody may be touched.
+// When another process has reused the PID of a dead one, that process must not receive a signal.
 func TestRecycledPIDsAreNotTouched(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		bystander := exec.Command(conformance.Workload(t), "sleep")
@@ -181,7 +181,7 @@ func TestRecycledPIDsAreNotTouched(t *testing.T) {
 	})
 }
 
-// A shim that cannot be verified is Unknown: nothing is touched, and nothing started beside it.
+// A shim that cannot be verified yields Unknown: no process receives a signal, and no second process starts.
 func TestUnverifiableIsUnknown(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
@@ -195,7 +195,7 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 		b.open()
 		now := b.observe("web")
 		b.Expect(now.Phase).To(Equal(facts.Unknown))
-		b.Expect(now.Message).To(ContainSubstring("verified"))
+		b.Expect(now.Message).To(ContainSubstring("cannot verify"))
 		b.Expect(b.Kill(b.ctx, "web", 1)).NotTo(Succeed())
 		b.Expect(b.Stop(b.ctx, "web", 1)).NotTo(Succeed())
 		b.Expect(b.Forget(b.ctx, "web")).NotTo(Succeed())
@@ -203,9 +203,9 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 		b.Expect(lives(truth.Child)).To(BeTrue())
 
 		b.Expect(shim.WriteFile(path, truth, false)).To(Succeed())
-		b.Expect(b.await("web", facts.Running)).To(Equal(before), "as soon as it can be verified all is well, and it is told")
+		b.Expect(b.await("web", facts.Running)).To(Equal(before), "once the shim can be verified, an event reports that it runs")
 
-		// The same with a shim that answers with another token.
+		// The same holds for a shim that answers with another token.
 		b.Expect(b.Close()).To(Succeed())
 		var record shim.Record
 		_, err := shim.ReadFile(filepath.Join(b.dir("web"), shim.RecordFile), &record)
@@ -254,7 +254,7 @@ func (b *bench) end(uid types.UID) {
 	b.await(uid, facts.Exited)
 }
 
-// A manager that was lost between recording and starting has started nothing: it is started, once.
+// After a manager that crashed between recording and starting, the next one starts the process exactly once.
 func TestRecordedButNeverStarted(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.Expect(os.MkdirAll(b.dir("web"), 0o700)).To(Succeed())
@@ -285,7 +285,7 @@ func TestAShimThatCannotStart(t *testing.T) {
 	b.await("db", facts.Exited)
 }
 
-// A shim that somebody has stopped holds up neither the adoption nor the kill.
+// A shim that is stopped (SIGSTOP) blocks neither the adoption nor the kill.
 func TestStoppedShim(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "sleep")
@@ -301,7 +301,7 @@ func TestStoppedShim(t *testing.T) {
 func TestLeftoversWithoutARecord(t *testing.T) {
 	b := newBench(t, tiers(t)[0])
 	if b.Containment() != shim.Cgroup {
-		return // without cgroups nothing can be found without a record
+		return // without cgroups a process cannot be found without its record
 	}
 	b.start("web", "ignore")
 	b.await("web", facts.Running)
@@ -311,7 +311,7 @@ func TestLeftoversWithoutARecord(t *testing.T) {
 	b.Expect(os.RemoveAll(b.dir("web"))).To(Succeed())
 	b.Expect(os.MkdirAll(filepath.Join(b.cgroup, "empty", "run"), 0o755)).To(Succeed())
 	b.open()
-	b.Expect(filepath.Join(b.cgroup, "empty")).NotTo(BeADirectory(), "what is empty is tidied up")
+	b.Expect(filepath.Join(b.cgroup, "empty")).NotTo(BeADirectory(), "empty cgroups are removed")
 	all, err := b.List(b.ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(all).To(HaveLen(1))
@@ -343,7 +343,7 @@ func TestOneManagerPerStateDirectory(t *testing.T) {
 	b.Expect(err).To(HaveOccurred())
 }
 
-// Nothing of the environment reaches the disk, whatever becomes of the program.
+// The environment never reaches the disk, however the program ends.
 func TestSecretsStayOffTheDisk(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		for uid, mode := range map[types.UID]string{"web": "sleep", "none": "exit"} {
@@ -372,7 +372,7 @@ func TestSecretsStayOffTheDisk(t *testing.T) {
 	})
 }
 
-// All of the protocol against a real shim; what the versions agree on is tested beside the protocol.
+// The whole protocol against a real shim. The negotiation of versions is tested in the package of the protocol.
 func TestShimAnswers(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		for uid, test := range map[types.UID]struct {
@@ -405,7 +405,7 @@ func TestShimAnswers(t *testing.T) {
 	})
 }
 
-// A shim is cheap, and a start is quick. The bounds are generous: they catch mistakes, not noise.
+// A shim uses little memory, and a start is fast. The bounds are generous, so that they catch mistakes and not noise.
 func TestCost(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		const count = 30

@@ -148,7 +148,7 @@ func listenEvents(stateDir string) (*net.UnixConn, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen for events of the shims: %w", err)
+		return nil, fmt.Errorf("receive events of the shims: %w", err)
 	}
 	_ = os.Chmod(filepath.Join(stateDir, eventsName), 0o600)
 	return conn, nil

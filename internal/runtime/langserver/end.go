@@ -19,7 +19,7 @@ import (
 // Stop implements runtime.Runtime. It requests the graceful shutdown, which the multiplexer carries out in steps.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	if err := r.ask(ctx, uid, incarnation, lsp.Stop, askTimeout); err != nil {
-		return fmt.Errorf("end incarnation %d of language server %s: %w", incarnation, uid, err)
+		return fmt.Errorf("stop incarnation %d of language server %s: %w", incarnation, uid, err)
 	}
 	return nil
 }
@@ -32,7 +32,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 	}
 	held, err := r.multiplexer(ctx, uid)
 	if err == nil && held != nil && held.Alive() {
-		r.log.Info("The multiplexer of a language server is killed, for it does not kill the server", "uid", uid, "because", failed.Error())
+		r.log.Info("Killing the multiplexer of a language server, because it does not kill the server", "uid", uid, "because", failed.Error())
 		err = r.host.Kill(ctx, uid, held.Number)
 	}
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 }
 
 // errSilent is the error for a multiplexer that is running but cannot be reached.
-var errSilent = errors.New("its multiplexer cannot be reached")
+var errSilent = errors.New("cannot reach its multiplexer")
 
 // ask makes the multiplexer end an incarnation. It returns nil if there is nothing to end.
 func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, verb lsp.Verb, timeout time.Duration) error {
@@ -64,7 +64,7 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	case held.LeaderExit != nil || client == nil || report == nil:
 		return errSilent
 	case verb == lsp.Kill && leaving && !serverLives(*report):
-		return errors.New("it stays although no server lives") // only the multiplexer is left to kill
+		return errors.New("its multiplexer is still running although the server has exited") // only the multiplexer is left to kill
 	}
 	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
 }
@@ -221,5 +221,5 @@ func (r *Runtime) hasten(ctx context.Context, uid types.UID, held *facts.Incarna
 			return err
 		}
 	}
-	return fmt.Errorf("forget language server %s: its multiplexer still lives", uid)
+	return fmt.Errorf("forget language server %s: its multiplexer is still running", uid)
 }

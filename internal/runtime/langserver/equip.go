@@ -97,9 +97,9 @@ func (s *inPods) keys(ctx context.Context, is secret) (map[string][]byte, error)
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read or make the Secret %s/%s, which the language server is reached with: %w", is.namespace, is.name, err)
+		return nil, fmt.Errorf("get or create Secret %s/%s, which contains the token of the language server: %w", is.namespace, is.name, err)
 	case there.Labels[pod.LabelUID] != string(is.uid):
-		return nil, fmt.Errorf("there is a Secret %s/%s already that is not of this object; delete or rename it", is.namespace, is.name)
+		return nil, fmt.Errorf("Secret %s/%s already exists and does not belong to this object; delete or rename it", is.namespace, is.name)
 	}
 	return there.Data, nil
 }

@@ -75,7 +75,7 @@ type PodConfig struct {
 // managers only the leader may connect, because a multiplexer accepts one manager at a time.
 func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
 	if options.Client == nil || options.Image == nil {
-		return nil, errors.New("language servers in Pods: no client or no image was given")
+		return nil, errors.New("language servers in Pods: no client or no image is set")
 	}
 	return newRuntime(pods, &inPods{pods: pods, client: options.Client, image: options.Image}, options.Logger, nil), nil
 }
@@ -89,7 +89,7 @@ type inPods struct {
 
 func (s *inPods) begin(ctx context.Context, uid types.UID, _ *facts.Incarnation, p *runtime.Process) (runtime.Process, error) {
 	if p == nil {
-		return runtime.Process{}, errors.New("a Pod without a server is not made")
+		return runtime.Process{}, errors.New("language servers in Pods: the start has no server")
 	}
 	config, err := podConfig(p)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *inPods) begin(ctx context.Context, uid types.UID, _ *facts.Incarnation,
 	equip(&config.Pod, config.Secret, image)
 	text, err := json.Marshal(config.Pod)
 	if err != nil {
-		return runtime.Process{}, fmt.Errorf("write down what the Pod is to be: %w", err)
+		return runtime.Process{}, fmt.Errorf("encode the configuration of the Pod: %w", err)
 	}
 	return runtime.Process{
 		Incarnation: p.Incarnation, Command: command(), StopSignal: "SIGTERM", Grace: p.Grace + closing, Config: text,
@@ -119,7 +119,7 @@ func podConfig(p *runtime.Process) (PodConfig, error) {
 		return config, fmt.Errorf("read the configuration of the language server: %w", err)
 	}
 	if config.Secret == "" {
-		return config, errors.New("no Secret is named to reach the multiplexer with")
+		return config, errors.New("the configuration names no Secret with the token of the multiplexer")
 	}
 	return config, nil
 }
@@ -148,11 +148,11 @@ func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 		return nil, err
 	}
 	if newest == nil || newest.Address == "" {
-		return nil, errors.New("its Pod has no address yet")
+		return nil, errors.New("its Pod has no IP address yet")
 	}
 	made, known := s.pods.Pod(uid, newest.Number)
 	if !known {
-		return nil, errors.New("its Pod is not there any more")
+		return nil, errors.New("its Pod no longer exists")
 	}
 	keys, err := s.keys(ctx, secretOfPod(made))
 	if err != nil {

@@ -31,7 +31,7 @@ func TestARestartKeepsThePodAndItsClients(t *testing.T) {
 	b.Expect(b.await(uid, 1, facts.Exited).Exit.Known).To(BeTrue())
 	second := b.start(uid, 2)
 	b.Expect(second.PodName).To(Equal("first-1"))
-	b.Expect(client.hover()).NotTo(Equal(before), "another server, the same connection")
+	b.Expect(client.hover()).NotTo(Equal(before), "a new server on the same connection")
 	b.Expect(b.podNumber(uid)).To(Equal(int64(1)))
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(MatchError(runtime.ErrStale))
@@ -53,12 +53,12 @@ func TestAnotherManagerKnowsAtOnce(t *testing.T) {
 
 	b.Expect(b.Stop(t.Context(), uid, 3)).To(Succeed())
 	b.await(uid, 3, facts.Exited)
-	b.start(uid, 4) // in the Pod of the one before
+	b.start(uid, 4) // in the Pod of the previous incarnation
 	b.Runtime.Close()
 	b.signal(b.multiplexer(uid), unix.SIGSTOP)
 	b.manage()
 	found := b.observe(uid)
-	b.Expect(found).To(And(HaveField("Number", int64(4)), HaveField("Phase", facts.Unknown)), "which one it is was noted, and nothing may be started beside it")
+	b.Expect(found).To(And(HaveField("Number", int64(4)), HaveField("Phase", facts.Unknown)), "the number is recorded, and no second server may start")
 	b.signal(b.multiplexer(uid), unix.SIGCONT)
 	b.await(uid, 4, facts.Running)
 }
@@ -83,7 +83,7 @@ func TestAPodWhoseMakingWasNotAnswered(t *testing.T) {
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(MatchError(ContainSubstring("the answer was lost")))
 	b.pods.deaf = false
 	b.Eventually(func() facts.Incarnation { return b.observe(uid) }).WithTimeout(patience).WithPolling(often).
-		Should(BeZero(), "the multiplexer is reached, and has no server")
+		Should(BeZero(), "the multiplexer responds and has no server")
 	b.start(uid, 1)
 	b.Expect(b.podNumber(uid)).To(Equal(int64(1)))
 	b.ready(uid, 1)
@@ -100,15 +100,15 @@ func TestAPodThatIsTakenAway(t *testing.T) {
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	b.Expect(b.Gone(t.Context(), uid)).To(BeFalse())
-	b.Expect(b.machine.Stop(t.Context(), uid, b.podNumber(uid))).To(Succeed(), "as a node does it")
+	b.Expect(b.machine.Stop(t.Context(), uid, b.podNumber(uid))).To(Succeed(), "as a node stops it")
 	end := b.await(uid, 1, facts.Exited).Exit
-	b.Expect(end.Known).To(BeTrue(), "the multiplexer has ended it and said so")
-	b.Expect(end.Lost).To(BeTrue(), "which nobody had asked Berth for")
+	b.Expect(end.Known).To(BeTrue(), "the multiplexer has stopped the server and reported its exit")
+	b.Expect(end.Lost).To(BeTrue(), "Berth did not request the stop")
 	b.Eventually(func() bool { return b.Gone(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 
 	b.Runtime.Close()
-	b.manage()                          // which has only what the node tells
-	end.Message = "the Pod was deleted" // which is known by now
+	b.manage()                          // a new manager has only the report of the node
+	end.Message = "the Pod was deleted" // the node has reported the reason by now
 	b.Expect(b.observe(uid).Exit).To(Equal(end))
 	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
 	b.Expect(b.pods.settled).To(Equal([]int64{1}))
@@ -116,16 +116,16 @@ func TestAPodThatIsTakenAway(t *testing.T) {
 	b.start(uid, 2)
 	b.Expect(b.podNumber(uid)).To(Equal(int64(2)))
 	b.Expect(b.Settle(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.pods.settled).To(HaveLen(1), "it lives")
+	b.Expect(b.pods.settled).To(HaveLen(1), "the second Pod is still running")
 	b.signal(b.multiplexer(uid), unix.SIGKILL)
-	b.Expect(b.await(uid, 2, facts.Exited).Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("was ended by SIGKILL"))))
+	b.Expect(b.await(uid, 2, facts.Exited).Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("was terminated by SIGKILL"))))
 }
 
 func TestAnotherSpecOfThePodMakesAnother(t *testing.T) {
 	b := newPodBench(t)
 	b.start(uid, 1)
 	b.ready(uid, 1)
-	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 1))).To(Succeed(), "what runs is not touched")
+	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 1))).To(Succeed(), "the running server is not changed")
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
 	b.await(uid, 1, facts.Exited)
 	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 2))).To(MatchError(runtime.ErrOldAlive))
@@ -136,7 +136,7 @@ func TestAnotherSpecOfThePodMakesAnother(t *testing.T) {
 	b.ready(uid, 2)
 	b.Expect(b.Stop(t.Context(), uid, 2)).To(Succeed())
 	b.await(uid, 2, facts.Exited)
-	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(Succeed(), "it fits now")
+	b.Expect(b.Start(t.Context(), b.ofImage("gopls:2", uid, 3))).To(Succeed(), "the Pod already has the new spec")
 	b.await(uid, 3, facts.Running)
 	b.Expect(b.podNumber(uid)).To(Equal(int64(2)))
 }
@@ -149,7 +149,7 @@ func TestAPodThatWaits(t *testing.T) {
 	b.Runtime.Close()
 	b.manage()
 	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", facts.Starting)))
-	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "the Pod itself is ended")
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "the Pod itself is stopped")
 	b.await(uid, 1, facts.Exited)
 
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
@@ -164,13 +164,13 @@ func TestAPodThatWaits(t *testing.T) {
 
 func TestWhoIsNotWantedAnyMoreGoes(t *testing.T) {
 	b := newPodBench(t)
-	b.Keep(uid, false) // nothing is known of it
+	b.Keep(uid, false) // no multiplexer exists yet
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	b.Keep(uid, false)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
 	b.await(uid, 1, facts.Exited)
-	b.Expect(b.Gone(t.Context(), uid)).To(BeTrue(), "it is not said to have ended before its Pod has")
+	b.Expect(b.Gone(t.Context(), uid)).To(BeTrue(), "the exit is not reported before the Pod has ended")
 	b.Expect(b.Forget(t.Context(), uid)).To(Succeed())
 	b.Expect(b.observe(uid)).To(BeZero())
 }
@@ -194,7 +194,7 @@ func TestTheSecretIsMadeAnewAndNotTakenFromOthers(t *testing.T) {
 	secret.Name, secret.ResourceVersion = "lsp-other", ""
 	_, err = secrets.Create(t.Context(), secret, metav1.CreateOptions{})
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(b.Start(t.Context(), b.process("other", 1))).To(MatchError(ContainSubstring("Secret team/lsp-other already that is not of this object")))
+	b.Expect(b.Start(t.Context(), b.process("other", 1))).To(MatchError(ContainSubstring("Secret team/lsp-other already exists and does not belong to this object")))
 	b.Expect(secret.Data).To(HaveKey(gate.ManagerToken))
 	b.image = "none"
 	b.Expect(b.Start(t.Context(), b.process("third", 1))).To(MatchError(ContainSubstring("no image is known")))

@@ -78,14 +78,14 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 // New connects to the running multiplexers.
 func New(host Host, options Options) (*Runtime, error) {
 	if options.Dir == "" {
-		return nil, errors.New("language servers: no directory was given")
+		return nil, errors.New("language servers: no directory is set")
 	}
 	dir, err := filepath.Abs(options.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("directory of the language servers: %w", err)
+		return nil, fmt.Errorf("resolve the directory of the language servers: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the directory of the language servers: %w", err)
+		return nil, fmt.Errorf("create the resolve the directory of the language servers: %w", err)
 	}
 	program, err := findProgram(options.Program)
 	if err != nil {
@@ -116,7 +116,7 @@ func findProgram(program string) (string, error) {
 		}
 		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() {
 			if program, err = exec.LookPath("berth-lsp"); err != nil {
-				return "", fmt.Errorf("berth-lsp is neither beside this program nor in PATH; install it beside: %w", err)
+				return "", fmt.Errorf("berth-lsp is neither in the directory of this program nor in PATH; install it in that directory: %w", err)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func findProgram(program string) (string, error) {
 		_, err = os.Stat(program)
 	}
 	if err != nil {
-		return "", fmt.Errorf("berth-lsp, which holds the language servers: %w", err)
+		return "", fmt.Errorf("find berth-lsp: %w", err)
 	}
 	return program, nil
 }
@@ -147,7 +147,7 @@ func (r *Runtime) adopt(here *onHost) error {
 		held, err := r.multiplexer(ctx, uid)
 		switch {
 		case err != nil:
-			r.log.Error(err, "A language server could not be looked at", "uid", uid)
+			r.log.Error(err, "Cannot inspect a language server", "uid", uid)
 		case held == nil: // forgotten by force, because its object is gone
 			_ = here.forget(uid)
 		case held.Alive():

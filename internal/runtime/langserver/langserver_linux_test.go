@@ -52,7 +52,7 @@ func TestAServerIsStartedWithWhatWasAskedFor(t *testing.T) {
 	b.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o700)))
 	state, err := os.ReadFile(filepath.Dir(b.Endpoint(uid)) + "/state.json")
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(string(state)).NotTo(ContainSubstring("ASKED_FOR"), "no environment is on disk")
+	b.Expect(string(state)).NotTo(ContainSubstring("ASKED_FOR"), "the environment is not written to disk")
 }
 
 func TestARestartKeepsConnections(t *testing.T) {
@@ -68,7 +68,7 @@ func TestARestartKeepsConnections(t *testing.T) {
 		b.Expect(ended.Exit).To(And(HaveField("Known", true), HaveField("Signal", "SIGKILL"), HaveField("FinishedAt", Not(BeZero()))))
 		b.Expect(b.Start(t.Context(), b.process(uid, incarnation+1))).To(Succeed())
 	}
-	b.Expect(b.multiplexer(uid)).To(Equal(multiplexer), "it is the same multiplexer")
+	b.Expect(b.multiplexer(uid)).To(Equal(multiplexer), "the multiplexer stays the same")
 }
 
 func TestAnExitCodeIsTold(t *testing.T) {
@@ -83,14 +83,14 @@ func TestStopGoesDownTheLadder(t *testing.T) {
 	b := newBench(t)
 	b.start(uid, 1)
 	b.ready(uid, 1)
-	b.Expect(b.Stop(t.Context(), uid, 2)).To(Succeed(), "another incarnation is none of its business")
+	b.Expect(b.Stop(t.Context(), uid, 2)).To(Succeed(), "a stop of another incarnation has no effect")
 	b.Expect(b.observe(uid)).To(And(HaveField("Phase", facts.Running), HaveField("StopSent", false)))
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.observe(uid).StopSent).To(BeTrue(), "it is known at once")
-	b.Expect(b.await(uid, 1, facts.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")), "the protocol's own way")
-	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "there is nothing left to end")
+	b.Expect(b.observe(uid).StopSent).To(BeTrue(), "the stop is visible immediately")
+	b.Expect(b.await(uid, 1, facts.Exited).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")), "shutdown and exit of the protocol")
+	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed(), "a second stop has no effect")
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.multiplexer(uid)).NotTo(BeZero(), "it stays")
+	b.Expect(b.multiplexer(uid)).NotTo(BeZero(), "the multiplexer keeps running")
 }
 
 func TestKillTakesAStubbornServer(t *testing.T) {
@@ -129,7 +129,7 @@ func TestALostMultiplexerTakesItsServerWithIt(t *testing.T) {
 	}).WithTimeout(patience).WithPolling(often).Should(BeFalse())
 	b.close()
 	b.open()
-	b.Expect(b.observe(uid).Exit).To(Equal(ended.Exit), "another manager says the same")
+	b.Expect(b.observe(uid).Exit).To(Equal(ended.Exit), "another manager reports the same exit")
 
 	b.start(uid, 2)
 	b.Expect(b.multiplexer(uid)).NotTo(Equal(multiplexer))
@@ -144,9 +144,9 @@ func TestAnotherManagerFindsEverything(t *testing.T) {
 	e := b.connect(uid)
 	multiplexer := b.multiplexer(uid)
 	b.close()
-	b.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(first.PID))), "clients don't notice that there is no manager")
+	b.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(first.PID))), "clients do not notice that no manager runs")
 	b.open()
-	b.Expect(b.observe(uid)).To(Equal(first), "at once")
+	b.Expect(b.observe(uid)).To(Equal(first), "immediately")
 	b.Expect(b.observe("second")).To(Equal(second))
 	report, known := b.Report(uid)
 	b.Expect(known).To(BeTrue())
@@ -164,7 +164,7 @@ func TestAStoppedObjectKeepsNothing(t *testing.T) {
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	multiplexer := b.multiplexer(uid)
-	b.Expect(b.Forget(t.Context(), uid)).NotTo(Succeed(), "it lives")
+	b.Expect(b.Forget(t.Context(), uid)).NotTo(Succeed(), "the server is still running")
 	b.Expect(b.observe(uid).Phase).To(Equal(facts.Running))
 	b.Keep(uid, false)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
@@ -175,12 +175,12 @@ func TestAStoppedObjectKeepsNothing(t *testing.T) {
 		}
 		g.Expect(now.Phase).To(Equal(facts.Exited))
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
-	b.isGone(multiplexer) // nothing was called ended before this was
+	b.isGone(multiplexer) // the exit is not reported before the multiplexer has exited
 	b.Expect(b.observe(uid).Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0))))
 	b.Expect(b.Endpoint(uid)).NotTo(BeAnExistingFile())
 
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
-	b.Expect(b.observe(uid).Phase).To(Equal(facts.Exited), "that one was started already")
+	b.Expect(b.observe(uid).Phase).To(Equal(facts.Exited), "incarnation 1 does not start again")
 	b.start(uid, 2)
 	b.Keep(uid, false)
 	b.Expect(b.Kill(t.Context(), uid, 2)).To(Succeed())
@@ -198,9 +198,9 @@ func TestAMultiplexerThatDoesNotQuitIsKilled(t *testing.T) {
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
 	ended := b.await(uid, 1, facts.Exited)
 	multiplexer := b.multiplexer(uid)
-	b.signal(multiplexer, unix.SIGSTOP) // it will not hear that it has to quit
+	b.signal(multiplexer, unix.SIGSTOP) // it cannot receive the request to quit
 	b.Keep(uid, false)
-	b.Expect(b.observe(uid)).To(Equal(ended), "what was told once isn't taken back")
+	b.Expect(b.observe(uid)).To(Equal(ended), "a reported exit stays")
 	b.Expect(b.Forget(t.Context(), uid)).NotTo(Succeed())
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
 	b.isGone(multiplexer)
@@ -210,7 +210,7 @@ func TestAMultiplexerThatDoesNotQuitIsKilled(t *testing.T) {
 func TestALostMultiplexerComesBackForAServerThatSleeps(t *testing.T) {
 	b := newBench(t)
 	b.Keep(uid, true)
-	b.Expect(b.observe(uid)).To(BeZero(), "the first comes with the first start")
+	b.Expect(b.observe(uid)).To(BeZero(), "the first multiplexer starts with the first server")
 	b.start(uid, 1)
 	b.ready(uid, 1)
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
@@ -227,7 +227,7 @@ func TestALostMultiplexerComesBackForAServerThatSleeps(t *testing.T) {
 		}
 		b.Eventually(func() bool {
 			b.Keep(uid, true)
-			b.Expect(b.observe(uid)).To(Equal(ended), "whatever becomes of the multiplexer")
+			b.Expect(b.observe(uid)).To(Equal(ended), "independent of the state of the multiplexer")
 			report, known := b.Report(uid)
 			found, err := b.machine.Observe(t.Context(), uid)
 			b.Expect(err).NotTo(HaveOccurred())
@@ -240,7 +240,7 @@ func TestALostMultiplexerComesBackForAServerThatSleeps(t *testing.T) {
 	b.Eventually(func() int {
 		report, _ := b.Report(uid)
 		return report.Clients
-	}).WithTimeout(patience).WithPolling(often).Should(Equal(1), "so that it can be woken")
+	}).WithTimeout(patience).WithPolling(often).Should(Equal(1), "a connected client can wake the server")
 	b.start(uid, 2)
 	b.Expect(b.connect(uid).hover()).NotTo(BeEmpty())
 }
@@ -262,13 +262,13 @@ func TestNumbersOnlyRise(t *testing.T) {
 	b := newBench(t)
 	running := b.start(uid, 5)
 	b.Expect(b.Start(t.Context(), b.process(uid, 5))).To(Succeed())
-	b.Expect(b.observe(uid)).To(Equal(running), "it isn't started again")
+	b.Expect(b.observe(uid)).To(Equal(running), "the same incarnation does not start again")
 	b.Expect(b.Start(t.Context(), b.process(uid, 4))).To(MatchError(runtime.ErrStale))
 	b.Expect(b.Start(t.Context(), b.process(uid, 6))).To(MatchError(runtime.ErrOldAlive))
 	b.Expect(b.observe(uid)).To(Equal(running))
 	b.signal(b.multiplexer(uid), unix.SIGKILL)
 	b.await(uid, 5, facts.Exited)
-	b.Expect(b.Start(t.Context(), b.process(uid, 4))).To(MatchError(runtime.ErrStale), "it is remembered without a multiplexer")
+	b.Expect(b.Start(t.Context(), b.process(uid, 4))).To(MatchError(runtime.ErrStale), "the number is remembered without a multiplexer")
 	b.Expect(b.Start(t.Context(), runtime.Process{UID: "../up", Incarnation: 1, Command: []string{"x"}})).NotTo(Succeed())
 }
 
@@ -277,7 +277,7 @@ func TestAMultiplexerThatCannotRun(t *testing.T) {
 	b.use("/etc/passwd")
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
 	b.Expect(b.await(uid, 1, facts.Failed).StartError.Reason).To(Equal(shim.ReasonPermissionDenied))
-	b.use("/bin/true") // it ends without a word
+	b.use("/bin/true") // it exits without a report
 	b.Expect(b.Start(t.Context(), b.process(uid, 2))).To(Succeed())
 	b.Expect(b.await(uid, 2, facts.Exited).Exit.Known).To(BeFalse())
 }
@@ -288,9 +288,9 @@ func TestAnEndBeforeTheMultiplexerHeardOfTheStart(t *testing.T) {
 	b.use(b.dir + "/silent")
 	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed())
 	b.Expect(b.observe(uid)).To(And(HaveField("Number", int64(1)), HaveField("Phase", facts.Starting)))
-	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed(), "it is under way")
+	b.Expect(b.Start(t.Context(), b.process(uid, 1))).To(Succeed(), "the start is in progress")
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
-	b.Expect(b.observe(uid).Phase).To(Equal(facts.Unknown), "nobody can ask this multiplexer")
+	b.Expect(b.observe(uid).Phase).To(Equal(facts.Unknown), "this multiplexer does not respond")
 	b.Expect(b.Kill(t.Context(), uid, 1)).To(Succeed())
 	b.Expect(b.await(uid, 1, facts.Exited).Exit.Known).To(BeFalse())
 }
@@ -300,8 +300,8 @@ func TestWhatWasForgottenByForceIsCleanedUp(t *testing.T) {
 	b.start(uid, 1)
 	found, err := b.machine.Observe(t.Context(), uid)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(b.machine.Stop(t.Context(), uid, found[0].Number)).To(Succeed(), "as the collector of leftovers does it")
-	b.Expect(b.await(uid, 1, facts.Exited).Exit).To(HaveField("Known", true), "a multiplexer that is asked to end ends its server first")
+	b.Expect(b.machine.Stop(t.Context(), uid, found[0].Number)).To(Succeed(), "as the collector of orphans stops it")
+	b.Expect(b.await(uid, 1, facts.Exited).Exit).To(HaveField("Known", true), "a multiplexer stops its server before it exits")
 	b.Eventually(func() error { return b.machine.Forget(t.Context(), uid) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.close()
 	b.open()

@@ -207,7 +207,7 @@ func (l *link) deliver(ctx context.Context) {
 	switch err := l.send(ctx, client, launch); {
 	case err == nil, errors.Is(err, runtime.ErrStale), errors.Is(err, errRefused):
 	case errors.Is(err, runtime.ErrOldAlive), errors.Is(err, errUnavailable):
-		l.runtime.log.Error(err, "A language server could not be started; it is tried again", "uid", l.uid)
+		l.runtime.log.Error(err, "Cannot start a language server; retrying", "uid", l.uid)
 	default:
 		return // the connection failed: the next one retries
 	}
@@ -217,8 +217,8 @@ func (l *link) deliver(ctx context.Context) {
 }
 
 var (
-	errRefused     = errors.New("the multiplexer refuses to start the language server")
-	errUnavailable = errors.New("the multiplexer cannot start the language server now")
+	errRefused     = errors.New("the multiplexer rejects the start of the language server")
+	errUnavailable = errors.New("the multiplexer cannot start the language server at the moment")
 )
 
 // send makes the multiplexer start an incarnation.

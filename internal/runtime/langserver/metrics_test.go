@@ -31,7 +31,7 @@ func TestMetricsAreSumsThatNeverFall(t *testing.T) {
 		}
 		return values
 	}
-	g.Expect(read()).To(HaveLen(19), "all are there from the first moment on")
+	g.Expect(read()).To(HaveLen(19), "all metrics exist from the start")
 
 	c.note("a", lsp.Report{Clients: 2, Phase: facts.Running, Initialized: true, MemoryBytes: 1000, Counters: lsp.Counters{Requests: 5, HeldNanos: 3e9}})
 	c.note("a", lsp.Report{Clients: 1, Phase: facts.Running, Initialized: true, MemoryBytes: 2000, Counters: lsp.Counters{Requests: 7, HeldNanos: 4e9}})
@@ -42,5 +42,5 @@ func TestMetricsAreSumsThatNeverFall(t *testing.T) {
 	c.drop("a")
 	g.Expect(read()).To(And(HaveKeyWithValue("clients", 3.0), HaveKeyWithValue("servers", 0.0), HaveKeyWithValue("requests_total", 17.0)))
 	c.note("a", lsp.Report{Counters: lsp.Counters{Requests: 1}})
-	g.Expect(read()).To(HaveKeyWithValue("requests_total", 18.0), "the multiplexer after it begins anew")
+	g.Expect(read()).To(HaveKeyWithValue("requests_total", 18.0), "the counters of a new multiplexer are added")
 }

@@ -82,7 +82,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 func (r *Runtime) endable(held, found *facts.Incarnation) {
 	if found.Phase == facts.Unknown && held != nil && held.Phase == facts.Running && !r.site.revives() {
 		found.Killable = true
-		found.Message = fmt.Sprintf("the manager does not reach the multiplexer in its Pod %s at port %d; see that no NetworkPolicy keeps it away", held.PodName, gate.Port)
+		found.Message = fmt.Sprintf("the manager cannot reach the multiplexer in Pod %s at port %d; check that no NetworkPolicy blocks the connection", held.PodName, gate.Port)
 	}
 }
 
@@ -93,7 +93,7 @@ func lostWith(held, found *facts.Incarnation) {
 	}
 	if held.Exit == nil { // the multiplexer is running and has ended its server because the Pod is being deleted
 		if held.PodName != "" && held.StopSent {
-			found.Exit.Lost, found.Exit.Message = true, "its Pod was taken away"
+			found.Exit.Lost, found.Exit.Message = true, "its Pod was deleted"
 		}
 		return
 	}
@@ -190,10 +190,10 @@ func gone(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation 
 	if found.Exit, found.LeaderExit = found.LeaderExit, nil; found.Exit != nil {
 		return found // the server itself had exited, and the multiplexer exited before the rest of the server's tree
 	}
-	found.Exit = &facts.Exit{Message: "it is not known how the server ended: its multiplexer was gone"}
+	found.Exit = &facts.Exit{Message: "the exit status of the server is unknown, because its multiplexer was not running"}
 	if held != nil && held.Exit != nil {
 		found.Exit.FinishedAt = held.Exit.FinishedAt
-		found.Exit.Message = "it is not known how the server ended: its multiplexer " + describe(held.Exit) + " before"
+		found.Exit.Message = "the exit status of the server is unknown, because its multiplexer " + describe(held.Exit) + " first"
 		if held.Exit.Message != "" {
 			found.Exit.Message += ": " + held.Exit.Message
 		}
@@ -204,9 +204,9 @@ func gone(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation 
 func describe(exit *facts.Exit) string {
 	switch {
 	case !exit.Known:
-		return "ended unseen"
+		return "exited with unknown status"
 	case exit.Signal != "":
-		return "was ended by " + exit.Signal
+		return "was terminated by " + exit.Signal
 	default:
 		return fmt.Sprintf("ended with exit code %d", exit.Code)
 	}
@@ -248,9 +248,9 @@ func living(v view, state lsp.Report) *facts.Incarnation {
 	case v.pending > said.Incarnation && (v.report != nil || v.young):
 		return &facts.Incarnation{Number: v.pending, Phase: facts.Starting}
 	case v.report == nil && !v.bare:
-		return unknown(newestOf(v, state), "the multiplexer of the language server runs, but cannot be reached")
+		return unknown(newestOf(v, state), "the multiplexer of the language server is running but cannot be reached")
 	case v.cancelled > said.Incarnation:
-		return ending(v, &facts.Incarnation{Number: v.cancelled, Phase: facts.Exited, Exit: &facts.Exit{Message: "it was ended before it was started"}})
+		return ending(v, &facts.Incarnation{Number: v.cancelled, Phase: facts.Exited, Exit: &facts.Exit{Message: "the server was stopped before it was started"}})
 	case said.Incarnation == 0:
 		return nil
 	}
@@ -264,7 +264,7 @@ func ending(v view, found *facts.Incarnation) *facts.Incarnation {
 	}
 	found.LeaderExit = found.Exit
 	if found.LeaderExit == nil {
-		found.LeaderExit = &facts.Exit{Message: "it could not be started"}
+		found.LeaderExit = &facts.Exit{Message: "the server could not be started"}
 	}
 	found.Phase, found.Exit, found.StartError, found.StopSent = facts.Running, nil, nil, true
 	return found

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// TestWhatIsSaidOfAMultiplexerThatRuns goes through what can be known of one.
+// TestWhatIsSaidOfAMultiplexerThatRuns checks what is observed for a running multiplexer.
 func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
 	exit := &facts.Exit{Known: true, Code: 2}
 	running, ended := lsp.Report{Incarnation: 3, Phase: facts.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: facts.Exited, Exit: exit}
@@ -23,22 +23,22 @@ func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
 		state lsp.Report
 		want  facts.Incarnation
 	}{
-		"nothing was ever started":                 {view: view{report: &lsp.Report{}}},
-		"nothing was ever started, and it is mute": {},
-		"it runs":                             {view: view{report: &running}, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7}},
-		"it can't be reached":                 {state: running, want: facts.Incarnation{Number: 3, Phase: facts.Unknown}},
-		"it can't be reached, but ended":      {state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Unknown}},
-		"it was just started":                 {view: view{pending: 4, young: true}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Starting}},
-		"it was told nothing for long":        {view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Unknown}},
-		"it is about to be told":              {view: view{pending: 4, report: &ended}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Starting}},
-		"it was started for nothing":          {view: view{bare: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
-		"it is another one":                   {view: view{report: &lsp.Report{}}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
-		"its start was taken back":            {view: view{report: &ended, cancelled: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: &facts.Exit{}}},
-		"its server has ended":                {view: view{report: &ended}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
-		"it is to end, its server has":        {view: view{report: &ended, leaving: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Running, LeaderExit: exit, StopSent: true}},
-		"it is to end, its server never ran":  {view: view{report: &failed, leaving: true}, state: failed, want: facts.Incarnation{Number: 3, Phase: facts.Running, LeaderExit: &facts.Exit{}, StopSent: true}},
-		"it is to end, its server lives":      {view: view{report: &running, leaving: true}, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7}},
-		"it is to end, that was told already": {view: view{report: &ended, leaving: true, told: 3}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"no server was started":              {view: view{report: &lsp.Report{}}},
+		"no server was started, no response": {},
+		"server running":                     {view: view{report: &running}, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7}},
+		"no response":                        {state: running, want: facts.Incarnation{Number: 3, Phase: facts.Unknown}},
+		"no response, server had exited":     {state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Unknown}},
+		"multiplexer just started":           {view: view{pending: 4, young: true}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Starting}},
+		"start not delivered for long":       {view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Unknown}},
+		"start about to be delivered":        {view: view{pending: 4, report: &ended}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Starting}},
+		"multiplexer without a server":       {view: view{bare: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"new multiplexer":                    {view: view{report: &lsp.Report{}}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"start cancelled":                    {view: view{report: &ended, cancelled: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: &facts.Exit{}}},
+		"server exited":                      {view: view{report: &ended}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"quitting, server exited":            {view: view{report: &ended, leaving: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Running, LeaderExit: exit, StopSent: true}},
+		"quitting, server never ran":         {view: view{report: &failed, leaving: true}, state: failed, want: facts.Incarnation{Number: 3, Phase: facts.Running, LeaderExit: &facts.Exit{}, StopSent: true}},
+		"quitting, server running":           {view: view{report: &running, leaving: true}, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7}},
+		"quitting, exit already reported":    {view: view{report: &ended, leaving: true, told: 3}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -47,7 +47,7 @@ func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfAMultiplexerThatIsGone goes through what it may have left behind.
+// TestWhatIsSaidOfAMultiplexerThatIsGone checks what is observed after the exit of a multiplexer.
 func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
 	at := time.Unix(1000, 0)
 	lost := &facts.Exit{FinishedAt: at}
@@ -62,16 +62,16 @@ func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
 		state lsp.Report
 		want  facts.Incarnation
 	}{
-		"nothing was ever started":          {held: killed},
-		"there was none":                    {},
-		"its server ended before":           {held: killed, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
-		"its server ran":                    {held: killed, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Exited, PID: 7, Exit: lost}},
-		"others of the tree lived":          {held: killed, state: left, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
-		"it was not told of the start":      {held: killed, view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: lost}},
-		"it could not be started":           {held: refused, view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Failed}},
-		"its record is gone":                {state: running, want: facts.Incarnation{Number: 3, Phase: facts.Exited, PID: 7, Exit: &facts.Exit{}}},
-		"a start was taken back before":     {held: killed, view: view{cancelled: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: lost}},
-		"it ended as it was told, for good": {held: killed, view: view{leaving: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"no server was started":          {held: killed},
+		"no multiplexer":                 {},
+		"server exited before":           {held: killed, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"server was running":             {held: killed, state: running, want: facts.Incarnation{Number: 3, Phase: facts.Exited, PID: 7, Exit: lost}},
+		"rest of the tree was alive":     {held: killed, state: left, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"start not delivered":            {held: killed, view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: lost}},
+		"multiplexer failed to start":    {held: refused, view: view{pending: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Failed}},
+		"record of the multiplexer lost": {state: running, want: facts.Incarnation{Number: 3, Phase: facts.Exited, PID: 7, Exit: &facts.Exit{}}},
+		"start cancelled before":         {held: killed, view: view{cancelled: 4}, state: ended, want: facts.Incarnation{Number: 4, Phase: facts.Exited, Exit: lost}},
+		"quit on request":                {held: killed, view: view{leaving: true}, state: ended, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -80,7 +80,7 @@ func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfAMultiplexerThatDies keeps an identity what it is, so that nothing is taken for another process.
+// TestWhatIsSaidOfAMultiplexerThatDies checks that the identity of the server stays the same while its multiplexer exits.
 func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
 	held := &facts.Incarnation{Number: 9, Phase: facts.Running, PID: 100, LeaderExit: &facts.Exit{Known: true, Signal: "SIGKILL"}}
 	exit := &facts.Exit{Known: true, Code: 2}
@@ -89,10 +89,10 @@ func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
 		state lsp.Report
 		want  facts.Incarnation
 	}{
-		"nothing was ever started": {},
-		"its server ran":           {state: lsp.Report{Incarnation: 3, Phase: facts.Running, PID: 7}, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7, LeaderExit: &facts.Exit{}}},
-		"its server had ended":     {state: lsp.Report{Incarnation: 3, Phase: facts.Exited, Exit: exit}, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
-		"it was told of no start":  {view: view{pending: 4}, want: facts.Incarnation{Number: 4, Phase: facts.Running, LeaderExit: &facts.Exit{}}},
+		"no server was started": {},
+		"server was running":    {state: lsp.Report{Incarnation: 3, Phase: facts.Running, PID: 7}, want: facts.Incarnation{Number: 3, Phase: facts.Running, PID: 7, LeaderExit: &facts.Exit{}}},
+		"server had exited":     {state: lsp.Report{Incarnation: 3, Phase: facts.Exited, Exit: exit}, want: facts.Incarnation{Number: 3, Phase: facts.Exited, Exit: exit}},
+		"start not delivered":   {view: view{pending: 4}, want: facts.Incarnation{Number: 4, Phase: facts.Running, LeaderExit: &facts.Exit{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -101,7 +101,7 @@ func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
 	}
 }
 
-// check compares all but the words.
+// check compares everything except the messages.
 func check(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
 	if want.Number == 0 {
 		g.Expect(got).To(BeNil())
@@ -120,7 +120,7 @@ func check(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
 	g.Expect(said).To(Equal(want))
 }
 
-// A server goes with its Pod, unless it had gone before.
+// The exit of a server is a loss if its Pod was lost, unless the server had exited before.
 func TestWhatIsLostWithItsPod(t *testing.T) {
 	g := NewWithT(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -131,7 +131,7 @@ func TestWhatIsLostWithItsPod(t *testing.T) {
 		says string
 	}{
 		"with it":   {&facts.Exit{Known: true, Signal: "SIGTERM", FinishedAt: at.Add(-time.Second)}, true, "evicted"},
-		"unseen":    {&facts.Exit{Message: "nobody saw it"}, true, "evicted"},
+		"unseen":    {&facts.Exit{Message: "the exit was not observed"}, true, "evicted"},
 		"before it": {&facts.Exit{Known: true, Code: 3, FinishedAt: at.Add(-time.Minute), Message: "its own"}, false, "its own"},
 	} {
 		found := &facts.Incarnation{Phase: facts.Exited, Exit: test.exit}
@@ -142,7 +142,7 @@ func TestWhatIsLostWithItsPod(t *testing.T) {
 	deleted := &facts.Incarnation{Phase: facts.Running, PodName: "lsp", StopSent: true}
 	found := &facts.Incarnation{Phase: facts.Exited, Exit: &facts.Exit{Known: true}}
 	lostWith(deleted, found)
-	g.Expect(found.Exit.Lost).To(BeTrue(), "its multiplexer is on its way out")
+	g.Expect(found.Exit.Lost).To(BeTrue(), "its multiplexer is exiting")
 	own := &facts.Incarnation{Exit: &facts.Exit{Known: true}}
 	lostWith(&facts.Incarnation{Exit: &facts.Exit{FinishedAt: at}}, own)
 	lostWith(nil, own)

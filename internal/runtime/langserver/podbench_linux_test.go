@@ -34,7 +34,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// podsOnHost are Pods as far as a multiplexer sees them: processes of this machine, each listening at a loopback address of its own.
+// podsOnHost fakes Pods for multiplexers with processes of this machine. Each one listens on its own loopback address.
 type podsOnHost struct {
 	*host.Host
 	dir    string
@@ -43,13 +43,13 @@ type podsOnHost struct {
 	mu      sync.Mutex
 	made    map[string]*corev1.Pod
 	address map[types.UID]string
-	waiting map[types.UID]string // what a Pod waits for that does not get as far as to run
+	waiting map[types.UID]string // why a Pod does not start to run
 	settled []int64
 	homes   map[types.UID]string
-	deaf    bool // what is started is, and nobody hears of it
+	deaf    bool // starts succeed, but their responses are lost
 }
 
-// addresses counts the loopback addresses that were given out.
+// addresses counts the assigned loopback addresses.
 var addresses struct {
 	sync.Mutex
 	last int
@@ -110,7 +110,7 @@ func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	defer p.mu.Unlock()
 	for i := range found {
 		found[i].PodName, found[i].Address = key(uid, found[i].Number), p.addressOf(uid)
-		if found[i].StopSent && found[i].Exit != nil { // a Pod that was being deleted
+		if found[i].StopSent && found[i].Exit != nil { // the Pod was being deleted
 			found[i].Exit.Lost, found[i].Exit.Message = true, "the Pod was deleted"
 		}
 		if why, waits := p.waiting[uid]; waits && found[i].Alive() {
@@ -165,7 +165,7 @@ func (p *podsOnHost) Settle(_ context.Context, _ types.UID, number int64) error 
 	return nil
 }
 
-// podBench is a bench whose multiplexers are in Pods.
+// podBench is a bench whose multiplexers run in Pods.
 type podBench struct {
 	*bench
 	pods   *podsOnHost
@@ -191,7 +191,7 @@ func (b *podBench) machineUp() {
 		made: map[string]*corev1.Pod{}, address: map[types.UID]string{}, waiting: map[types.UID]string{}}
 }
 
-// manage begins to lead; again after another manager did.
+// manage starts a manager, or the next one after another manager.
 func (b *podBench) manage() {
 	b.Helper()
 	image := func(context.Context) (Image, error) {
@@ -216,7 +216,7 @@ func (b *podBench) process(uid types.UID, incarnation int64, args ...string) run
 	return p
 }
 
-// ofImage is a process whose Pod is of another image.
+// ofImage returns a process whose Pod has another image.
 func (b *podBench) ofImage(image string, uid types.UID, incarnation int64) runtime.Process {
 	p := b.process(uid, incarnation)
 	p.Config = []byte(strings.Replace(string(p.Config), "gopls:1", image, 1))
@@ -236,7 +236,7 @@ func (b *podBench) secret(uid types.UID) map[string][]byte {
 	return secret.Data
 }
 
-// connect comes as a client does that knows the Secret.
+// connect connects as a client that has the Secret.
 func (b *podBench) connect(uid types.UID) *editor {
 	b.Helper()
 	b.pods.mu.Lock()
@@ -249,7 +249,7 @@ func (b *podBench) connect(uid types.UID) *editor {
 	return b.edit(conn)
 }
 
-// podNumber is the number of the Pod that runs.
+// podNumber returns the number of the running Pod.
 func (b *podBench) podNumber(uid types.UID) int64 {
 	b.Helper()
 	found, err := b.machine.Observe(context.Background(), uid)

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// The server runs as the user of programs; its multiplexer, which has files of the manager, as that of the manager.
+// The server runs as the user of programs. Its multiplexer uses files of the manager, so it runs as the user of the manager.
 func TestRunAsIsForTheServerOnly(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run programs as another user")

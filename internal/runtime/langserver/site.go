@@ -54,7 +54,7 @@ func (h *onHost) directory(uid types.UID) string { return filepath.Join(h.dir, s
 func (h *onHost) begin(ctx context.Context, uid types.UID, held *facts.Incarnation, _ *runtime.Process) (runtime.Process, error) {
 	dir := h.directory(uid)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return runtime.Process{}, fmt.Errorf("make the directory of the multiplexer: %w", err)
+		return runtime.Process{}, fmt.Errorf("create the directory of the multiplexer: %w", err)
 	}
 	if err := h.settle(ctx, uid, held); err != nil {
 		return runtime.Process{}, err
@@ -76,7 +76,7 @@ func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnat
 	state.Phase, state.LeaderExit = facts.Exited, nil
 	state.Exit = end.Exit
 	if err := shim.WriteFile(filepath.Join(h.directory(uid), lsp.StateFile), state, false); err != nil {
-		return fmt.Errorf("write down how the server ended: %w", err)
+		return fmt.Errorf("record the exit of the server: %w", err)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (h *onHost) state(_ context.Context, uid types.UID) (lsp.Report, error) {
 	var state lsp.Report
 	_, err := shim.ReadFile(filepath.Join(h.directory(uid), lsp.StateFile), &state)
 	if err != nil {
-		return lsp.Report{}, fmt.Errorf("the state of the language server: %w", err)
+		return lsp.Report{}, fmt.Errorf("read the state of the language server: %w", err)
 	}
 	return state, nil
 }

@@ -21,7 +21,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	if p.Incarnation <= 0 || len(p.Command) == 0 || !shim.ValidUID(string(p.UID)) {
-		return fmt.Errorf("start %s: a UID, an incarnation above 0 and a command are needed", p.Name)
+		return fmt.Errorf("start %s: a UID, an incarnation greater than 0 and a command are required", p.Name)
 	}
 	l := r.link(p.UID)
 	l.acting.Lock()
@@ -84,7 +84,7 @@ func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: its multiplexer is of an older spec and is about to end", runtime.ErrOldAlive)
+	return fmt.Errorf("%w: its multiplexer runs with an older spec and is stopping", runtime.ErrOldAlive)
 }
 
 // startIn starts a server in the running multiplexer. If it is not connected, the start is sent later.
@@ -97,7 +97,7 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 		return fmt.Errorf("%w: %s", runtime.ErrOldAlive, held.Message)
 	case quitting || held.LeaderExit != nil || held.StopSent:
 		l.mu.Unlock()
-		return fmt.Errorf("%w: the multiplexer of the incarnation before is about to end", runtime.ErrOldAlive)
+		return fmt.Errorf("%w: the multiplexer of the previous incarnation is stopping", runtime.ErrOldAlive)
 	}
 	l.keep = true
 	l.mu.Unlock()

@@ -68,7 +68,7 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// bench is a host with language servers in a directory of its own.
+// bench is a host with language servers in its own directory.
 type bench struct {
 	*testing.T
 	*WithT
@@ -80,7 +80,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	// Longer than the path of a socket may be.
+	// Longer than the maximum length of a socket path.
 	b := &bench{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), woken: make(chan types.UID, 1000)}
 	b.open()
 	t.Cleanup(b.clean)
@@ -101,7 +101,7 @@ func (b *bench) open() {
 	b.Expect(err).NotTo(HaveOccurred())
 }
 
-// use has multiplexers be another program from now on.
+// use sets the program that later multiplexers run.
 func (b *bench) use(program string) {
 	b.site.(*onHost).program = program
 }
@@ -112,7 +112,7 @@ func (b *bench) close() {
 	b.Expect(b.machine.Close()).To(Succeed())
 }
 
-// clean forgets everything and looks that nothing is left.
+// clean forgets everything and checks that nothing is left.
 func (b *bench) clean() {
 	b.Helper()
 	ctx := context.Background()
@@ -127,7 +127,7 @@ func (b *bench) clean() {
 	b.Eventually(b.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty())
 }
 
-// processes are those that run the programs of the tests on files of this bench.
+// processes returns the processes that run programs of the tests on files of this bench.
 func (b *bench) processes() []string {
 	var found []string
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
@@ -188,7 +188,7 @@ func (b *bench) ready(uid types.UID, incarnation int64) {
 	}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 }
 
-// multiplexer gives the process of a UID's multiplexer.
+// multiplexer returns the process of the multiplexer of a UID.
 func (b *bench) multiplexer(uid types.UID) shim.Process {
 	b.Helper()
 	found, err := b.machine.Observe(context.Background(), uid)
@@ -198,7 +198,7 @@ func (b *bench) multiplexer(uid types.UID) shim.Process {
 	return shim.Process{PID: int(found[0].PID), Ticks: uint64(found[0].StartTicks)}
 }
 
-// signal sends one to exactly that process.
+// signal sends a signal to exactly this process.
 func (b *bench) signal(p shim.Process, signal unix.Signal) {
 	b.Helper()
 	fd, err := shim.Open(p)
@@ -247,7 +247,7 @@ func (b *bench) connect(uid types.UID) *editor {
 	return b.edit(conn)
 }
 
-// edit begins to talk to the server at the other end of a connection.
+// edit initializes the server at the other end of a connection.
 func (b *bench) edit(conn net.Conn) *editor {
 	b.Helper()
 	b.Cleanup(func() { _ = conn.Close() })
@@ -275,7 +275,7 @@ type response struct {
 	} `json:"error"`
 }
 
-// call makes a request and gives its answer, whatever else comes.
+// call sends a request and returns its response. It ignores all other messages.
 func (e *editor) call(method string, params any) response {
 	e.Helper()
 	e.next++
@@ -312,7 +312,7 @@ func (e *editor) receive() response {
 
 var anywhere = map[string]any{"textDocument": map[string]any{"uri": "file:///nowhere.test"}, "position": map[string]any{"line": 0, "character": 0}}
 
-// hover asks the server who it is: its PID, directory and environment.
+// hover returns the identity of the server: its PID, directory and environment.
 func (e *editor) hover() []string {
 	e.Helper()
 	got := e.call("textDocument/hover", anywhere)

@@ -93,7 +93,7 @@ func (l *File) ReadAt(p []byte, offset int64) (int, error) {
 		return 0, failed
 	}
 	if offset < first && n > 0 {
-		return 0, fmt.Errorf("the output before byte %d is gone: %w", first, io.ErrUnexpectedEOF)
+		return 0, fmt.Errorf("the output before byte %d is no longer available: %w", first, io.ErrUnexpectedEOF)
 	}
 	if errors.Is(err, io.EOF) {
 		return n, err

@@ -31,7 +31,7 @@ type Notice struct {
 func NewNotice(tell func(types.UID)) (*Notice, error) {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("be told when output comes (inotify; see fs.inotify.max_user_instances): %w", err)
+		return nil, fmt.Errorf("watch for output (inotify; see fs.inotify.max_user_instances): %w", err)
 	}
 	n := &Notice{tell: tell, file: os.NewFile(uintptr(fd), "inotify"), raised: make(chan struct{}), watches: map[int32]types.UID{}}
 	go n.read()

@@ -37,17 +37,17 @@ func TestNoticeTellsOnce(t *testing.T) {
 		select {
 		case uid := <-told:
 			if uid != want {
-				t.Fatalf("told of %s, not of %s", uid, want)
+				t.Fatalf("notified for %s, want %s", uid, want)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("not told of %s", want)
+			t.Fatalf("no notification for %s", want)
 		}
 	}
 	if err := n.Watch("a", filepath.Join(dir, "a")); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("a log that is not there: %v", err)
+		t.Errorf("watch of a missing log: %v", err)
 	}
 	if _, err := LastActivity(filepath.Join(dir, "a")); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("the activity of a log that is not there: %v", err)
+		t.Errorf("last activity of a missing log: %v", err)
 	}
 	grow("a")
 	grow("b")
@@ -58,7 +58,7 @@ func TestNoticeTellsOnce(t *testing.T) {
 	}
 	grow("a")
 	hear("a")
-	grow("a") // not watched any more
+	grow("a") // no longer watched
 	grow("b")
 	hear("b")
 	if err := n.Watch("a", filepath.Join(dir, "a")); err != nil {
@@ -73,9 +73,9 @@ func TestNoticeTellsOnce(t *testing.T) {
 		t.Error(err)
 	}
 	if len(told) > 0 {
-		t.Errorf("told once more: %v", <-told)
+		t.Errorf("unexpected notification: %v", <-told)
 	}
 	if err := n.Watch("a", filepath.Join(dir, "a")); err == nil {
-		t.Error("watched after the end")
+		t.Error("Watch succeeds after Close")
 	}
 }

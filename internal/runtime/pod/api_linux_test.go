@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/test/plane"
 )
 
-// An API server without nodes: the tests are the kubelet and the scheduler, so that what a node does once in a year happens when they want it.
+// An API server without nodes. The tests act as the kubelet and the scheduler, so that they can trigger even rare behavior of a node.
 var (
 	testServer = plane.New("../../..")
 	apiServer  = sync.OnceValues(testServer.Start)
@@ -59,7 +59,7 @@ func (c *cluster) start(incarnation int64) {
 	c.Expect(c.Start(c.ctx, c.process(incarnation, ""))).To(Succeed())
 }
 
-// pod reads the Pod of an incarnation: nil when there is none.
+// pod returns the Pod of an incarnation, or nil if there is none.
 func (c *cluster) pod(incarnation int64) *corev1.Pod {
 	c.Helper()
 	list, err := c.api.CoreV1().Pods(c.namespace).List(c.ctx, metav1.ListOptions{LabelSelector: fmt.Sprintf("%s=%d", LabelIncarnation, incarnation)})
@@ -71,14 +71,14 @@ func (c *cluster) pod(incarnation int64) *corev1.Pod {
 	return &list.Items[0]
 }
 
-// assign does what a scheduler does.
+// assign binds a Pod to a node, as a scheduler does.
 func (c *cluster) assign(incarnation int64, node string) {
 	c.Helper()
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Bind(c.ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: c.pod(incarnation).Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})).To(Succeed())
 }
 
-// says does what a kubelet does.
+// says writes the status of a Pod, as a kubelet does.
 func (c *cluster) says(incarnation int64, phase corev1.PodPhase, state corev1.ContainerState, conditions ...corev1.PodCondition) {
 	c.Helper()
 	change, err := json.Marshal(map[string]any{"status": corev1.PodStatus{Phase: phase, Conditions: conditions, ContainerStatuses: []corev1.ContainerStatus{
@@ -104,7 +104,7 @@ func (c *cluster) await(phase facts.Phase) facts.Incarnation {
 	return c.now()
 }
 
-// remove asks for the end of a Pod as somebody with kubectl does, or a kubelet when all is over.
+// remove deletes a Pod as kubectl does, or as a kubelet does at the end (grace 0).
 func (c *cluster) remove(incarnation, grace int64) {
 	c.Helper()
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, c.pod(incarnation).Name, metav1.DeleteOptions{GracePeriodSeconds: &grace})).To(Succeed())
@@ -121,7 +121,7 @@ func TestARestrictedNamespaceTakesThePods(t *testing.T) {
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(secret.Data).To(HaveKeyWithValue("TOKEN", []byte("hidden")))
 
-	// What is no secret needs no Secret, nor does what a template takes away.
+	// Public variables need no Secret, nor do variables that the template removes.
 	p = c.process(1, "")
 	p.UID, p.Env, p.Open = uuid.NewUUID(), []string{"PORT=8080"}, []string{"PORT"}
 	c.Expect(c.Start(c.ctx, p)).To(Succeed())
@@ -132,7 +132,7 @@ func TestARestrictedNamespaceTakesThePods(t *testing.T) {
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(secrets.Items).To(HaveLen(1))
 
-	// What the namespace does not allow would be refused again.
+	// A Pod that the namespace rejects would be rejected again, so it is a failed start.
 	p = c.process(1, `{"spec": {"hostNetwork": true}}`)
 	p.UID = uuid.NewUUID()
 	p.Env = []string{"TOKEN=hidden"}
@@ -140,7 +140,7 @@ func TestARestrictedNamespaceTakesThePods(t *testing.T) {
 	found, err := c.Observe(c.ctx, p.UID)
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(found).To(HaveLen(1))
-	c.Expect(found[0].StartError).To(MatchError(ContainSubstring("namespace does not allow")))
+	c.Expect(found[0].StartError).To(MatchError(ContainSubstring("Pod Security level of the namespace rejects")))
 	c.Expect(c.List(c.ctx)).To(ContainElement(found[0]))
 	c.Expect(c.Start(c.ctx, p)).To(Succeed(), "again")
 	p.Incarnation = 0
@@ -153,7 +153,7 @@ func TestAPodOfSomebodyElseHasTheName(t *testing.T) {
 	_, err := c.api.CoreV1().Pods(c.namespace).Create(c.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}, metav1.CreateOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(c.Start(c.ctx, c.process(1, ""))).To(MatchError(ContainSubstring("not of this object")))
+	c.Expect(c.Start(c.ctx, c.process(1, ""))).To(MatchError(ContainSubstring("does not belong to this object")))
 	c.Expect(c.now().Phase).To(BeEmpty())
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
 }
@@ -163,13 +163,13 @@ func TestAManagerThatKnowsLess(t *testing.T) {
 	other := newBench(t, c.api, c.namespace)
 	c.Expect(other.Observe(c.ctx, c.uid)).To(BeEmpty())
 	c.start(2)
-	// Its watch may not have brought it yet.
-	c.Expect(other.Start(c.ctx, c.process(2, ""))).To(Succeed(), "it was started")
+	// The watch of the other manager may not have delivered the Pod yet.
+	c.Expect(other.Start(c.ctx, c.process(2, ""))).To(Succeed(), "the incarnation is already started")
 	c.Expect(other.Start(c.ctx, c.process(1, ""))).To(MatchError(runtime.ErrStale))
 	c.Expect(other.Start(c.ctx, c.process(3, ""))).To(MatchError(runtime.ErrOldAlive))
 	c.Expect(c.pod(1)).To(BeNil())
 	c.Expect(c.pod(3)).To(BeNil())
-	c.Expect(c.Forget(c.ctx, c.uid)).NotTo(Succeed(), "it lives")
+	c.Expect(c.Forget(c.ctx, c.uid)).NotTo(Succeed(), "it is still running")
 }
 
 func TestAPodThatSomebodyDeletes(t *testing.T) {
@@ -180,15 +180,15 @@ func TestAPodThatSomebodyDeletes(t *testing.T) {
 	c.await(facts.Running)
 	c.remove(1, 30)
 	c.Eventually(func() bool { return c.now().StopSent }).WithTimeout(conformance.Timeout).Should(BeTrue())
-	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive), "it still runs")
+	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive), "incarnation 1 still runs")
 	end := endedWith(143, "Error", "")
 	end.Terminated.FinishedAt = metav1.Now()
 	c.says(1, corev1.PodFailed, end)
 	c.remove(1, 0)
 	exited := c.await(facts.Exited)
-	c.Expect(exited.Exit).To(HaveValue(And(HaveField("Signal", "SIGTERM"), HaveField("Lost", true))), "how it ended is kept though it was removed")
+	c.Expect(exited.Exit).To(HaveValue(And(HaveField("Signal", "SIGTERM"), HaveField("Lost", true))), "the exit is kept although the Pod was deleted")
 	c.start(2)
-	c.Expect(c.pod(1)).To(BeNil(), "now it is of no use any more")
+	c.Expect(c.pod(1)).To(BeNil(), "the old Pod is no longer needed")
 	c.Expect(c.now().Number).To(BeEquivalentTo(2))
 }
 
@@ -199,7 +199,7 @@ func TestAPodThatSomebodyTakesAway(t *testing.T) {
 	c.Expect(c.letGo(c.ctx, c.pod(1))).To(Succeed())
 	c.await("")
 	c.start(1)
-	c.Expect(c.now().Phase).To(Equal(facts.Starting), "nothing is known of it: it is started")
+	c.Expect(c.now().Phase).To(Equal(facts.Starting), "no Pod is left, so the incarnation starts again")
 }
 
 func TestANodeThatDoesNotAnswer(t *testing.T) {
@@ -214,12 +214,12 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	c.says(1, corev1.PodRunning, running, notReady)
 	c.Expect(c.await(facts.Unknown).Message).To(ContainSubstring(node.Name))
 	c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
-	c.Expect(c.pod(1)).NotTo(BeNil(), "nobody knows whether it runs")
+	c.Expect(c.pod(1)).NotTo(BeNil(), "the program may still run")
 	c.Expect(c.await(facts.Unknown).StopSent).To(BeTrue())
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive))
 	c.Expect(c.Forget(c.ctx, c.uid)).NotTo(Succeed())
 
-	// Its node is deleted: nobody answers for it until the cluster does.
+	// After the node is deleted, the state stays Unknown until the cluster marks the Pod as failed.
 	c.Expect(c.api.CoreV1().Nodes().Delete(c.ctx, node.Name, metav1.DeleteOptions{})).To(Succeed())
 	c.Expect(c.now().Phase).To(Equal(facts.Unknown))
 	c.says(1, corev1.PodFailed, running, notReady, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC"})
@@ -235,11 +235,11 @@ func TestAPodThatCanNeverRunIsEnded(t *testing.T) {
 	c.assign(1, "node")
 	c.says(1, corev1.PodPending, waitsFor("ErrImageNeverPull", "no image"))
 	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue())
-	c.Expect(c.now().Phase).To(Equal(facts.Starting), "its kubelet has not let go of it")
+	c.Expect(c.now().Phase).To(Equal(facts.Starting), "the kubelet has not finished with the Pod yet")
 	c.says(1, corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", ""))
 	c.Expect(c.await(facts.Failed).StartError).To(MatchError(ContainSubstring("must not pull")))
 	c.reopen()
-	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("must not pull")), "the next manager knows too")
+	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("must not pull")), "a new manager reports the same")
 }
 
 func TestWhatIsLeftOfAPodIsEnded(t *testing.T) {
@@ -247,12 +247,12 @@ func TestWhatIsLeftOfAPodIsEnded(t *testing.T) {
 	c.Expect(c.Start(c.ctx, c.process(1, `{"spec": {"containers": [{"name": "main"}, {"name": "side", "image": "side"}]}}`))).To(Succeed())
 	c.assign(1, "node")
 	c.says(1, corev1.PodRunning, endedWith(143, "Error", ""))
-	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue(), "a kubelet waits for the other container")
+	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue(), "the kubelet waits for the other container")
 	c.Expect(c.await(facts.Running).LeaderExit.Code).To(BeEquivalentTo(143))
 	c.says(1, corev1.PodFailed, endedWith(143, "Error", ""))
 	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Code).To(BeEquivalentTo(143))
-	c.Expect(exited.Exit.Signal).To(BeEmpty(), "it had ended before anything was sent")
+	c.Expect(exited.Exit.Signal).To(BeEmpty(), "the program had exited before any signal")
 }
 
 func TestAPodThatIsEndedBeforeItHasANode(t *testing.T) {
@@ -262,7 +262,7 @@ func TestAPodThatIsEndedBeforeItHasANode(t *testing.T) {
 	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Known).To(BeFalse())
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Bind(c.ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: c.pod(1).Name},
-		Target: corev1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})).NotTo(Succeed(), "so it never runs")
+		Target: corev1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})).NotTo(Succeed(), "the Pod never runs")
 	c.Expect(c.Forget(c.ctx, c.uid)).To(Succeed())
 	c.Expect(c.now().Phase).To(BeEmpty())
 	c.Expect(c.pod(1)).To(BeNil())
@@ -277,7 +277,7 @@ func TestAClaimOutlivesItsPods(t *testing.T) {
 		return p
 	}
 	c.Expect(c.Start(c.ctx, p(1, "-1"))).To(Succeed())
-	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("does not take the claim data")))
+	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("rejects claim data")))
 
 	c.Expect(c.Start(c.ctx, p(2, "1Gi"))).To(Succeed())
 	pod := c.pod(2)
@@ -292,13 +292,13 @@ func TestAClaimOutlivesItsPods(t *testing.T) {
 	c.Expect(c.pod(3).Spec.Volumes[0].PersistentVolumeClaim.ClaimName).To(Equal(name))
 	still, err := claims.Get(c.ctx, name, metav1.GetOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(still.UID).To(Equal(first.UID), "it is the same")
+	c.Expect(still.UID).To(Equal(first.UID), "the claim is the same")
 	c.Expect(claims.Delete(c.ctx, name, metav1.DeleteOptions{})).To(Succeed())
 
-	// One of somebody else is left alone.
+	// A claim of another owner is not used.
 	other := c.process(1, "")
 	other.UID, other.Config = uuid.NewUUID(), p(1, "1Gi").Config
 	_, err = claims.Create(c.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: claimName(other.UID, other.Name, "data")}, Spec: first.Spec}, metav1.CreateOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(c.Start(c.ctx, other)).To(MatchError(ContainSubstring("not of this object")))
+	c.Expect(c.Start(c.ctx, other)).To(MatchError(ContainSubstring("does not belong to this object")))
 }

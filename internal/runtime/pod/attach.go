@@ -34,13 +34,13 @@ const (
 func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions) (remotecommand.Executor, error) {
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+		return nil, fmt.Errorf("connect to the API server %s: %w", config.Host, err)
 	}
 	options.Container = Container
 	request := api.CoreV1().RESTClient().Get().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("attach").VersionedParams(&options, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, request.URL().String())
 	if err != nil {
-		return nil, fmt.Errorf("use the API server %s: %w", config.Host, err)
+		return nil, fmt.Errorf("connect to the API server %s: %w", config.Host, err)
 	}
 	return executor, nil
 }
@@ -60,7 +60,7 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	case !hasTerminal(pods[0]):
 		return fmt.Errorf("type into the terminal of %s: %w", uid, runtime.ErrNoTerminal)
 	case r.config == nil:
-		return fmt.Errorf("type into the terminal of %s: this manager was given no way to terminals in Pods", uid)
+		return fmt.Errorf("type into the terminal of %s: this manager is not configured for terminals in Pods", uid)
 	case len(input) == 0:
 		return nil
 	}

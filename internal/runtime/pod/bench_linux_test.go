@@ -19,11 +19,11 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// BenchmarkStart measures in turns how long a bare Pod takes until the API server says that it runs, and one that Start makes until Observe says so;
-// with -benchtime 30x as medians of 30 of each.
+// BenchmarkStart alternates between a bare Pod, measured until the API server reports that it runs, and one that Start creates, measured until Observe
+// reports Running. With -benchtime 30x it reports the medians of 30 each.
 func BenchmarkStart(b *testing.B) {
 	if os.Getenv(onCluster) == "" {
-		return // TestMain has said so
+		return // TestMain reports this
 	}
 	api := clusterHere(b)
 	c := &cluster{newBench(b, api, namespaceFor(b, api, nil)), uuid.NewUUID()}
@@ -49,7 +49,7 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(median(ours)-median(bare), "ms/added")
 }
 
-// startBare makes a Pod with the same program, and watches it until it runs.
+// startBare creates a Pod with the same program and watches it until it runs.
 func (c *cluster) startBare() time.Duration {
 	c.Helper()
 	pods := c.api.CoreV1().Pods(c.namespace)
@@ -71,7 +71,7 @@ func (c *cluster) startBare() time.Duration {
 	c.Expect(pods.Delete(c.ctx, made.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))})).To(Succeed())
 	for change := range changes.ResultChan() {
 		if change.Type == watch.Deleted {
-			break // what its node has to clean up must not slow the next one
+			break // the clean-up on the node must not slow down the next Pod
 		}
 	}
 	return took

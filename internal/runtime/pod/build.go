@@ -147,17 +147,17 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	given := pod.Spec.Containers[0]
 	before, err := json.Marshal(corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec})
 	if err != nil {
-		return failed("the Pod cannot be written: %v", err)
+		return failed("cannot encode the Pod: %v", err)
 	}
 	merged, err := strategicpatch.StrategicMergePatch(before, template, corev1.PodTemplateSpec{})
 	if err != nil {
-		return failed("spec.runtime.pod.template cannot be merged: %v", err)
+		return failed("cannot merge spec.runtime.pod.template: %v", err)
 	}
 	// Field names are matched case-sensitively, as the API server does: policies check the exact names.
 	var after corev1.PodTemplateSpec
 	unknown, err := strictjson.UnmarshalStrict(merged, &after)
 	if err = errors.Join(append(unknown, err)...); err != nil {
-		return failed("spec.runtime.pod.template makes no Pod: %v", err)
+		return failed("spec.runtime.pod.template does not result in a valid Pod: %v", err)
 	}
 	if refused := loads(after.Spec); refused != nil {
 		return refused
@@ -179,7 +179,7 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 			return nil
 		}
 	}
-	return failed("spec.runtime.pod.template takes the container %s away, in which the program runs; leave it there", Container)
+	return failed("spec.runtime.pod.template removes the container %s, which runs the program; keep it", Container)
 }
 
 // withOwn appends the source of the spec's environment to the list of a template, which would otherwise replace it. The last source of a variable takes
@@ -197,7 +197,7 @@ func loads(spec corev1.PodSpec) *facts.StartError {
 	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, variable := range container.Env {
 			if shim.Refused(variable.Name) {
-				return failed("the variable %s changes how every program is loaded and is refused; remove it from the container %s of spec.runtime.pod.template",
+				return failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from the container %s of spec.runtime.pod.template",
 					variable.Name, container.Name)
 			}
 		}

@@ -50,25 +50,25 @@ func TestAPodAsItIsMade(t *testing.T) {
 	g.Expect(*pod.Spec.TerminationGracePeriodSeconds).To(BeEquivalentTo(3), "rounded up")
 	g.Expect(*pod.Spec.AutomountServiceAccountToken).To(BeFalse())
 	main := pod.Spec.Containers[0]
-	g.Expect(main.Command).To(Equal([]string{"serve", "$$(HOME)", "$$$$"}), "nothing is expanded again")
+	g.Expect(main.Command).To(Equal([]string{"serve", "$$(HOME)", "$$$$"}), "the kubelet must not expand variables again")
 	g.Expect(main.Env).To(Equal([]corev1.EnvVar{{Name: "PATH", Value: "/a:$$b"}, {Name: "PORT", Value: "1$$"}}))
 	g.Expect(main.EnvFrom[0].SecretRef.Name).To(Equal(pod.Name))
 	g.Expect(main.Lifecycle).To(BeNil())
 	text, err := json.Marshal(pod)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(text)).NotTo(ContainSubstring("hidden"), "who reads Pods reads no secrets")
+	g.Expect(string(text)).NotTo(ContainSubstring("hidden"), "permission to read Pods does not reveal secrets")
 }
 
-// A grace of none would have the API server take the Pod away while its node still runs it.
+// With a grace period of 0 the API server would remove the Pod while its node still runs it.
 func TestTheShortestGrace(t *testing.T) {
 	g := NewWithT(t)
 	pod := made(g, process(func(p *runtime.Process) { p.Grace = 0 }))
 	g.Expect(*pod.Spec.TerminationGracePeriodSeconds).To(BeEquivalentTo(1))
-	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) // a template may say so
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) // a template may set it
 	g.Expect(grace(pod)).To(BeEquivalentTo(1))
 }
 
-// What a template takes from ConfigMaps stands beside the environment of the spec, and not in its place.
+// Variables that a template takes from ConfigMaps are added to the environment of the spec and do not replace it.
 func TestTheEnvironmentOfATemplate(t *testing.T) {
 	g := NewWithT(t)
 	sources := func(template string) []corev1.EnvFromSource {
@@ -81,7 +81,7 @@ func TestTheEnvironmentOfATemplate(t *testing.T) {
 	}
 	own := HaveField("SecretRef", Not(BeNil()))
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": "more"}}]}]}}`)).To(
-		HaveExactElements(HaveField("ConfigMapRef.Name", "more"), own), "the last one counts")
+		HaveExactElements(HaveField("ConfigMapRef.Name", "more"), own), "the last source takes precedence")
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "tty": true}]}}`)).To(HaveExactElements(own))
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": []}]}}`)).To(HaveExactElements(own))
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": null}]}}`)).To(BeEmpty())
@@ -93,7 +93,7 @@ func TestTheNameOfAPod(t *testing.T) {
 	g.Expect(podName("a", "x/y/web", 1)).NotTo(Equal(podName("b", "x/y/web", 1)))
 	g.Expect(podName("a", "", 1)).To(HavePrefix("berth-"))
 	long := podName("a", strings.Repeat("x", 29)+"--"+strings.Repeat("y", 300), 1<<62)
-	g.Expect(len(long)).To(BeNumerically("<=", 63), "it becomes the name of a host")
+	g.Expect(len(long)).To(BeNumerically("<=", 63), "the name is also a host name")
 	g.Expect(long).NotTo(ContainSubstring("--"))
 }
 
@@ -108,21 +108,21 @@ func TestWhatATemplateMayChange(t *testing.T) {
 	}
 	pod := made(g, with(`{"metadata": {"labels": {"team": "a", "berth.dev/uid": "other"}}, "spec": {"restartPolicy": "Always", "priorityClassName": "low",
 		"containers": [{"name": "main", "tty": true}, {"name": "side", "image": "side"}]}}`))
-	g.Expect(pod.Labels).To(And(HaveKeyWithValue("team", "a"), HaveKeyWithValue(LabelUID, "6a3c")), "what it is known by stays")
-	g.Expect(pod.Spec.RestartPolicy).To(Equal(corev1.RestartPolicyNever), "a kubelet starts nothing again")
+	g.Expect(pod.Labels).To(And(HaveKeyWithValue("team", "a"), HaveKeyWithValue(LabelUID, "6a3c")), "the labels of Berth stay")
+	g.Expect(pod.Spec.RestartPolicy).To(Equal(corev1.RestartPolicyNever), "the kubelet does not restart the program")
 	g.Expect(pod.Spec.PriorityClassName).To(Equal("low"))
 	g.Expect(pod.Spec.Containers).To(ConsistOf(
 		And(HaveField("Name", "main"), HaveField("TTY", true), HaveField("Image", "image:1")), HaveField("Name", "side")))
 
 	for template, says := range map[string]string{
-		`{"spec": {"containers": [{"$patch": "delete", "name": "main"}]}}`: "takes the container main away",
-		`3`:                              "cannot be merged",
-		`{"spec": {"priority": "high"}}`: "makes no Pod",
+		`{"spec": {"containers": [{"$patch": "delete", "name": "main"}]}}`: "removes the container main",
+		`3`:                              "cannot merge spec.runtime.pod.template",
+		`{"spec": {"priority": "high"}}`: "does not result in a valid Pod",
 		`{"spec": {"InitContainers": [{"name": "x", "image": "x"}]}}`:                                               `unknown field "spec.InitContainers"`,
 		`{"spec": {"initContainers": [{"name": "x", "Image": "x"}]}}`:                                               `unknown field "spec.initContainers[0].Image"`,
 		`{"spec": {"containers": [{"name": "main", "Lifecycle": {}}]}}`:                                             `unknown field "spec.containers[0].Lifecycle"`,
-		`{"spec": {"containers": [{"name": "main", "env": [{"name": "LD_PRELOAD", "value": "/evil.so"}]}]}}`:        "LD_PRELOAD changes how every program is loaded",
-		`{"spec": {"initContainers": [{"name": "x", "image": "x", "env": [{"name": "LD_AUDIT", "value": "/e"}]}]}}`: "LD_AUDIT changes",
+		`{"spec": {"containers": [{"name": "main", "env": [{"name": "LD_PRELOAD", "value": "/evil.so"}]}]}}`:        "LD_PRELOAD is not permitted, because it changes how every program is loaded",
+		`{"spec": {"initContainers": [{"name": "x", "image": "x", "env": [{"name": "LD_AUDIT", "value": "/e"}]}]}}`: "LD_AUDIT is not permitted, because it changes",
 	} {
 		c, refused := parse(with(template))
 		g.Expect(refused).NotTo(HaveOccurred())
@@ -134,11 +134,11 @@ func TestWhatATemplateMayChange(t *testing.T) {
 func TestWhatIsRefusedBeforehand(t *testing.T) {
 	g := NewWithT(t)
 	for says, change := range map[string]func(*runtime.Process){
-		"cannot be read": func(p *runtime.Process) { p.Config = []byte("{") },
-		"no image":       func(p *runtime.Process) { p.Config = []byte(`{"namespace": "x"}`) },
-		"no namespace":   func(p *runtime.Process) { p.Config = []byte(`{"image": "x"}`) },
-		"no command":     func(p *runtime.Process) { p.Command = nil },
-		"no name that a volume": func(p *runtime.Process) {
+		"cannot parse the configuration": func(p *runtime.Process) { p.Config = []byte("{") },
+		"no image":                       func(p *runtime.Process) { p.Config = []byte(`{"namespace": "x"}`) },
+		"no namespace":                   func(p *runtime.Process) { p.Config = []byte(`{"image": "x"}`) },
+		"no command":                     func(p *runtime.Process) { p.Command = nil },
+		"invalid claim name": func(p *runtime.Process) {
 			p.Config = []byte(`{"namespace": "x", "image": "x", "claims": [{"name": "A b", "mountPath": "/x"}]}`)
 		},
 		"two claims": func(p *runtime.Process) {
@@ -147,7 +147,7 @@ func TestWhatIsRefusedBeforehand(t *testing.T) {
 		"absolute path": func(p *runtime.Process) {
 			p.Config = []byte(`{"namespace": "x", "image": "x", "claims": [{"name": "a", "mountPath": "x"}]}`)
 		},
-		"no signal": func(p *runtime.Process) { p.StopSignal = "SIGMOON" },
+		"do not support the signal": func(p *runtime.Process) { p.StopSignal = "SIGMOON" },
 	} {
 		_, refused := parse(process(change))
 		g.Expect(refused).To(MatchError(ContainSubstring(says)))
@@ -166,10 +166,10 @@ func TestASignalOfItsOwn(t *testing.T) {
 	g := NewWithT(t)
 	pod := made(g, process(func(p *runtime.Process) { p.StopSignal = "SIGINT" }))
 	g.Expect(stopSignal(pod)).To(Equal("SIGINT"))
-	g.Expect(pod.Spec.OS.Name).To(Equal(corev1.Linux), "which a signal asks for")
+	g.Expect(pod.Spec.OS.Name).To(Equal(corev1.Linux), "a stop signal requires it")
 }
 
-// Policies and people look at the spec for what runs: a template does not say otherwise.
+// Policies and users read the spec to learn what runs, so a template cannot change the program.
 func TestATemplateDoesNotSayWhatRuns(t *testing.T) {
 	g := NewWithT(t)
 	pod := made(g, process(func(p *runtime.Process) {

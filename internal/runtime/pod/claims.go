@@ -41,11 +41,11 @@ func checkClaims(claims []Claim) *facts.StartError {
 	for _, claim := range claims {
 		switch {
 		case len(validation.IsDNS1123Label(claim.Name)) > 0:
-			return failed("the claim %q has no name that a volume can have: at most 63 of a-z, 0-9 and dashes", claim.Name)
+			return failed("invalid claim name %q: use at most 63 characters of a-z, 0-9 and dashes", claim.Name)
 		case seen[claim.Name]:
-			return failed("there are two claims with the name %s", claim.Name)
+			return failed("two claims have the name %s", claim.Name)
 		case !path.IsAbs(claim.MountPath):
-			return failed("the claim %s must be mounted at an absolute path, not at %q", claim.Name, claim.MountPath)
+			return failed("claim %s must be mounted at an absolute path, not at %q", claim.Name, claim.MountPath)
 		}
 		seen[claim.Name] = true
 	}
@@ -75,13 +75,13 @@ func (r *Runtime) makeClaims(ctx context.Context, p runtime.Process, c Config) (
 		}
 		switch {
 		case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-			return failed("the API server does not take the claim %s; correct it: %s", wanted.Name, err.Error()), nil
+			return failed("the API server rejects claim %s; correct it: %s", wanted.Name, err.Error()), nil
 		case err != nil:
-			return nil, fmt.Errorf("make the claim %s/%s: %w", c.Namespace, claim.Name, err)
+			return nil, fmt.Errorf("create PersistentVolumeClaim %s/%s: %w", c.Namespace, claim.Name, err)
 		case there.Labels[LabelUID] != string(p.UID):
-			return nil, fmt.Errorf("there is a claim %s/%s already that is not of this object; delete or rename it", c.Namespace, claim.Name)
+			return nil, fmt.Errorf("PersistentVolumeClaim %s/%s already exists and does not belong to this object; delete or rename it", c.Namespace, claim.Name)
 		case there.DeletionTimestamp != nil:
-			return nil, fmt.Errorf("the claim %s/%s %w; another is made when it is gone", c.Namespace, claim.Name, errClaimGoes)
+			return nil, fmt.Errorf("PersistentVolumeClaim %s/%s %w; Berth creates a new one after its deletion", c.Namespace, claim.Name, errClaimGoes)
 		}
 	}
 	return nil, nil

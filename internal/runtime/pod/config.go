@@ -47,18 +47,18 @@ type Config struct {
 func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if err := json.Unmarshal(p.Config, &c); err != nil {
-		return c, failed("what is configured for the Pod cannot be read: %v", err)
+		return c, failed("cannot parse the configuration of the Pod: %v", err)
 	}
 	switch {
 	case c.Namespace == "":
-		return c, failed("no namespace is named for the Pod")
+		return c, failed("no namespace is set for the Pod")
 	case c.Image == "":
-		return c, failed("no image is named; set spec.runtime.pod.image")
+		return c, failed("no image is set; set spec.runtime.pod.image")
 	case len(p.Command) == 0:
-		return c, failed("no command is named; set spec.process.command")
+		return c, failed("no command is set; set spec.process.command")
 	}
 	if _, known := signals[p.StopSignal]; p.StopSignal != "" && !known {
-		return c, failed("%q is no signal that a node can send; correct spec.process.stopSignal", p.StopSignal)
+		return c, failed("nodes do not support the signal %q; correct spec.process.stop.signal", p.StopSignal)
 	}
 	return c, checkClaims(c.Claims)
 }
@@ -77,10 +77,10 @@ func environment(p runtime.Process) (variables, *facts.StartError) {
 	for _, variable := range p.Env {
 		name, value, ok := strings.Cut(variable, "=")
 		if !ok || !variableName.MatchString(name) || strings.ContainsRune(value, 0) {
-			return variables{}, failed("the environment has an entry that is not NAME=value with a name of letters, digits, dots, dashes and underscores; correct spec.process.env")
+			return variables{}, failed("spec.process.env contains an entry that is not NAME=value with a name of letters, digits, dots, dashes and underscores; correct it")
 		}
 		if shim.Refused(name) {
-			return variables{}, failed("the variable %s changes how every program is loaded and is refused; remove it from spec.process.env", name)
+			return variables{}, failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from spec.process.env", name)
 		}
 		values[name] = value
 	}

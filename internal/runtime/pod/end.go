@@ -47,7 +47,7 @@ func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64, gra
 			continue
 		}
 		if err := r.delete(ctx, p, grace(p)); err != nil {
-			return fmt.Errorf("end incarnation %d of %s: %w", incarnation, uid, err)
+			return fmt.Errorf("stop incarnation %d of %s: %w", incarnation, uid, err)
 		}
 	}
 	return nil
@@ -82,7 +82,7 @@ func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) 
 		}
 	}
 	if err := errors.Join(left...); err != nil {
-		return fmt.Errorf("let go of what %s has ended: %w", uid, err)
+		return fmt.Errorf("release the ended Pods of %s: %w", uid, err)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	defer release()
 	for _, p := range r.store.of(uid) {
 		if !ended(p) {
-			return fmt.Errorf("forget %s: its Pod %s/%s is not seen to have ended", uid, p.Namespace, p.Name)
+			return fmt.Errorf("forget %s: its Pod %s/%s has not ended, as far as is known", uid, p.Namespace, p.Name)
 		}
 	}
 	var left []error
@@ -172,7 +172,7 @@ func (r *Runtime) letGo(ctx context.Context, p *corev1.Pod) error {
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let Pod %s/%s go: %w", p.Namespace, p.Name, err)
+		return fmt.Errorf("release Pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return nil
 }

@@ -30,11 +30,11 @@ func hopeless(p *corev1.Pod) *facts.StartError {
 		}
 		switch {
 		case w.Reason == "InvalidImageName":
-			return failed("%s%q is no name of an image; correct it", named(c), c.Image)
+			return failed("%sinvalid image name %q; correct it", named(c), c.Image)
 		case w.Reason == "ErrImageNeverPull":
-			return failed("%sthe node has no image %s and must not pull it; bring it there, or set another pull policy", named(c), c.Image)
+			return failed("%sthe node does not have image %s and must not pull it; load the image on the node, or set another pull policy", named(c), c.Image)
 		case w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, "runAsNonRoot"):
-			return failed("%sthe image %s runs as root, or as a user without a number, which a Pod of ours must not; use another image, or name a user in spec.runtime.pod.template: %s",
+			return failed("%simage %s runs as root or as a non-numeric user, which Berth does not permit; use another image, or set runAsUser in spec.runtime.pod.template: %s",
 				named(c), c.Image, w.Message)
 		}
 	}
@@ -55,12 +55,12 @@ func classify(p *corev1.Pod, said string) *facts.StartError {
 	switch {
 	case has("chdir to cwd", "working directory", "mkdir-ing cwd", "container init: mkdir ", "not a directory"):
 		return &facts.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
-			Message: "spec.process.workingDir is no directory in the container: " + said}
+			Message: "spec.process.workingDir is not a directory in the container: " + said}
 	case has("exec: ", "exec user process", "stat ") && has("executable file not found", "no such file or directory"):
 		return notFound(p)
 	case has("exec: ", "exec user process") && has("permission denied", "is a directory"):
 		return &facts.StartError{Reason: v1alpha1.ReasonPermissionDenied,
-			Message: fmt.Sprintf("%s is no program that may be executed in the container; correct spec.process.command or its mode", program(p))}
+			Message: fmt.Sprintf("%s is not an executable file in the container; correct spec.process.command or the mode of the file", program(p))}
 	}
 	return failed("the node cannot start the container: %s", said)
 }
@@ -98,11 +98,11 @@ func refusedBy(err error) *facts.StartError {
 	said := err.Error()
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return failed("the API server does not take the Pod; correct spec.runtime.pod: %s", said)
+		return failed("the API server rejects the Pod; correct spec.runtime.pod: %s", said)
 	case apierrors.IsForbidden(err) && strings.Contains(said, "violates PodSecurity"):
-		return failed("the namespace does not allow such a Pod; correct spec.runtime.pod.template, or allow it there: %s", said)
+		return failed("the Pod Security level of the namespace rejects the Pod; correct spec.runtime.pod.template, or change the level of the namespace: %s", said)
 	case apierrors.IsForbidden(err) && strings.Contains(said, "denied request"):
-		return failed("a policy of the cluster does not allow such a Pod: %s", said)
+		return failed("a policy of the cluster rejects the Pod: %s", said)
 	}
 	return nil
 }

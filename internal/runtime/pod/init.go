@@ -42,7 +42,7 @@ func failedInit(p *corev1.Pod) *facts.StartError {
 	if more != "" {
 		more = ": " + more
 	}
-	return failed("the init container %s failed with exit code %d before the program could run%s; berth logs has its output", c.Name, t.ExitCode, more)
+	return failed("init container %s failed with exit code %d before the program started%s; see its output with berth logs", c.Name, t.ExitCode, more)
 }
 
 // Telling returns the name of the container whose output explains the state of a Pod: the program's container, or an init container that failed before it.
@@ -76,5 +76,5 @@ func named(c *corev1.ContainerStatus) string {
 	if c.Name == Container {
 		return ""
 	}
-	return fmt.Sprintf("the init container %s: ", c.Name)
+	return fmt.Sprintf("init container %s: ", c.Name)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// after is a Pod whose program waits for init containers.
+// after returns a Pod whose program waits for init containers.
 func after(phase corev1.PodPhase, states ...corev1.ContainerState) *corev1.Pod {
 	p := podWith(phase, waitsFor("PodInitializing", ""))
 	for i, state := range states {
@@ -30,10 +30,10 @@ func TestWhatAnInitContainerHoldsUp(t *testing.T) {
 	g := NewWithT(t)
 	done := endedWith(0, "Completed", "")
 	for says, p := range map[string]*corev1.Pod{
-		"":                               after(corev1.PodPending, done),
-		"the init container second runs": after(corev1.PodPending, done, running),
-		"the init container first: the node cannot get the image tool: ErrImagePull: gone":                   after(corev1.PodPending, waitsFor("ErrImagePull", "gone"), waitsFor("PodInitializing", "")),
-		"the init container second: the node cannot start the container yet: CreateContainerConfigError: no": after(corev1.PodPending, done, waitsFor("CreateContainerConfigError", "no")),
+		"":                                 after(corev1.PodPending, done),
+		"init container second is running": after(corev1.PodPending, done, running),
+		"init container first: the node cannot pull image tool: ErrImagePull: gone":                      after(corev1.PodPending, waitsFor("ErrImagePull", "gone"), waitsFor("PodInitializing", "")),
+		"init container second: the node cannot start the container yet: CreateContainerConfigError: no": after(corev1.PodPending, done, waitsFor("CreateContainerConfigError", "no")),
 	} {
 		i := describe(p)
 		g.Expect(i.Phase).To(Equal(facts.Starting))
@@ -42,8 +42,8 @@ func TestWhatAnInitContainerHoldsUp(t *testing.T) {
 	}
 	sidecar := after(corev1.PodPending, running, waitsFor("ErrImagePull", "gone"))
 	sidecar.Status.InitContainerStatuses[0].Started = ptr.To(true)
-	g.Expect(describe(sidecar).Message).To(HavePrefix("the init container second:"), "what goes on running holds nothing up")
-	g.Expect(hopeless(after(corev1.PodPending, waitsFor("InvalidImageName", "")))).To(MatchError(`the init container first: "tool" is no name of an image; correct it`))
+	g.Expect(describe(sidecar).Message).To(HavePrefix("init container second:"), "a running sidecar does not block the program")
+	g.Expect(hopeless(after(corev1.PodPending, waitsFor("InvalidImageName", "")))).To(MatchError(`init container first: invalid image name "tool"; correct it`))
 }
 
 func TestAnInitContainerThatFails(t *testing.T) {
@@ -52,22 +52,22 @@ func TestAnInitContainerThatFails(t *testing.T) {
 	i := describe(p)
 	g.Expect(i.Phase).To(Equal(facts.Failed))
 	g.Expect(i.StartError).To(HaveValue(Equal(facts.StartError{Reason: v1alpha1.ReasonStartFailed,
-		Message: "the init container first failed with exit code 128 before the program could run: no such repository; berth logs has its output"})))
+		Message: "init container first failed with exit code 128 before the program started: no such repository; see its output with berth logs"})))
 	g.Expect(Telling(p)).To(Equal("first"))
-	g.Expect(describe(after(corev1.PodFailed, endedWith(137, "OOMKilled", ""))).StartError.Message).To(ContainSubstring("run: OOMKilled; berth logs"))
+	g.Expect(describe(after(corev1.PodFailed, endedWith(137, "OOMKilled", ""))).StartError.Message).To(ContainSubstring("started: OOMKilled; see its output"))
 
 	ran := after(corev1.PodRunning, endedWith(143, "Error", ""))
 	ran.Status.ContainerStatuses[1].State = running
-	g.Expect(Telling(ran)).To(Equal(Container), "it was a sidecar, and is none any more")
+	g.Expect(Telling(ran)).To(Equal(Container), "a sidecar that has exited no longer counts")
 	ran.Status.InitContainerStatuses[0].State = waitsFor("InvalidImageName", "")
 	g.Expect(hopeless(ran)).NotTo(HaveOccurred(), "the program runs")
 
 	tooLong := after(corev1.PodFailed, endedWith(143, "Error", ""))
 	tooLong.Status.Reason = "DeadlineExceeded"
-	g.Expect(describe(tooLong).Exit).To(HaveField("Message", ContainSubstring("DeadlineExceeded")), "which has ended it")
+	g.Expect(describe(tooLong).Exit).To(HaveField("Message", ContainSubstring("DeadlineExceeded")), "the deadline has ended the Pod")
 
 	p.DeletionTimestamp = ptr.To(metav1.NewTime(ending.Add(time.Minute)))
-	g.Expect(describe(p).Phase).To(Equal(facts.Failed), "it had failed before")
+	g.Expect(describe(p).Phase).To(Equal(facts.Failed), "the init container had failed before the deletion")
 	p.DeletionTimestamp = &ending
-	g.Expect(describe(p).Exit).To(HaveField("Lost", true), "it was ended with its Pod")
+	g.Expect(describe(p).Exit).To(HaveField("Lost", true), "the deletion of the Pod has ended it")
 }

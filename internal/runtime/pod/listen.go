@@ -140,7 +140,7 @@ func (l *listener) lost(err error) {
 		l.wait = listenRetry
 	}
 	if err != nil && l.ctx.Err() == nil {
-		l.r.log.V(1).Info("A terminal is not listened to; it is tried again", "pod", l.v.pod.Namespace+"/"+l.v.pod.Name, "in", l.wait, "err", err.Error())
+		l.r.log.V(1).Info("Cannot attach to the terminal of a Pod; retrying", "pod", l.v.pod.Namespace+"/"+l.v.pod.Name, "in", l.wait, "err", err.Error())
 	}
 	l.again = time.After(l.wait)
 	l.wait = min(2*l.wait, listenRetryMost)

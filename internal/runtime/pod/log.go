@@ -34,7 +34,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 	}
 	pods := r.store.of(uid)
 	if len(pods) == 0 {
-		return nil, fmt.Errorf("the output of %s: %w", uid, runtime.ErrNotFound)
+		return nil, fmt.Errorf("open the output of %s: %w", uid, runtime.ErrNotFound)
 	}
 	l := &podLog{runtime: r, uid: uid, grown: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(r.ctx)
@@ -191,7 +191,7 @@ func (l *podLog) ReadAt(p []byte, offset int64) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if offset < l.first {
-		return 0, fmt.Errorf("the output before offset %d is gone: %w", l.first, io.ErrUnexpectedEOF)
+		return 0, fmt.Errorf("the output before offset %d is no longer available: %w", l.first, io.ErrUnexpectedEOF)
 	}
 	var n int
 	if at := offset - l.first; at < int64(len(l.text)) {
@@ -213,7 +213,7 @@ func (l *podLog) Wait(ctx context.Context, offset int64) error {
 		case end > offset:
 			return nil
 		case gone || l.ctx.Err() != nil:
-			return fmt.Errorf("the output of %s: %w", l.uid, runtime.ErrNotFound)
+			return fmt.Errorf("open the output of %s: %w", l.uid, runtime.ErrNotFound)
 		}
 		select {
 		case <-grown:

@@ -20,21 +20,21 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// TestOnANode is what a real kubelet has to show beyond the conformance suite, in a namespace that takes restricted Pods only.
+// TestOnANode tests behavior of a real kubelet beyond the conformance suite, in a namespace that enforces the restricted Pod Security Standard.
 func TestOnANode(t *testing.T) {
 	if os.Getenv(onCluster) == "" {
-		return // TestMain has said so
+		return // TestMain reports this
 	}
 	api := clusterHere(t)
 	namespace := namespaceFor(t, api, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	for name, test := range map[string]func(*cluster){
-		"the environment is a Secret's":             environmentOnNode,
-		"an image that is nowhere is said to be so": imagesOnNode,
-		"a Pod that somebody deletes makes room":    deletedOnNode,
-		"a run finds what it is given":              runOnNode,
-		"last words outlive a deletion":             deletedWordsOnNode,
-		"last words outlive what a node ends":       evictedWordsOnNode,
-		"what is not UTF-8 is told":                 binaryOnNode,
+		"the environment is in a Secret":         environmentOnNode,
+		"a missing image is reported":            imagesOnNode,
+		"a deleted Pod makes room":               deletedOnNode,
+		"a run finds its inputs":                 runOnNode,
+		"the result outlives a deletion":         deletedWordsOnNode,
+		"the result outlives an eviction":        evictedWordsOnNode,
+		"a result that is not UTF-8 is reported": binaryOnNode,
 	} {
 		t.Run(name, func(t *testing.T) { test(&cluster{newBench(t, api, namespace), uuid.NewUUID()}) })
 	}
@@ -70,7 +70,7 @@ func imagesOnNode(c *cluster) {
 		"must not pull": func(config *Config) {
 			config.Image, config.PullPolicy = "localhost/berth/nowhere:test", corev1.PullNever
 		},
-		"no name of an im": func(config *Config) { config.Image = "Not An Image" },
+		"invalid image na": func(config *Config) { config.Image = "Not An Image" },
 	} {
 		p := c.command(1, "sleep")
 		p.UID = uuid.NewUUID()
@@ -96,12 +96,12 @@ func deletedOnNode(c *cluster) {
 	pod := c.pod(1)
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, pod.Name, metav1.DeleteOptions{})).To(Succeed())
 	exited := c.await(facts.Exited)
-	c.Expect(exited.Exit.Signal).To(Equal("SIGTERM"), "it is kept until it was of use")
+	c.Expect(exited.Exit.Signal).To(Equal("SIGTERM"), "the Pod is kept until its exit has been observed")
 	c.Expect(c.Start(c.ctx, c.command(2, "sleep"))).To(Succeed())
 	c.Expect(c.await(facts.Running).Number).To(BeEquivalentTo(2))
 	c.Expect(c.pod(1)).To(BeNil())
 
-	// Taken away at once, as kubectl delete --force does. The finalizer keeps it until its kubelet has ended it.
+	// Deleted immediately, as kubectl delete --force does. The finalizer keeps the Pod until the kubelet has stopped it.
 	now := c.pod(2)
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, now.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
 	c.Expect(c.Start(c.ctx, c.command(3, "sleep"))).To(Or(Succeed(), MatchError(runtime.ErrOldAlive)))

@@ -20,25 +20,25 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// TestTerminalsOnANode is what a real node has to show of terminals.
+// TestTerminalsOnANode tests terminals on a real node.
 func TestTerminalsOnANode(t *testing.T) {
 	if os.Getenv(onCluster) == "" {
-		return // TestMain has said so
+		return // TestMain reports this
 	}
 	api := clusterHere(t)
 	namespace := namespaceFor(t, api, nil)
 	t.Cleanup(conformance.RemoveWorkload)
 	for name, test := range map[string]func(*cluster){
-		"what it asks is seen, and answered":       asksOnNode,
-		"who has no terminal is told so":           typedWithoutTerminalOnNode,
-		"more terminals than are listened to":      manyOnNode,
-		"what is listened to does not outlive all": lostOnNode,
+		"a question is visible and can be answered": asksOnNode,
+		"a program without a terminal is reported":  typedWithoutTerminalOnNode,
+		"more terminals than connections":           manyOnNode,
+		"a connection ends with its program":        lostOnNode,
 	} {
 		t.Run(name, func(t *testing.T) { test(&cluster{newBench(t, api, namespace), uuid.NewUUID()}) })
 	}
 }
 
-// ask starts a program that asks in a line that it does not end.
+// ask starts a program that prints a question without a newline.
 func (c *cluster) ask() {
 	c.Helper()
 	c.Expect(c.Start(c.ctx, c.asks(c.uid))).To(Succeed())
@@ -56,7 +56,7 @@ func (c *cluster) asks(uid types.UID) runtime.Process {
 func (c *cluster) shows(text string) {
 	c.Helper()
 	c.Eventually(func() (string, error) {
-		_, err := c.LastActivity(c.ctx, c.uid) // as the kind asks, which begins the listening
+		_, err := c.LastActivity(c.ctx, c.uid) // as the kind does; this opens the connection to the terminal
 		if err != nil {
 			return "", err
 		}
@@ -65,7 +65,7 @@ func (c *cluster) shows(text string) {
 	}).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(HaveSuffix(text))
 }
 
-// told waits until the UID is told on Events.
+// told waits until Events delivers the UID.
 func (c *cluster) told() {
 	c.Helper()
 	c.Eventually(c.Events()).WithTimeout(conformance.Timeout).Should(Receive(Equal(c.uid)))
@@ -86,7 +86,7 @@ func asksOnNode(c *cluster) {
 	c.Expect(c.Type(c.ctx, c.uid, []byte{3})).To(Succeed())
 	c.shows("interrupted\nContinue? [y/N]")
 
-	// The next manager knows what was logged, and when, but not the line that is not ended.
+	// The next manager knows the logged lines and their times, but not the unfinished line.
 	c.reopen()
 	c.Eventually(c.Capture).WithArguments(c.ctx, c.uid).WithTimeout(conformance.Timeout).Should(HaveField("Text", HaveSuffix("interrupted")))
 	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
@@ -94,7 +94,7 @@ func asksOnNode(c *cluster) {
 	c.shows("goes on\nready")
 }
 
-// quiet takes what was told so far.
+// quiet discards the pending events.
 func (c *cluster) quiet() {
 	c.Helper()
 	c.Eventually(func() bool {
@@ -123,11 +123,11 @@ func manyOnNode(c *cluster) {
 	c.Eventually(func() error {
 		_, err := c.LastActivity(c.ctx, c.uid)
 		return err
-	}).WithTimeout(conformance.Timeout).Should(Succeed(), "by the log")
-	c.Expect(c.Capture(c.ctx, c.uid)).To(HaveField("Text", "begun"), "the log alone is known")
-	c.Expect(c.Watch(c.ctx, c.uid)).NotTo(Succeed(), "nobody will tell")
+	}).WithTimeout(conformance.Timeout).Should(Succeed(), "from the log")
+	c.Expect(c.Capture(c.ctx, c.uid)).To(HaveField("Text", "begun"), "only the log is available")
+	c.Expect(c.Watch(c.ctx, c.uid)).NotTo(Succeed(), "there would be no event")
 	c.Expect(c.Kill(c.ctx, first, 1)).To(Succeed())
-	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed(), "there is room now")
+	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed(), "a connection is free now")
 }
 
 func lostOnNode(c *cluster) {
@@ -137,7 +137,7 @@ func lostOnNode(c *cluster) {
 	c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
 	c.await(facts.Exited)
 	_, err := c.LastActivity(c.ctx, c.uid)
-	c.Expect(err).NotTo(HaveOccurred(), "it is known after the end")
+	c.Expect(err).NotTo(HaveOccurred(), "still available after the exit")
 	c.Expect(c.Watch(c.ctx, c.uid)).To(MatchError(runtime.ErrNotFound))
 	_, err = c.Capture(c.ctx, c.uid)
 	c.Expect(err).To(MatchError(runtime.ErrNotFound))
@@ -150,7 +150,7 @@ func lostOnNode(c *cluster) {
 	}).WithTimeout(conformance.Timeout).Should(BeZero())
 }
 
-// live says whether the terminal is listened to.
+// live reports whether there is a connection to the terminal.
 func (c *cluster) live() bool {
 	_, is := c.look(c.uid, c.pod(1)).activity()
 	return is

@@ -34,10 +34,10 @@ func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, an
 	defer release()
 	p, known := r.Pod(uid, incarnation)
 	if !known {
-		return fmt.Errorf("note %s at incarnation %d of %s: %w", annotation, incarnation, uid, runtime.ErrNotFound)
+		return fmt.Errorf("write annotation %s for incarnation %d of %s: %w", annotation, incarnation, uid, runtime.ErrNotFound)
 	}
 	if _, err := r.annotate(ctx, p, annotation, value); err != nil {
-		return fmt.Errorf("note %s at Pod %s/%s: %w", annotation, p.Namespace, p.Name, err)
+		return fmt.Errorf("write annotation %s of Pod %s/%s: %w", annotation, p.Namespace, p.Name, err)
 	}
 	return nil
 }

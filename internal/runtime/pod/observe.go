@@ -111,7 +111,7 @@ func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *facts.Incarnati
 	switch {
 	case apierrors.IsNotFound(err):
 		i.Phase = facts.Unknown
-		i.Message = fmt.Sprintf("its node %s is not in the cluster any more; the cluster is about to say that the Pod has ended", p.Spec.NodeName)
+		i.Message = fmt.Sprintf("its node %s was removed from the cluster; waiting until the cluster reports that the Pod has ended", p.Spec.NodeName)
 		return nil
 	case err != nil:
 		return fmt.Errorf("read node %s: %w", p.Spec.NodeName, err)
@@ -119,7 +119,7 @@ func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *facts.Incarnati
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionUnknown {
 			i.Phase = facts.Unknown
-			i.Message = fmt.Sprintf("its node %s does not answer, so nothing is started beside it; bring the node back, or delete it or taint it with %s if it is gone for good",
+			i.Message = fmt.Sprintf("its node %s does not respond; recover the node or, if it is permanently lost, delete it or taint it with %s",
 				p.Spec.NodeName, corev1.TaintNodeOutOfService)
 		}
 	}

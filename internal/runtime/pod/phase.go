@@ -93,7 +93,7 @@ func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *facts.Incarnation)
 	case main != nil && main.State.Terminated != nil:
 		i.Exit = exitOf(p, main.State.Terminated)
 	case p.Spec.NodeName == "":
-		i.Exit = &facts.Exit{Message: "the Pod was ended before it had a node", Lost: true}
+		i.Exit = &facts.Exit{Message: "the Pod was terminated before it was scheduled", Lost: true}
 	default:
 		if cause := failedInit(p); cause != nil {
 			i.Phase, i.StartError = facts.Failed, cause
@@ -101,7 +101,7 @@ func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *facts.Incarnation)
 		}
 		why := takenAway(p, metav1.Time{})
 		refused := said(p) != "" && p.Status.Reason != reasonDeadline // rejected by the node before anything ran
-		i.Exit = &facts.Exit{Message: cmp.Or(why, said(p), "the Pod ended before its program ran"), Lost: p.DeletionTimestamp != nil || why != "" || refused}
+		i.Exit = &facts.Exit{Message: cmp.Or(why, said(p), "the Pod ended before its program started"), Lost: p.DeletionTimestamp != nil || why != "" || refused}
 	}
 	if i.Exit != nil && i.Exit.FinishedAt.IsZero() {
 		i.Exit.FinishedAt = endedAt(p)
@@ -120,9 +120,9 @@ func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 	asked, stop := deletedBefore(p, t.FinishedAt), stopSignal(p)
 	switch {
 	case t.Reason == reasonStatusUnknown:
-		e.Known, e.Code, e.Message = false, 0, "the node did not see how it ended"
+		e.Known, e.Code, e.Message = false, 0, "the node does not know the exit status"
 	case t.Reason == reasonOOM:
-		e.Message = "the container held more memory than it may"
+		e.Message = "the container exceeded its memory limit"
 	case asked && by("SIGKILL"):
 		e.Code, e.Signal = 0, "SIGKILL"
 	case asked && by(stop):
@@ -150,7 +150,7 @@ func endedBy(code int32, signal string) bool {
 func perhaps(code int32) string {
 	for name := range signals {
 		if endedBy(code, name) {
-			return fmt.Sprintf("%d is what a node says of a program that was ended by %s, or that ended with this code", code, name)
+			return fmt.Sprintf("the node reports exit code %d if a program is terminated by %s or exits with this code", code, name)
 		}
 	}
 	return ""
@@ -193,7 +193,7 @@ func takenAway(p *corev1.Pod, end metav1.Time) string {
 		at := condition.LastTransitionTime
 		before := end.IsZero() || at.IsZero() || !end.Add(skew).Before(at.Time)
 		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue && before {
-			return fmt.Sprintf("the cluster took the Pod away: %s: %s", condition.Reason, strings.TrimSpace(condition.Message))
+			return fmt.Sprintf("the cluster evicted the Pod: %s: %s", condition.Reason, strings.TrimSpace(condition.Message))
 		}
 	}
 	if slices.Contains(notOfTheProgram, p.Status.Reason) {
@@ -207,7 +207,7 @@ func said(p *corev1.Pod) string {
 	if p.Status.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf("the node ended the Pod: %s: %s", p.Status.Reason, strings.TrimSpace(p.Status.Message))
+	return fmt.Sprintf("the node terminated the Pod: %s: %s", p.Status.Reason, strings.TrimSpace(p.Status.Message))
 }
 
 // endedAt returns the time at which a Pod ended whose container status does not contain it.
@@ -228,15 +228,15 @@ func endedAt(p *corev1.Pod) time.Time {
 func waiting(p *corev1.Pod, main *corev1.ContainerStatus) string {
 	for _, condition := range p.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("the Pod has no node yet: %s: %s", condition.Reason, condition.Message)
+			return fmt.Sprintf("the Pod is not scheduled yet: %s: %s", condition.Reason, condition.Message)
 		}
 	}
 	if first := initializing(p); first != nil {
 		if first.State.Running != nil {
-			return fmt.Sprintf("the init container %s runs", first.Name)
+			return fmt.Sprintf("init container %s is running", first.Name)
 		}
 		if why := holdsUp(first); why != "" {
-			return fmt.Sprintf("the init container %s: %s", first.Name, why)
+			return fmt.Sprintf("init container %s: %s", first.Name, why)
 		}
 		return ""
 	}
@@ -255,7 +255,7 @@ func holdsUp(c *corev1.ContainerStatus) string {
 	case "", "ContainerCreating", "PodInitializing":
 		return w.Message
 	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
-		return fmt.Sprintf("the node cannot get the image %s: %s: %s", c.Image, w.Reason, w.Message)
+		return fmt.Sprintf("the node cannot pull image %s: %s: %s", c.Image, w.Reason, w.Message)
 	default:
 		return fmt.Sprintf("the node cannot start the container yet: %s: %s", w.Reason, w.Message)
 	}

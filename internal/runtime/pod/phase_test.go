@@ -21,7 +21,7 @@ var (
 	ending = metav1.NewTime(began.Add(time.Minute))
 )
 
-// podWith is a Pod on a node, as its kubelet describes it.
+// podWith returns a Pod on a node with the status of its kubelet.
 func podWith(phase corev1.PodPhase, state corev1.ContainerState, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: podName("object", "web", 3), Namespace: "default", UID: "pod", ResourceVersion: "1", CreationTimestamp: began,
@@ -68,17 +68,17 @@ func TestWhatLives(t *testing.T) {
 		says   string
 		leader *facts.Exit
 	}{
-		"just made":                 {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere), facts.Starting, "", nil},
-		"no node":                   {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")), facts.Starting, "no node yet: Unschedulable: 0/3 nodes", nil},
-		"pulling":                   {podWith(corev1.PodPending, waitsFor("ImagePullBackOff", "not found")), facts.Starting, "cannot get the image image: ImagePullBackOff: not found", nil},
-		"no secret":                 {podWith(corev1.PodPending, waitsFor("CreateContainerConfigError", "secret x not found")), facts.Starting, "secret x not found", nil},
-		"being made":                {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), facts.Starting, "", nil},
-		"running":                   {podWith(corev1.PodRunning, running), facts.Running, "", nil},
-		"being ended":               {podWith(corev1.PodRunning, running, deleted), facts.Running, "", nil},
-		"being ended before it ran": {podWith(corev1.PodPending, waitsFor("ContainerCreating", ""), deleted), facts.Starting, "", nil},
-		"its program has ended": {podWith(corev1.PodRunning, endedWith(4, "Error", "")), facts.Running, "",
+		"just created":                {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere), facts.Starting, "", nil},
+		"no node":                     {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")), facts.Starting, "not scheduled yet: Unschedulable: 0/3 nodes", nil},
+		"pulling":                     {podWith(corev1.PodPending, waitsFor("ImagePullBackOff", "not found")), facts.Starting, "cannot pull image image: ImagePullBackOff: not found", nil},
+		"no secret":                   {podWith(corev1.PodPending, waitsFor("CreateContainerConfigError", "secret x not found")), facts.Starting, "secret x not found", nil},
+		"being created":               {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), facts.Starting, "", nil},
+		"running":                     {podWith(corev1.PodRunning, running), facts.Running, "", nil},
+		"being deleted":               {podWith(corev1.PodRunning, running, deleted), facts.Running, "", nil},
+		"being deleted before it ran": {podWith(corev1.PodPending, waitsFor("ContainerCreating", ""), deleted), facts.Starting, "", nil},
+		"program exited": {podWith(corev1.PodRunning, endedWith(4, "Error", "")), facts.Running, "",
 			&facts.Exit{Known: true, Code: 4, FinishedAt: ending.Time}},
-		"its program never began": {podWith(corev1.PodRunning, endedWith(128, "StartError", "no")), facts.Starting, "", nil},
+		"program never started": {podWith(corev1.PodRunning, endedWith(128, "StartError", "no")), facts.Starting, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
@@ -117,32 +117,32 @@ func TestHowItEnded(t *testing.T) {
 		pod  *corev1.Pod
 		want *facts.Exit
 	}{
-		"well":                {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "")), known(0, "", "")},
-		"with a code":         {podWith(corev1.PodFailed, endedWith(37, "Error", "")), known(37, "", "")},
-		"asked":               {podWith(corev1.PodFailed, endedWith(143, "Error", ""), deleted), away(0, "SIGTERM", byHand)},
-		"asked its way":       {podWith(corev1.PodFailed, endedWith(129, "Error", ""), deleted, stopHUP), away(0, "SIGHUP", byHand)},
-		"killed":              {podWith(corev1.PodFailed, endedWith(137, "Error", ""), deleted), away(0, "SIGKILL", byHand)},
-		"asked and well":      {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), deleted), away(0, "", byHand)},
-		"well before":         {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), later), known(0, "", "")},
-		"took too long":       {podWith(corev1.PodFailed, endedWith(137, "Error", ""), tooLong), known(137, "", "the node ended the Pod: DeadlineExceeded: too long")},
-		"by somebody":         {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "143 is what a node says of a program that was ended by SIGTERM, or that ended with this code")},
-		"out of memory":       {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), known(137, "", "the container held more memory than it may")},
-		"evicted":             {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted), known(137, "", "the node ended the Pod: Evicted: low on memory")},
-		"evicted by the node": {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted, disrupted), away(137, "", "the cluster took the Pod away: DeletionByPodGC: node is gone")},
-		"well, then evicted": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), func(p *corev1.Pod) {
+		"exit 0":                     {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "")), known(0, "", "")},
+		"with a code":                {podWith(corev1.PodFailed, endedWith(37, "Error", "")), known(37, "", "")},
+		"deleted":                    {podWith(corev1.PodFailed, endedWith(143, "Error", ""), deleted), away(0, "SIGTERM", byHand)},
+		"stopped by its own signal":  {podWith(corev1.PodFailed, endedWith(129, "Error", ""), deleted, stopHUP), away(0, "SIGHUP", byHand)},
+		"killed":                     {podWith(corev1.PodFailed, endedWith(137, "Error", ""), deleted), away(0, "SIGKILL", byHand)},
+		"deleted, exit 0":            {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), deleted), away(0, "", byHand)},
+		"exit 0 before the deletion": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), later), known(0, "", "")},
+		"deadline exceeded":          {podWith(corev1.PodFailed, endedWith(137, "Error", ""), tooLong), known(137, "", "the node terminated the Pod: DeadlineExceeded: too long")},
+		"SIGTERM from elsewhere":     {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "the node reports exit code 143 if a program is terminated by SIGTERM or exits with this code")},
+		"out of memory":              {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), known(137, "", "the container exceeded its memory limit")},
+		"evicted":                    {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted), known(137, "", "the node terminated the Pod: Evicted: low on memory")},
+		"evicted by the node":        {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted, disrupted), away(137, "", "the cluster evicted the Pod: DeletionByPodGC: node is gone")},
+		"exit 0, then evicted": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), func(p *corev1.Pod) {
 			disrupted(p)
 			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(ending.Add(time.Minute))
 		}), known(0, "", "")},
-		"out of memory, and deleted": {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", ""), deleted), known(137, "", "the container held more memory than it may")},
+		"out of memory, and deleted": {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", ""), deleted), known(137, "", "the container exceeded its memory limit")},
 		"refused by the node": {podWith(corev1.PodFailed, corev1.ContainerState{}, func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "OutOfcpu", "none left" }),
-			lost("the node ended the Pod: OutOfcpu: none left", began.Time)},
-		"left behind":   {podWith(corev1.PodFailed, endedWith(3, "Error", ""), deleted, disrupted, left), known(3, "", "")},
-		"too late":      {podWith(corev1.PodFailed, corev1.ContainerState{}, tooLong), &facts.Exit{Message: "the node ended the Pod: DeadlineExceeded: too long", FinishedAt: began.Time}},
-		"evicted early": {podWith(corev1.PodFailed, corev1.ContainerState{}, evicted), lost("the node ended the Pod: Evicted: low on memory", began.Time)},
-		"with its node": {podWith(corev1.PodFailed, running, disrupted), lost("the cluster took the Pod away: DeletionByPodGC: node is gone", ending.Time)},
-		"unseen":        {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &facts.Exit{Message: "the node did not see how it ended", FinishedAt: ending.Time}},
-		"before a node": {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), lost("the Pod was ended before it had a node", ending.Time)},
-		"before it ran": {podWith(corev1.PodFailed, waitsFor("ContainerCreating", ""), deleted), lost("the Pod ended before its program ran", began.Time)},
+			lost("the node terminated the Pod: OutOfcpu: none left", began.Time)},
+		"deleted after its program exited": {podWith(corev1.PodFailed, endedWith(3, "Error", ""), deleted, disrupted, left), known(3, "", "")},
+		"deadline exceeded before it ran":  {podWith(corev1.PodFailed, corev1.ContainerState{}, tooLong), &facts.Exit{Message: "the node terminated the Pod: DeadlineExceeded: too long", FinishedAt: began.Time}},
+		"evicted early":                    {podWith(corev1.PodFailed, corev1.ContainerState{}, evicted), lost("the node terminated the Pod: Evicted: low on memory", began.Time)},
+		"lost with its node":               {podWith(corev1.PodFailed, running, disrupted), lost("the cluster evicted the Pod: DeletionByPodGC: node is gone", ending.Time)},
+		"exit unknown":                     {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &facts.Exit{Message: "the node does not know the exit status", FinishedAt: ending.Time}},
+		"deleted before it was scheduled":  {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), lost("the Pod was terminated before it was scheduled", ending.Time)},
+		"deleted before it ran":            {podWith(corev1.PodFailed, waitsFor("ContainerCreating", ""), deleted), lost("the Pod ended before its program started", began.Time)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
@@ -163,12 +163,12 @@ func TestWhatNeverRan(t *testing.T) {
 		pod          *corev1.Pod
 		reason, says string
 	}{
-		"no program":    {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
-		"not a program": {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
-		"no directory":  {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},
-		"anything else": {podWith(corev1.PodFailed, endedWith(128, "ContainerCannotRun", "moon")), v1alpha1.ReasonStartFailed, "moon"},
-		"given up":      {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", ""), given, deleted), v1alpha1.ReasonStartFailed, "no such image"},
-		"unreadable":    {podWith(corev1.PodFailed, corev1.ContainerState{}, broken, deleted), v1alpha1.ReasonStartFailed, AnnotationFailed},
+		"missing program":   {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
+		"not executable":    {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
+		"missing directory": {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},
+		"anything else":     {podWith(corev1.PodFailed, endedWith(128, "ContainerCannotRun", "moon")), v1alpha1.ReasonStartFailed, "moon"},
+		"Berth gave up":     {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", ""), given, deleted), v1alpha1.ReasonStartFailed, "no such image"},
+		"unreadable":        {podWith(corev1.PodFailed, corev1.ContainerState{}, broken, deleted), v1alpha1.ReasonStartFailed, AnnotationFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
@@ -185,7 +185,7 @@ func TestWhatIsHopeless(t *testing.T) {
 	for _, state := range []corev1.ContainerState{running, waitsFor("ContainerCreating", ""), waitsFor("ImagePullBackOff", ""), waitsFor("CreateContainerConfigError", "no secret")} {
 		g.Expect(hopeless(podWith(corev1.PodPending, state))).NotTo(HaveOccurred())
 	}
-	for reason, says := range map[string]string{"InvalidImageName": "no name of an image", "ErrImageNeverPull": "must not pull",
+	for reason, says := range map[string]string{"InvalidImageName": "invalid image name", "ErrImageNeverPull": "must not pull",
 		"CreateContainerConfigError": "as root"} {
 		g.Expect(hopeless(podWith(corev1.PodPending, waitsFor(reason, "container has runAsNonRoot")))).To(MatchError(ContainSubstring(says)))
 	}
@@ -197,8 +197,8 @@ func TestWhoseNodeIsAsked(t *testing.T) {
 	notReady := condition(corev1.PodReady, corev1.ConditionFalse, "", "")
 	recently := func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }
 	g.Expect(silent(podWith(corev1.PodRunning, running))).To(BeFalse())
-	g.Expect(silent(podWith(corev1.PodRunning, running, notReady))).To(BeFalse(), "its kubelet has said so")
-	g.Expect(silent(podWith(corev1.PodRunning, running, ready, notReady))).To(BeTrue(), "the cluster has said so")
+	g.Expect(silent(podWith(corev1.PodRunning, running, notReady))).To(BeFalse(), "the kubelet reports not ready")
+	g.Expect(silent(podWith(corev1.PodRunning, running, ready, notReady))).To(BeTrue(), "the cluster reports not ready")
 	g.Expect(silent(podWith(corev1.PodRunning, running, recently))).To(BeFalse())
-	g.Expect(silent(podWith(corev1.PodRunning, running, deleted))).To(BeTrue(), "it should be gone")
+	g.Expect(silent(podWith(corev1.PodRunning, running, deleted))).To(BeTrue(), "its deletion is overdue")
 }

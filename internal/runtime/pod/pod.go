@@ -114,7 +114,7 @@ type refusal struct {
 // New starts watching the Pods in the background. It does not wait for the API server.
 func New(options Options) (*Runtime, error) {
 	if options.Client == nil {
-		return nil, errors.New("pod runtime: no client was given")
+		return nil, errors.New("pod runtime: no client is set")
 	}
 	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: notify.New(), store: newStore(),
 		refused: map[types.UID]refusal{}, doubts: notify.New()}
@@ -167,7 +167,7 @@ var validUID = regexp.MustCompile(`^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])
 // acquire serializes the calls for one UID, waits until the Pods are known, and bounds the duration of the call with actTimeout.
 func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Context, release func(), err error) {
 	if !validUID.MatchString(string(uid)) {
-		return nil, nil, fmt.Errorf("%q cannot be the UID of a Pod: at most 63 letters, digits, dots, dashes and underscores", uid)
+		return nil, nil, fmt.Errorf("invalid UID %q of a Pod: use at most 63 letters, digits, dots, dashes and underscores", uid)
 	}
 	if err := r.synced(ctx); err != nil {
 		return nil, nil, err
@@ -194,7 +194,7 @@ func (r *Runtime) synced(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, syncPatience)
 	defer cancel()
 	if !cache.WaitForCacheSync(ctx.Done(), r.listed) {
-		return errors.New("the Pods of the cluster are not known yet; the API server does not answer, or the manager may not list Pods")
+		return errors.New("the list of Pods is not available yet: the API server does not respond, or the manager has no permission to list Pods")
 	}
 	return nil
 }

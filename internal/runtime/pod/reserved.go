@@ -24,7 +24,7 @@ func touchesReserved(before, after corev1.PodSpec) *facts.StartError {
 		}
 		if !equality.Semantic.DeepEqual(volumesOf(before, volume.Name), volumesOf(after, volume.Name)) ||
 			!equality.Semantic.DeepEqual(mountsOfVolume(before, volume.Name), mountsOfVolume(after, volume.Name)) {
-			return failed("spec.runtime.pod.template changes or mounts the volume %s, which is Berth's; leave it out", volume.Name)
+			return failed("spec.runtime.pod.template changes or mounts the volume %s, which is reserved for Berth; remove it from the template", volume.Name)
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	}
 	main := mainOf(pod)
 	if wordsMoved(main) {
-		return failed("spec.runtime.pod.template sets terminationMessagePath or terminationMessagePolicy of the container %s, in which a run leaves its result; leave them out", Container)
+		return failed("spec.runtime.pod.template sets terminationMessagePath or terminationMessagePolicy of the container %s, which Berth uses for the result of a run; remove them", Container)
 	}
 	main.TerminationMessagePath, main.TerminationMessagePolicy = resultFile, corev1.TerminationMessageReadFile
 	taken := map[string]bool{}
@@ -58,7 +58,7 @@ func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	}
 	for _, ours := range []string{resultFile, inputsFolder} {
 		if taken[ours] {
-			return failed("spec.runtime.pod mounts a volume at %s, where a run finds what Berth has for it; mount it elsewhere", ours)
+			return failed("spec.runtime.pod mounts a volume at %s, which is reserved for the inputs of a run; use another mount path", ours)
 		}
 	}
 	if !taken[artifactsFolder] {
@@ -160,13 +160,13 @@ func unfitWords(p *corev1.Pod, text string) string {
 	main := mainOf(p)
 	switch {
 	case main != nil && wordsMoved(main):
-		return "Something in the cluster has changed terminationMessagePath or terminationMessagePolicy of the Pod after it was made, " +
-			"so that these may be other words than those of the result file: let it leave Pods of Berth alone."
+		return "A component of the cluster changed terminationMessagePath or terminationMessagePolicy of the Pod after its creation, " +
+			"so this text may not be the content of the result file. Exclude the Pods of Berth from that component."
 	case len(text) >= most:
-		return fmt.Sprintf("The result file has %d bytes or more, and a node keeps fewer than that: leave a shorter text there, and the rest in a volume that "+
+		return fmt.Sprintf("The result file has %d bytes or more, and nodes keep less. Write a shorter text, and the rest to a volume that "+
 			"outlives the Pod, such as a claim that is mounted at %s.", most, artifactsFolder)
 	case strings.ContainsRune(text, utf8.RuneError):
-		return "The result file is not UTF-8, and a node changes what is not: leave a text there, and anything else in a volume that outlives the Pod."
+		return "The result file is not valid UTF-8, and nodes change such content. Write text, and other data to a volume that outlives the Pod."
 	}
 	return ""
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// run is a process with a place for results.
+// run returns a process with a place for results.
 func (c *cluster) run(mode ...string) runtime.Process {
 	p, place := c.command(1, mode...), c.Place(c.uid)
 	p.Results = true
@@ -38,7 +38,7 @@ func runOnNode(c *cluster) {
 	_, known = c.LastWords(c.uid, 2)
 	c.Expect(known).To(BeFalse())
 
-	// A Pod that cannot be made leaves nothing; one that is forgotten neither, as every test looks at its end.
+	// A Pod that cannot be created leaves nothing behind. Neither does a forgotten one, which every test checks during its clean-up.
 	p = c.run("results", "nothing")
 	p.UID, p.Inputs = uuid.NewUUID(), map[string][]byte{"earlier": nil}
 	p.Config = c.config(`{"spec": {"hostNetwork": true}}`)
@@ -54,16 +54,16 @@ func deletedWordsOnNode(c *cluster) {
 	c.Expect(c.Results(c.uid).Head).To(BeEquivalentTo("so far"))
 }
 
-// Its node ends the Pod, as it does when it is short of something.
+// The node ends the Pod, as it does when resources run low.
 func evictedWordsOnNode(c *cluster) {
 	c.leaves("so far")
 	_, err := c.api.CoreV1().Pods(c.namespace).Patch(c.ctx, c.pod(1).Name, types.MergePatchType, []byte(`{"spec": {"activeDeadlineSeconds": 1}}`), metav1.PatchOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(c.await(facts.Exited).Exit.Message).To(ContainSubstring("the node ended the Pod: DeadlineExceeded"))
+	c.Expect(c.await(facts.Exited).Exit.Message).To(ContainSubstring("the node terminated the Pod: DeadlineExceeded"))
 	c.Expect(c.Results(c.uid).Head).To(BeEquivalentTo("so far"))
 }
 
-// leaves has a program leave a text, and go on.
+// leaves starts a program that writes a result and continues to run.
 func (c *cluster) leaves(text string) {
 	c.Helper()
 	c.Expect(c.Start(c.ctx, c.run("say", text))).To(Succeed())
@@ -73,14 +73,14 @@ func (c *cluster) leaves(text string) {
 		return string(said), err
 	}).WithTimeout(conformance.Timeout).Should(Equal("ready\n"))
 	_, known := c.LastWords(c.uid, 1)
-	c.Expect(known).To(BeFalse(), "it may say more")
+	c.Expect(known).To(BeFalse(), "the program may still write more")
 	c.Expect(c.Results(c.uid)).To(Equal(runtime.Results{}))
 }
 
 func binaryOnNode(c *cluster) {
 	c.Expect(c.Start(c.ctx, c.run("binary"))).To(Succeed())
 	c.await(facts.Exited)
-	c.Expect(c.Results(c.uid)).To(And(HaveField("File", true), HaveField("SHA256", ""), HaveField("Problem", ContainSubstring("not UTF-8"))))
+	c.Expect(c.Results(c.uid)).To(And(HaveField("File", true), HaveField("SHA256", ""), HaveField("Problem", ContainSubstring("not valid UTF-8"))))
 }
 
 func TestInputsAreKeptAndGoWithThePod(t *testing.T) {
@@ -92,14 +92,14 @@ func TestInputsAreKeptAndGoWithThePod(t *testing.T) {
 		c.Expect(err).NotTo(HaveOccurred())
 		return list.Items
 	}
-	// What the namespace does not allow leaves no Secret.
+	// A Pod that the namespace rejects leaves no Secret.
 	refused := p
 	refused.Config = c.config(`{"spec": {"hostNetwork": true}}`)
 	c.Expect(c.Start(c.ctx, refused)).To(Succeed())
-	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("namespace does not allow")))
+	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("Pod Security level of the namespace rejects")))
 	c.Expect(secrets()).To(BeEmpty())
 
-	// That of a start which was not finished is replaced.
+	// The Secret of an unfinished start is replaced.
 	p.Incarnation = 2
 	config, wrong := parse(p)
 	c.Expect(wrong).NotTo(HaveOccurred())

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// aRun has a place for results, and what Config says beside namespace and image.
+// aRun returns a process with a place for results. config is added to the namespace and the image of its Config.
 func aRun(config string, change ...func(*runtime.Process)) runtime.Process {
 	given := func(p *runtime.Process) {
 		p.Results = true
@@ -25,7 +25,7 @@ func aRun(config string, change ...func(*runtime.Process)) runtime.Process {
 
 func withInputs(p *runtime.Process) { p.Inputs = map[string][]byte{"execute.jsonl": []byte("{}\n")} }
 
-// mountsOf says what is where in the container.
+// mountsOf returns the volume of each mount path of the container.
 func mountsOf(pod *corev1.Pod) map[string]string {
 	at := map[string]string{}
 	for _, mount := range mainOf(pod).VolumeMounts {
@@ -52,7 +52,7 @@ func TestThePodOfARun(t *testing.T) {
 	g.Expect(refused).NotTo(HaveOccurred())
 	g.Expect(inputsSecret(aRun("", withInputs), c)).To(And(HaveField("Name", pod.Name+"-inputs"), HaveField("Labels", pod.Labels),
 		HaveField("Data", HaveKeyWithValue("execute.jsonl", []byte("{}\n")))))
-	g.Expect(inputsSecret(aRun(""), c)).To(BeNil(), "without inputs there is none")
+	g.Expect(inputsSecret(aRun(""), c)).To(BeNil(), "without inputs there is no Secret")
 	pod = made(g, aRun(""))
 	g.Expect(hasInputs(pod)).To(BeFalse())
 	g.Expect(mountsOf(pod)).To(Equal(map[string]string{place.Artifacts: artifactsVolume}))
@@ -65,7 +65,7 @@ func TestAPodThatIsNoRunHasNoPlace(t *testing.T) {
 	g.Expect(mainOf(pod)).To(And(HaveField("TerminationMessagePath", ""), HaveField("TerminationMessagePolicy", BeEmpty()), HaveField("VolumeMounts", BeEmpty())))
 	template := `, "template": {"spec": {"containers": [{"name": "main", "terminationMessagePath": "/last", "terminationMessagePolicy": "FallbackToLogsOnError"}]}}`
 	pod = made(g, aRun(template, func(p *runtime.Process) { p.Results = false }))
-	g.Expect(mainOf(pod).TerminationMessagePath).To(Equal("/last"), "it is the template's")
+	g.Expect(mainOf(pod).TerminationMessagePath).To(Equal("/last"), "the path is that of the template")
 }
 
 func TestArtifactsThatOutliveThePod(t *testing.T) {
@@ -84,7 +84,7 @@ func TestArtifactsThatOutliveThePod(t *testing.T) {
 	}
 	g := NewWithT(t)
 	pod := made(g, aRun(`, "claims": [{"name": "mine", "mountPath": "/berth"}, {"name": "more", "mountPath": "/berth/artifacts/more"}]`))
-	g.Expect(mountsOf(pod)).To(HaveKeyWithValue("/berth/artifacts", artifactsVolume), "around and in it is not at it")
+	g.Expect(mountsOf(pod)).To(HaveKeyWithValue("/berth/artifacts", artifactsVolume), "mounts above and below the path do not replace it")
 }
 
 func TestATemplateDoesNotMoveResults(t *testing.T) {
@@ -105,12 +105,12 @@ func TestATemplateDoesNotMoveResults(t *testing.T) {
 		g.Expect(refused).To(MatchError(ContainSubstring(says)))
 	}
 	pod := made(g, aRun(main(`"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"`)))
-	g.Expect(mainOf(pod).TerminationMessagePath).To(Equal("/dev/termination-log"), "to say what is so anyway is no move")
+	g.Expect(mainOf(pod).TerminationMessagePath).To(Equal("/dev/termination-log"), "setting the default values changes nothing")
 	pod = made(g, aRun(`, "template": {"spec": {"containers": [{"name": "first", "image": "x"}, {"name": "main", "tty": true}]}}`))
-	g.Expect(mountsOf(pod)).To(HaveKey("/berth/artifacts"), "wherever the container stands")
+	g.Expect(mountsOf(pod)).To(HaveKey("/berth/artifacts"), "at any position in the list of containers")
 }
 
-// keeping is a Runtime that knows one Pod.
+// keeping returns a Runtime that knows one Pod.
 func keeping(p *corev1.Pod) *Runtime {
 	r := &Runtime{store: newStore()}
 	r.store.put(p, true)
@@ -124,18 +124,18 @@ func TestLastWords(t *testing.T) {
 		known bool
 		text  string
 	}{
-		"well":              {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "done\n")), true, "done\n"},
-		"badly":             {podWith(corev1.PodFailed, endedWith(3, "Error", "no space")), true, "no space"},
-		"without a word":    {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), true, ""},
-		"others go on":      {podWith(corev1.PodRunning, endedWith(0, "Completed", "done")), true, "done"},
-		"taken away":        {podWith(corev1.PodFailed, endedWith(143, "Error", "so far"), deleted, lost), true, "so far"},
-		"runs":              {podWith(corev1.PodRunning, running), false, ""},
-		"waits":             {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), false, ""},
-		"never had a node":  {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), false, ""},
-		"its node is gone":  {podWith(corev1.PodFailed, running, lost), false, ""},
-		"never ran":         {podWith(corev1.PodFailed, endedWith(128, "StartError", "exec: no such file")), false, ""},
-		"nobody has seen":   {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "The container could not be located")), false, ""},
-		"could not be made": {podWith(corev1.PodFailed, endedWith(128, "ContainerCannotRun", "moon")), false, ""},
+		"exit 0":               {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "done\n")), true, "done\n"},
+		"exit 3":               {podWith(corev1.PodFailed, endedWith(3, "Error", "no space")), true, "no space"},
+		"without a message":    {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), true, ""},
+		"other containers run": {podWith(corev1.PodRunning, endedWith(0, "Completed", "done")), true, "done"},
+		"evicted":              {podWith(corev1.PodFailed, endedWith(143, "Error", "so far"), deleted, lost), true, "so far"},
+		"running":              {podWith(corev1.PodRunning, running), false, ""},
+		"waiting":              {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), false, ""},
+		"never scheduled":      {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), false, ""},
+		"node lost":            {podWith(corev1.PodFailed, running, lost), false, ""},
+		"never ran":            {podWith(corev1.PodFailed, endedWith(128, "StartError", "exec: no such file")), false, ""},
+		"exit unknown":         {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "The container could not be located")), false, ""},
+		"could not be created": {podWith(corev1.PodFailed, endedWith(128, "ContainerCannotRun", "moon")), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, r := NewWithT(t), keeping(test.pod)
@@ -143,7 +143,7 @@ func TestLastWords(t *testing.T) {
 			g.Expect(known).To(Equal(test.known))
 			g.Expect(text).To(Equal(test.text))
 			_, known = r.LastWords("object", 4)
-			g.Expect(known).To(BeFalse(), "another incarnation")
+			g.Expect(known).To(BeFalse(), "another incarnation has no result")
 			_, known = r.LastWords("other", 3)
 			g.Expect(known).To(BeFalse())
 			g.Expect(r.Results("object").File).To(Equal(test.text != ""))
@@ -171,21 +171,21 @@ func TestResultsThatAreNotTaken(t *testing.T) {
 		change  func(*corev1.Pod)
 		problem string
 	}{
-		"the longest":              {size: 4095, change: usual},
-		"longer":                   {size: 4096, change: usual, problem: "4096 bytes or more"},
-		"among three containers":   {size: 4095, change: withMore(2)},
-		"the longest among four":   {size: 3071, change: withMore(3)},
-		"longer among four":        {size: 3072, change: withMore(3), problem: "3072 bytes or more"},
-		"not UTF-8":                {size: 10, last: "\ufffd", change: usual, problem: "not UTF-8"},
-		"perhaps the output":       {size: 10, change: toLogs, problem: "terminationMessagePolicy"},
-		"perhaps of another place": {size: 10, change: elsewhere, problem: "terminationMessagePath"},
+		"maximum length":                  {size: 4095, change: usual},
+		"too long":                        {size: 4096, change: usual, problem: "4096 bytes or more"},
+		"three containers":                {size: 4095, change: withMore(2)},
+		"maximum length, four containers": {size: 3071, change: withMore(3)},
+		"too long, four containers":       {size: 3072, change: withMore(3), problem: "3072 bytes or more"},
+		"not valid UTF-8":                 {size: 10, last: "\ufffd", change: usual, problem: "not valid UTF-8"},
+		"may be the output":               {size: 10, change: toLogs, problem: "terminationMessagePolicy"},
+		"may be another file":             {size: 10, change: elsewhere, problem: "terminationMessagePath"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, text := NewWithT(t), strings.Repeat("x", test.size)+test.last
 			found := keeping(podWith(corev1.PodSucceeded, endedWith(0, "Completed", text), test.change)).Results("object")
 			g.Expect(found.File).To(BeTrue())
-			g.Expect(found.Artifacts).To(BeFalse(), "nobody can see them")
-			g.Expect(len(found.Problem)).To(BeNumerically("<", 512), "a status takes no more")
+			g.Expect(found.Artifacts).To(BeFalse(), "artifacts of a Pod cannot be read")
+			g.Expect(len(found.Problem)).To(BeNumerically("<", 512), "the limit of the status field")
 			if test.problem == "" {
 				g.Expect(found).To(And(HaveField("Problem", ""), HaveField("Size", BeEquivalentTo(len(text))), HaveField("SHA256", HaveLen(64)),
 					HaveField("Head", BeEquivalentTo(text))))

@@ -22,7 +22,7 @@ import (
 // Start implements runtime.Runtime. It returns when the API server has created the Pod.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if p.Incarnation <= 0 {
-		return fmt.Errorf("start %s: an incarnation above 0 is needed", p.Name)
+		return fmt.Errorf("start %s: the incarnation must be greater than 0", p.Name)
 	}
 	ctx, release, err := r.acquire(ctx, p.UID)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 		case n == p.Incarnation:
 			return true, nil
 		case !ended(pod):
-			return false, fmt.Errorf("%w: Pod %s/%s of incarnation %d is %s; end it first", runtime.ErrOldAlive, pod.Namespace, pod.Name, n, pod.Status.Phase)
+			return false, fmt.Errorf("%w: Pod %s/%s of incarnation %d is %s; stop it first", runtime.ErrOldAlive, pod.Namespace, pod.Name, n, pod.Status.Phase)
 		}
 	}
 	return false, nil
@@ -130,7 +130,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 	made, err := r.client.CoreV1().Pods(c.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		// refresh did not find it, so it does not belong to this object.
-		return nil, fmt.Errorf("there is a Pod %s/%s already that is not of this object; delete or rename it", c.Namespace, pod.Name)
+		return nil, fmt.Errorf("Pod %s/%s already exists and does not belong to this object; delete or rename it", c.Namespace, pod.Name)
 	}
 	if err != nil {
 		return r.notMade(ctx, pod, err)
@@ -142,7 +142,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 // notMade returns why the Pod was not created. It removes the Secrets, unless the Pod may have been created and only the response was lost; the next attempt
 // then replaces them.
 func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*facts.StartError, error) {
-	err := fmt.Errorf("make its Pod: %w", cause)
+	err := fmt.Errorf("create its Pod: %w", cause)
 	if status := apierrors.APIStatus(nil); !errors.As(cause, &status) || status.Status().Code >= http.StatusInternalServerError {
 		return nil, err
 	}
@@ -159,12 +159,12 @@ func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*f
 func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, hidden map[string]string) error {
 	if len(hidden) > 0 {
 		if err := r.makeSecret(ctx, &corev1.Secret{ObjectMeta: metadata(p, c), StringData: hidden}); err != nil {
-			return fmt.Errorf("make the Secret of its environment: %w", err)
+			return fmt.Errorf("create the Secret for its environment: %w", err)
 		}
 	}
 	if inputs := inputsSecret(p, c); inputs != nil {
 		if err := r.makeSecret(ctx, inputs); err != nil {
-			return fmt.Errorf("make the Secret of its inputs: %w", err)
+			return fmt.Errorf("create the Secret for its inputs: %w", err)
 		}
 	}
 	return nil
@@ -177,7 +177,7 @@ func (r *Runtime) makeSecret(ctx context.Context, secret *corev1.Secret) error {
 	_, err := api.Create(ctx, secret, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if err := api.Delete(ctx, secret.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("replace the one that is there: %w", err)
+			return fmt.Errorf("replace the existing Secret: %w", err)
 		}
 		_, err = api.Create(ctx, secret, metav1.CreateOptions{})
 	}
@@ -191,7 +191,7 @@ func (r *Runtime) sweep(ctx context.Context, uid types.UID, before int64) {
 			continue
 		}
 		if err := r.discard(ctx, pod); err != nil {
-			r.log.V(1).Info("A Pod could not be removed yet", "pod", pod.Namespace+"/"+pod.Name, "err", err.Error())
+			r.log.V(1).Info("Cannot remove a Pod yet", "pod", pod.Namespace+"/"+pod.Name, "err", err.Error())
 		}
 	}
 }

@@ -30,18 +30,18 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// onCluster names the kubeconfig of a cluster whose node is this machine, as `make cluster` makes it, and whose Pods tests may make and end.
+// onCluster names the kubeconfig of a cluster whose node is this machine, as `make cluster` creates it. Tests may create and delete Pods there.
 const onCluster = "BERTH_TEST_KUBECONFIG"
 
 const testImage = "localhost/berth/workload:test"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(onCluster) == "" {
-		fmt.Fprintf(os.Stderr, "left out, as %s names no cluster (see `make test-cluster`): TestConformance, TestOnANode, TestTerminalsOnANode\n", onCluster)
+		fmt.Fprintf(os.Stderr, "skipped because %s is not set (see `make test-cluster`): TestConformance, TestOnANode, TestTerminalsOnANode\n", onCluster)
 	}
 	code := m.Run()
 	if err := testServer.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "the API server was not ended:", err)
+		fmt.Fprintln(os.Stderr, "stop the API server:", err)
 		code = 1
 	}
 	if code == 0 {
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks says what goes on though all was ended. What client-go has going for a connection ends with its next heartbeat, after 5 seconds at most.
+// leaks returns the goroutines that remain after everything was closed. Those of a connection of client-go end with its next heartbeat, within 5 seconds.
 func leaks() error {
 	for late := time.After(20 * time.Second); ; {
 		err := goleak.Find()
@@ -68,7 +68,7 @@ func leaks() error {
 	}
 }
 
-// bench is a Runtime with a namespace of its own, which leaves nothing behind.
+// bench is a Runtime with its own namespace. It cleans up after the test.
 type bench struct {
 	testing.TB
 	*WithT
@@ -78,7 +78,7 @@ type bench struct {
 	ctx       context.Context
 }
 
-// namespaceFor makes a namespace for a test with all that Pods need there, and removes it.
+// namespaceFor creates a namespace with everything that Pods need, and removes it after the test.
 func namespaceFor(t testing.TB, api kubernetes.Interface, labels map[string]string) string {
 	t.Helper()
 	g, ctx := NewWithT(t), context.Background()
@@ -89,7 +89,7 @@ func namespaceFor(t testing.TB, api kubernetes.Interface, labels map[string]stri
 		g.Eventually(func() bool {
 			_, err := api.CoreV1().Namespaces().Get(ctx, made.Name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
-		}).WithTimeout(2*conformance.Timeout).Should(BeTrue(), "a namespace with something of ours in it does not go")
+		}).WithTimeout(2*conformance.Timeout).Should(BeTrue(), "objects of the test are left, so the namespace is not removed")
 	})
 	g.Eventually(func() error {
 		_, err := api.CoreV1().ServiceAccounts(made.Name).Get(ctx, "default", metav1.GetOptions{})
@@ -98,7 +98,7 @@ func namespaceFor(t testing.TB, api kubernetes.Interface, labels map[string]stri
 	return made.Name
 }
 
-// clusterHere gives the way to the cluster of the tests.
+// clusterHere returns a client for the cluster of the tests.
 func clusterHere(t testing.TB) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(onCluster))
@@ -107,13 +107,13 @@ func clusterHere(t testing.TB) kubernetes.Interface {
 	return clientFor(t, config)
 }
 
-// access is the way to an API server, and to the terminals of its Pods.
+// access is a client for an API server with the configuration that connections to terminals need.
 type access struct {
 	kubernetes.Interface
 	config *rest.Config
 }
 
-// clientFor leaves no connection open.
+// clientFor returns a client whose connections are closed after the test.
 func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	t.Helper()
 	http, err := rest.HTTPClientFor(config)
@@ -149,7 +149,7 @@ func (b *bench) reopen() {
 	b.open()
 }
 
-// clean ends and forgets everything, and looks that nothing is left.
+// clean stops and forgets everything, and checks that nothing is left.
 func (b *bench) clean() {
 	b.Helper()
 	all, err := b.List(b.ctx)
@@ -162,15 +162,15 @@ func (b *bench) clean() {
 	}
 	pods, err := b.api.CoreV1().Pods(b.namespace).List(b.ctx, metav1.ListOptions{})
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(pods.Items).To(BeEmpty(), "Pods were left over")
+	b.Expect(pods.Items).To(BeEmpty(), "Pods are left")
 	secrets, err := b.api.CoreV1().Secrets(b.namespace).List(b.ctx, metav1.ListOptions{})
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(secrets.Items).To(BeEmpty(), "Secrets were left over")
+	b.Expect(secrets.Items).To(BeEmpty(), "Secrets are left")
 	b.Expect(b.Close()).To(Succeed())
 	b.Expect(b.Close()).To(Succeed(), "again")
 }
 
-// asRoot sees the files of the tests, and may write them.
+// asRoot is a template whose program can read and write the files of the tests.
 const asRoot = `{"spec": {"securityContext": {"runAsNonRoot": false, "runAsUser": 0},
 	"volumes": [{"name": "tests", "hostPath": {"path": %q}}],
 	"containers": [{"name": "main", "volumeMounts": [{"name": "tests", "mountPath": %q}]}]}}`
@@ -181,7 +181,7 @@ func (b *bench) config(template string) []byte {
 	return text
 }
 
-// programOf finds the program of a Pod on this machine: the first process of its container.
+// programOf returns the PID of the program of a Pod on this machine: the first process of its container.
 func programOf(t *testing.T, i facts.Incarnation) int64 {
 	t.Helper()
 	_, id, _ := strings.Cut(i.ContainerID, "://")
@@ -212,7 +212,7 @@ func programOf(t *testing.T, i facts.Incarnation) int64 {
 
 func TestConformance(t *testing.T) {
 	if os.Getenv(onCluster) == "" {
-		return // TestMain has said so
+		return // TestMain reports this
 	}
 	api := clusterHere(t)
 	namespace := namespaceFor(t, api, nil)
@@ -224,12 +224,12 @@ func TestConformance(t *testing.T) {
 			Program:  "/workload",
 			Prepare: func(p *runtime.Process) {
 				p.Config = b.config(fmt.Sprintf(asRoot, os.TempDir(), os.TempDir()))
-				p.Grace = 10 * time.Second // a kubelet does not cut a grace short that has begun
+				p.Grace = 10 * time.Second // a kubelet does not shorten a grace period that has begun
 			},
 			PID: programOf,
 			Without: map[string]string{
-				"ends what is stopped": "a kubelet sends no SIGCONT; what is stopped is killed when its grace is over",
-				"no interpreter":       "a node tells it as an exit with code 1, after the program has begun",
+				"ends what is stopped": "a kubelet sends no SIGCONT, so a stopped program is killed at the end of its grace period",
+				"no interpreter":       "a node reports it as an exit with code 1 after the start",
 			},
 			Reopen: func(t *testing.T) runtime.Runtime {
 				t.Helper()

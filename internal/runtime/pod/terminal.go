@@ -68,7 +68,7 @@ func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("watch the terminal of %s: %w", uid, runtime.ErrNotFound)
 	}
 	if !r.look(uid, pods[0]).watch() {
-		return fmt.Errorf("watch the terminal of %s: it cannot be listened to now", uid)
+		return fmt.Errorf("watch the terminal of %s: not attached to the terminal", uid)
 	}
 	return nil
 }
@@ -76,17 +76,17 @@ func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 // Capture implements runtime.Terminals. It renders the end of the output.
 func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
 	if err := r.synced(ctx); err != nil {
-		return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, err)
+		return screen.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
 	}
 	pods := r.store.of(uid)
 	if len(pods) == 0 || !runs(pods[0]) {
-		return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, runtime.ErrNotFound)
+		return screen.View{}, fmt.Errorf("read the screen of %s: %w", uid, runtime.ErrNotFound)
 	}
 	text, live := r.look(uid, pods[0]).output()
 	if !live {
 		var err error
 		if text, _, err = r.glance(ctx, pods[0], lastLines); err != nil {
-			return screen.View{}, fmt.Errorf("the screen of %s: %w", uid, err)
+			return screen.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
 		}
 	}
 	size := sizeOf(pods[0])
@@ -104,7 +104,7 @@ func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
 // glance is logged for calls on which a user waits: a node that does not answer delays only one call per deafFor.
 func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
 	if since, deaf := r.deaf.Load(p.Spec.NodeName); deaf && time.Since(since.(time.Time)) < deafFor { // the map holds only time.Time values
-		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not answer", p.Namespace, p.Name, p.Spec.NodeName)
+		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not respond", p.Namespace, p.Name, p.Spec.NodeName)
 	}
 	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
 	defer cancel()

@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/notify"
 )
 
-// far is a node behind an API server, as far as terminals go, and a Runtime that knows one Pod there, with a program that runs.
+// far fakes a node behind an API server, with only logs and terminals, and a Runtime that knows one Pod there with a running program.
 type far struct {
 	testing.TB
 	*WithT
@@ -36,9 +36,9 @@ type far struct {
 
 	mu      sync.Mutex
 	logged  string
-	deaf    bool // it answers no question for a log
-	refuses bool // it takes no connection
-	asked   int  // for its log
+	deaf    bool // requests for the log get no response
+	refuses bool // connections to the terminal are refused
+	asked   int  // requests for the log
 	conns   []*websocket.Conn
 	typed   chan string
 }
@@ -98,7 +98,7 @@ func (f *far) serve(w http.ResponseWriter, r *http.Request) {
 	f.read(conn)
 }
 
-// read takes what is typed and the sizes of windows until the connection ends, or the end of the input.
+// read receives the input and the window sizes until the connection or the input ends.
 func (f *far) read(conn *websocket.Conn) {
 	defer func() { _ = conn.Close() }()
 	for {
@@ -118,7 +118,7 @@ func (f *far) read(conn *websocket.Conn) {
 	}
 }
 
-// puts has the program put something out.
+// puts sends output of the program.
 func (f *far) puts(text string) {
 	f.Helper()
 	f.mu.Lock()
@@ -128,7 +128,7 @@ func (f *far) puts(text string) {
 	}
 }
 
-// drop ends all connections.
+// drop closes all connections.
 func (f *far) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,14 +144,14 @@ func (f *far) set(change func()) {
 	change()
 }
 
-// questions is how often the log was asked for.
+// questions returns the number of requests for the log.
 func (f *far) questions() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.asked
 }
 
-// listened waits until the terminal is listened to.
+// listened waits until there is a connection to the terminal.
 func (f *far) listened() {
 	f.Helper()
 	f.Eventually(func() bool {
@@ -168,8 +168,8 @@ func (f *far) told() {
 func TestATerminalIsListenedTo(t *testing.T) {
 	f := newFar(t)
 	f.logged = "2026-01-02T03:04:05Z begun\n"
-	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("==", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), "by the log")
-	f.Eventually(f.typed).WithTimeout(conformance.Timeout).Should(Receive(MatchJSON(`{"Width": 100, "Height": 30}`)), "its size, as it was just started")
+	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("==", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), "from the log")
+	f.Eventually(f.typed).WithTimeout(conformance.Timeout).Should(Receive(MatchJSON(`{"Width": 100, "Height": 30}`)), "the size is set because the program has just started")
 	f.listened()
 	f.Expect(f.Watch(t.Context(), "object")).To(Succeed())
 	f.puts("Continue? [y/N] ")
@@ -178,21 +178,21 @@ func TestATerminalIsListenedTo(t *testing.T) {
 	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("~", time.Now(), conformance.Timeout))
 	asked := f.questions()
 	f.Expect(f.LastActivity(t.Context(), "object")).NotTo(BeZero())
-	f.Expect(f.questions()).To(Equal(asked), "nobody is asked for what is known")
+	f.Expect(f.questions()).To(Equal(asked), "a known log is not requested again")
 
-	// The connection is lost, and nothing moves meanwhile.
+	// The connection is lost, and there is no output meanwhile.
 	f.Expect(f.Watch(t.Context(), "object")).To(Succeed())
 	f.set(func() { f.refuses = true })
 	f.drop()
 	f.told()
-	f.Expect(f.Watch(t.Context(), "object")).NotTo(Succeed(), "nobody will tell")
-	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun"), "the log alone is known")
+	f.Expect(f.Watch(t.Context(), "object")).NotTo(Succeed(), "there would be no event")
+	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun"), "only the log is available")
 	f.set(func() { f.refuses = false })
 	f.listened()
-	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N]"), "what was seen before is not forgotten")
-	f.Expect(f.typed).NotTo(Receive(), "the size may be that of somebody's window by now")
+	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N]"), "the text from before is not forgotten")
+	f.Expect(f.typed).NotTo(Receive(), "the size may be that of a user's window by now")
 
-	// It is lost again, and something does.
+	// The connection is lost again, and there is output meanwhile.
 	f.drop()
 	f.set(func() {
 		f.logged += "2026-01-02T03:04:06Z Continue? [y/N] y\n2026-01-02T03:04:07Z done\n"
@@ -210,7 +210,7 @@ func TestTypingIntoATerminal(t *testing.T) {
 	f.set(func() { f.refuses = true })
 	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("Pod default/agent-")))
 	f.config = nil
-	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("no way to terminals")))
+	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("not configured for terminals")))
 }
 
 func TestANodeThatDoesNotAnswerHoldsUpOne(t *testing.T) {
@@ -218,12 +218,12 @@ func TestANodeThatDoesNotAnswerHoldsUpOne(t *testing.T) {
 	f.deaf, f.refuses = true, true
 	_, err := f.LastActivity(t.Context(), "object")
 	f.Expect(err).To(MatchError(context.DeadlineExceeded))
-	f.Expect(err).NotTo(MatchError(runtime.ErrNotFound), "what is not known is not nothing")
+	f.Expect(err).NotTo(MatchError(runtime.ErrNotFound), "an unknown state is not reported as absent")
 	asked := f.questions()
 	_, err = f.LastActivity(t.Context(), "object")
-	f.Expect(err).To(MatchError(ContainSubstring("node node does not answer")))
+	f.Expect(err).To(MatchError(ContainSubstring("node node does not respond")))
 	_, err = f.Capture(t.Context(), "object")
-	f.Expect(err).To(MatchError(ContainSubstring("node node does not answer")))
+	f.Expect(err).To(MatchError(ContainSubstring("node node does not respond")))
 	f.Expect(f.questions()).To(Equal(asked))
 }
 
@@ -231,7 +231,7 @@ func TestWhatIsOverIsNotListenedTo(t *testing.T) {
 	f := newFar(t)
 	f.listened()
 	other := version("other", 1, 1)
-	f.Expect(f.look("another object", other)).To(BeNil(), "no more than so many")
+	f.Expect(f.look("another object", other)).To(BeNil(), "the number of connections is limited")
 	over := f.pod.DeepCopy()
 	over.ResourceVersion, over.Status.Phase = "2", corev1.PodFailed
 	f.store.put(over, true)
@@ -241,12 +241,12 @@ func TestWhatIsOverIsNotListenedTo(t *testing.T) {
 		defer f.views.mu.Unlock()
 		return f.views.busy
 	}
-	f.Eventually(free).WithTimeout(conformance.Timeout).Should(BeZero(), "there is room for another")
+	f.Eventually(free).WithTimeout(conformance.Timeout).Should(BeZero(), "another connection is possible")
 	f.Expect(f.Watch(t.Context(), "object")).To(MatchError(runtime.ErrNotFound))
 	f.store.remove(over, true)
 	f.Eventually(func() int {
 		f.views.mu.Lock()
 		defer f.views.mu.Unlock()
 		return len(f.views.of)
-	}).WithTimeout(conformance.Timeout).Should(BeZero(), "nothing is kept of what is gone")
+	}).WithTimeout(conformance.Timeout).Should(BeZero(), "no state is kept for a removed Pod")
 }

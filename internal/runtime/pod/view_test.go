@@ -13,19 +13,19 @@ import (
 
 func TestWhatIsHeardFollowsWhatWasLogged(t *testing.T) {
 	for name, test := range map[string]struct{ text, logged, heard, want string }{
-		"nothing so far":                        {},
-		"the log alone":                         {logged: "a\r\n", want: "a\r\n"},
-		"what is not logged yet":                {heard: "a\r\nask? ", want: "a\r\nask? "},
-		"all of it was logged meanwhile":        {logged: "a\r\nb\r\n", heard: "b\r\n", want: "a\r\nb\r\n"},
-		"a part of it":                          {logged: "a\r\nb\r\n", heard: "b\r\nc\r\nask? ", want: "a\r\nb\r\nc\r\nask? "},
-		"a line that had begun before":          {logged: "a\r\nask? yes\r\n", heard: "yes\r\nask? ", want: "a\r\nask? yes\r\nask? "},
-		"lines that were not heard yet":         {logged: "a\r\nb\r\nc\r\n", heard: "b\r\n", want: "a\r\nb\r\n"},
-		"a line that is not ended":              {logged: "a\r\n", heard: "ask? ", want: "a\r\nask? "},
-		"newlines alone":                        {logged: "a\r\nb\r\n", heard: "b\nask? ", want: "a\r\nb\r\nask? "},
-		"again, and nothing was missed":         {text: "a\r\nask? ", logged: "a\r\n", want: "a\r\nask? "},
-		"again, and something was":              {text: "a\r\nask? ", logged: "a\r\nask? y\r\nb\r\n", heard: "more? ", want: "a\r\nask? y\r\nb\r\nmore? "},
-		"again, with nothing logged so far":     {text: "ask? ", want: "ask? "},
-		"again, where the log begins elsewhere": {text: "a\r\n", logged: "x\r\n", want: "x\r\n"},
+		"no output":                         {},
+		"only the log":                      {logged: "a\r\n", want: "a\r\n"},
+		"not logged yet":                    {heard: "a\r\nask? ", want: "a\r\nask? "},
+		"all logged meanwhile":              {logged: "a\r\nb\r\n", heard: "b\r\n", want: "a\r\nb\r\n"},
+		"partly logged meanwhile":           {logged: "a\r\nb\r\n", heard: "b\r\nc\r\nask? ", want: "a\r\nb\r\nc\r\nask? "},
+		"a line from before the connection": {logged: "a\r\nask? yes\r\n", heard: "yes\r\nask? ", want: "a\r\nask? yes\r\nask? "},
+		"log ahead of the connection":       {logged: "a\r\nb\r\nc\r\n", heard: "b\r\n", want: "a\r\nb\r\n"},
+		"an unfinished line":                {logged: "a\r\n", heard: "ask? ", want: "a\r\nask? "},
+		"newlines without carriage returns": {logged: "a\r\nb\r\n", heard: "b\nask? ", want: "a\r\nb\r\nask? "},
+		"reconnected, nothing missed":       {text: "a\r\nask? ", logged: "a\r\n", want: "a\r\nask? "},
+		"reconnected, output missed":        {text: "a\r\nask? ", logged: "a\r\nask? y\r\nb\r\n", heard: "more? ", want: "a\r\nask? y\r\nb\r\nmore? "},
+		"reconnected, nothing logged":       {text: "ask? ", want: "ask? "},
+		"reconnected, rotated log":          {text: "a\r\n", logged: "x\r\n", want: "x\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -41,14 +41,14 @@ func TestWhatIsHeardFollowsWhatWasLogged(t *testing.T) {
 func TestWhoWatchesATerminalIsToldOnce(t *testing.T) {
 	g, told := NewWithT(t), 0
 	v := &view{tell: func() { told++ }}
-	g.Expect(v.watch()).To(BeTrue(), "it turns out soon")
+	g.Expect(v.watch()).To(BeTrue(), "the connection is still being opened")
 	v.join(nil, time.Unix(9, 0))
 	g.Expect(told).To(Equal(1))
 	last, live := v.activity()
 	g.Expect(live).To(BeTrue())
 	g.Expect(last).To(Equal(time.Unix(9, 0)))
 	_, _ = v.Write([]byte("a"))
-	g.Expect(told).To(Equal(1), "nobody watches")
+	g.Expect(told).To(Equal(1), "no watch is active")
 	g.Expect(v.watch()).To(BeTrue())
 	g.Expect(v.watch()).To(BeTrue())
 	_, _ = v.Write([]byte("b"))
@@ -56,7 +56,7 @@ func TestWhoWatchesATerminalIsToldOnce(t *testing.T) {
 	g.Expect(told).To(Equal(2))
 	g.Expect(v.watch()).To(BeTrue())
 	g.Expect(v.lost()).To(BeTrue())
-	g.Expect(told).To(Equal(3), "nobody else will tell")
+	g.Expect(told).To(Equal(3), "the loss is the last event")
 	g.Expect(v.watch()).To(BeFalse())
 	g.Expect(v.lost()).To(BeFalse())
 	var none *view

@@ -109,7 +109,7 @@ func (r *Runtime) giveUpLoop() {
 		select {
 		case uid := <-r.doubts.C():
 			if err := r.giveUpOn(uid); err != nil && r.ctx.Err() == nil {
-				r.log.Error(err, "Ending a Pod that is of no use; it is tried again")
+				r.log.Error(err, "Cannot delete a Pod that is no longer useful; retrying")
 				select {
 				case <-time.After(giveUpRetry):
 				case <-r.ctx.Done():
@@ -163,7 +163,7 @@ func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, 
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("write down why Pod %s/%s is ended: %w", p.Namespace, p.Name, err)
+		return fmt.Errorf("record why Pod %s/%s is terminated: %w", p.Namespace, p.Name, err)
 	}
 	return r.delete(ctx, marked, grace)
 }
@@ -176,7 +176,7 @@ func givenUp(p *corev1.Pod) *facts.StartError {
 	}
 	var cause facts.StartError
 	if err := json.Unmarshal([]byte(text), &cause); err != nil {
-		return failed("the Pod could not run; why cannot be read in its annotation %s: %v", AnnotationFailed, err)
+		return failed("the Pod cannot run; its annotation %s, which contains the cause, is invalid: %v", AnnotationFailed, err)
 	}
 	return &cause
 }

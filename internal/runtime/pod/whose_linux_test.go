@@ -26,7 +26,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// pretend makes a Pod in a namespace that says of itself to be an incarnation of an object.
+// pretend creates a Pod whose labels claim that it is an incarnation of an object.
 func (c *cluster) pretend(namespace, name string, uid types.UID, incarnation int64) *corev1.Pod {
 	c.Helper()
 	made, err := c.api.CoreV1().Pods(namespace).Create(c.ctx, &corev1.Pod{
@@ -56,11 +56,11 @@ func TestAPodElsewhereIsNoneOfTheObject(t *testing.T) {
 		}
 		return numbers
 	}
-	c.Eventually(numbers).WithTimeout(conformance.Timeout).Should(Equal([]int64{7, 1}), "as long as nobody says where the object is")
+	c.Eventually(numbers).WithTimeout(conformance.Timeout).Should(Equal([]int64{7, 1}), "until the namespace of the object is set")
 
 	everywhere.Belongs(c.uid, c.namespace)
 	c.Expect(numbers()).To(Equal([]int64{1}))
-	c.Expect(everywhere.Start(c.ctx, c.process(1, ""))).To(Succeed(), "it was started")
+	c.Expect(everywhere.Start(c.ctx, c.process(1, ""))).To(Succeed(), "incarnation 1 is already started")
 	c.Expect(everywhere.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive))
 	_, known := everywhere.Pod(c.uid, 7)
 	c.Expect(known).To(BeFalse())
@@ -68,10 +68,10 @@ func TestAPodElsewhereIsNoneOfTheObject(t *testing.T) {
 	c.Expect(everywhere.Kill(c.ctx, c.uid, 1)).To(Succeed())
 	c.Expect(everywhere.Start(c.ctx, c.process(2, ""))).To(Succeed())
 	c.Expect(everywhere.Kill(c.ctx, c.uid, 2)).To(Succeed())
-	c.Expect(everywhere.Forget(c.ctx, c.uid)).To(Succeed(), "it waits for nobody else's")
+	c.Expect(everywhere.Forget(c.ctx, c.uid)).To(Succeed(), "Forget does not wait for the foreign Pod")
 	there, err := c.api.CoreV1().Pods(other.namespace).Get(c.ctx, pretender.Name, metav1.GetOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(there.DeletionTimestamp).To(BeNil(), "nor does it end it")
+	c.Expect(there.DeletionTimestamp).To(BeNil(), "the foreign Pod is not deleted")
 }
 
 func TestACopyOfAPodIsNoIncarnation(t *testing.T) {
@@ -83,23 +83,23 @@ func TestACopyOfAPodIsNoIncarnation(t *testing.T) {
 	c.Expect(c.now().PodName).To(Equal(c.pod(1).Name))
 }
 
-// full lets no more Pods be made in the namespace.
+// full sets a quota that permits no more Pods in the namespace.
 func (c *cluster) full() {
 	c.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
 	quota, err := c.api.CoreV1().ResourceQuotas(c.namespace).Create(c.ctx, quota, metav1.CreateOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}
-	_, err = c.api.CoreV1().ResourceQuotas(c.namespace).UpdateStatus(c.ctx, quota, metav1.UpdateOptions{}) // as a controller does
+	_, err = c.api.CoreV1().ResourceQuotas(c.namespace).UpdateStatus(c.ctx, quota, metav1.UpdateOptions{}) // as the quota controller does
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Eventually(func() error {
 		tried := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "tried"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
 		_, err := c.api.CoreV1().Pods(c.namespace).Create(c.ctx, tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
-	}).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")), "the API server goes by it from now on")
+	}).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")), "the API server enforces the quota")
 }
 
-// losing loses the answers to the making of Pods that are made.
+// losing drops the responses to successful creations of Pods.
 type losing struct{ http.RoundTripper }
 
 func (l losing) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -122,16 +122,16 @@ func TestAPodWhoseMakingWasNotAnsweredKeepsItsSecrets(t *testing.T) {
 	p.Env = []string{"TOKEN=hidden"}
 	c.Expect(deaf.Start(c.ctx, p)).To(MatchError(ContainSubstring("the connection was cut")))
 	_, err = c.api.CoreV1().Secrets(c.namespace).Get(c.ctx, c.pod(1).Name, metav1.GetOptions{})
-	c.Expect(err).NotTo(HaveOccurred(), "the Pod needs it")
-	c.Expect(deaf.Start(c.ctx, p)).To(Succeed(), "it is found")
+	c.Expect(err).NotTo(HaveOccurred(), "the Pod needs the Secret")
+	c.Expect(deaf.Start(c.ctx, p)).To(Succeed(), "the created Pod is found")
 
-	// What was refused was not made.
+	// A rejected Pod was not created, so its Secret is removed.
 	p.UID = uuid.NewUUID()
 	c.full()
 	c.Expect(c.Start(c.ctx, p)).To(MatchError(ContainSubstring("quota")))
 	secrets, err := c.api.CoreV1().Secrets(c.namespace).List(c.ctx, metav1.ListOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(secrets.Items).To(HaveLen(1), "that of the other")
+	c.Expect(secrets.Items).To(HaveLen(1), "only the Secret of the other object")
 }
 
 func TestWhatHasEndedMakesRoom(t *testing.T) {
@@ -150,13 +150,13 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 	c.assign(2, "node")
 	c.says(2, corev1.PodFailed, endedWith(1, "Error", ""))
 	c.await(facts.Exited)
-	// A Pod that blocks no name stays, with its output.
+	// An exited Pod that does not block the new one stays, with its output.
 	c.pretend(c.namespace, podName(c.uid, "devservers/default/web", 3), "", 0)
-	c.Expect(c.Start(c.ctx, p(3))).To(MatchError(ContainSubstring("not of this object")))
+	c.Expect(c.Start(c.ctx, p(3))).To(MatchError(ContainSubstring("does not belong to this object")))
 	c.Expect(c.pod(2)).NotTo(BeNil())
 
 	claim := c.pod(2).Spec.Volumes[0].PersistentVolumeClaim.ClaimName
-	c.Expect(c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.ctx, claim, metav1.DeleteOptions{})).To(Succeed(), "which waits for the Pod")
+	c.Expect(c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.ctx, claim, metav1.DeleteOptions{})).To(Succeed(), "the deletion of the claim waits for the Pod")
 	c.Expect(c.Start(c.ctx, p(4))).To(MatchError(ContainSubstring("is being deleted")))
 	c.Expect(c.pod(2)).To(BeNil())
 
@@ -167,10 +167,10 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 	c.await(facts.Exited)
 	c.full()
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(ContainSubstring("quota")))
-	c.Expect(c.pod(1)).To(BeNil(), "it counted")
+	c.Expect(c.pod(1)).To(BeNil(), "the exited Pod counts against the quota, so it is deleted")
 }
 
-// clinging lets no Secret be removed for a while.
+// clinging fails the deletion of Secrets for a while.
 type clinging struct {
 	http.RoundTripper
 	on *atomic.Bool

@@ -26,19 +26,19 @@ func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 	p := s.program()
 	switch {
 	case s.UID != "" && s.UID != uid && s.install != r.install:
-		return taken("%s belongs to %s of another Berth; choose another name, or end the other", where, s.UID)
+		return taken("%s belongs to object %s of another Berth installation; choose another name, or stop that object", where, s.UID)
 	case s.UID != "" && s.UID != uid:
 		if rec, err := r.read(s.UID); err != nil || rec != nil {
-			return taken("%s belongs to %s already; choose another name", where, s.UID)
+			return taken("%s already belongs to object %s; choose another name", where, s.UID)
 		}
 	}
 	switch {
 	case config.Adopt == Never:
-		return taken("%s is there already and not Berth's; choose another name, end it (tmux -L %s kill-session -t %s), or allow its adoption", where, config.Socket, target(config.Session))
+		return taken("%s already exists and does not belong to Berth; choose another name, end the session (tmux -L %s kill-session -t %s), or permit its adoption", where, config.Socket, target(config.Session))
 	case p == nil:
-		return taken("%s has no running program that could be adopted; end it (tmux -L %s kill-session -t %s) or choose another name", where, config.Socket, target(config.Session))
+		return taken("%s has no running program to adopt; end the session (tmux -L %s kill-session -t %s) or choose another name", where, config.Socket, target(config.Session))
 	case inside(s.server, p.id, p.pid):
-		return taken("%s is the one that berth itself runs in, and would end with it; run berth elsewhere or choose another session", where)
+		return taken("%s is the session in which berth itself is running; run berth elsewhere or choose another session", where)
 	}
 	return nil
 }
@@ -55,16 +55,16 @@ func inside(server serverOf, id string, pid int) bool {
 func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *Session) error {
 	program := s.program()
 	if program == nil {
-		return taken("the program in the tmux session %q has just ended", rec.Session)
+		return taken("the program in the tmux session %q just exited", rec.Session)
 	}
 	rec.at(r.boot, s, program)
 	if rec.Pane.PID == 0 || rec.Server.PID == 0 {
-		return taken("the program in the tmux session %q has just ended", rec.Session)
+		return taken("the program in the tmux session %q just exited", rec.Session)
 	}
 	rec.Adopted, rec.Made, rec.StopSignal, rec.StartedAt = true, false, p.StopSignal, startedAt(rec.Pane)
 	if err := r.compare(ctx, rec.Socket, s, s.UID, r.marks(rec, s.ID+":")...); err != nil {
 		if errors.Is(err, errChanged) || refused(err, "can't find") {
-			return taken("the tmux session %q on socket %s was ended or claimed by somebody else just now", rec.Session, rec.Socket)
+			return taken("the tmux session %q on socket %s was just ended, or claimed by another program", rec.Session, rec.Socket)
 		}
 		return fmt.Errorf("mark the session: %w", err)
 	}
@@ -96,7 +96,7 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 		return rec.incarnation(facts.Exited)
 	}
 	if rec.BootID != l.runtime.boot {
-		return l.settle(rec, unseen("the machine was restarted while it ran"))
+		return l.settle(rec, unseen("the machine was restarted while the program was running"))
 	}
 	for deadline := time.Now().Add(noticeAfter); ; {
 		now, exit, again := l.judge(ctx, rec)
@@ -106,11 +106,11 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 		case !again:
 			return now
 		case time.Now().After(deadline):
-			return unknown(rec, "tmux says that its program runs, but process %d is gone", rec.Pane.PID)
+			return unknown(rec, "tmux reports a running program, but process %d does not exist", rec.Pane.PID)
 		}
 		select {
 		case <-ctx.Done():
-			return unknown(rec, "the look was broken off: %v", ctx.Err())
+			return unknown(rec, "the check was interrupted: %v", ctx.Err())
 		case <-time.After(noticeEvery):
 		}
 	}
@@ -121,20 +121,20 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, exit *facts.Exit, again bool) {
 	leader, err := lives(rec.Pane)
 	if err != nil {
-		return unknown(rec, "its program cannot be looked at: %v", err), nil, false
+		return unknown(rec, "cannot inspect the program: %v", err), nil, false
 	}
 	server, err := lives(rec.Server)
 	switch {
 	case err != nil:
-		return unknown(rec, "the tmux server cannot be looked at: %v", err), nil, false
+		return unknown(rec, "cannot inspect the tmux server: %v", err), nil, false
 	case !server && leader:
-		return unknown(rec, "the tmux server of its session has ended, and its program (process %d) lives on without a terminal; end it, or stop the object", rec.Pane.PID), nil, false
+		return unknown(rec, "the tmux server has exited, but the program (process %d) is still running without a terminal; end the program, or stop the object", rec.Pane.PID), nil, false
 	case !server:
-		return now, unseen("it is not known how it ended: its tmux server has ended"), false
+		return now, unseen("the exit status is unknown, because the tmux server has exited"), false
 	}
 	all, err := l.runtime.client(rec.Socket).sessions(ctx)
 	if err != nil {
-		return unknown(rec, "its session cannot be looked at: %v", err), nil, false
+		return unknown(rec, "cannot inspect the session: %v", err), nil, false
 	}
 	s, p := find(all, rec)
 	if s != nil && s.Activity.After(l.active) {
@@ -142,11 +142,11 @@ func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, e
 	}
 	switch {
 	case p == nil && leader:
-		return unknown(rec, "its session or pane was ended, and its program (process %d) lives on without a terminal; end it, or stop the object", rec.Pane.PID), nil, false
+		return unknown(rec, "the session or pane was closed, but the program (process %d) is still running without a terminal; end the program, or stop the object", rec.Pane.PID), nil, false
 	case p == nil:
-		return now, unseen("its session has ended with it, so tmux does not tell how it ended"), false
+		return now, unseen("the exit status is unknown, because the session ended with the program"), false
 	case p.pid != rec.Pane.PID:
-		return now, unseen("its pane was given another program"), leader
+		return now, unseen("another program was started in the pane"), leader
 	case p.dead:
 		return now, exitOfPane(p), leader
 	case leader:
@@ -197,7 +197,7 @@ func unseen(message string) *facts.Exit {
 func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 	members, err := l.members(rec)
 	if err != nil {
-		return unknown(rec, "what it left behind cannot be looked at: %v", err)
+		return unknown(rec, "cannot inspect the processes that the program left behind: %v", err)
 	}
 	if len(members) == 0 {
 		if rec.LeaderExit != nil {
@@ -208,7 +208,7 @@ func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 	if rec.LeaderExit == nil {
 		rec.LeaderExit = exit
 		if err := l.runtime.write(rec); err != nil {
-			l.runtime.log.Error(err, "The end of an adopted program could not be written down", "uid", l.uid)
+			l.runtime.log.Error(err, "Cannot record the exit of an adopted program", "uid", l.uid)
 		}
 	}
 	return rec.incarnation(facts.Running)
@@ -240,7 +240,7 @@ func (l *link) members(rec *record) ([]shim.Process, error) {
 func (l *link) settle(rec *record, exit *facts.Exit) facts.Incarnation {
 	rec.Exit, rec.LeaderExit = exit, nil
 	if err := l.runtime.write(rec); err != nil {
-		l.runtime.log.Error(err, "The end of an adopted program could not be written down", "uid", l.uid)
+		l.runtime.log.Error(err, "Cannot record the exit of an adopted program", "uid", l.uid)
 	}
 	return rec.incarnation(facts.Exited)
 }

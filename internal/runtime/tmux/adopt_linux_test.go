@@ -27,13 +27,13 @@ func identity(i facts.Incarnation) shim.Process {
 	return shim.Process{PID: int(i.PID), Ticks: uint64(i.StartTicks)}
 }
 
-// adopt takes over a session, and waits until it is known to run.
+// adopt adopts a session and waits until it is observed as running.
 func (b *bench) adopt(name string) types.UID {
 	b.Helper()
 	return b.start(Config{Session: name, Adopt: Required})
 }
 
-// branches waits for the processes that "tree" and "leave" start.
+// branches waits for the processes that the modes "tree" and "leave" start.
 func (b *bench) branches(dir string) []shim.Process {
 	b.Helper()
 	var found []shim.Process
@@ -44,7 +44,7 @@ func (b *bench) branches(dir string) []shim.Process {
 		for _, name := range names {
 			_, pid, _ := strings.Cut(filepath.Base(name), "-")
 			p, err := shim.Identify(number(pid))
-			g.Expect(err).To(Or(BeNil(), MatchError(shim.ErrGone))) // it may be ended already
+			g.Expect(err).To(Or(BeNil(), MatchError(shim.ErrGone))) // it may have exited already
 			found = append(found, p)
 		}
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
@@ -62,13 +62,13 @@ func TestAdopt(t *testing.T) {
 	b.Expect(b.Start(b.ctx, p)).To(Succeed(), "again")
 	now := b.await(uid, 3, facts.Running)
 	b.Expect(identity(now)).To(Equal(theirs))
-	b.Expect(now.StartedAt).To(BeTemporally("~", before, patience), "when it was executed")
+	b.Expect(now.StartedAt).To(BeTemporally("~", before, patience), "the time of its exec")
 	b.Expect(now.Containment).To(BeEmpty())
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrStale))
 	b.Expect(b.Start(b.ctx, b.process(uid, 4, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrOldAlive))
 	b.Expect(b.List(b.ctx)).To(ConsistOf(now))
-	b.Expect(now.Adopted).To(BeTrue(), "by which it is known that it is nobody's to end")
-	b.Expect(b.Forget(b.ctx, uid)).NotTo(Succeed(), "it lives")
+	b.Expect(now.Adopted).To(BeTrue(), "adopted processes are not stopped without a request")
+	b.Expect(b.Forget(b.ctx, uid)).NotTo(Succeed(), "it is still running")
 	for _, other := range []int64{0, 2, 4} {
 		b.Expect(b.Stop(b.ctx, uid, other)).To(Succeed())
 		b.Expect(b.Kill(b.ctx, uid, other)).To(Succeed())
@@ -85,20 +85,20 @@ func TestAdopt(t *testing.T) {
 	b.Expect(b.Type(b.ctx, uid, []byte("\r"))).To(Succeed())
 	b.see(uid, "é>")
 
-	// A new manager knows it still.
+	// A new manager still knows the adopted session.
 	b.reopen()
 	b.Expect(b.observe(uid)).To(Equal(now))
 	b.Expect(b.Stop(b.ctx, uid, 3)).To(Succeed())
 	ended := b.await(uid, 3, facts.Exited)
-	b.Expect(ended.Exit.Known).To(BeFalse(), "tmux has not kept it")
+	b.Expect(ended.Exit.Known).To(BeFalse(), "tmux does not keep the exit code")
 	b.Expect(ended.Exit.Message).NotTo(BeEmpty())
 	b.Expect(ended.StopSent).To(BeTrue())
 	b.isGone(theirs)
-	b.Expect(b.observe(uid)).To(Equal(ended), "it stays as it was")
+	b.Expect(b.observe(uid)).To(Equal(ended), "a second observation is the same")
 	b.reopen()
 	b.Expect(b.observe(uid)).To(Equal(ended))
 
-	// The next incarnation is one that Berth holds.
+	// The next incarnation is a process of Berth.
 	b.Expect(b.Start(b.ctx, b.process(uid, 4, Config{Session: "agent", Adopt: IfExists}, "terminal"))).To(Succeed())
 	b.await(uid, 4, facts.Running)
 	b.Expect(b.adopted(b.ctx)).To(BeEmpty())
@@ -121,7 +121,7 @@ func TestAdoptionPolicies(t *testing.T) {
 	for _, adopt := range []Adoption{Never, IfExists, Required} {
 		other := newUID()
 		err := b.Start(b.ctx, b.process(other, 1, Config{Session: "agent", Adopt: adopt}))
-		b.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken), "%s: it is the first one's", adopt)
+		b.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken), "%s: the first object has the session", adopt)
 		b.Expect(b.all(other)).To(BeEmpty())
 	}
 	b.lives(theirs)
@@ -131,7 +131,7 @@ func TestAdoptionPolicies(t *testing.T) {
 	b.windowOf(absent)
 }
 
-// Of many that want one session one gets it.
+// If many objects adopt one session at the same time, exactly one succeeds.
 func TestAdoptAtOnce(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("agent")
@@ -168,7 +168,7 @@ func TestRelease(t *testing.T) {
 	b.Expect(b.mustTmux("show-options", "-t", "=agent:")).To(Equal(before))
 	b.Expect(b.sessionNames()).To(ConsistOf("agent"))
 
-	// It is there for the next, and released also when its server is gone.
+	// The next object can adopt the session, and Release also works without the tmux server.
 	other := b.adopt("agent")
 	server := b.server()
 	b.signal(server, unix.SIGKILL)
@@ -180,7 +180,7 @@ func TestRelease(t *testing.T) {
 	b.Expect(b.Release(b.ctx, held)).NotTo(Succeed())
 }
 
-// What an adopted program has started ends with it, wherever that has gone.
+// Stopping an adopted program also ends the processes that it has started, including those that have left its session.
 func TestAdoptedTree(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -196,7 +196,7 @@ func TestAdoptedTree(t *testing.T) {
 	b.lives(bystander)
 	b.Expect(b.sessionNames()).To(ConsistOf("bystander"))
 
-	// Asked kindly the program ends, and the rest, which ignores that, soon after.
+	// After a stop signal the program exits, and the remaining processes, which ignore the signal, end soon after it.
 	dir = t.TempDir()
 	b.foreign("stopped", "tree", dir)
 	branches = b.branches(dir)
@@ -207,7 +207,7 @@ func TestAdoptedTree(t *testing.T) {
 		b.Expect(lives(p)).To(BeFalse())
 	}
 
-	// So it is with what is left by a program that ends by itself. Its code is known where tmux keeps it.
+	// The same holds for the remaining processes of a program that exits by itself. Its exit code is known if tmux keeps it.
 	dir = t.TempDir()
 	b.mustTmux("set-option", "-g", "remain-on-exit", "on")
 	waiting := filepath.Join(dir, "go")
@@ -225,7 +225,7 @@ func TestAdoptedTree(t *testing.T) {
 	b.lives(bystander)
 }
 
-// A session that was adopted and has other panes keeps them: the next incarnation comes beside.
+// An adopted session keeps its other panes, and the next incarnation gets a new pane.
 func TestAdoptedWithOtherPanes(t *testing.T) {
 	b := newBench(t)
 	leader := b.foreign("agent", "terminal")
@@ -246,11 +246,11 @@ func TestAdoptedWithOtherPanes(t *testing.T) {
 	all, err := b.Sessions(b.ctx, "")
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(all).To(HaveLen(1))
-	b.Expect(all[0].panes).To(HaveLen(1), "the user's")
+	b.Expect(all[0].panes).To(HaveLen(1), "the pane of the user")
 	b.Expect(all[0].UID).To(BeEmpty())
 }
 
-// A server that dies, a session that is ended and a server that is silent are told apart, and none reads as alive.
+// A killed server, a closed session and a silent server are distinguished, and none of them counts as alive.
 func TestAdoptedLost(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("agent", "ignore")
@@ -259,7 +259,7 @@ func TestAdoptedLost(t *testing.T) {
 	b.mustTmux("set-option", "-g", "exit-empty", "off")
 	b.mustTmux("kill-session", "-t", "=agent")
 	now := b.await(uid, 1, facts.Unknown)
-	b.Expect(now.Message).To(ContainSubstring("session or pane was ended"))
+	b.Expect(now.Message).To(ContainSubstring("session or pane was closed"))
 	b.lives(theirs)
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrOldAlive))
 	b.Expect(b.Kill(b.ctx, uid, 1)).To(Succeed())
@@ -274,14 +274,14 @@ func TestAdoptedLost(t *testing.T) {
 	b.isGone(server)
 	now = b.observe(other)
 	b.Expect(now.Phase).To(Equal(facts.Unknown))
-	b.Expect(now.Message).To(ContainSubstring("tmux server of its session has ended"))
+	b.Expect(now.Message).To(ContainSubstring("the tmux server has exited, but the program"))
 	b.lives(theirs)
-	b.foreign("other") // of another server, under the same name and id
+	b.foreign("other") // a session of another server with the same name and ID
 	b.Expect(b.observe(other).Phase).To(Equal(facts.Unknown))
 	b.signal(theirs, unix.SIGKILL)
 	ended := b.await(other, 1, facts.Exited)
 	b.Expect(ended.Exit.Known).To(BeFalse())
-	b.Expect(ended.Exit.Message).To(ContainSubstring("tmux server has ended"))
+	b.Expect(ended.Exit.Message).To(ContainSubstring("the tmux server has exited"))
 
 	third := b.adopt("other")
 	before := b.observe(third)
@@ -290,16 +290,16 @@ func TestAdoptedLost(t *testing.T) {
 	now = b.observe(third)
 	b.signal(server, unix.SIGCONT)
 	b.Expect(now.Phase).To(Equal(facts.Unknown))
-	b.Expect(now.Message).To(ContainSubstring("did not answer"))
-	b.Eventually(func() facts.Incarnation { return b.observe(third) }).WithTimeout(patience).WithPolling(often).Should(Equal(before), "it was only silent")
+	b.Expect(now.Message).To(ContainSubstring("did not respond"))
+	b.Eventually(func() facts.Incarnation { return b.observe(third) }).WithTimeout(patience).WithPolling(often).Should(Equal(before), "the server was only silent")
 }
 
-// Whoever waits is told that an adopted program has ended, without asking.
+// The exit of an adopted program causes an event without polling by the caller.
 func TestAdoptedEndIsTold(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("agent")
 	uid := b.adopt("agent")
-	b.Eventually(b.woken).WithTimeout(patience).Should(Receive(Equal(uid)), "it was adopted")
+	b.Eventually(b.woken).WithTimeout(patience).Should(Receive(Equal(uid)), "the event of the adoption")
 	for len(b.woken) > 0 {
 		<-b.woken
 	}
@@ -338,7 +338,7 @@ func TestAttachToAdopted(t *testing.T) {
 	resize <- runtime.Terminal{Columns: 77, Rows: 22}
 	go func() { ended <- b.Attach(ctx, uid, in, view, resize) }()
 	b.Eventually(view.String).WithTimeout(patience).Should(ContainSubstring("ready"))
-	b.see(uid, "size 77x21") // tmux has a line of its own
+	b.see(uid, "size 77x21") // tmux uses one line for its status
 	resize <- runtime.Terminal{Columns: 88, Rows: 25}
 	b.see(uid, "size 88x24")
 	_, err := io.WriteString(keys, "hello\r")

@@ -93,7 +93,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 	case cause != nil && !errors.Is(cause, io.EOF) && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded):
 		return cause
 	case cause == nil && err != nil:
-		return fmt.Errorf("tmux has ended: %w", err)
+		return fmt.Errorf("tmux exited: %w", err)
 	}
 	return nil
 }

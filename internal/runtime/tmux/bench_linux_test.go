@@ -15,10 +15,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// BenchmarkStart compares a start with what somebody does by hand, in turns, so that both meet the same machine.
+// BenchmarkStart alternates between Start and a manual start with tmux, so that both run under the same conditions.
 func BenchmarkStart(bench *testing.B) {
 	b := newBench(bench)
-	b.foreign("stays") // so that neither pays for the start of a server
+	b.foreign("stays") // so that neither includes the start of a server
 	var hands, ours []time.Duration
 	for i := range bench.N {
 		name := fmt.Sprintf("s%d", i)

@@ -24,15 +24,15 @@ import (
 const askTimeout = 5 * time.Second
 
 // errNoServer is the error if no server listens on the socket, so that there are no sessions.
-var errNoServer = errors.New("no tmux server runs there")
+var errNoServer = errors.New("no tmux server is running")
 
 // errLeaving is the error if the server exited during the request. The request had no effect, or its effect is gone with the server.
-var errLeaving = errors.New("the tmux server ended while it was asked")
+var errLeaving = errors.New("the tmux server exited during the request")
 
 // refusal is an error message from a running server.
 type refusal struct{ text string }
 
-func (r *refusal) Error() string { return "tmux says: " + r.text }
+func (r *refusal) Error() string { return "tmux reports: " + r.text }
 
 // client sends commands to one tmux server through the tmux program.
 type client struct {
@@ -64,11 +64,11 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	err := cmd.Run()
 	switch {
 	case err == nil && out.dropped:
-		return "", fmt.Errorf("tmux answered with more than %d bytes on socket %s", mostAnswer, c.socket)
+		return "", fmt.Errorf("the response of tmux exceeds %d bytes on socket %s", mostAnswer, c.socket)
 	case err == nil:
 		return out.String(), nil
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("tmux did not answer on socket %s: %w", c.socket, ctx.Err())
+		return "", fmt.Errorf("tmux did not respond on socket %s: %w", c.socket, ctx.Err())
 	}
 	return "", c.explain(err, strings.TrimSpace(said.String()))
 }

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// A server that answers with any amount costs a bounded amount of memory.
+// A response of any size uses a bounded amount of memory.
 func TestAnswersAreBounded(t *testing.T) {
 	g := NewWithT(t)
 	program := filepath.Join(t.TempDir(), "tmux")
@@ -23,7 +23,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(out).To(HaveLen(mostAnswer))
 		} else {
-			g.Expect(err).To(MatchError(ContainSubstring("more than 4194304 bytes")))
+			g.Expect(err).To(MatchError(ContainSubstring("exceeds 4194304 bytes")))
 		}
 	}
 }

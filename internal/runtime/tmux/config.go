@@ -67,7 +67,7 @@ func parse(p runtime.Process, socket string) (Config, error) {
 	var c Config
 	if len(bytes.TrimSpace(p.Config)) > 0 {
 		if err := json.Unmarshal(p.Config, &c); err != nil {
-			return c, invalid("the configuration of the session cannot be read: %v", err)
+			return c, invalid("cannot parse the configuration of the session: %v", err)
 		}
 	}
 	if c.Columns == 0 && c.Rows == 0 && p.Terminal != nil {
@@ -91,7 +91,7 @@ func (c Config) complete(uid types.UID, socket string) (Config, error) {
 	}
 	c.Columns, c.Rows = min(c.Columns, largestSize), min(c.Rows, largestSize)
 	if c.Adopt != Never && c.Adopt != IfExists && c.Adopt != Required {
-		return c, invalid("adoption %q is unknown; it is Never, IfExists or Required", c.Adopt)
+		return c, invalid("unknown adoption %q; use Never, IfExists or Required", c.Adopt)
 	}
 	if err := CheckSessionName(c.Session); err != nil {
 		return c, invalid("%v", err)
@@ -113,22 +113,22 @@ func SessionName(uid types.UID) string { return "berth-" + strings.ReplaceAll(st
 func CheckSessionName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("a session without a name cannot be found again; give it one")
+		return fmt.Errorf("the session has no name; set one")
 	case len(name) > longestName:
-		return fmt.Errorf("the session name %.20q… is %d bytes long; at most %d are allowed", name, len(name), longestName)
+		return fmt.Errorf("the session name %.20q… has %d bytes; the limit is %d", name, len(name), longestName)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("the session name %q is no UTF-8 text", name)
+		return fmt.Errorf("the session name %q is not valid UTF-8", name)
 	}
 	for _, c := range name {
 		switch {
 		case c == '.' || c == ':':
-			return fmt.Errorf("the session name %q holds %q, which tmux turns into an underscore; use another character", name, c)
+			return fmt.Errorf("the session name %q contains %q, which tmux replaces with an underscore; use another character", name, c)
 		case strings.ContainsRune(`#$\`, c) || !unicode.IsPrint(c):
-			return fmt.Errorf("the session name %q holds %q, which tmux does not take as it is; use another character", name, c)
+			return fmt.Errorf("the session name %q contains %q, which tmux does not keep unchanged; use another character", name, c)
 		}
 	}
 	if strings.HasPrefix(name, "-") {
-		return fmt.Errorf("the session name %q begins with a dash, which reads as an option; begin it with a letter", name)
+		return fmt.Errorf("the session name %q begins with a dash, which tmux parses as an option; begin it with a letter", name)
 	}
 	return nil
 }
@@ -136,11 +136,11 @@ func CheckSessionName(name string) error {
 // CheckSocketName returns an error if tmux cannot have a socket with this name.
 func CheckSocketName(name string) error {
 	if name == "" || len(name) > 64 || name == "." || name == ".." || strings.HasPrefix(name, "-") {
-		return fmt.Errorf("%q cannot be the name of a tmux socket; use letters and digits, 64 at most", name)
+		return fmt.Errorf("invalid name %q of a tmux socket; use at most 64 letters and digits", name)
 	}
 	for _, c := range name {
 		if c == '/' || c == '\\' || !unicode.IsPrint(c) || unicode.IsSpace(c) {
-			return fmt.Errorf("the name %q of a tmux socket holds %q; use letters and digits", name, c)
+			return fmt.Errorf("the name %q of a tmux socket contains %q; use letters and digits", name, c)
 		}
 	}
 	return nil

@@ -72,13 +72,13 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, kil
 		err = l.stop(rec)
 	}
 	if err != nil {
-		return fmt.Errorf("end incarnation %d of %s: %w", incarnation, uid, err)
+		return fmt.Errorf("stop incarnation %d of %s: %w", incarnation, uid, err)
 	}
 	return nil
 }
 
 // errInside is the error for a session that contains this process, which must not be killed.
-var errInside = errors.New("berth itself runs in this session; start berth elsewhere first")
+var errInside = errors.New("berth itself is running in this session; start berth elsewhere first")
 
 func (l *link) stop(rec *record) error {
 	if inside(serverOf{pid: rec.Server.PID, socket: rec.SocketPath}, rec.PaneID, rec.Pane.PID) {
@@ -155,7 +155,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	}
 	if rec != nil && rec.Adopted {
 		if now := l.lookAdopted(ctx, rec); now.Alive() {
-			return fmt.Errorf("forget %s: something of it lives: incarnation %d is %s", uid, now.Number, now.Phase)
+			return fmt.Errorf("forget %s: incarnation %d is still %s", uid, now.Number, now.Phase)
 		}
 	}
 	if err := r.host.Forget(ctx, uid); err != nil {
@@ -184,7 +184,7 @@ func (r *Runtime) Release(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	if !rec.Adopted {
-		return fmt.Errorf("release %s: its process is held by Berth and was not adopted; stop it, or leave it running", uid)
+		return fmt.Errorf("release %s: Berth started its process, so it cannot be released; stop it, or leave it running", uid)
 	}
 	if alive, err := lives(rec.Server); err != nil || alive {
 		if err == nil {

@@ -34,9 +34,9 @@ func unfit(s *Session) string {
 	case CheckSessionName(s.Name) != nil:
 		return CheckSessionName(s.Name).Error()
 	case p == nil:
-		return "no program runs in it"
+		return "no program is running in it"
 	case inside(s.server, p.id, p.pid):
-		return "berth itself runs in it"
+		return "berth itself is running in it"
 	}
 	return ""
 }

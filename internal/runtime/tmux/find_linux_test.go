@@ -12,13 +12,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// TestFindSessions looks at sessions of all kinds at once: a stranger's, one with a name that is hard to say, one whose program has ended, ours,
+// TestFindSessions lists several sessions at once: a foreign one, one with a difficult name, one whose program has exited, one of this Berth,
 // and one of another Berth.
 func TestFindSessions(t *testing.T) {
 	b := newBench(t)
 	found, err := b.Find(b.ctx, b.socket)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(found).To(BeEmpty(), "nobody serves it")
+	b.Expect(found).To(BeEmpty(), "no server is running")
 
 	b.foreign("theirs")
 	b.foreign("a#b")
@@ -39,7 +39,7 @@ func TestFindSessions(t *testing.T) {
 		}
 		g.Expect(by).To(HaveLen(5))
 		g.Expect(by["theirs"]).To(And(HaveField("Owned", false), HaveField("Unfit", ""), HaveField("Command", "workload"), HaveField("ID", "$0")))
-		g.Expect(by["a#b"].Unfit).To(ContainSubstring("which tmux does not take as it is"))
+		g.Expect(by["a#b"].Unfit).To(ContainSubstring("which tmux does not keep unchanged"))
 		g.Expect(by["elsewhere"]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID(""))), "of another Berth")
 		g.Expect(by["agent"]).To(And(HaveField("Owned", true), HaveField("Owner", adopted)))
 		g.Expect(by["own"]).To(And(HaveField("Owned", true), HaveField("Owner", own), HaveField("Unfit", Not(BeEmpty()))))

@@ -115,7 +115,7 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, erro
 	place, text, _ := strings.Cut(out, "\n")
 	var x, y, visible, alternate int
 	if _, err := fmt.Sscan(place, &x, &y, &visible, &alternate); err != nil {
-		return screen.View{}, fmt.Errorf("session of %s: the position of the cursor is %q: %w", uid, place, err)
+		return screen.View{}, fmt.Errorf("session of %s: invalid position %q of the cursor: %w", uid, place, err)
 	}
 	return screen.NewView(text, x, y, visible == 0, alternate != 0), nil
 }

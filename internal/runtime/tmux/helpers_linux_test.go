@@ -39,7 +39,7 @@ func (b *bench) await(uid types.UID, incarnation int64, phase facts.Phase) facts
 	return now
 }
 
-// end kills what there is of a UID and waits for its end.
+// end kills the incarnation of a UID and waits for its exit.
 func (b *bench) end(uid types.UID) facts.Incarnation {
 	b.Helper()
 	number := b.observe(uid).Number
@@ -47,7 +47,7 @@ func (b *bench) end(uid types.UID) facts.Incarnation {
 	return b.await(uid, number, facts.Exited)
 }
 
-// see waits until the terminal of a UID shows something.
+// see waits until the terminal of a UID shows the text.
 func (b *bench) see(uid types.UID, text string) {
 	b.Helper()
 	b.Eventually(b.Capture).WithArguments(b.ctx, uid).WithTimeout(patience).WithPolling(often).Should(HaveField("Text", ContainSubstring(text)))
@@ -78,7 +78,7 @@ func (b *bench) noSession(uid types.UID) {
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 }
 
-// signal sends one to exactly that process.
+// signal sends a signal to exactly this process.
 func (b *bench) signal(p shim.Process, signal unix.Signal) {
 	b.Helper()
 	fd, err := shim.Open(p)
@@ -97,7 +97,7 @@ func (b *bench) lives(p shim.Process) {
 	b.Expect(lives(p)).To(BeTrue())
 }
 
-// server gives the process of the tmux server.
+// server returns the process of the tmux server.
 func (b *bench) server() shim.Process {
 	b.Helper()
 	p, err := shim.Identify(number(b.mustTmux("display-message", "-p", "#{pid}")))

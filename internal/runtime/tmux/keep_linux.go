@@ -169,10 +169,10 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 		return l.complain(err), nil, false
 	}
 	if next.Pane.PID == 0 {
-		return l.complain(errors.New("its window ended as soon as it was opened; does berth-shim run, and is it of this version?")), nil, false
+		return l.complain(errors.New("the window closed immediately; check that berth-shim can be executed and has the version of this program")), nil, false
 	}
 	l.trouble = ""
-	r.log.Info("The tmux session of a process was lost and is there again", "uid", l.uid, "session", rec.Session)
+	r.log.Info("Restored the lost tmux session of a process", "uid", l.uid, "session", rec.Session)
 	r.tell(l.uid)
 	return 0, []shim.Process{next.Pane}, false
 }
@@ -193,7 +193,7 @@ func (l *link) pause() time.Duration {
 func (l *link) complain(err error) time.Duration {
 	if l.runtime.life.Err() == nil && l.trouble != err.Error() {
 		l.trouble = err.Error()
-		l.runtime.log.Error(err, "The tmux session of a process cannot be looked after; it is tried again", "uid", l.uid)
+		l.runtime.log.Error(err, "Cannot maintain the tmux session of a process; retrying", "uid", l.uid)
 	}
 	l.tries++
 	return min(reopenFirst<<min(l.tries, 12), reopenLast)
@@ -232,6 +232,6 @@ func (l *link) sweep(rec *record) {
 		err = rec.tree().Signal(unix.SIGTERM)
 	}
 	if err != nil {
-		l.runtime.log.Error(err, "What a program left behind could not be ended", "uid", l.uid)
+		l.runtime.log.Error(err, "Cannot terminate the processes that a program left behind", "uid", l.uid)
 	}
 }

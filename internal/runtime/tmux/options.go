@@ -44,7 +44,7 @@ type Options struct {
 
 func (o *Options) complete() error {
 	if o.Dir == "" {
-		return errors.New("tmux runtime: no directory was given")
+		return errors.New("tmux runtime: no directory is set")
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err == nil {
@@ -64,7 +64,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("the tmux runtime needs tmux; install it, or use another runtime: %w", err)
 	}
 	if o.Tmux, err = filepath.Abs(o.Tmux); err != nil {
-		return fmt.Errorf("the path of tmux: %w", err)
+		return fmt.Errorf("find the path of tmux: %w", err)
 	}
 	if o.Shim, err = findShim(o.Shim); err != nil {
 		return err
@@ -88,7 +88,7 @@ func findShim(program string) (string, error) {
 		}
 		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() {
 			if program, err = exec.LookPath("berth-shim"); err != nil {
-				return "", fmt.Errorf("berth-shim is neither beside this program nor in PATH; install it beside: %w", err)
+				return "", fmt.Errorf("berth-shim is neither in the directory of this program nor in PATH; install it in that directory: %w", err)
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func findShim(program string) (string, error) {
 		_, err = os.Stat(program)
 	}
 	if err != nil {
-		return "", fmt.Errorf("berth-shim, which the windows run: %w", err)
+		return "", fmt.Errorf("find berth-shim: %w", err)
 	}
 	return program, nil
 }

@@ -64,7 +64,7 @@ func (r *Runtime) read(uid types.UID) (*record, error) {
 	var rec record
 	found, err := shim.ReadFile(r.path(uid), &rec)
 	if err != nil {
-		return nil, fmt.Errorf("the record of the session: %w", err)
+		return nil, fmt.Errorf("read the record of the session: %w", err)
 	}
 	if !found {
 		return nil, nil
@@ -123,7 +123,7 @@ func exitOfPane(p *pane) *facts.Exit {
 	case p.status != "":
 		exit.Known, exit.Code = true, int32(number(p.status))
 	default:
-		exit.Message = "tmux does not tell how the program ended"
+		exit.Message = "tmux does not report the exit status of the program"
 	}
 	return exit
 }

@@ -73,7 +73,7 @@ func (r *Runtime) openWindow(ctx context.Context, rec *record, commands [][]stri
 	}
 	f := strings.SplitN(strings.TrimSpace(out), ":", 5)
 	if len(f) < 5 {
-		return fmt.Errorf("tmux said %q where it should have said what it made", out)
+		return fmt.Errorf("unexpected response %q of tmux to the creation of a window", out)
 	}
 	rec.at(r.boot, &Session{ID: f[0], server: serverOf{pid: number(f[3]), socket: f[4]}}, &pane{id: f[1], pid: number(f[2])})
 	return r.write(rec)
@@ -135,7 +135,7 @@ func unmark(s *Session) [][]string {
 }
 
 // errChanged is the error for a session that is not in the state that was checked.
-var errChanged = errors.New("the session has changed since it was looked at")
+var errChanged = errors.New("the session has changed since it was inspected")
 
 // guarded executes commands if the session still exists on the same server and has the mark of uid. It returns nil if the session is gone or has changed.
 func (r *Runtime) guarded(ctx context.Context, socket string, s *Session, uid types.UID, commands ...[]string) error {

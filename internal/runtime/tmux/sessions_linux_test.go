@@ -21,7 +21,7 @@ import (
 
 func TestSessions(t *testing.T) {
 	b := newBench(t)
-	b.Expect(b.Sessions(b.ctx, "")).To(BeEmpty(), "nobody serves it")
+	b.Expect(b.Sessions(b.ctx, "")).To(BeEmpty(), "no server is running")
 	theirs := b.foreign("has space")
 	b.foreign("agent")
 	b.mustTmux("split-window", "-d", "-t", "=agent:", "sleep 1000")
@@ -58,7 +58,7 @@ func TestManySessions(t *testing.T) {
 	began := time.Now()
 	b.Expect(b.Sessions(b.ctx, "")).To(HaveLen(many))
 	took := time.Since(began)
-	t.Logf("a look at %d sessions took %s", many, took.Round(time.Millisecond))
+	t.Logf("listing %d sessions took %s", many, took.Round(time.Millisecond))
 	b.Expect(took).To(BeNumerically("<", 5*time.Second), "on a busy machine")
 }
 
@@ -70,7 +70,7 @@ func TestWithoutTmux(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("install it")))
 }
 
-// A mark without a record is from a manager that was lost halfway; one of another install is not ours to take.
+// A mark without a record was left by a manager that crashed during a start. A mark of another install is respected.
 func TestMarks(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("agent")
@@ -85,7 +85,7 @@ func TestMarks(t *testing.T) {
 	b.Expect(b.Start(b.ctx, b.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))).To(Succeed())
 	b.Expect(identity(b.await(uid, 1, facts.Running))).To(Equal(theirs))
 
-	// The record is lost between mark and disk: the same start finds what it has marked.
+	// If the manager crashes after the mark and before the record, repeating the start finds the marked session.
 	b.close()
 	b.Expect(os.Remove(filepath.Join(b.dir, "tmux", string(uid)+recordSuffix))).To(Succeed())
 	b.open()
@@ -94,7 +94,7 @@ func TestMarks(t *testing.T) {
 	b.Expect(identity(b.await(uid, 1, facts.Running))).To(Equal(theirs))
 }
 
-// A session that was made and not yet marked when its maker was killed is no obstacle.
+// A session that a killed manager has created but not marked does not block a start.
 func TestHalfMade(t *testing.T) {
 	b := newBench(t)
 	uid, other := newUID(), newUID()
@@ -102,15 +102,15 @@ func TestHalfMade(t *testing.T) {
 		b.mustTmux("new-session", "-d", "-s", name, "--", b.options.Shim, shim.Window, b.machine.Directory(of), "name")
 	}
 	p := b.process(uid, 1, Config{Session: "agent"}, "terminal")
-	// A window that is being executed is known a moment later.
+	// A window is recognized only after its exec.
 	b.Eventually(func() error { return b.Check(b.ctx, p) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	b.await(uid, 1, facts.Running)
 	b.see(uid, "ready")
-	b.Expect(reasonOf(b.Start(b.ctx, b.process(newUID(), 1, Config{Session: "elsewhere"})))).To(Equal(ReasonSessionTaken), "of another")
+	b.Expect(reasonOf(b.Start(b.ctx, b.process(newUID(), 1, Config{Session: "elsewhere"})))).To(Equal(ReasonSessionTaken), "the session belongs to another object")
 }
 
-// The session that Berth itself runs in is not adopted: it would end with it.
+// Berth does not adopt the session in which it runs itself, because stopping it would stop Berth.
 func TestOwnSession(t *testing.T) {
 	b := newBench(t)
 	b.foreign("agent")
@@ -119,5 +119,5 @@ func TestOwnSession(t *testing.T) {
 	t.Setenv("TMUX", at[1])
 	err := b.Start(b.ctx, b.process(newUID(), 1, Config{Session: "agent", Adopt: IfExists}))
 	b.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken))
-	b.Expect(err).To(MatchError(ContainSubstring("berth itself runs in")))
+	b.Expect(err).To(MatchError(ContainSubstring("in which berth itself is running")))
 }

@@ -25,7 +25,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	if p.Incarnation <= 0 || len(p.Command) == 0 || !shim.ValidUID(string(p.UID)) {
-		return fmt.Errorf("start %s: a UID, an incarnation above 0 and a command are needed", p.Name)
+		return fmt.Errorf("start %s: a UID, an incarnation greater than 0 and a command are required", p.Name)
 	}
 	l := r.acquire(p.UID)
 	defer l.acting.Unlock()
@@ -75,7 +75,7 @@ func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (st
 			return true, nil
 		}
 		if now := l.lookAdopted(ctx, rec); now.Alive() {
-			return false, fmt.Errorf("%w: %d is %s; end it first", runtime.ErrOldAlive, now.Number, now.Phase)
+			return false, fmt.Errorf("%w: incarnation %d is %s; stop it first", runtime.ErrOldAlive, now.Number, now.Phase)
 		}
 	}
 	held, err := r.newest(ctx, p.UID)
@@ -97,7 +97,7 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 	r := l.runtime
 	if rec != nil && (rec.Socket != config.Socket || rec.Session != config.Session) {
 		if err := r.endSession(ctx, rec); err != nil {
-			return false, fmt.Errorf("end the session of the incarnation before: %w", err)
+			return false, fmt.Errorf("end the session of the previous incarnation: %w", err)
 		}
 		rec = nil
 	}
@@ -151,7 +151,7 @@ func (r *Runtime) replace(ctx context.Context, config Config, next *record, half
 	}
 	err := r.makeSession(ctx, next)
 	if refused(err, "duplicate session") {
-		return taken("the tmux session %q on socket %s was made by somebody else just now", config.Session, config.Socket)
+		return taken("the tmux session %q on socket %s was just created by another program", config.Session, config.Socket)
 	}
 	return err
 }
@@ -207,5 +207,5 @@ func taken(format string, args ...any) error {
 
 func missing(config Config) error {
 	return &facts.StartError{Reason: ReasonSessionMissing, Message: fmt.Sprintf(
-		"there is no tmux session %q with a running program on socket %s, and adoption is Required; start it, or set adoption to IfExists", config.Session, config.Socket)}
+		"no tmux session %q with a running program exists on socket %s, and adoption is Required; start the session, or set adoption to IfExists", config.Session, config.Socket)}
 }

@@ -64,7 +64,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build berth-shim: %v\n%s", err, out)
 		return 1
 	}
-	// Sockets of our own: neither the user's servers nor those of another run are touched. The path of a socket must be short.
+	// Use a separate socket directory, so that the servers of the user and of other test runs are not affected. The path of a socket must be short.
 	if err := os.Setenv("TMUX_TMPDIR", dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -79,7 +79,7 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// bench is a host with tmux sessions on a socket of its own, which leaves nothing behind.
+// bench is a host with tmux sessions on its own socket. It cleans up after the test.
 type bench struct {
 	testing.TB
 	*WithT
@@ -93,12 +93,12 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	// Longer than the path of a socket may be.
+	// Longer than the maximum length of a socket path.
 	b := &bench{
 		TB: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), socket: "t-" + string(uuid.NewUUID())[:13],
 		woken: make(chan types.UID, 1000), ctx: context.Background(),
 	}
-	t.Cleanup(func() { _, _ = b.tmux("kill-server") }) // also after a test that failed before it could clean up
+	t.Cleanup(func() { _, _ = b.tmux("kill-server") }) // also after a test that fails before its clean-up
 	b.open()
 	t.Cleanup(b.clean)
 	return b
@@ -131,7 +131,7 @@ func (b *bench) close() {
 	b.Expect(b.machine.Close()).To(Succeed())
 }
 
-// clean forgets everything, and looks that nothing is left.
+// clean forgets everything and checks that nothing is left.
 func (b *bench) clean() {
 	b.Helper()
 	uids, err := b.recorded()
@@ -153,10 +153,10 @@ func (b *bench) clean() {
 	b.Expect(os.ReadDir(filepath.Join(b.dir, "host", "run"))).To(BeEmpty())
 	b.close()
 	_, _ = b.tmux("kill-server")
-	b.Eventually(b.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty(), "something was left over")
+	b.Eventually(b.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty(), "processes are left")
 }
 
-// processes are those that have to do with files or with the socket of this bench.
+// processes returns the processes that use files or the socket of this bench.
 func (b *bench) processes() []string {
 	var found []string
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
@@ -170,7 +170,7 @@ func (b *bench) processes() []string {
 	return found
 }
 
-// tmux is what a person does by hand, on the socket of the bench.
+// tmux runs a tmux command on the socket of the bench, as a user would.
 func (b *bench) tmux(args ...string) (string, error) {
 	return byHand(b.ctx, b.socket, args...)
 }
@@ -189,7 +189,7 @@ func (b *bench) mustTmux(args ...string) string {
 	return out
 }
 
-// foreign makes a session of somebody else that runs the workload, and gives its pane's process.
+// foreign creates a session without Berth that runs the workload, and returns the process of its pane.
 func (b *bench) foreign(name string, mode ...string) shim.Process {
 	b.Helper()
 	args := append([]string{"new-session", "-d", "-P", "-F", "#{pane_pid}", "-s", name, "--", conformance.Workload(b.TB)}, mode...)
@@ -224,7 +224,7 @@ func (b *bench) process(uid types.UID, incarnation int64, config Config, mode ..
 
 func newUID() types.UID { return uuid.NewUUID() }
 
-// start starts a new UID and waits until it runs.
+// start starts a process with a new UID and waits until it runs.
 func (b *bench) start(config Config, mode ...string) types.UID {
 	b.Helper()
 	uid := newUID()

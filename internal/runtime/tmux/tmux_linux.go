@@ -57,7 +57,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	}
 	boot, err := shim.BootID()
 	if err != nil {
-		return nil, fmt.Errorf("tell this boot from others: %w", err)
+		return nil, fmt.Errorf("read the boot ID: %w", err)
 	}
 	sum := sha256.Sum256([]byte(options.Dir))
 	r := &Runtime{
@@ -88,7 +88,7 @@ func (r *Runtime) adoptAll() error {
 func (r *Runtime) recorded() ([]types.UID, error) {
 	entries, err := os.ReadDir(r.options.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("list the sessions that are known: %w", err)
+		return nil, fmt.Errorf("list the recorded sessions: %w", err)
 	}
 	var uids []types.UID
 	for _, entry := range entries {
@@ -176,7 +176,7 @@ func (r *Runtime) adopted(ctx context.Context) ([]facts.Incarnation, error) {
 // OpenLog implements runtime.Logs. The output of an adopted session is not stored: see Capture.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	if record, err := r.read(uid); err == nil && record != nil && record.Adopted {
-		return nil, fmt.Errorf("the output of an adopted session is kept by tmux alone; attach to it: %w", runtime.ErrNotFound)
+		return nil, fmt.Errorf("the output of an adopted session is only available in tmux; attach to the session: %w", runtime.ErrNotFound)
 	}
 	return r.host.OpenLog(ctx, uid)
 }

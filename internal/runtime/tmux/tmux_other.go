@@ -24,7 +24,7 @@ type Runtime struct {
 	runtime.Inspection
 }
 
-var errSystem = fmt.Errorf("the tmux runtime needs Linux: it rests on the host runtime, which tells processes apart by pidfds: %w", errors.ErrUnsupported)
+var errSystem = fmt.Errorf("the tmux runtime needs Linux, because the host runtime identifies processes with pidfds: %w", errors.ErrUnsupported)
 
 // New returns an error that explains what this system lacks.
 func New(_ Host, options Options) (*Runtime, error) {

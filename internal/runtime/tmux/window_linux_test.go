@@ -28,7 +28,7 @@ func reasonOf(err error) string {
 	return fmt.Sprint("no StartError: ", err)
 }
 
-// The window shows the terminal that the shim holds: what is typed arrives, and its size is the terminal's.
+// The window shows the terminal of the shim: input arrives, and the terminal has the size of the window.
 func TestWindow(t *testing.T) {
 	b := newBench(t)
 	uid := b.start(Config{Session: "agent", Columns: 100, Rows: 33}, "terminal")
@@ -52,7 +52,7 @@ func TestWindow(t *testing.T) {
 	b.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
 	b.see(uid, "incarnation 1 was ended by SIGINT")
 
-	// The next incarnation comes in the same window.
+	// The next incarnation uses the same window.
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
 	b.await(uid, 2, facts.Running)
 	b.Expect(b.Type(b.ctx, uid, []byte("again\r"))).To(Succeed())
@@ -71,7 +71,7 @@ func TestWindow(t *testing.T) {
 	b.Expect(b.sessionNames()).To(BeEmpty())
 }
 
-// A tmux server that dies takes nothing with it, and its sessions come back.
+// Processes survive the tmux server, and their sessions are opened again.
 func TestServerKilled(t *testing.T) {
 	b := newBench(t)
 	uid, other := b.start(Config{Session: "one"}, "terminal"), b.start(Config{Session: "two"}, "terminal")
@@ -80,18 +80,18 @@ func TestServerKilled(t *testing.T) {
 	old := b.server()
 	b.signal(old, unix.SIGKILL)
 	b.isGone(old)
-	b.Expect(b.observe(uid)).To(Equal(before), "the process is the shim's")
+	b.Expect(b.observe(uid)).To(Equal(before), "the process belongs to the shim")
 	b.windowOf(uid)
 	b.windowOf(other)
 	b.Expect(b.server()).NotTo(Equal(old))
 	b.Expect(b.sessionNames()).To(ConsistOf("one", "two"))
-	b.see(uid, "ready") // what was said before is shown again
+	b.see(uid, "ready") // earlier output is shown again
 	b.Expect(b.Type(b.ctx, uid, []byte("hello\r"))).To(Succeed())
 	b.see(uid, "got <hello>")
 	b.Expect(b.observe(uid)).To(Equal(before))
 }
 
-// A session or a window that somebody ends is opened again while its process runs, also one that was lost while there was no manager.
+// A closed session or window is opened again while its process runs, also if it was closed while no manager ran.
 func TestSessionKilled(t *testing.T) {
 	b := newBench(t)
 	uid := b.start(Config{Session: "agent"}, "terminal")
@@ -100,7 +100,7 @@ func TestSessionKilled(t *testing.T) {
 	b.mustTmux("kill-session", "-t", "=agent")
 	b.Eventually(func() int64 { return b.windowOf(uid).PanePID }).WithTimeout(patience).ShouldNot(Equal(first.PanePID))
 
-	// With something else in it the session stays, and gets another window.
+	// A session with another pane stays and gets a new window.
 	second := b.windowOf(uid)
 	b.mustTmux("split-window", "-d", "-t", "=agent:", "sleep 1000")
 	b.mustTmux("kill-pane", "-t", second.window().id)
@@ -114,7 +114,7 @@ func TestSessionKilled(t *testing.T) {
 	b.Expect(b.observe(uid)).To(Equal(before))
 }
 
-// A session that is renamed is still ours, and found by its mark.
+// A renamed session is found by its mark.
 func TestRenamed(t *testing.T) {
 	b := newBench(t)
 	uid := b.start(Config{Session: "agent"}, "terminal")
@@ -128,7 +128,7 @@ func TestRenamed(t *testing.T) {
 	b.Expect(b.sessionNames()).To(BeEmpty())
 }
 
-// The last session that ends takes the server with it. A start that comes just then succeeds.
+// The tmux server exits with its last session. A start at that moment succeeds.
 func TestStopAndStartBackToBack(t *testing.T) {
 	b := newBench(t)
 	for i := range 25 {
@@ -152,7 +152,7 @@ func TestStopAndStartBackToBack(t *testing.T) {
 	}
 }
 
-// Two starts make one session; of two objects that want one name one gets it.
+// Two starts of one incarnation create one session. If two objects want the same session name, exactly one gets it.
 func TestStartsAtOnce(t *testing.T) {
 	b := newBench(t)
 	uid := newUID()
@@ -179,7 +179,7 @@ func TestStartsAtOnce(t *testing.T) {
 	}
 	b.Expect(won).To(Equal(1))
 	b.Expect(b.sessionNames()).To(ConsistOf("agent", "shared"))
-	b.Expect(b.List(b.ctx)).To(HaveLen(2), "who lost has started nothing")
+	b.Expect(b.List(b.ctx)).To(HaveLen(2), "the other object has started no process")
 }
 
 // claude-foo is not claude-foobar.
@@ -199,7 +199,7 @@ func TestNameThatBeginsAnother(t *testing.T) {
 	b.lives(longer)
 }
 
-// Neither the user's configuration nor the default socket has anything to do with it, nor the pane that the manager runs in.
+// The tmux configuration of the user, the default socket and the pane of the manager have no influence.
 func TestSurroundings(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -218,7 +218,7 @@ func TestSurroundings(t *testing.T) {
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.observe(uid).PID))
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(string(environ)).To(ContainSubstring("hidden"))
-	b.Expect(string(environ)).NotTo(Or(ContainSubstring("\x00TMUX="), ContainSubstring("TMUX_PANE")), "the process is in no pane")
+	b.Expect(string(environ)).NotTo(Or(ContainSubstring("\x00TMUX="), ContainSubstring("TMUX_PANE")), "the process does not inherit the pane of the manager")
 }
 
 func TestForeignSession(t *testing.T) {
@@ -234,7 +234,7 @@ func TestForeignSession(t *testing.T) {
 	b.lives(theirs)
 	b.Expect(b.mustTmux("show-options", "-t", "=agent:")).NotTo(ContainSubstring("@berth"))
 
-	// Once it is free, it can be had.
+	// Once the name is free, the object can use it.
 	b.mustTmux("kill-session", "-t", "=agent")
 	b.isGone(theirs)
 	b.Expect(b.Check(b.ctx, p)).To(Succeed())
@@ -262,7 +262,7 @@ func TestBadNames(t *testing.T) {
 	}
 }
 
-// A session stays between incarnations unless it is not wanted.
+// A session stays open between incarnations, unless Keep is false for its UID.
 func TestKeep(t *testing.T) {
 	b := newBench(t)
 	uid := b.start(Config{Session: "agent"}, "terminal")
@@ -272,7 +272,7 @@ func TestKeep(t *testing.T) {
 	b.see(uid, "got <still here>")
 	b.end(uid)
 	b.noSession(uid)
-	b.Expect(b.observe(uid).Exit.Signal).To(Equal("SIGKILL"), "what is known stays known")
+	b.Expect(b.observe(uid).Exit.Signal).To(Equal("SIGKILL"), "the recorded exit stays")
 	b.Keep(uid, true)
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
 	b.windowOf(uid)
@@ -282,7 +282,7 @@ func TestKeep(t *testing.T) {
 	b.noSession(uid)
 }
 
-// Nobody is left to start the next incarnation when all is ended.
+// When everything is shut down, no session is kept for a next incarnation.
 func TestTidy(t *testing.T) {
 	b := newBench(t)
 	uid := b.start(Config{Session: "agent"}, "terminal")
@@ -294,10 +294,10 @@ func TestTidy(t *testing.T) {
 	b.Expect(b.Tidy(b.ctx, uid)).To(Succeed())
 	b.Expect(b.sessionNames()).To(BeEmpty())
 	b.Expect(b.Tidy(b.ctx, uid)).To(Succeed(), "again")
-	b.Expect(b.observe(uid).Exit).NotTo(BeNil(), "what is known stays known")
+	b.Expect(b.observe(uid).Exit).NotTo(BeNil(), "the recorded exit stays")
 }
 
-// What is forgotten by others, for its object is gone, leaves no session behind.
+// A UID that the host forgets because its object was deleted leaves no session behind.
 func TestForgottenByForce(t *testing.T) {
 	b := newBench(t)
 	uid := b.start(Config{Session: "agent"}, "terminal")
@@ -310,7 +310,7 @@ func TestForgottenByForce(t *testing.T) {
 	b.Eventually(func() (*record, error) { return b.read(uid) }).WithTimeout(patience).Should(BeNil())
 }
 
-// A server that does not answer is neither alive nor dead.
+// A tmux server that does not respond is neither alive nor dead.
 func TestSilentServer(t *testing.T) {
 	b := newBench(t)
 	uid := b.start(Config{Session: "agent"}, "terminal")
@@ -318,7 +318,7 @@ func TestSilentServer(t *testing.T) {
 	server := b.server()
 	b.signal(server, unix.SIGSTOP)
 	defer b.signal(server, unix.SIGCONT)
-	b.Expect(b.observe(uid)).To(Equal(before), "the process is the shim's, and tmux is not asked")
+	b.Expect(b.observe(uid)).To(Equal(before), "the process belongs to the shim, and tmux is not queried")
 	b.Expect(b.Stop(b.ctx, uid, 1)).To(Succeed())
 	b.await(uid, 1, facts.Exited)
 }

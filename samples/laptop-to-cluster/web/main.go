@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command web is the project of docs/laptop-to-cluster.md: it listens where HOST and PORT say.
+// Command web is the sample project of docs/laptop-to-cluster.md. It listens on HOST and PORT.
 package main
 
 import (
@@ -18,7 +18,7 @@ func main() {
 		Addr:              net.JoinHostPort(os.Getenv("HOST"), os.Getenv("PORT")),
 		ReadHeaderTimeout: 5 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			host, _ := os.Hostname() // without one the greeting is shorter
+			host, _ := os.Hostname() // on an error the greeting has no host name
 			_, _ = fmt.Fprintln(w, "Hello from", host)
 		}),
 	}

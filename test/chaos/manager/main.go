@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command manager is the manager with the host runtime and a clock that may be wrong, as a process that can be killed.
+// Command manager is the manager with the host runtime and an adjustable clock error, in a process that can be killed.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
-// logLimit is small, so that a flood meets it within a cycle.
+// logLimit is small, so that a flood reaches it within a cycle.
 const logLimit = 1 << 20
 
 func main() {
@@ -32,7 +32,7 @@ func main() {
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	if err := run(log); err != nil {
-		fmt.Fprintln(os.Stderr, "the manager ended:", err)
+		fmt.Fprintln(os.Stderr, "the manager failed:", err)
 		os.Exit(1)
 	}
 }
@@ -71,7 +71,7 @@ func run(log logr.Logger) (err error) {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-// shifted is a clock that goes wrong by always the same.
+// shifted is a clock with a constant offset.
 type shifted struct {
 	clock.RealClock
 	offset time.Duration

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workload is the program that the chaos runs: badly behaved, and a witness. For its whole life it holds a lock that is named after its
-// object; if it does not get it at once, an older incarnation lives beside it, and it says so in the file violations. What it starts shares a
-// second lock, so that not even a grandchild may outlive it unseen.
+// Command workload is the misbehaving program of the chaos test. It also detects duplicates: for its whole life it holds a lock that is named after
+// its object. If the lock is not free, an older incarnation is still alive, and the program records that in the file violations. Its descendants
+// share a second lock, so that no grandchild can outlive it undetected.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 || os.Getenv("CHAOS_DIR") == "" {
-		fmt.Fprintln(os.Stderr, "this program is run by the chaos test")
+		fmt.Fprintln(os.Stderr, "this program is for the chaos test only")
 		os.Exit(2)
 	}
 	habits := os.Args[2:]
@@ -36,7 +36,7 @@ func main() {
 		join()
 		time.Sleep(10 * time.Millisecond)
 		return
-	case "fork": // a child of it is an orphan at once
+	case "fork": // its child is orphaned at once
 		join()
 		start(true, append([]string{"kin"}, habits...)...)
 		return
@@ -44,7 +44,8 @@ func main() {
 	live()
 }
 
-// heedSignals either exits on SIGTERM and SIGHUP or has no reaction to them. It then catches them, because children would inherit ignored signals.
+// heedSignals either exits on SIGTERM and SIGHUP or does not react to them. In the latter case it catches them, because children would inherit
+// ignored signals.
 func heedSignals(stubborn bool) {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM, syscall.SIGHUP)
@@ -57,7 +58,7 @@ func heedSignals(stubborn bool) {
 	}()
 }
 
-// live goes on until it is killed, or until the test has cleaned up.
+// live runs until the process is killed or the test has cleaned up.
 func live() {
 	for {
 		time.Sleep(2 * time.Second)
@@ -69,9 +70,9 @@ func live() {
 
 func lead(habits []string) {
 	if held := lock("", syscall.LOCK_EX); held != nil {
-		note("starts", ".") // counted by the size of the file
+		note("starts", ".") // the file size is the count
 	}
-	// Nothing of an older tree may be left; those that are started from now on share this lock.
+	// No process of an older tree may be alive. New descendants share this lock.
 	if tree := lock(".tree", syscall.LOCK_EX); tree != nil {
 		_ = tree.Close()
 	}
@@ -99,15 +100,15 @@ func lead(habits []string) {
 	}
 }
 
-// join is for what the leader starts.
+// join takes the shared lock in a process that the leader has started.
 func join() {
 	lock(".tree", syscall.LOCK_SH)
 }
 
-// keep refers to the files of locks for ever: a file that nobody refers to is closed some time.
+// keep prevents the finalizers of lock files from closing them.
 var keep []*os.File
 
-// lock takes a lock of this object, which ends with this process: the file is closed at exec. Not to get it at once is a violation.
+// lock takes a lock of this object until this process exits or execs. A lock that is not free is a violation.
 func lock(suffix string, how int) *os.File {
 	name := os.Getenv("CHAOS_NAME") + suffix
 	file, err := os.OpenFile(filepath.Join(os.Getenv("CHAOS_DIR"), "locks", name), os.O_CREATE|os.O_RDWR, 0o600)
@@ -155,7 +156,7 @@ func start(session bool, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serve answers everybody with an empty page.
+// serve answers every request with an empty page.
 func serve(port string) {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
@@ -182,7 +183,7 @@ func answer(conn net.Conn) {
 	}
 }
 
-// flood writes without a line end: several megabytes a second, through disks that are full.
+// flood writes several megabytes per second without a line break, even when the disk is full.
 func flood() {
 	chunk := []byte(strings.Repeat("x", 32<<10))
 	for {
@@ -191,7 +192,7 @@ func flood() {
 	}
 }
 
-// forks starts short-lived children all the time.
+// forks starts short-lived children continuously.
 func forks() {
 	for {
 		if child := start(false, "nap"); child != nil {

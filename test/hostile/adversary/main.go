@@ -3,7 +3,7 @@
 
 //go:build linux
 
-// Command adversary is a program that misbehaves in the way that its argument names. It hurts only what belongs to its own user.
+// Command adversary misbehaves in the way that its argument names. It harms only processes and files of its own user.
 package main
 
 import (
@@ -62,7 +62,7 @@ func wait() {
 	}
 }
 
-// bomb forks until the kernel refuses it: the limit of its processes is below the limit of its user. The first process reports that.
+// bomb forks until the kernel refuses: it sets the process limit below the limit of its user. The first process reports that.
 func bomb() {
 	limit := &unix.Rlimit{Cur: 400, Max: 400}
 	_ = unix.Setrlimit(unix.RLIMIT_NPROC, limit)
@@ -81,7 +81,7 @@ func bomb() {
 	}
 }
 
-// children starts many short-lived processes, each in a session of its own. Every second one loses its parent first, so that the shim has to reap it.
+// children starts many short-lived processes, each in a separate session. Every second one first loses its parent, so that the shim has to reap it.
 func children(count string) {
 	many, _ := strconv.Atoi(count)
 	self, _ := os.Executable()
@@ -99,7 +99,7 @@ func children(count string) {
 	fmt.Println("started", started, "of", many, "children")
 }
 
-// parent ends before its child does.
+// parent exits before its child.
 func parent() {
 	child := exec.Command("/bin/sleep", "0.01")
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -131,11 +131,11 @@ func sockets(count string) {
 	wait()
 }
 
-// signals sends every signal to its shim, which is its parent, and the deadly signals last. It survives the SIGHUP that it gets when the shim, which holds its
-// terminal, dies. It sends no further signals then, because its new parent is not its shim.
+// signals sends every signal to its shim, which is its parent, with the deadly signals last. It survives the SIGHUP that follows when the shim
+// dies, which holds its terminal. Then it sends no more signals, because its new parent is not its shim.
 func signals(state string) {
 	signal.Ignore(unix.SIGHUP)
-	recorded(state) // without a record of the program, the manager kills the processes that a dead shim leaves behind
+	recorded(state) // without a record of the program, the manager kills the orphans of a dead shim
 	shim := os.Getppid()
 	send := func(number syscall.Signal) {
 		if os.Getppid() == shim {
@@ -188,7 +188,7 @@ func ptrace(name string) {
 	runtime.LockOSThread()
 	for {
 		for _, pid := range named(name) {
-			err := unix.PtraceSeize(pid) // Yama may refuse it
+			err := unix.PtraceSeize(pid) // Yama may deny it
 			if err == nil {
 				err = unix.PtraceInterrupt(pid)
 			}

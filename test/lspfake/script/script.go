@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package script is what the fake language server is told, and what it tells of itself.
+// Package script defines the input of the fake language server and the files that it writes.
 //
-// The server is started as lspfake -dir DIR -name NAME. It reads DIR/NAME.json, anew at every start, and appends to DIR/NAME.journal,
+// The server is started as lspfake -dir DIR -name NAME. It reads DIR/NAME.json at every start, and appends to DIR/NAME.journal,
 // DIR/NAME.effects, and to DIR/starts, DIR/signals and DIR/violations, as the workload of test/races does.
 package script
 
@@ -20,76 +20,77 @@ import (
 	"path/filepath"
 )
 
-// Where a start fails. One more place is before the program: a command that is not there.
+// Points at which a start fails. One more is before the program: a command that does not exist.
 const (
-	StartExit        = "exit"        // ends before it reads anything
+	StartExit        = "exit"        // exits before it reads anything
 	StartError       = "error"       // answers initialize with an error
 	StartSilent      = "silent"      // reads, and never answers
-	StartGarbage     = "garbage"     // writes no frames
+	StartGarbage     = "garbage"     // writes text without frames
 	StartOversize    = "oversize"    // announces a message of a terabyte
-	StartLogFirst    = "logFirst"    // tells much, then ends before it answers
-	StartInitExit    = "initExit"    // ends right after it answered initialize
-	StartIgnoreEOF   = "ignoreEOF"   // never answers, and lives on without its stdin
-	StartIgnoreTERM  = "ignoreTERM"  // never answers, and ends neither without stdin nor on SIGTERM
-	StartFork        = "fork"        // ends, and leaves a child in a session of its own, that has its pipes and ignores SIGTERM
-	StartCloseStdout = "closeStdout" // closes its stdout and lives on
+	StartLogFirst    = "logFirst"    // writes many log messages, then exits before it answers
+	StartInitExit    = "initExit"    // exits right after it answered initialize
+	StartIgnoreEOF   = "ignoreEOF"   // never answers, and keeps running after the end of stdin
+	StartIgnoreTERM  = "ignoreTERM"  // never answers, and keeps running after the end of stdin and after SIGTERM
+	StartFork        = "fork"        // exits, and leaves a child in a separate session that has its pipes and ignores SIGTERM
+	StartCloseStdout = "closeStdout" // closes its stdout and keeps running
 )
 
-// Starts are all of them.
+// Starts lists all of them.
 var Starts = []string{
 	StartExit, StartError, StartSilent, StartGarbage, StartOversize, StartLogFirst, StartInitExit, StartIgnoreEOF, StartIgnoreTERM, StartFork, StartCloseStdout,
 }
 
-// What may happen instead of an answer, or before it.
+// Faults that happen before an answer or instead of it.
 const (
-	Die          = "die"          // ends with code 1
-	Kill         = "kill"         // is killed, as by the kernel
-	DieMidFrame  = "dieMidFrame"  // ends in the middle of its answer
-	Freeze       = "freeze"       // neither reads nor answers any more
-	Silent       = "silent"       // never answers this one
-	Delay        = "delay"        // answers after MS, and others meanwhile
-	Block        = "block"        // answers after MS, and nobody meanwhile
-	Huge         = "huge"         // answers with so many Bytes
-	Endless      = "endless"      // announces a message of Bytes, and writes for ever
-	HeaderFlood  = "headerFlood"  // writes header lines for ever
-	HeaderLine   = "headerLine"   // writes one header line for ever
+	Die          = "die"          // exits with code 1
+	Kill         = "kill"         // is killed with SIGKILL
+	DieMidFrame  = "dieMidFrame"  // exits in the middle of its answer
+	Freeze       = "freeze"       // stops reading and answering
+	Silent       = "silent"       // never answers this request
+	Delay        = "delay"        // answers after MS milliseconds, and other requests in the meantime
+	Block        = "block"        // answers after MS milliseconds, and no other request in the meantime
+	Huge         = "huge"         // answers with a result of Bytes
+	Endless      = "endless"      // announces a message of Bytes, and writes forever
+	HeaderFlood  = "headerFlood"  // writes header lines forever
+	HeaderLine   = "headerLine"   // writes one header line forever
 	LieShort     = "lieShort"     // announces less than it writes
-	LieLong      = "lieLong"      // announces more than it writes, and goes on with the next message
+	LieLong      = "lieLong"      // announces more than it writes, and continues with the next message
 	Negative     = "negative"     // announces a negative length
-	Stall        = "stall"        // writes so many Bytes, half of a message, and then nothing
-	LogFlood     = "logFlood"     // writes so many Bytes to stderr, then answers
-	MessageFlood = "messageFlood" // sends so many Bytes of window/logMessage, then answers
+	Stall        = "stall"        // writes half of a message, Bytes long, and then nothing
+	LogFlood     = "logFlood"     // writes Bytes to stderr, then answers
+	MessageFlood = "messageFlood" // sends Bytes of window/logMessage, then answers
 	Fail         = "fail"         // answers with an error
 	Empty        = "empty"        // answers null
 )
 
-// Script is what one server does. The zero value is a server without faults.
+// Script is the behavior of one server. The zero value is a server without faults.
 type Script struct {
-	// Start is where the start fails, the first Fails times; 0: always.
+	// Start is the point at which the first Fails starts fail; if Fails is 0, every start fails.
 	Start string `json:"start,omitempty"`
 	Fails int    `json:"fails,omitempty"`
-	// InitializeMS is how long initialize takes; IndexingMS how long progress is reported after it.
+	// InitializeMS is how long initialize takes in milliseconds, IndexingMS how long progress is reported after it.
 	InitializeMS int `json:"initializeMS,omitempty"`
 	IndexingMS   int `json:"indexingMS,omitempty"`
-	// IgnoreEOF and IgnoreTERM: it does not end by these. IgnoreShutdown: it answers no shutdown and ends on no exit.
+	// IgnoreEOF and IgnoreTERM keep the server running after the end of stdin and after SIGTERM. With IgnoreShutdown it does not answer shutdown and does
+	// not exit on the exit notification.
 	IgnoreEOF      bool `json:"ignoreEOF,omitempty"`
 	IgnoreTERM     bool `json:"ignoreTERM,omitempty"`
 	IgnoreShutdown bool `json:"ignoreShutdown,omitempty"`
-	// Child starts a child in a session of its own that ignores SIGTERM.
+	// Child starts a child in a separate session that ignores SIGTERM.
 	Child bool `json:"child,omitempty"`
-	// Diagnostics publishes each line that holds the word error.
+	// Diagnostics publishes a diagnostic for each line that contains the word error.
 	Diagnostics bool `json:"diagnostics,omitempty"`
-	// Ballast is so many MiB of memory that it holds and has written to.
+	// Ballast is the memory, in MiB, that the server allocates and writes to.
 	Ballast int `json:"ballast,omitempty"`
-	// Quiet keeps it from writing a journal.
+	// Quiet disables the journal.
 	Quiet bool `json:"quiet,omitempty"`
-	// Faults are looked through in order; the first that fits a request happens.
+	// Faults are checked in order; the first that matches a request happens.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Fault is something that happens to a request. A client may ask for one in a member "fake" of its params.
+// Fault is a fault in the handling of a request. A client may request one in the member "fake" of its params.
 type Fault struct {
-	// Method and URI, if set, have to fit. Nth is the how-manieth request that fits, counted by one process; 0: every one.
+	// Method and URI must match if set. Nth selects one of the matching requests, counted from 1 in each process; 0 selects all of them.
 	Method string `json:"method,omitempty"`
 	URI    string `json:"uri,omitempty"`
 	Nth    int    `json:"nth,omitempty"`
@@ -97,11 +98,11 @@ type Fault struct {
 	Do    string `json:"do"`
 	MS    int    `json:"ms,omitempty"`
 	Bytes int64  `json:"bytes,omitempty"`
-	// Pad makes the answer of a hover so much longer.
+	// Pad is the number of bytes appended to the answer of a hover.
 	Pad int `json:"pad,omitempty"`
 }
 
-// What a line of the journal tells.
+// Kinds of lines in the journal.
 const (
 	Started   = "started"
 	Open      = "open"
@@ -109,14 +110,14 @@ const (
 	Save      = "save"
 	Close     = "close"
 	Request   = "request"
-	Answer    = "answer" // of the client, to what the server asked
+	Answer    = "answer" // response of the client to a request of the server
 	Cancel    = "cancel"
 	Notice    = "notice" // any other notification
 	Shutdown  = "shutdown"
 	Exit      = "exit"
 	EOF       = "eof"
-	Stalled   = "stalled"   // half a message was taken from it
-	Violation = "violation" // of the protocol
+	Stalled   = "stalled"   // half of a message was read by the client
+	Violation = "violation" // of the protocol by the client
 )
 
 // Line is one line of the journal.
@@ -125,14 +126,14 @@ type Line struct {
 	What    string          `json:"what"`
 	URI     string          `json:"uri,omitempty"`
 	Version int64           `json:"version,omitempty"`
-	Sum     string          `json:"sum,omitempty"` // of the text of the document
+	Sum     string          `json:"sum,omitempty"` // hash of the text of the document
 	Method  string          `json:"method,omitempty"`
 	ID      json.RawMessage `json:"id,omitempty"`
-	Params  json.RawMessage `json:"params,omitempty"` // of initialize and answers
+	Params  json.RawMessage `json:"params,omitempty"` // params of initialize, or the result or error of an answer
 	Message string          `json:"message,omitempty"`
 }
 
-// Sum tells texts apart.
+// Sum returns a hash of a text.
 func Sum(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])
@@ -151,7 +152,7 @@ func (s Script) Write(dir, name string) error {
 	return os.Rename(temporary, filepath.Join(dir, name+".json"))
 }
 
-// Read reads the script; one that is not there is one without faults.
+// Read reads the script. A missing file is a script without faults.
 func Read(dir, name string) (s Script, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,7 +167,7 @@ func Read(dir, name string) (s Script, err error) {
 	return s, nil
 }
 
-// Journal reads what servers of that name have told.
+// Journal reads the journal of the servers with this name.
 func Journal(dir, name string) (lines []Line, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, name+".journal"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,7 +186,7 @@ func Journal(dir, name string) (lines []Line, err error) {
 	return lines, nil
 }
 
-// Effects counts, for each effect that a client asked for, how often it was carried out.
+// Effects returns, for each effect that a client requested, how often it was carried out.
 func Effects(dir, name string) (map[string]int, error) {
 	effects := map[string]int{}
 	file, err := os.Open(filepath.Join(dir, name+".effects"))

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/test/performance/manager/stats"
 )
 
-// census notes when every process was looked at for the first time.
+// census records when every process is observed for the first time.
 type census struct {
 	expect  int
 	opening time.Duration
@@ -55,7 +55,7 @@ func (c *census) fill(s *stats.Stats) {
 	s.Opening, s.Synced, s.Looked, s.AllLooked = c.opening, !c.synced.IsZero(), len(c.looked), c.all
 }
 
-// counting is the host runtime with a note of who was looked at.
+// counting is the host runtime; it records in the census which processes are observed.
 type counting struct {
 	*host.Host
 	census *census
@@ -68,7 +68,7 @@ func (c *counting) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnat
 	return found, err
 }
 
-// listening is a runtime in memory whose processes seem to listen on the port that they were given.
+// listening is an in-memory runtime whose processes appear to listen on their allocated port.
 type listening struct {
 	*fake.Runtime
 }
@@ -84,7 +84,7 @@ func (l *listening) Capabilities() runtime.Capabilities {
 func (l *listening) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
 	process, known := l.Process(uid)
 	if !known || len(l.Live(uid)) == 0 {
-		return nil, fmt.Errorf("look at the sockets of %s: %w", uid, runtime.ErrNotFound)
+		return nil, fmt.Errorf("list the sockets of %s: %w", uid, runtime.ErrNotFound)
 	}
 	for _, variable := range process.Env {
 		if text, found := strings.CutPrefix(variable, "PORT="); found {
@@ -97,5 +97,5 @@ func (l *listening) Listeners(_ context.Context, uid types.UID) ([]runtime.Liste
 
 // PortOwner implements runtime.Inspection.
 func (l *listening) PortOwner(context.Context, int32) (*runtime.PortOwner, error) {
-	return nil, nil //nolint:nilnil // nobody is the answer
+	return nil, nil //nolint:nilnil // nil means no owner
 }

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command manager is the manager of the benchmarks: the real one, in a process of its own so that its costs can be told from those of the test.
-// It answers every line on stdin with a line of JSON about itself, and ends with its stdin.
+// Command manager is the manager of the benchmarks: the real one in a separate process, so that its cost is measured separately from the test's. It
+// answers every line on stdin with a line of JSON about itself, and exits when stdin closes.
 package main
 
 import (
@@ -39,13 +39,13 @@ import (
 
 func main() {
 	flags := flag.NewFlagSet("manager", flag.ExitOnError)
-	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
+	kubeconfig := flags.String("kubeconfig", "", "path of the kubeconfig")
 	state := flags.String("state", "", "state directory of the host runtime; empty means processes in memory")
 	shim := flags.String("shim", "", "the berth-shim binary")
-	lsp := flags.String("lsp", "", "the berth-lsp binary; empty means that there are no multiplexers")
-	expect := flags.Int("expect", 0, "how many processes are there already")
-	pods := flags.Bool("pods", false, "run Pods, and nothing else")
-	_ = flags.Parse(os.Args[1:]) // it ends the program itself
+	lsp := flags.String("lsp", "", "the berth-lsp binary; empty disables language servers")
+	expect := flags.Int("expect", 0, "number of existing processes")
+	pods := flags.Bool("pods", false, "enable only the Pod runtime")
+	_ = flags.Parse(os.Args[1:]) // it exits on errors
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if err := run(ctx, *kubeconfig, *state, *shim, *lsp, *expect, *pods); err != nil {
@@ -84,13 +84,13 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 	if err != nil {
 		return err
 	}
-	// It is started together with the controllers, when the cache has synced.
+	// The runnable starts together with the controllers, after the cache has synced.
 	err = mgr.Add(ctrlmanager.RunnableFunc(func(context.Context) error {
 		census.sync()
 		return nil
 	}))
 	if err != nil {
-		return fmt.Errorf("ask to be told of the sync: %w", err)
+		return fmt.Errorf("add the sync callback: %w", err)
 	}
 	go func() {
 		defer cancel()
@@ -99,7 +99,7 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 	return mgr.Start(ctx)
 }
 
-// open makes the runtime.
+// open creates the runtime.
 func open(ctx context.Context, state, shim string, census *census) (*runtime.Registry, func(), error) {
 	if state == "" {
 		return alone(&listening{Runtime: fake.New(ctx, clock.RealClock{})}), func() {}, nil
@@ -117,13 +117,13 @@ func alone(backend runtime.Runtime) *runtime.Registry {
 	return runtime.NewRegistry(backend, logr.Discard())
 }
 
-// openPods makes the runtime of a manager in a cluster.
+// openPods creates the runtime of a manager in a cluster.
 func openPods(config *rest.Config) (*runtime.Registry, func(), error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reach the Pods: %w", err)
+		return nil, nil, fmt.Errorf("create the Pod runtime: %w", err)
 	}
 	opened, err := pod.New(pod.Options{Client: api})
 	if err != nil {
@@ -133,7 +133,7 @@ func openPods(config *rest.Config) (*runtime.Registry, func(), error) {
 	return runtime.NewRegistry(nothing, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: opened}), func() { _ = opened.Close() }, nil
 }
 
-// answer says how the manager is, whenever it is asked.
+// answer prints the manager's Stats for every line on stdin.
 func answer(census *census) {
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -146,7 +146,7 @@ func answer(census *census) {
 	}
 }
 
-// reconciles fills in what controller-runtime has counted of DevServers.
+// reconciles sets the reconcile counts of DevServers from controller-runtime's metrics.
 func reconciles(s *stats.Stats) {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
@@ -159,7 +159,7 @@ func reconciles(s *stats.Stats) {
 		for _, metric := range family.GetMetric() {
 			for _, label := range metric.GetLabel() {
 				if label.GetName() == "controller" && label.GetValue() == "devservers" {
-					s.Reconciles = int(metric.GetHistogram().GetSampleCount()) //nolint:gosec // far below
+					s.Reconciles = int(metric.GetHistogram().GetSampleCount()) //nolint:gosec // the count is small
 					s.Reconciling = time.Duration(metric.GetHistogram().GetSampleSum() * float64(time.Second))
 				}
 			}
@@ -167,7 +167,7 @@ func reconciles(s *stats.Stats) {
 	}
 }
 
-// cpu is the time that this process has computed for, in user and kernel mode.
+// cpu returns the CPU time of this process in user and kernel mode.
 func cpu() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

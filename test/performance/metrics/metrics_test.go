@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics checks that what a manager serves beside its work is there and is what docs/metrics.md says.
+// Package metrics checks that the metrics and health checks of a manager exist and match docs/metrics.md.
 package metrics
 
 import (
@@ -44,7 +44,7 @@ import (
 
 const patience = 2 * time.Minute
 
-// TestMetricsAndChecks leads an Instance through start, crash, restart, stop and adoption, so that every metric has something to say.
+// TestMetricsAndChecks takes an Instance through start, crash, restart, stop and adoption, so that every metric has a value.
 func TestMetricsAndChecks(t *testing.T) {
 	g := NewWithT(t)
 	ctrl.SetLogger(logr.Discard())
@@ -64,9 +64,9 @@ func TestMetricsAndChecks(t *testing.T) {
 	set(g, k8s, instance, func() { instance.Spec.RestartToken = "again" })
 	isReady(g, k8s, instance, 3)
 	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
-	g.Eventually(func(g Gomega) { // a start before the end was noticed would be a restart
+	g.Eventually(func(g Gomega) { // starting before the stop is complete would count as a restart
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
-		g.Expect(meta.IsStatusConditionTrue(instance.Status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
+		g.Expect(meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)).To(HaveField("Reason", v1alpha1.ReasonStopped))
 	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
 	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateRunning })
 	isReady(g, k8s, instance, 4)
@@ -77,15 +77,15 @@ func TestMetricsAndChecks(t *testing.T) {
 	first.stop()
 	second := start(t, config, backend)
 
-	g.Eventually(func(g Gomega) { // the numbers are counted after the write that a client can see
+	g.Eventually(func(g Gomega) { // the counters change after the status write that a client sees
 		sample := samples(g, second.scrape(g))
 		for _, reason := range []string{"Created", "Crashed", "Requested", "Resumed"} {
 			g.Expect(sample[`berth_starts_total{kind="instances",reason="`+reason+`"}`]).To(Equal("1"), reason)
 		}
 		g.Expect(sample[`berth_live_processes{kind="instances"}`]).To(Equal("1"))
-		g.Expect(sample[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("2"), "what waits has one, too")
+		g.Expect(sample[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("2"), "an object that cannot start has a breaker, too")
 		g.Expect(sample[`berth_adoption_seconds_count{kind="instances"}`]).To(Equal("1"))
-		g.Expect(sample[`berth_apply_to_ready_seconds_bucket{kind="instances",le="0.001"}`]).NotTo(BeEmpty(), "buckets begin at 1 ms")
+		g.Expect(sample[`berth_apply_to_ready_seconds_bucket{kind="instances",le="0.001"}`]).NotTo(BeEmpty(), "the lowest bucket is 1 ms")
 		g.Expect(sample[`berth_apply_to_ready_seconds_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
 		g.Expect(sample[`berth_status_writes_per_transition_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
 		g.Expect(sample[`berth_not_ready{kind="instances",reason="InvalidEnvironment"}`]).To(Equal("1"))
@@ -101,19 +101,19 @@ func TestMetricsAndChecks(t *testing.T) {
 	g.Expect(k8s.Delete(t.Context(), instance)).To(Succeed())
 	g.Expect(k8s.Delete(t.Context(), waiting)).To(Succeed())
 	g.Eventually(func(g Gomega) {
-		g.Expect(second.scrape(g)).NotTo(ContainSubstring("berth_not_ready"), "nothing is waited for")
+		g.Expect(second.scrape(g)).NotTo(ContainSubstring("berth_not_ready"), "no object is left")
 		g.Expect(samples(g, second.scrape(g))[`berth_live_processes{kind="instances"}`]).To(Equal("0"))
 		g.Expect(samples(g, second.scrape(g))[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("0"))
 	}).WithTimeout(patience).Should(Succeed())
 }
 
-// running is a manager and where it serves.
+// running is a running manager and its addresses.
 type running struct {
 	metrics, health string
 	stop            func()
 }
 
-// start runs a manager. Its ports are free when they are chosen; should somebody else take one before it does, others are tried.
+// start runs a manager on free ports. It tries others if another program takes one in the meantime.
 func start(t *testing.T, config *rest.Config, backend runtime.Runtime) *running {
 	t.Helper()
 	g := NewWithT(t)
@@ -142,11 +142,11 @@ func start(t *testing.T, config *rest.Config, backend runtime.Runtime) *running 
 		case err := <-ended:
 			over = true
 			g.Expect(err).To(MatchError(syscall.EADDRINUSE))
-		case <-mgr.Elected(): // it leads, and has begun to serve
+		case <-mgr.Elected(): // it is the leader and serves
 			return r
 		}
 	}
-	t.Fatal("no address could be served at")
+	t.Fatal("no free address found")
 	return nil
 }
 
@@ -181,7 +181,7 @@ func get(url string) (string, error) {
 	return string(text), err
 }
 
-// samples gives the value of each series of a scrape.
+// samples returns the value of each series of a scrape.
 func samples(g Gomega, scrape string) map[string]string {
 	values := map[string]string{}
 	for lines := bufio.NewScanner(strings.NewReader(scrape)); lines.Scan(); {
@@ -193,7 +193,8 @@ func samples(g Gomega, scrape string) map[string]string {
 	return values
 }
 
-// asDocumented expects that each metric of a scrape has a row in docs/metrics.md, and each row a metric. A row may end with * for all that begin so.
+// asDocumented expects a row in docs/metrics.md for each metric of a scrape, and a metric for each row. A row that ends with * covers all metrics
+// with that prefix.
 func asDocumented(g Gomega, scrape string) {
 	document, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
 	g.Expect(err).NotTo(HaveOccurred())
@@ -216,7 +217,7 @@ func asDocumented(g Gomega, scrape string) {
 	}
 	for _, row := range rows {
 		served := slices.ContainsFunc(families, func(family string) bool { return covers(row, family) })
-		g.Expect(served).To(BeTrue(), "%s is in docs/metrics.md, and no manager serves it", row)
+		g.Expect(served).To(BeTrue(), "%s is in docs/metrics.md, but the manager does not serve it", row)
 	}
 }
 
@@ -229,7 +230,7 @@ func controlPlane(t *testing.T) *rest.Config {
 	return config
 }
 
-// isReady waits until that incarnation is ready.
+// isReady waits until the given incarnation is ready.
 func isReady(g Gomega, k8s client.Client, instance *v1alpha1.Instance, incarnation int64) {
 	g.Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
@@ -238,7 +239,7 @@ func isReady(g Gomega, k8s client.Client, instance *v1alpha1.Instance, incarnati
 	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
 }
 
-// set changes the object as a user would, whatever the manager writes meanwhile.
+// set changes the object as a user would, and retries on conflicts with the manager.
 func set(g Gomega, k8s client.Client, instance *v1alpha1.Instance, do func()) {
 	g.Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())

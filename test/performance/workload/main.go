@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workload is what the benchmarks run: programs that do as little as possible.
+// Command workload provides the programs that the benchmarks run. They do as little as possible.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("a mode is needed")
+		return fmt.Errorf("missing mode")
 	}
 	switch args[0] {
 	case "idle":
@@ -50,17 +50,17 @@ func run(args []string) error {
 	case "through":
 		return through(args[1:])
 	}
-	return fmt.Errorf("there is no mode %q", args[0])
+	return fmt.Errorf("unknown mode %q", args[0])
 }
 
-// idle does nothing until it is ended.
+// idle does nothing until the process is killed.
 func idle() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// report sends the own PID to a socket, as the sign that the program runs.
+// report sends its PID to a socket to show that the program runs.
 func report(socket string) error {
 	conn, err := net.Dial("unixgram", socket)
 	if err != nil {
@@ -73,7 +73,7 @@ func report(socket string) error {
 	return nil
 }
 
-// tree makes the process the root of a tree of that many.
+// tree makes the process the root of a tree of size processes.
 func tree(size string) error {
 	n, err := strconv.Atoi(size)
 	if err != nil {
@@ -88,20 +88,20 @@ func tree(size string) error {
 	return nil
 }
 
-// serve answers HTTP on the port that it was given.
+// serve answers HTTP on the port in PORT.
 func serve() error {
 	var config net.ListenConfig
 	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:"+os.Getenv("PORT"))
 	if err != nil {
 		return err
 	}
-	fmt.Printf("Local: http://%s/\n", listener.Addr()) // as servers do
+	fmt.Printf("Local: http://%s/\n", listener.Addr()) // as development servers do
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "hello from", os.Getpid()) })
 	server := &http.Server{Handler: hello, ReadHeaderTimeout: time.Minute}
 	return server.Serve(listener)
 }
 
-// relay copies between its own address, which it says, and another one: the least that something in between can do. It ends with its input.
+// relay prints its address and copies between that address and target: the minimum for a proxy. It exits when its input closes.
 func relay(target string) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -132,7 +132,7 @@ const (
 	loadTime        = time.Second
 )
 
-// load sends GETs to a URL on 50 connections, each as soon as the previous one is answered, and prints how many were answered per second.
+// load sends GETs to a URL on 50 connections, each after the response to the previous one, and prints the number of responses per second.
 func load(url string) error {
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: loadConnections}}
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
@@ -170,7 +170,7 @@ func get(client *http.Client, url string) error {
 	return err
 }
 
-// through starts a program and copies between it and its own input and output, which is the least that something in between can do.
+// through starts a program and copies between it and its own input and output: the minimum for an intermediary.
 func through(command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	in, err := cmd.StdinPipe()

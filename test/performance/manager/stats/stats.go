@@ -1,26 +1,26 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats is what the manager of the benchmarks says about itself.
+// Package stats defines what the manager of the benchmarks reports about itself.
 package stats
 
 import "time"
 
-// Stats is one answer.
+// Stats is one report.
 type Stats struct {
-	// CPU is the time computed for so far.
+	// CPU is the CPU time used so far.
 	CPU time.Duration
-	// Goroutines is how many there are.
+	// Goroutines is the current number of goroutines.
 	Goroutines int
-	// Opening is how long it took to open the runtime, which adopts what is there.
+	// Opening is how long it took to open the runtime, including the adoption of existing processes.
 	Opening time.Duration
-	// Reconciles is how many there were of DevServers, and Reconciling is how long they took in all.
+	// Reconciles is the number of reconciles of DevServers; Reconciling is their total duration.
 	Reconciles  int
 	Reconciling time.Duration
-	// Synced says that the cache has synced.
+	// Synced reports whether the cache has synced.
 	Synced bool
-	// Looked is how many objects were looked at since.
+	// Looked is how many objects have been checked since the sync.
 	Looked int
-	// AllLooked is how long it took from the sync until as many were looked at as were expected; 0 before.
+	// AllLooked is the time from the sync until the expected number of objects was checked; 0 before that.
 	AllLooked time.Duration
 }

@@ -1,0 +1,38 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conditions
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+)
+
+// normal is the status of each condition that is left out while it has that status, or Unknown, and no message. Conditions that are not listed are never left
+// out.
+var normal = map[string]metav1.ConditionStatus{
+	v1alpha1.ConditionCircuitOpen:      metav1.ConditionFalse,
+	v1alpha1.ConditionConflict:         metav1.ConditionFalse,
+	v1alpha1.ConditionDriftDetected:    metav1.ConditionFalse,
+	v1alpha1.ConditionContained:        metav1.ConditionTrue,
+	v1alpha1.ConditionSucceeded:        metav1.ConditionUnknown,
+	v1alpha1.ConditionAdopted:          metav1.ConditionFalse,
+	v1alpha1.ConditionURLDetected:      metav1.ConditionFalse,
+	v1alpha1.ConditionPortVerified:     metav1.ConditionTrue,
+	v1alpha1.ConditionInitialized:      metav1.ConditionTrue,
+	v1alpha1.ConditionIndexed:          metav1.ConditionFalse,
+	v1alpha1.ConditionHealthy:          metav1.ConditionTrue,
+	v1alpha1.ConditionStrategized:      metav1.ConditionFalse,
+	v1alpha1.ConditionExecuted:         metav1.ConditionFalse,
+	v1alpha1.ConditionApplied:          metav1.ConditionFalse,
+	v1alpha1.ConditionAwaitingApproval: metav1.ConditionFalse,
+	v1alpha1.ConditionIdle:             metav1.ConditionFalse,
+	v1alpha1.ConditionAwaitingInput:    metav1.ConditionFalse,
+}
+
+// saysNothing reports whether a condition is left out. A status is smaller and cheaper to write without such conditions, and readers see what is unusual at once.
+func saysNothing(conditionType string, status metav1.ConditionStatus, message string) bool {
+	usual, omitted := normal[conditionType]
+	return omitted && message == "" && (status == usual || status == metav1.ConditionUnknown)
+}
