@@ -151,11 +151,11 @@ races: controlplane ## Run the race table with real processes and a real API ser
 	@race=$$(hack/race.sh); go test -c $$race -o $(BIN)/races.test ./test/races
 	@cd test/races && $(BIN)/races.test -test.timeout 20m -ginkgo.no-color -ginkgo.silence-skips
 
-.PHONY: races-teeth
-races-teeth: controlplane ## Run every row of the race table with its guard removed; each has to fail. ROWS="R07 S11" selects rows.
-	@$(PLAIN) go test -c -o $(BIN)/races-teeth.test ./test/races # without -race: a missing guard causes no data race, and this is several times as fast
-	@$(PLAIN) go build -o $(BIN)/races-teeth ./test/races/teeth
-	@cd test/races && $(BIN)/races-teeth $(BIN)/races-teeth.test $(ROWS)
+.PHONY: mutants
+mutants: controlplane ## Run every row of the race table with its guard removed; each has to fail. ROWS="R07 S11" selects rows.
+	@$(PLAIN) go test -c -o $(BIN)/mutants.test ./test/races # without -race: a missing guard causes no data race, and this is several times as fast
+	@$(PLAIN) go build -o $(BIN)/mutants ./test/races/mutants
+	@cd test/races && $(BIN)/mutants $(BIN)/mutants.test $(ROWS)
 
 # Number of objects: make hostile OBJECTS=10000 SEED=7
 OBJECTS ?= 1000

@@ -23,8 +23,8 @@ internal/lsp/server FuzzParseUsage /proc/PID/stat
 internal/lsp/wire FuzzReader LSP frames
 internal/lsp/wire FuzzScan LSP messages
 internal/lsp/control FuzzReadLine control socket of a language server
-internal/front FuzzCheckHost head of a request to the proxy
-internal/front FuzzAnswers answer of a server to the proxy
+internal/devproxy FuzzCheckHost head of a request to the proxy
+internal/devproxy FuzzAnswers answer of a server to the proxy
 internal/endpoint FuzzReceive frames of berth attach
 internal/cli FuzzKubeconfig kubeconfig
 controllers/strategyrun FuzzSummary result of a run

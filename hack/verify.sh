@@ -86,5 +86,6 @@ check "kustomize" "fix config/ or samples/laptop-to-cluster/" kustomized
 check "chart is up to date" "run make chart" chart
 check "chart and config/default create the same objects" "fix charts/berth or config/ as shown above" installation
 check "README shows make run and make test" "put both commands back" readme
+check "plain English" "replace the words above; hack/vocabulary.txt explains" hack/vocabulary.sh
 check "scripts parse" "fix the script above" scripts
 exit "$failed"

@@ -8,7 +8,7 @@ package main
 import (
 	"os"
 
-	"github.com/berth-dev/berth/internal/lsp/inpod"
+	"github.com/berth-dev/berth/internal/lsp/podmain"
 )
 
-func main() { os.Exit(inpod.Main(os.Args)) }
+func main() { os.Exit(podmain.Main(os.Args)) }

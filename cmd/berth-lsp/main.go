@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/berth-dev/berth/internal/lsp/program"
+	"github.com/berth-dev/berth/internal/lsp/daemon"
 )
 
-func main() { os.Exit(program.Main(os.Args)) }
+func main() { os.Exit(daemon.Main(os.Args)) }

@@ -10,7 +10,7 @@ import (
 	"io/fs"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
@@ -46,7 +46,7 @@ func (a assignment) list() []int32 {
 // then the status holds the ports of the running one.
 func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
 	ports, has := next(dev), assigned(dev)
-	if blocked || !claim.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
+	if blocked || !arbitration.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
 		return ports, nil, nil
 	}
 	if current != nil && ports.public == 0 {

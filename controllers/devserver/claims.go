@@ -11,24 +11,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
 )
 
 // IndexPort is the field index that finds DevServers by the ports in their spec and status.
 const IndexPort = "berth.dev/port"
 
 // contested defines the contest for ports.
-var contested = claim.Contest{Index: IndexPort, Things: byPort, NewList: func() client.ObjectList { return &v1alpha1.DevServerList{} }}
+var contested = arbitration.Contest{Index: IndexPort, Things: byPort, NewList: func() client.ObjectList { return &v1alpha1.DevServerList{} }}
 
 // claimOn returns the claim of the object on a port. It also reports whether the object competes for the port: it runs there or should run there.
-func claimOn(dev *v1alpha1.DevServer, port int32) (claim.Claim, bool) {
+func claimOn(dev *v1alpha1.DevServer, port int32) (arbitration.Claim, bool) {
 	if inPod(dev) {
-		return claim.Of(dev, false), false // every Pod has its own port space
+		return arbitration.Of(dev, false), false // every Pod has its own port space
 	}
 	given := port != 0 && (dev.Status.Port == port || dev.Status.BackendPort == port)
-	running := given && (claim.Live(dev) || fronted(dev) && dev.Status.Port == port)
-	wanted := claim.Wants(dev) && next(dev).has(port)
-	return claim.Of(dev, running || wanted && restarting(dev) && given), running || wanted
+	running := given && (arbitration.Live(dev) || fronted(dev) && dev.Status.Port == port)
+	wanted := arbitration.Wants(dev) && next(dev).has(port)
+	return arbitration.Of(dev, running || wanted && restarting(dev) && given), running || wanted
 }
 
 // fronted reports whether the proxy holds the port of the object: from its assignment until the object is deleted or no longer has a proxy.

@@ -18,9 +18,9 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/front"
+	"github.com/berth-dev/berth/internal/devproxy"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -36,7 +36,7 @@ type Kind struct {
 	inspector runtime.Inspection // of this machine; nil if the backend has none
 	logs      runtime.Logs       // of this machine; nil if the backend has none
 	probes    *probe.Manager
-	fronts    *front.Fronts
+	fronts    *devproxy.Fronts
 	ports     Range
 	network   network
 
@@ -69,7 +69,7 @@ type network struct {
 // memory is what the manager caches for one object.
 type memory struct {
 	// plan is the plan of the latest reconcile. It holds the environment for exec probes.
-	plan *process.Plan
+	plan *process.StartSpec
 	// logEnd is the offset where the output of earlier incarnations ends; logKnown reports whether it is known.
 	logEnd   int64
 	logKnown bool
@@ -111,7 +111,7 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 
 // Traits implements process.Kind.
 func (*Kind) Traits(object process.Object) process.Traits {
-	return process.Traits{Runtime: place.Type(devServer(object).Spec.Runtime)}
+	return process.Traits{Runtime: podspec.Type(devServer(object).Spec.Runtime)}
 }
 
 // Asleep implements process.Kind: a DevServer does not sleep.

@@ -18,7 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
@@ -152,10 +152,10 @@ func (k *Kind) Rest(ctx context.Context, object process.Object) {
 	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionPortVerified)
 	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionURLDetected)
 	k.memory(dev.UID).incarnation = 0
-	if !proxied(dev) && !claim.Live(dev) {
+	if !proxied(dev) && !arbitration.Live(dev) {
 		dev.Status.BackendPort = 0 // a backend port without a proxy is obsolete
 	}
-	if !claim.Wants(dev) {
+	if !arbitration.Wants(dev) {
 		k.release(dev.UID)
 		k.ownAtRest(ctx, dev)
 	}

@@ -9,8 +9,8 @@ import (
 	"strconv"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/arbitration"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
@@ -25,20 +25,22 @@ const (
 )
 
 // inPod reports whether the server runs in a Pod. Such a server uses no ports, sockets or commands of this machine.
-func inPod(dev *v1alpha1.DevServer) bool { return place.Type(dev.Spec.Runtime) == v1alpha1.RuntimePod }
+func inPod(dev *v1alpha1.DevServer) bool {
+	return podspec.Type(dev.Spec.Runtime) == v1alpha1.RuntimePod
+}
 
 // preparePod sets the port, Service and Pod of the server.
-func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, plan *process.Plan) error {
+func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, plan *process.StartSpec) error {
 	port := cmp.Or(dev.Status.Port, podPort)
 	if dev.Spec.Port != nil {
 		port = *dev.Spec.Port
 	}
 	plan.Variables = variables(dev, port)
 	plan.Fingerprint = []string{"port=" + strconv.Itoa(int(port))}
-	if err := place.Pod(plan, dev, "DevServer", dev.Spec.Runtime.Pod); err != nil {
+	if err := podspec.Pod(plan, dev, "DevServer", dev.Spec.Runtime.Pod); err != nil {
 		return err
 	}
-	if plan.Blocked != nil || !claim.Wants(dev) {
+	if plan.Blocked != nil || !arbitration.Wants(dev) {
 		return nil
 	}
 	if current == nil { // until then the status and the Service keep the port of the running incarnation

@@ -16,7 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -58,7 +58,7 @@ type reservation struct {
 func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	own, _ := claimOn(dev, port)
 	own.Holds = own.Holds || k.reserved(port, dev.UID)
-	claims := []claim.Claim{own}
+	claims := []arbitration.Claim{own}
 	for i := range all.Items {
 		other := &all.Items[i]
 		if other.UID == dev.UID || !hosts.Same(dev, other) {
@@ -71,7 +71,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 			claims = append(claims, theirs)
 		}
 	}
-	first := claim.First(claims)
+	first := arbitration.First(claims)
 	if first.UID == dev.UID {
 		return nil
 	}

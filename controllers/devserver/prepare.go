@@ -17,7 +17,7 @@ import (
 )
 
 // Prepare implements process.Kind: it sets the port and the owner of the server.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
 	dev := devServer(object)
 	plan.Probed = true
 	m := k.memory(dev.UID)

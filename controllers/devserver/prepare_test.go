@@ -97,7 +97,7 @@ func TestStoppedServerHasItsOwnerToo(t *testing.T) {
 func TestBlockedAlready(t *testing.T) {
 	s := newStage(t)
 	dev := server("web", 0)
-	plan := &process.Plan{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}
+	plan := &process.StartSpec{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}
 	s.g.Expect(s.Prepare(s.ctx(), dev, nil, plan)).To(Succeed())
 	s.g.Expect(plan.Blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
 	s.g.Expect(dev.Status.Port).To(BeZero(), "a blocked server needs no port")

@@ -18,7 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/front"
+	"github.com/berth-dev/berth/internal/devproxy"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
@@ -37,7 +37,7 @@ func frontName(dev *v1alpha1.DevServer) string {
 
 // listen makes the proxy of an object listen on a port. It ignores the shutdown of the manager, because the next manager listens again.
 func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
-	if err := k.fronts.Listen(dev.UID, frontName(dev), port, dev.Spec.AllowedHosts...); err != nil && !errors.Is(err, front.ErrEnded) {
+	if err := k.fronts.Listen(dev.UID, frontName(dev), port, dev.Spec.AllowedHosts...); err != nil && !errors.Is(err, devproxy.ErrEnded) {
 		return err
 	}
 	return nil
@@ -137,7 +137,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 		return nil
 	}
 	m := k.memory(dev.UID)
-	reason := front.Reason{Reason: ready.Reason, Message: ready.Message, Until: startsAt(dev)}
+	reason := devproxy.Reason{Reason: ready.Reason, Message: ready.Message, Until: startsAt(dev)}
 	switch {
 	case ready.Status == metav1.ConditionTrue && dev.Status.Process != nil:
 		k.open(ctx, dev, m)

@@ -25,8 +25,8 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/devproxy"
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/front"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -86,7 +86,7 @@ func fetch(address string) (status int, reason, body string, err error) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
-	return response.StatusCode, response.Header.Get(front.HeaderReason), string(text), err
+	return response.StatusCode, response.Header.Get(devproxy.HeaderReason), string(text), err
 }
 
 func TestProxyHasThePortAndTheProgramAnother(t *testing.T) {

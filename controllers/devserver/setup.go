@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/front"
+	"github.com/berth-dev/berth/internal/devproxy"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -32,7 +32,7 @@ type Options struct {
 	// Ports is the range for allocated ports. The zero value selects DefaultRange.
 	Ports Range
 	// Front configures how proxies hold requests.
-	Front front.Options
+	Front devproxy.Options
 }
 
 // Setup registers the controller of DevServers with the manager.
@@ -85,7 +85,7 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 		client: cache, reader: reader, runtimes: runtimes, clock: now, timers: timers, ports: options.Ports,
 		owners:       owner.Setter{Client: cache, Reader: reader},
 		probes:       probe.NewManager(timers, wake),
-		fronts:       front.New(options.Front),
+		fronts:       devproxy.New(options.Front),
 		network:      network{free: bindable, answers: answers, resolve: resolve},
 		reservations: map[int32]reservation{},
 		memories:     map[types.UID]*memory{},
@@ -99,4 +99,4 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 func (k *Kind) Probes() *probe.Manager { return k.probes }
 
 // Fronts returns the Runnable that runs the proxies.
-func (k *Kind) Fronts() *front.Fronts { return k.fronts }
+func (k *Kind) Fronts() *devproxy.Fronts { return k.fronts }

@@ -286,12 +286,12 @@ func deleted(dev *v1alpha1.DevServer) {
 }
 
 // prepare prepares an object without a process.
-func (s *stage) prepare(dev *v1alpha1.DevServer) *process.Plan {
+func (s *stage) prepare(dev *v1alpha1.DevServer) *process.StartSpec {
 	return s.prepareBeside(dev, nil)
 }
 
-func (s *stage) prepareBeside(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.Plan {
-	plan := &process.Plan{}
+func (s *stage) prepareBeside(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.StartSpec {
+	plan := &process.StartSpec{}
 	s.g.Expect(s.Prepare(context.Background(), dev, current, plan)).To(Succeed())
 	return plan
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/conditions"
@@ -148,7 +148,7 @@ func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instan
 // ignores Instances that a discovery created and that have ended, because the things they represented are gone.
 func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing) (*v1alpha1.Instance, error) {
 	byUID := map[types.UID]*v1alpha1.Instance{}
-	var claims []claim.Claim
+	var claims []arbitration.Claim
 	var idle *v1alpha1.Instance
 	for _, place := range t.places() {
 		var list v1alpha1.InstanceList
@@ -163,14 +163,14 @@ func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery
 			switch {
 			case instance.Claims(object):
 				byUID[object.UID] = object
-				claims = append(claims, claim.Of(object, claim.Live(object)))
+				claims = append(claims, arbitration.Of(object, arbitration.Live(object)))
 			case object.Labels[v1alpha1.LabelDiscoveredBy] == "" && object.DeletionTimestamp.IsZero() && idle == nil:
 				idle = object
 			}
 		}
 	}
 	if len(claims) > 0 {
-		return byUID[claim.First(claims).UID], nil
+		return byUID[arbitration.First(claims).UID], nil
 	}
 	return idle, nil
 }

@@ -19,10 +19,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
@@ -34,7 +34,7 @@ type desk struct {
 	clock    *clocktesting.FakePassiveClock
 	runtime  *fake.Runtime
 	kind     *Kind
-	book     *presence.Book
+	book     *activity.Book
 	instance *v1alpha1.Instance
 }
 
@@ -42,7 +42,7 @@ var morning = time.Unix(1_800_000_000, 0)
 
 func newDesk(t *testing.T) *desk {
 	d := &desk{GomegaWithT: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(morning)}
-	d.runtime, d.book = fake.New(t.Context(), d.clock), presence.New(d.clock)
+	d.runtime, d.book = fake.New(t.Context(), d.clock), activity.New(d.clock)
 	d.kind = New(nil, runtime.NewRegistry(d.runtime, logr.Discard()), d.clock)
 	d.kind.present = d.book
 	d.instance = &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claude", UID: "claude", Generation: 1}}
@@ -148,7 +148,7 @@ func TestWhatNobodyUsesSleeps(t *testing.T) {
 	d.kind.Rest(d.t.Context(), d.instance)
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(d.instance.Status.AttachCommand).To(Equal("berth attach instance/claude"), "attaching with tmux would not wake the Instance")
-	d.Expect(claim.Wants(d.instance)).To(BeTrue(), "a sleeping Instance keeps its claim")
+	d.Expect(arbitration.Wants(d.instance)).To(BeTrue(), "a sleeping Instance keeps its claim")
 
 	leave := d.book.Use("claude")
 	d.Expect(d.asleep()).To(BeFalse(), "a user who attaches wakes it")

@@ -5,7 +5,7 @@ package instance
 
 import (
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
 )
 
 // SessionPlace returns the value of IndexPlace for a tmux session.
@@ -16,5 +16,5 @@ func ContainerPlace(container string) string { return "docker " + container }
 
 // Claims reports whether the Instance has or wants the session or container that it names. An Instance that is stopped or has ended for good claims nothing.
 func Claims(instance *v1alpha1.Instance) bool {
-	return Place(instance) != "" && (claim.Live(instance) || claim.Wants(instance))
+	return Place(instance) != "" && (arbitration.Live(instance) || arbitration.Wants(instance))
 }

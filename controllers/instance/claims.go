@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hosts"
@@ -23,13 +23,13 @@ import (
 const IndexPlace = "berth.dev/place"
 
 // contested defines the contest for sessions and containers. The claim of an object never changes, because its runtime is immutable.
-var contested = claim.Contest{Index: IndexPlace, Things: byPlace, NewList: func() client.ObjectList { return &v1alpha1.InstanceList{} }}
+var contested = arbitration.Contest{Index: IndexPlace, Things: byPlace, NewList: func() client.ObjectList { return &v1alpha1.InstanceList{} }}
 
 // conflictRetry is how soon to check again whether the session is free. The end of its owner also triggers a reconcile.
 const conflictRetry = 2 * time.Second
 
 // settle blocks an Instance whose session or container belongs to another Instance.
-func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
+func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *process.StartSpec) error {
 	if !Claims(instance) {
 		return nil
 	}
@@ -38,10 +38,10 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	if err := k.client.List(ctx, &list, client.MatchingFields{IndexPlace: thing}); err != nil {
 		return fmt.Errorf("list the Instances with the same claim: %w", err)
 	}
-	claims := []claim.Claim{claim.Of(instance, claim.Live(instance))}
+	claims := []arbitration.Claim{arbitration.Of(instance, arbitration.Live(instance))}
 	for i := range list.Items {
 		if other := &list.Items[i]; other.UID != instance.UID && hosts.Same(instance, other) && Claims(other) {
-			claims = append(claims, claim.Of(other, claim.Live(other)))
+			claims = append(claims, arbitration.Of(other, arbitration.Live(other)))
 		}
 	}
 	first := k.reserved.Settle(thing, instance.UID, claims)
@@ -58,9 +58,9 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 }
 
 // check blocks an Instance that the backend would refuse to start: a foreign session has its name, or there is nothing to adopt.
-func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.Plan) error {
+func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.StartSpec) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
-	if inspection == nil || plan.Blocked != nil || !claim.Live(instance) && !claim.Wants(instance) {
+	if inspection == nil || plan.Blocked != nil || !arbitration.Live(instance) && !arbitration.Wants(instance) {
 		return nil
 	}
 	if instance.Status.ObservedGeneration == 0 && !plan.Refused {

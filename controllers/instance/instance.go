@@ -21,13 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/claim"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/arbitration"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/pattern"
-	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -51,8 +51,8 @@ type Kind struct {
 	client   client.Client
 	runtimes *runtime.Registry
 	clock    clock.PassiveClock
-	reserved *claim.Reservations
-	present  *presence.Book   // nil if there is no access through this manager
+	reserved *arbitration.Reservations
+	present  *activity.Book   // nil if there is no access through this manager
 	recorder process.Recorder // nil disables events
 	patterns pattern.Cache    // spec.terminal.awaitingInput.patterns, compiled
 
@@ -85,7 +85,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // New returns the kind. The client reads from a cache with the index IndexPlace.
 func New(cache client.Client, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
-	return &Kind{client: cache, runtimes: runtimes, clock: now, reserved: claim.NewReservations(now), memories: map[types.UID]*memory{}}
+	return &Kind{client: cache, runtimes: runtimes, clock: now, reserved: arbitration.NewReservations(now), memories: map[types.UID]*memory{}}
 }
 
 // Resource implements process.Kind.
@@ -111,7 +111,7 @@ func (*Kind) Traits(object process.Object) process.Traits {
 
 // Prepare implements process.Kind: it sets the terminal, and the session or container. The terminal size is not part of the fingerprint, because attaching
 // changes it anyway.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
 	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	plan.Process.Terminal = &runtime.Terminal{
 		Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns),
@@ -126,7 +126,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	}
 	plan.Process.Config = config
 	if typeOf(instance) == v1alpha1.RuntimePod {
-		if err := place.Pod(plan, instance, "Instance", instance.Spec.Runtime.Pod); err != nil {
+		if err := podspec.Pod(plan, instance, "Instance", instance.Spec.Runtime.Pod); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current facts.In
 func (k *Kind) Rest(_ context.Context, object process.Object) {
 	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	command := attachCommand(instance)
-	if claim.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // a restart keeps the session
+	if arbitration.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // a restart keeps the session
 		command = cmp.Or(instance.Status.AttachCommand, command)
 	}
 	k.show(instance, false, command)
@@ -186,9 +186,9 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
 	}
 	if terminals := k.Runtime(instance).Capabilities().Terminals; terminals != nil {
-		terminals.Keep(instance.UID, claim.Wants(instance))
+		terminals.Keep(instance.UID, arbitration.Wants(instance))
 	}
-	if !claim.Wants(instance) && !claim.Live(instance) {
+	if !arbitration.Wants(instance) && !arbitration.Live(instance) {
 		k.reserved.Release(instance.UID)
 	}
 }

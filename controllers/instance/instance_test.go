@@ -53,7 +53,7 @@ func TestPrepareGivesATerminal(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			plan := process.Plan{}
+			plan := process.StartSpec{}
 			instance := &v1alpha1.Instance{Spec: v1alpha1.InstanceSpec{Terminal: tc.spec}}
 			if err := newKind().Prepare(t.Context(), instance, nil, &plan); err != nil {
 				t.Fatal(err)
@@ -128,7 +128,7 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 	young.CreationTimestamp, old.CreationTimestamp = metav1.Unix(2000, 0), metav1.Unix(1000, 0)
 	kind := newKind(young, old)
 	blocked := func(instance *v1alpha1.Instance) *lifecycle.Blocked {
-		plan := process.Plan{}
+		plan := process.StartSpec{}
 		if err := kind.Prepare(t.Context(), instance, nil, &plan); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestWhatARefusalMeans(t *testing.T) {
 		v1alpha1.ReasonInvalidSession:   {},
 	} {
 		g := NewWithT(t)
-		kind, plan := newKind(), &process.Plan{}
+		kind, plan := newKind(), &process.StartSpec{}
 		kind.runtimes = runtime.NewRegistry(runtime.Nothing{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refuses{reason: reason}})
 		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
 		g.Expect(plan.Blocked).To(BeNil(), "the first start is attempted without a check")

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/screen"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 const (
@@ -101,11 +101,11 @@ func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
 		return
 	}
-	questions := screen.Defaults()
+	questions := terminal.Defaults()
 	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
-		questions = screen.Of(k.patterns.Compile(patterns))
+		questions = terminal.Of(k.patterns.Compile(patterns))
 	}
-	k.waits(instance, screen.Asks(view, k.input(ctx, instance), questions))
+	k.waits(instance, terminal.Asks(view, k.input(ctx, instance), questions))
 }
 
 // waits sets the condition AwaitingInput: whether the terminal shows a question, and of which kind. It never copies the text of the terminal, which may
@@ -136,7 +136,7 @@ func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) facts.Inp
 }
 
 // shown returns the screen of the terminal: the one that the backend reports, otherwise one rendered from the output.
-func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (screen.View, error) {
+func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (terminal.View, error) {
 	can := k.Runtime(instance).Capabilities()
 	if can.Terminals != nil {
 		view, err := can.Terminals.Capture(ctx, instance.UID)
@@ -145,11 +145,11 @@ func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (screen.V
 		}
 	}
 	if can.Logs == nil {
-		return screen.View{}, runtime.ErrNotFound
+		return terminal.View{}, runtime.ErrNotFound
 	}
 	log, err := can.Logs.OpenLog(ctx, instance.UID)
 	if err != nil {
-		return screen.View{}, fmt.Errorf("open the output: %w", err)
+		return terminal.View{}, fmt.Errorf("open the output: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	terminal := &instance.Spec.Terminal
@@ -157,17 +157,17 @@ func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (screen.V
 }
 
 // draw renders the screen from the end of the output.
-func draw(log runtime.Log, columns, rows int) (screen.View, error) {
+func draw(log runtime.Log, columns, rows int) (terminal.View, error) {
 	first, end, err := log.Bounds()
 	if err != nil {
-		return screen.View{}, fmt.Errorf("read the output: %w", err)
+		return terminal.View{}, fmt.Errorf("read the output: %w", err)
 	}
 	buffer := make([]byte, min(end-first, enough))
 	n, err := log.ReadAt(buffer, end-int64(len(buffer)))
 	if err != nil && !errors.Is(err, io.EOF) {
-		return screen.View{}, fmt.Errorf("read the output: %w", err)
+		return terminal.View{}, fmt.Errorf("read the output: %w", err)
 	}
-	drawn := screen.New(columns, rows)
+	drawn := terminal.New(columns, rows)
 	_, _ = drawn.Write(buffer[:n])
 	return drawn.View(), nil
 }

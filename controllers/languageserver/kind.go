@@ -19,7 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/owner"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
@@ -95,7 +95,7 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 
 // Traits implements process.Kind.
 func (*Kind) Traits(object process.Object) process.Traits {
-	return process.Traits{Runtime: place.Type(languageServer(object).Spec.Runtime)}
+	return process.Traits{Runtime: podspec.Type(languageServer(object).Spec.Runtime)}
 }
 
 // reporter returns the Reporter of an object. It returns nil if its backend has no multiplexer; then a running server counts as serving.

@@ -9,21 +9,21 @@ import (
 	"fmt"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
 // inPod reports whether the server and its multiplexer run in a Pod.
 func inPod(server *v1alpha1.LanguageServer) bool {
-	return place.Type(server.Spec.Runtime) == v1alpha1.RuntimePod
+	return podspec.Type(server.Spec.Runtime) == v1alpha1.RuntimePod
 }
 
 // preparePod sets the Service and the Pod of the server, and the name of the Secret that clients authenticate with. A change of the Pod counts as a change of
 // the spec.
-func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, config []byte, plan *process.Plan) error {
-	if err := place.Pod(plan, server, "LanguageServer", server.Spec.Runtime.Pod); err != nil || plan.Blocked != nil {
+func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, config []byte, plan *process.StartSpec) error {
+	if err := podspec.Pod(plan, server, "LanguageServer", server.Spec.Runtime.Pod); err != nil || plan.Blocked != nil {
 		return err
 	}
 	both := langserver.PodConfig{Secret: AddressName(server)}
@@ -39,18 +39,18 @@ func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, 
 	if plan.Process.Config, err = json.Marshal(both); err != nil {
 		return fmt.Errorf("encode the configuration of the Pod: %w", err)
 	}
-	service := place.Service(server, "LanguageServer", AddressName(server), "lsp", gate.Port)
+	service := podspec.Service(server, "LanguageServer", AddressName(server), "lsp", transport.Port)
 	service.Spec.PublishNotReadyAddresses = true // the multiplexer accepts clients before the server is ready, and holds their requests
-	plan.Blocked, err = place.Services{Client: k.client, Reader: k.reader}.Serve(ctx, server, "LanguageServer", service)
+	plan.Blocked, err = podspec.Services{Client: k.client, Reader: k.reader}.Serve(ctx, server, "LanguageServer", service)
 	return err
 }
 
 // AddressName returns the name of the Service of a server in a Pod, which is also the name of the Secret with its token and certificate.
 func AddressName(server *v1alpha1.LanguageServer) string {
-	return place.ServiceName("lsp", "lsp-"+server.Name, server)
+	return podspec.ServiceName("lsp", "lsp-"+server.Name, server)
 }
 
 // podEndpoint returns the URL that clients in the cluster connect to.
 func podEndpoint(server *v1alpha1.LanguageServer) string {
-	return fmt.Sprintf("https://%s.%s.svc:%d%s", AddressName(server), server.Namespace, gate.Port, gate.ClientPath)
+	return fmt.Sprintf("https://%s.%s.svc:%d%s", AddressName(server), server.Namespace, transport.Port, transport.ClientPath)
 }

@@ -24,7 +24,7 @@ func ofPod(image string) func(*v1alpha1.LanguageServer) {
 	}
 }
 
-func (s *stage) podConfig(plan process.Plan) (config langserver.PodConfig) {
+func (s *stage) podConfig(plan process.StartSpec) (config langserver.PodConfig) {
 	s.t.Helper()
 	s.Expect(plan.Blocked).To(BeNil())
 	s.Expect(json.Unmarshal(plan.Process.Config, &config)).To(Succeed())

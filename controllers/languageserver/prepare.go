@@ -20,7 +20,7 @@ import (
 )
 
 // Prepare implements process.Kind: it sets the configuration of the multiplexer and the owner of the object.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Incarnation, plan *process.Plan) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Incarnation, plan *process.StartSpec) error {
 	server := languageServer(object)
 	k.keep(server, true)
 	plan.Probed = true

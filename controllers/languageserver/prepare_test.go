@@ -20,9 +20,9 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-func (s *stage) prepare(server *v1alpha1.LanguageServer) process.Plan {
+func (s *stage) prepare(server *v1alpha1.LanguageServer) process.StartSpec {
 	s.t.Helper()
-	var plan process.Plan
+	var plan process.StartSpec
 	plan.Process.Dir = server.Spec.Process.WorkingDir
 	s.Expect(s.kind.Prepare(s.t.Context(), server, nil, &plan)).To(Succeed())
 	return plan

@@ -21,11 +21,11 @@ import (
 
 // admit determines what a plan that has not begun pins when it begins, or why it may not begin. It reads everything from the API server, because a plan keeps
 // what it pins.
-func (r *Reconciler) admit(ctx context.Context, v *visit) (err error) {
+func (r *Reconciler) admit(ctx context.Context, v *scope) (err error) {
 	if begun(v.plan) || v.plan.Status.DuplicateOf != nil || v.desired.Cancelled {
 		return nil
 	}
-	for _, ask := range []func(context.Context, *visit) (*plan.Blocked, error){r.own, r.arbitrate, r.pin} {
+	for _, ask := range []func(context.Context, *scope) (*plan.Blocked, error){r.own, r.arbitrate, r.pin} {
 		if v.desired.Blocked, err = ask(ctx, v); err != nil || v.desired.Blocked != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (r *Reconciler) admit(ctx context.Context, v *visit) (err error) {
 }
 
 // arbitrate looks for another plan with the same key that takes precedence: one that has begun, otherwise the oldest.
-func (r *Reconciler) arbitrate(ctx context.Context, v *visit) (*plan.Blocked, error) {
+func (r *Reconciler) arbitrate(ctx context.Context, v *scope) (*plan.Blocked, error) {
 	if v.plan.Spec.IdempotencyKey == "" {
 		return nil, nil //nolint:nilnil // nothing blocks
 	}
@@ -72,7 +72,7 @@ func late(object *v1alpha1.Plan) int {
 }
 
 // pin resolves the action and its strategies. It returns why the plan may not begin if one of them does not exist.
-func (r *Reconciler) pin(ctx context.Context, v *visit) (*plan.Blocked, error) {
+func (r *Reconciler) pin(ctx context.Context, v *scope) (*plan.Blocked, error) {
 	name := v.plan.Spec.ActionRef.Name
 	action := &v1alpha1.Action{}
 	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: v.plan.Namespace, Name: name}, action)
@@ -102,7 +102,7 @@ func (r *Reconciler) pin(ctx context.Context, v *visit) (*plan.Blocked, error) {
 const instanceKind = "Instance"
 
 // own makes the Instance of spec.instanceRef an owner of the plan, so that the plan is deleted with it.
-func (r *Reconciler) own(ctx context.Context, v *visit) (*plan.Blocked, error) {
+func (r *Reconciler) own(ctx context.Context, v *scope) (*plan.Blocked, error) {
 	if v.plan.Spec.InstanceRef == nil {
 		return nil, nil //nolint:nilnil // nothing blocks
 	}

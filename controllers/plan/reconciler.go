@@ -56,8 +56,8 @@ const (
 // +kubebuilder:rbac:groups=berth.dev,resources=actions;strategies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns,verbs=get;list;watch;create;patch
 
-// visit holds the state of one reconcile of one plan.
-type visit struct {
+// scope holds the state of one reconcile of one plan.
+type scope struct {
 	plan *v1alpha1.Plan
 	runs map[string]*v1alpha1.StrategyRun
 	now  time.Time
@@ -69,7 +69,7 @@ type visit struct {
 }
 
 // again requests the next reconcile after the given duration, or sooner.
-func (v *visit) again(after time.Duration) {
+func (v *scope) again(after time.Duration) {
 	if v.step.Requeue == 0 || after < v.step.Requeue {
 		v.step.Requeue = after
 	}
@@ -89,8 +89,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else if !serve {
 		return ctrl.Result{}, nil
 	}
-	v := &visit{plan: object, now: r.Clock.Now().Truncate(time.Microsecond)}
-	for _, step := range []func(context.Context, *visit) error{r.look, r.decide, r.act, r.expire} {
+	v := &scope{plan: object, now: r.Clock.Now().Truncate(time.Microsecond)}
+	for _, step := range []func(context.Context, *scope) error{r.look, r.decide, r.act, r.expire} {
 		if err := step(ctx, v); err != nil {
 			return r.result(req, v, err)
 		}
@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // result determines when the next reconcile is due.
-func (r *Reconciler) result(req ctrl.Request, v *visit, err error) (ctrl.Result, error) {
+func (r *Reconciler) result(req ctrl.Request, v *scope, err error) (ctrl.Result, error) {
 	switch {
 	case errors.Is(err, consistency.ErrStale):
 		return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
@@ -141,7 +141,7 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 
 // decide determines the next step and writes the status. A plan with a key begins under a lock, so that the second of two plans with the same key sees the
 // result of the first.
-func (r *Reconciler) decide(ctx context.Context, v *visit) error {
+func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	if !begun(v.plan) && v.plan.Spec.IdempotencyKey != "" {
 		r.beginning.Lock()
 		defer r.beginning.Unlock()
@@ -176,7 +176,7 @@ func desired(object *v1alpha1.Plan) plan.Desired {
 }
 
 // write writes the status in one patch, which fails if the plan has changed in the meantime, and then emits events.
-func (r *Reconciler) write(ctx context.Context, v *visit) error {
+func (r *Reconciler) write(ctx context.Context, v *scope) error {
 	if equality.Semantic.DeepEqual(v.plan.Status, v.step.Status) {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 const longestEvent = 1024
 
 // tell emits one event for each warning, and a single event for everything else in this step, with the reason of the last.
-func (r *Reconciler) tell(v *visit) {
+func (r *Reconciler) tell(v *scope) {
 	var reason, note string
 	for _, event := range v.step.Events {
 		if event.Warning {
@@ -214,7 +214,7 @@ func (r *Reconciler) tell(v *visit) {
 
 // confirm checks that the plan is unchanged since it was read, so that nothing is created or cancelled for a changed or deleted one. Otherwise it returns
 // ErrStale.
-func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
+func (r *Reconciler) confirm(ctx context.Context, v *scope) error {
 	if v.fresh {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 }
 
 // expire deletes a plan that has expired, together with its runs. It deletes only the object and version that it has read.
-func (r *Reconciler) expire(ctx context.Context, v *visit) error {
+func (r *Reconciler) expire(ctx context.Context, v *scope) error {
 	if v.step.Expires.IsZero() || v.now.Before(v.step.Expires) {
 		return nil
 	}

@@ -41,7 +41,7 @@ func keptBy(object client.Object) []string {
 
 // look collects the runs of the plan. It reads listed runs that are missing in the cache from the API server, because only the API server can confirm that a
 // run does not exist.
-func (r *Reconciler) look(ctx context.Context, v *visit) error {
+func (r *Reconciler) look(ctx context.Context, v *scope) error {
 	kept, err := r.kept(ctx, client.ObjectKeyFromObject(v.plan))
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (r *Reconciler) kept(ctx context.Context, key types.NamespacedName) ([]*v1a
 }
 
 // leave releases a run of an older plan of the same name, after it has confirmed which of the two plans is the older.
-func (r *Reconciler) leave(ctx context.Context, v *visit, run *v1alpha1.StrategyRun) error {
+func (r *Reconciler) leave(ctx context.Context, v *scope, run *v1alpha1.StrategyRun) error {
 	if err := r.confirm(ctx, v); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.Stra
 }
 
 // act carries out the decision, which is on record now.
-func (r *Reconciler) act(ctx context.Context, v *visit) error {
+func (r *Reconciler) act(ctx context.Context, v *scope) error {
 	if len(v.step.Create)+len(v.step.Cancel) > 0 {
 		if err := r.confirm(ctx, v); err != nil {
 			return err

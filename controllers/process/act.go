@@ -28,10 +28,10 @@ import (
 )
 
 // decide computes the next step with lifecycle.Next.
-func (r *Reconciler) decide(ctx context.Context, v *visit) error {
+func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
 	desired := v.desired(r.Kind.Resource())
-	v.observed.Trouble = r.memory.trouble(v.object.GetUID())
+	v.observed.LastError = r.memory.trouble(v.object.GetUID())
 	v.observed.Program = v.checkProgram()
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
@@ -62,7 +62,7 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) error {
 
 // write writes the decided status to the API server, in one patch that fails if the object has changed in the meantime. If the status is unchanged, it
 // writes nothing.
-func (r *Reconciler) write(ctx context.Context, v *visit) error {
+func (r *Reconciler) write(ctx context.Context, v *scope) error {
 	if equality.Semantic.DeepEqual(v.base, v.object) { // the usual case, and much cheaper than a patch
 		r.measure(v)
 		return nil
@@ -90,7 +90,7 @@ func (r *Reconciler) write(ctx context.Context, v *visit) error {
 
 // tell emits the events of the step as one event, after the API server has acknowledged the status: an event costs the API server almost as much as a
 // write.
-func (r *Reconciler) tell(v *visit) {
+func (r *Reconciler) tell(v *scope) {
 	if len(v.step.Events) == 0 {
 		return
 	}
@@ -103,7 +103,7 @@ func (r *Reconciler) tell(v *visit) {
 }
 
 // act carries out the action of the step. If this reconcile wrote nothing, the decision may rest on a stale cache, so act confirms it first.
-func (r *Reconciler) act(ctx context.Context, v *visit) error {
+func (r *Reconciler) act(ctx context.Context, v *scope) error {
 	if observer, observes := r.Kind.(ActionObserver); observes {
 		if err := observer.BeforeAction(ctx, v.object, v.base, v.step, v.written); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot carry out an action that the status records as done")
@@ -122,7 +122,7 @@ func (r *Reconciler) act(ctx context.Context, v *visit) error {
 }
 
 // carryOut carries out the action and records a failure.
-func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
+func (r *Reconciler) carryOut(ctx context.Context, v *scope) error {
 	err := r.do(ctx, v)
 	if errors.Is(err, consistency.ErrStale) || errors.Is(err, runtime.ErrStale) || errors.Is(err, runtime.ErrOldAlive) {
 		return consistency.ErrStale
@@ -145,7 +145,7 @@ func (r *Reconciler) carryOut(ctx context.Context, v *visit) error {
 const settleRetry = 5 * time.Second
 
 // settle lets the backend remove what it kept until the exit was recorded. Nothing depends on the result.
-func (r *Reconciler) settle(ctx context.Context, v *visit) {
+func (r *Reconciler) settle(ctx context.Context, v *scope) {
 	end := v.object.GetProcessStatus().LastExit
 	if end == nil {
 		return
@@ -156,7 +156,7 @@ func (r *Reconciler) settle(ctx context.Context, v *visit) {
 	}
 }
 
-func (r *Reconciler) do(ctx context.Context, v *visit) error {
+func (r *Reconciler) do(ctx context.Context, v *scope) error {
 	uid, incarnation := v.object.GetUID(), v.step.Incarnation
 	switch v.step.Action {
 	case lifecycle.StartProcess:
@@ -185,7 +185,7 @@ func (r *Reconciler) do(ctx context.Context, v *visit) error {
 }
 
 // forget removes every trace of an object from the backend. If the process should keep running, forget releases it first.
-func forget(ctx context.Context, v *visit) error {
+func forget(ctx context.Context, v *scope) error {
 	uid := v.object.GetUID()
 	if adoption := v.runtime.Capabilities().Adoption; adoption != nil && v.orphan {
 		if err := adoption.Release(ctx, uid); err != nil && !errors.Is(err, runtime.ErrNotFound) {
@@ -199,7 +199,7 @@ func forget(ctx context.Context, v *visit) error {
 }
 
 // confirm returns ErrStale unless the object is the one that the API server has now.
-func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
+func (r *Reconciler) confirm(ctx context.Context, v *scope) error {
 	live := &metav1.PartialObjectMetadata{}
 	gvk, err := r.Client.GroupVersionKindFor(v.object)
 	if err != nil {
@@ -210,7 +210,7 @@ func (r *Reconciler) confirm(ctx context.Context, v *visit) error {
 }
 
 // release removes the finalizer once nothing of the object is left in the backend.
-func (r *Reconciler) release(ctx context.Context, v *visit) error {
+func (r *Reconciler) release(ctx context.Context, v *scope) error {
 	if !v.step.Released || v.want != lifecycle.Gone {
 		return nil
 	}
@@ -242,7 +242,7 @@ func (r *Reconciler) forget(object Object) {
 
 // expire deletes an object that has been at rest without a process for spec.ttlSecondsAfterStopped, after checking the object and the process again. It
 // deletes only the version that it checked, so an object that a user changes in the meantime is kept.
-func (r *Reconciler) expire(ctx context.Context, v *visit) error {
+func (r *Reconciler) expire(ctx context.Context, v *scope) error {
 	ttl := v.object.GetProcessSpec().TTLSecondsAfterStopped
 	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.Gone {
 		return nil
@@ -268,7 +268,7 @@ func (r *Reconciler) expire(ctx context.Context, v *visit) error {
 
 // stillGone checks again that nothing is running and returns ErrStale if something is. Deletion would end a process that was started outside Berth, as a
 // container can be, although no one requested that.
-func stillGone(ctx context.Context, v *visit) error {
+func stillGone(ctx context.Context, v *scope) error {
 	found, err := v.runtime.Observe(ctx, v.object.GetUID())
 	if err != nil {
 		return fmt.Errorf("check again whether a process is running: %w", err)

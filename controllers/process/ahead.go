@@ -7,13 +7,13 @@ import "context"
 
 // reserves reports whether the next incarnation of an object may be pre-started: its kind has nothing else to record, and its backend reports what an
 // incarnation was started with.
-func (r *Reconciler) reserves(v *visit) bool {
+func (r *Reconciler) reserves(v *scope) bool {
 	return v.traits.PreStart && v.runtime.Capabilities().KeepsOrigin
 }
 
 // startAhead starts the reserved incarnation. It writes nothing: one later write records the result once the process runs, and if this manager is lost
 // before that, the next one finds the process. The object must be as this manager last wrote it, or be confirmed to be the newest.
-func (r *Reconciler) startAhead(ctx context.Context, v *visit) error {
+func (r *Reconciler) startAhead(ctx context.Context, v *scope) error {
 	if !v.step.Ahead {
 		return nil
 	}

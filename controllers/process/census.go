@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sight is what one reconcile found, as far as the metrics need it.
-type sight struct {
+// snapshot is what one reconcile found, as far as the metrics need it.
+type snapshot struct {
 	generation                      int64
 	running, ready, atRest, stalled bool
 	written                         bool
@@ -22,8 +22,8 @@ type sight struct {
 	missingSince time.Time
 }
 
-// census holds the data for the gauges.
-type census struct {
+// collector holds the data for the gauges.
+type collector struct {
 	mu      sync.Mutex
 	tallies map[types.UID]*tally
 }
@@ -43,9 +43,9 @@ type tally struct {
 	missingSince time.Time
 }
 
-var counted = &census{tallies: map[types.UID]*tally{}}
+var counted = &collector{tallies: map[types.UID]*tally{}}
 
-func (c *census) note(kind string, uid types.UID, found sight, now time.Time) {
+func (c *collector) note(kind string, uid types.UID, found snapshot, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.tallies[uid]
@@ -66,7 +66,7 @@ func (c *census) note(kind string, uid types.UID, found sight, now time.Time) {
 	}
 }
 
-func (c *census) forget(uid types.UID) {
+func (c *collector) forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.tallies[uid]; t != nil {
@@ -111,7 +111,7 @@ func (t *tally) miss(reason string, now time.Time) {
 }
 
 // wait observes how long each generation took to become ready, once per generation that was not ready when it was first observed.
-func (t *tally) wait(found sight, now time.Time) {
+func (t *tally) wait(found snapshot, now time.Time) {
 	if t.generation != found.generation {
 		t.generation, t.waitingSince = found.generation, time.Time{}
 		if !found.ready && !found.atRest {
@@ -129,14 +129,14 @@ func (t *tally) wait(found sight, now time.Time) {
 }
 
 // Describe implements prometheus.Collector.
-func (c *census) Describe(all chan<- *prometheus.Desc) {
+func (c *collector) Describe(all chan<- *prometheus.Desc) {
 	all <- notReady
 	all <- notReadySince
 }
 
 // Collect implements prometheus.Collector. Objects that are ready have no series, so that the timestamp of a series always belongs to an object that is
 // not ready.
-func (c *census) Collect(all chan<- prometheus.Metric) {
+func (c *collector) Collect(all chan<- prometheus.Metric) {
 	for of, absence := range c.missing() {
 		all <- prometheus.MustNewConstMetric(notReady, prometheus.GaugeValue, float64(absence.objects), of.kind, of.reason)
 		all <- prometheus.MustNewConstMetric(notReadySince, prometheus.GaugeValue, float64(absence.since.Unix()), of.kind, of.reason)
@@ -151,7 +151,7 @@ type absence struct {
 	since   time.Time
 }
 
-func (c *census) missing() map[cause]absence {
+func (c *collector) missing() map[cause]absence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := map[cause]absence{}

@@ -55,9 +55,9 @@ func TestWhatIsNotReadyAlthoughItOughtToBe(t *testing.T) {
 
 func TestWhoIsNotReadyForTheLongestTime(t *testing.T) {
 	g := NewWithT(t)
-	c := &census{tallies: map[types.UID]*tally{}}
+	c := &collector{tallies: map[types.UID]*tally{}}
 	note := func(uid types.UID, at int64, reason string, since int64) {
-		found := sight{missing: reason}
+		found := snapshot{missing: reason}
 		if reason != "" {
 			found.missingSince = time.Unix(since, 0)
 		}

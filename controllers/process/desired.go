@@ -35,7 +35,7 @@ const (
 )
 
 // prepare determines how to start the next incarnation, or why it cannot be started.
-func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
+func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 	v.hash = v.object.GetProcessStatus().SpecHash
 	if v.want == lifecycle.Stop || v.want == lifecycle.Gone || v.want == lifecycle.Move {
 		return nil
@@ -52,7 +52,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
-	v.plan = Plan{Process: r.process(v), Blocked: blocked, Refused: r.memory.trouble(v.object.GetUID()) != ""}
+	v.plan = StartSpec{Process: r.process(v), Blocked: blocked, Refused: r.memory.trouble(v.object.GetUID()) != ""}
 	v.plan.Process.Env = expandEnvironment(variables, nil).list
 	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)
@@ -68,7 +68,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *visit) error {
 }
 
 // process returns the next incarnation as the spec describes it, before variables are expanded.
-func (r *Reconciler) process(v *visit) runtime.Process {
+func (r *Reconciler) process(v *scope) runtime.Process {
 	template := v.object.GetProcessSpec().Process
 	next := v.object.GetProcessStatus().Incarnation + 1
 	if v.current != nil {
@@ -111,7 +111,7 @@ func logsCommand(resource string, object Object) string {
 }
 
 // desired returns what the spec requests, with defaults for unset fields.
-func (v *visit) desired(resource string) lifecycle.Desired {
+func (v *scope) desired(resource string) lifecycle.Desired {
 	spec := v.object.GetProcessSpec()
 	return lifecycle.Desired{
 		UID:           v.object.GetUID(),

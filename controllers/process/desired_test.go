@@ -49,7 +49,7 @@ func TestDesired(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x", UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
-			v := &visit{object: object, want: lifecycle.Run, hash: "h", runtime: runtime.Nothing{}}
+			v := &scope{object: object, want: lifecycle.Run, hash: "h", runtime: runtime.Nothing{}}
 			if diff := cmp.Diff(tc.want, v.desired("instances")); diff != "" {
 				t.Errorf("desired (-want +got):\n%s", diff)
 			}
@@ -66,7 +66,7 @@ func TestDeleteWinsOverStopAndStopOverSleep(t *testing.T) {
 	g := NewWithT(t)
 	object := &v1alpha1.Instance{}
 	want := func(kind Kind) lifecycle.Want {
-		return (&Reconciler{Kind: kind}).want(t.Context(), &visit{object: object})
+		return (&Reconciler{Kind: kind}).want(t.Context(), &scope{object: object})
 	}
 	g.Expect(want(&testKind{})).To(Equal(lifecycle.Run))
 	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Sleep))

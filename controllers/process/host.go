@@ -26,7 +26,7 @@ const (
 )
 
 // host decides whether this manager reconciles the object. leave reports that it does not, and that the reconcile ends here.
-func (r *Reconciler) host(ctx context.Context, v *visit) (leave bool, result ctrl.Result, err error) {
+func (r *Reconciler) host(ctx context.Context, v *scope) (leave bool, result ctrl.Result, err error) {
 	if r.Hosts == nil {
 		return false, ctrl.Result{}, nil
 	}
@@ -56,7 +56,7 @@ func (r *Reconciler) host(ctx context.Context, v *visit) (leave bool, result ctr
 
 // servedElsewhere reports whether this manager lacks the runtime of the object and another manager serves it. known is false while the Leases have not
 // been read.
-func (r *Reconciler) servedElsewhere(v *visit) (served, known bool) {
+func (r *Reconciler) servedElsewhere(v *scope) (served, known bool) {
 	if disabled(v.runtime) == nil {
 		return false, true
 	}
@@ -68,7 +68,7 @@ func (r *Reconciler) servedElsewhere(v *visit) (served, known bool) {
 }
 
 // hostClaim collects what is known about the host of the object.
-func (r *Reconciler) hostClaim(ctx context.Context, v *visit) (lifecycle.HostClaim, error) {
+func (r *Reconciler) hostClaim(ctx context.Context, v *scope) (lifecycle.HostClaim, error) {
 	status := v.object.GetProcessStatus()
 	claim := lifecycle.HostClaim{
 		Self: r.Hosts.Self(), Label: v.object.GetLabels()[v1alpha1.LabelHost], Lost: v.object.GetAnnotations()[v1alpha1.AnnotationLostHost],
@@ -87,7 +87,7 @@ func (r *Reconciler) hostClaim(ctx context.Context, v *visit) (lifecycle.HostCla
 }
 
 // leave does not touch an object of another host. If that host does not report, leave sets the reason HostUnavailable.
-func (r *Reconciler) leave(ctx context.Context, v *visit, owner string) (ctrl.Result, error) {
+func (r *Reconciler) leave(ctx context.Context, v *scope, owner string) (ctrl.Result, error) {
 	r.Kind.Forget(v.object.GetUID())
 	counted.forget(v.object.GetUID())
 	reports, known := r.Hosts.Reports(owner)

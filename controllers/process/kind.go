@@ -44,7 +44,7 @@ type Kind interface {
 	// (an allocated port), which are then written together with the intent to start. Shared work is done already when it is called: plan.Process
 	// holds argv (not expanded yet), environment, directory, UID and incarnation.
 	// It is called in every reconcile of an object that should run, also while an incarnation is running: current is that incarnation, or nil.
-	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *Plan) error
+	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error
 
 	// Look adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own status
 	// and its own conditions (through SetCondition). retry is when to check again; 0 means never.
@@ -90,8 +90,8 @@ type ActionObserver interface {
 	BeforeAction(ctx context.Context, object, base Object, step lifecycle.Step, written bool) error
 }
 
-// Plan is how the next incarnation would be started.
-type Plan struct {
+// StartSpec is how the next incarnation would be started.
+type StartSpec struct {
 	// Process is complete except for the variables of the kind.
 	Process runtime.Process
 	// Variables are environment variables, such as PORT, that precede the environment of the spec and override it. They must not contain secrets. After

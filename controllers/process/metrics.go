@@ -65,7 +65,7 @@ const (
 )
 
 // countStart counts a start under the reason that the status records for it.
-func countStart(kind string, v *visit) {
+func countStart(kind string, v *scope) {
 	reason := reasonCreated
 	if v.step.Incarnation > 1 {
 		reason = cmp.Or(v.step.Why, reasonResumed)
@@ -78,9 +78,9 @@ func countStart(kind string, v *visit) {
 }
 
 // measure updates the metrics with the result of this reconcile.
-func (r *Reconciler) measure(v *visit) {
+func (r *Reconciler) measure(v *scope) {
 	kind, uid, status := r.Kind.Resource(), v.object.GetUID(), v.object.GetProcessStatus()
-	found := sight{
+	found := snapshot{
 		generation: v.object.GetGeneration(),
 		running:    v.current != nil && v.current.Phase == facts.Running,
 		ready:      isTrue(v.object, v1alpha1.ConditionReady) && status.Process != nil,

@@ -17,7 +17,7 @@ import (
 )
 
 // observe queries the runtime for the incarnations of the object. It does not wait for a process.
-func (r *Reconciler) observe(ctx context.Context, v *visit) error {
+func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 	uid := v.object.GetUID()
 	found, err := v.runtime.Observe(ctx, uid)
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *Reconciler) observe(ctx context.Context, v *visit) error {
 }
 
 // checkProgram checks the program of an incarnation that could not be executed. It returns nil if there is no such incarnation or the backend cannot check.
-func (v *visit) checkProgram() *lifecycle.ProgramCheck {
+func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	inspection := v.runtime.Capabilities().Inspection
 	if inspection == nil || v.plan.Blocked != nil || len(v.plan.Process.Command) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (v *visit) checkProgram() *lifecycle.ProgramCheck {
 }
 
 // look lets the kind add what it knows about the current incarnation.
-func (r *Reconciler) look(ctx context.Context, v *visit) error {
+func (r *Reconciler) look(ctx context.Context, v *scope) error {
 	switch {
 	case v.current == nil || v.current.Phase != facts.Running:
 		r.Kind.Rest(ctx, v.object)

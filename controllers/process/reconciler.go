@@ -57,8 +57,8 @@ type Reconciler struct {
 // still lives.
 const staleRequeue = 50 * time.Millisecond
 
-// visit holds what one reconcile knows about its object.
-type visit struct {
+// scope holds what one reconcile knows about its object.
+type scope struct {
 	object Object
 	// base is the object as it was before its status was derived.
 	base Object
@@ -78,7 +78,7 @@ type visit struct {
 	found   []facts.Incarnation
 	current *facts.Incarnation
 
-	plan     Plan
+	plan     StartSpec
 	hash     string
 	observed lifecycle.Observed
 	step     lifecycle.Step
@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	v.want = r.want(ctx, v)
 	v.reserves = r.reserves(v)
-	steps := []func(context.Context, *visit) error{
+	steps := []func(context.Context, *scope) error{
 		r.claim, r.observe, r.prepare, r.look, r.decide, r.startAhead, r.write, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
@@ -133,8 +133,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // begin resolves the spec of the object and determines its runtime.
-func (r *Reconciler) begin(ctx context.Context, object Object) (*visit, error) {
-	v := &visit{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
+func (r *Reconciler) begin(ctx context.Context, object Object) (*scope, error) {
+	v := &scope{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	if resolver, resolves := r.Kind.(SpecResolver); resolves {
 		if err := resolver.ResolveSpec(ctx, object); err != nil {
 			return nil, fmt.Errorf("%s: %w", name(r.Kind, object), err)
@@ -173,7 +173,7 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 
 // claim writes the finalizer before anything is started, so that no process can outlive its object unnoticed. It also copies the session of the spec to
 // a label.
-func (r *Reconciler) claim(ctx context.Context, v *visit) error {
+func (r *Reconciler) claim(ctx context.Context, v *scope) error {
 	defer func() { v.base = copyOf(v.object) }()
 	session := v.object.GetProcessSpec().Session
 	labelled := session == "" || v.object.GetLabels()[v1alpha1.LabelSession] == session
@@ -231,7 +231,7 @@ func (r *Reconciler) keepResolved(object Object, do func() error) error {
 }
 
 // want returns the desired state of the process.
-func (r *Reconciler) want(ctx context.Context, v *visit) lifecycle.Want {
+func (r *Reconciler) want(ctx context.Context, v *scope) lifecycle.Want {
 	object := v.object
 	switch {
 	case !object.GetDeletionTimestamp().IsZero():

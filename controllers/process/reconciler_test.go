@@ -62,7 +62,7 @@ func (k *testKind) Asleep(context.Context, Object, time.Time) bool {
 	return false
 }
 
-func (k *testKind) Prepare(_ context.Context, _ Object, _ *facts.Incarnation, plan *Plan) error {
+func (k *testKind) Prepare(_ context.Context, _ Object, _ *facts.Incarnation, plan *StartSpec) error {
 	plan.Probed, plan.Variables, k.refused = k.probed, k.variables, plan.Refused
 	return nil
 }

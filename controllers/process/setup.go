@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/hosts"
-	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -61,7 +61,7 @@ type Dependencies struct {
 	// Permission is checked before a start on this machine; nil permits all of them.
 	Permission *Permission
 	// Presence records who uses the terminals of objects; nil means that they are never in use.
-	Presence *presence.Book
+	Presence *activity.Book
 	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
 	Concurrency int
 }

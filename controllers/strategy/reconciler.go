@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strategy counts the runs of strategies and operates their breakers. internal/tally makes the decisions.
+// Package strategy counts the runs of strategies and operates their breakers. internal/strategy makes the decisions.
 package strategy
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/tally"
+	core "github.com/berth-dev/berth/internal/strategy"
 )
 
 // The defaults of the API, for objects that were stored before the API had them.
@@ -73,7 +73,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("strategies/%s: %w", req, err)
 	}
 	now := r.Clock.Now().Truncate(time.Microsecond)
-	step := tally.Next(desired(strategy), strategy.Status, seen, now)
+	step := core.Next(desired(strategy), strategy.Status, seen, now)
 	var left time.Duration
 	err = r.write(ctx, strategy, &step, now)
 	if err == nil {
@@ -113,16 +113,16 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 	return strategy, nil
 }
 
-func desired(strategy *v1alpha1.Strategy) tally.Desired {
+func desired(strategy *v1alpha1.Strategy) core.Desired {
 	breaker := strategy.Spec.Breaker
-	return tally.Desired{ResetToken: strategy.Spec.ResetToken, Breaker: lifecycle.Breaker{
+	return core.Desired{ResetToken: strategy.Spec.ResetToken, Breaker: lifecycle.Breaker{
 		Threshold: int(ptr.Deref(breaker.FailureThreshold, defaultThreshold)),
 		CoolDown:  time.Duration(ptr.Deref(breaker.CoolDownSeconds, 0)) * time.Second,
 	}}
 }
 
 // write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events.
-func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, step *tally.Step, now time.Time) error {
+func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, step *core.Step, now time.Time) error {
 	base := strategy.DeepCopy()
 	strategy.Status = step.Status
 	strategy.Status.ObservedGeneration = strategy.Generation

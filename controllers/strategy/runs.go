@@ -16,7 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
-	"github.com/berth-dev/berth/internal/tally"
+	core "github.com/berth-dev/berth/internal/strategy"
 )
 
 const (
@@ -144,11 +144,11 @@ func (r *Reconciler) addCounted(
 	return runs, nil
 }
 
-// views converts the runs to the input of internal/tally.
-func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []tally.Run {
-	views := make([]tally.Run, 0, len(runs))
+// views converts the runs to the input of internal/strategy.
+func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []core.Run {
+	views := make([]core.Run, 0, len(runs))
 	for _, run := range runs {
-		view := tally.Run{
+		view := core.Run{
 			UID: run.UID, Outcome: run.Status.Outcome, Kept: true, CreatedAt: run.CreationTimestamp.Time,
 			Waits: run.Status.Incarnation == 0 && run.Status.Outcome == "" && run.Spec.State != v1alpha1.RunCancelled && run.DeletionTimestamp.IsZero(),
 		}
@@ -167,8 +167,8 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []tally.Ru
 
 // confirmForeign reads the strategy from the API server before runs of another strategy are released uncounted, because the cached strategy may be stale rather
 // than the runs. It returns ErrStale if it is.
-func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Strategy, seen []tally.Run) error {
-	if !slices.ContainsFunc(seen, func(run tally.Run) bool { return run.Foreign }) {
+func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Strategy, seen []core.Run) error {
+	if !slices.ContainsFunc(seen, func(run core.Run) bool { return run.Foreign }) {
 		return nil
 	}
 	live := &v1alpha1.Strategy{}

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
@@ -115,14 +115,14 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
 
 // Runtime returns the backend that the strategy names, or the one that it named when the run started.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return k.runtimes.For(place.Type(k.placeOf(runOf(object))))
+	return k.runtimes.For(podspec.Type(k.placeOf(runOf(object))))
 }
 
 // Traits implements process.Kind. A finalizer keeps a run until its strategy has counted it. A run with an outcome gets none, because it may have been
 // counted already.
 func (k *Kind) Traits(object process.Object) process.Traits {
 	run := runOf(object)
-	traits := process.Traits{Runtime: place.Type(k.placeOf(run))}
+	traits := process.Traits{Runtime: podspec.Type(k.placeOf(run))}
 	if run.Status.Outcome == "" {
 		traits.Finalizers = []string{v1alpha1.FinalizerCount}
 	}

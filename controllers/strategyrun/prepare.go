@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
@@ -32,15 +32,15 @@ const missingRetry = time.Minute
 
 // Prepare implements process.Kind: it lets a run start if its strategy permits it, and copies what the run executes from the strategy together with the intent
 // to start.
-func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, next *process.Plan) error {
+func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, next *process.StartSpec) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
 	next.Variables = variables
 	if err := k.place(run, next); err != nil {
 		return err
 	}
-	if where := k.placeOf(run); place.Type(where) == v1alpha1.RuntimePod {
-		if err := place.Pod(next, run, "StrategyRun", where.Pod); err != nil {
+	if where := k.placeOf(run); podspec.Type(where) == v1alpha1.RuntimePod {
+		if err := podspec.Pod(next, run, "StrategyRun", where.Pod); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,11 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, now time.Time) {
 	run, before := runOf(object), runOf(base)
 	// There are thousands of runs. The status shows normal progress, and an event for each step would double the writes.
-	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool { return !event.Warning })
+	ended := run.Status.LastExit != nil && run.Status.LastExit.Incarnation == run.Status.Incarnation
+	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool {
+		// After its end, the event of the exit says everything; that of Stalled advises a restart, which a run does not have.
+		return !event.Warning || ended && event.Message == condition(run, v1alpha1.ConditionStalled).Message
+	})
 	if before.Status.Outcome != "" {
 		step.Events = nil
 		before.Status.DeepCopyInto(&run.Status)

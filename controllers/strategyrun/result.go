@@ -32,7 +32,7 @@ var inputVariables = map[v1alpha1.PlanPhase]string{
 }
 
 // place sets where the run leaves its results, if the backend has a place for them, and passes it the results of earlier phases of its plan.
-func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.Plan) error {
+func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
 	keeper := k.keeper(run)
 	if keeper == nil {
 		return nil

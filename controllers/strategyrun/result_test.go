@@ -76,7 +76,7 @@ func TestInputsOfARun(t *testing.T) {
 		{Run: "p-2", Strategy: "test", Phase: v1alpha1.PhaseExecute, Outcome: v1alpha1.RunSucceeded},
 		{Run: "p-3", Strategy: "report", Phase: v1alpha1.PhaseApply, Outcome: v1alpha1.RunSucceeded},
 	}
-	next := &process.Plan{Variables: map[string]string{}}
+	next := &process.StartSpec{Variables: map[string]string{}}
 	g.Expect(kind.place(run, next)).To(Succeed())
 	place := backend.Place("u")
 	g.Expect(next.Variables).To(Equal(map[string]string{
@@ -94,7 +94,7 @@ func TestBackendsWithoutAPlaceForResults(t *testing.T) {
 	g := NewWithT(t)
 	run := &v1alpha1.StrategyRun{}
 	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
-	next := &process.Plan{Variables: map[string]string{}}
+	next := &process.StartSpec{Variables: map[string]string{}}
 	kind := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil)
 	g.Expect(kind.place(run, next)).To(Succeed())
 	g.Expect(next.Variables).To(BeEmpty())
@@ -125,7 +125,7 @@ func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	run.Spec.StrategyRef.Name, run.Spec.Program = "build", plan.Program(strategy)
 	blocked := func() string {
-		kind, next := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil), &process.Plan{}
+		kind, next := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil), &process.StartSpec{}
 		run.Status = v1alpha1.StrategyRunStatus{}
 		kind.found["u"] = strategy
 		g.Expect(kind.Prepare(context.Background(), run, nil, next)).To(Succeed())

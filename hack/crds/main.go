@@ -22,7 +22,7 @@ const word = "x-kubernetes-map-type: atomic"
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: crds FOLDER..."))
+		fail(errors.New("usage: crds FOLDER [FOLDER ...]"))
 	}
 	for _, folder := range os.Args[1:] {
 		files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))

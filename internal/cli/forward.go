@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-dev/berth/internal/front"
+	"github.com/berth-dev/berth/internal/devproxy"
 )
 
 // forward returns a handler that forwards requests to the Service at address through the API server. It does not reach anything else in the cluster.
@@ -60,7 +60,7 @@ type forwarding struct {
 // ServeHTTP forwards a request to the Service. It rejects requests from web pages of other sites, which must not use the rights of the user: see
 // front.CheckHost.
 func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := front.CheckHost(r, nil); err != nil {
+	if err := devproxy.CheckHost(r, nil); err != nil {
 		http.Error(w, "Forbidden: "+err.Error()+". This address only serves this machine: use 127.0.0.1 or localhost.", http.StatusForbidden)
 		return
 	}

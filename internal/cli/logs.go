@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
-	"github.com/berth-dev/berth/internal/screen"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 func (a *app) logsCommand() *cobra.Command {
@@ -66,8 +66,8 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 		return fmt.Errorf("%s has no terminal: only instances have one; use berth logs %s without --screen", ref, ref)
 	}
 	// A size of 0 selects the default size of the screen.
-	terminal := &instance.Spec.Terminal
-	shown := screen.New(int(ptr.Deref(terminal.Columns, 0)), int(ptr.Deref(terminal.Rows, 0)))
+	size := &instance.Spec.Terminal
+	shown := terminal.New(int(ptr.Deref(size.Columns, 0)), int(ptr.Deref(size.Rows, 0)))
 	if err := a.copyLogs(ctx, to, ref, object, opts, shown); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, objec
 		return fmt.Errorf("logs of %s: %w", ref, err)
 	}
 	defer func() { _ = stream.Close() }()
-	if drawn, is := out.(*screen.Screen); is && stream.Screen {
+	if drawn, is := out.(*terminal.Screen); is && stream.Screen {
 		out = screenLines{drawn}
 	} else if stream.Screen {
 		a.say("%s was adopted, so its output is not recorded: printing its current terminal screen", ref)
@@ -111,7 +111,7 @@ func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, objec
 }
 
 // screenLines writes text whose lines end in a bare line feed. A terminal does not return the carriage for a line feed, so a carriage return is added.
-type screenLines struct{ to *screen.Screen }
+type screenLines struct{ to *terminal.Screen }
 
 func (l screenLines) Write(text []byte) (int, error) {
 	_, _ = l.to.Write(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")))

@@ -23,10 +23,10 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
-	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
@@ -222,7 +222,7 @@ func assemble(config *rest.Config, on openedRuntimes, log logr.Logger, opts mana
 			opts.LanguageServersInPods = servers
 		}
 	}
-	opts.Presence = presence.New(opts.Clock)
+	opts.Presence = activity.New(opts.Clock)
 	mgr, err := manager.New(config, opts)
 	if err != nil {
 		return nil, err

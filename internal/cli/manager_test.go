@@ -27,7 +27,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 // clusterTimeout is long enough for a manager and an API server on a busy machine.
@@ -85,7 +85,7 @@ func TestRuntimesHaveNamesThatAreThere(t *testing.T) {
 func cluster(t *testing.T) (api client.Client, kubeconfig string) {
 	t.Helper()
 	g := NewWithT(t)
-	environment := plane.New(filepath.Join("..", ".."))
+	environment := testenv.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
 	g.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })

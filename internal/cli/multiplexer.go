@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 )
 
 // multiplexer connects to the multiplexer of a language server in a Pod through the API server. endpoint is its address in the cluster.
@@ -27,13 +27,13 @@ func (c *connection) multiplexer(ctx context.Context, namespace, endpoint string
 	if err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: service}, secret); err != nil {
 		return nil, fmt.Errorf("read the token of the language server: %w", err)
 	}
-	base, transport, err := upgradable(c.config)
+	base, client, err := upgradable(c.config)
 	if err != nil {
 		return nil, err
 	}
 	through := *base
 	through.Path = proxyPath(base, namespace, at) + at.Path
-	return gate.Through(ctx, transport, &through, strings.TrimSpace(string(secret.Data[gate.ClientToken])))
+	return transport.Through(ctx, client, &through, strings.TrimSpace(string(secret.Data[transport.ClientToken])))
 }
 
 // proxyPath returns the path under which the API server forwards requests to the Service at address.

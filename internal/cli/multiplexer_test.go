@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
@@ -30,7 +30,7 @@ import (
 // passingOn fakes an API server that proxies the requests for one Service to an address.
 func passingOn(t *testing.T, path, address string, keys map[string][]byte) *httptest.Server {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: gate.Trust(keys[gate.Certificate]), DisableKeepAlives: true}
+	transport := &http.Transport{TLSClientConfig: transport.Trust(keys[transport.Certificate]), DisableKeepAlives: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "https", Host: address})
@@ -49,7 +49,7 @@ func passingOn(t *testing.T, path, address string, keys map[string][]byte) *http
 
 func TestTheMultiplexerOfAPodIsReachedThroughTheAPIServer(t *testing.T) {
 	g := NewWithT(t)
-	keys, err := gate.NewKeys()
+	keys, err := transport.NewKeys()
 	g.Expect(err).NotTo(HaveOccurred())
 	dir := t.TempDir()
 	for name, content := range keys {
@@ -57,7 +57,7 @@ func TestTheMultiplexerOfAPodIsReachedThroughTheAPIServer(t *testing.T) {
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
-	clients, managers := gate.Open(listener, dir)
+	clients, managers := transport.Open(listener, dir)
 	t.Cleanup(func() {
 		_ = clients.Close()
 		_ = managers.Close()

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/place"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime/pod"
@@ -33,13 +33,13 @@ const nextPodEvery = time.Second
 func inPod(object process.Object) bool {
 	switch o := object.(type) {
 	case *v1alpha1.DevServer:
-		return place.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
+		return podspec.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
 	case *v1alpha1.Instance:
 		return o.Spec.Runtime != nil && o.Spec.Runtime.Type == v1alpha1.RuntimePod
 	case *v1alpha1.LanguageServer:
-		return place.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
+		return podspec.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
 	case *v1alpha1.StrategyRun:
-		return o.Status.Pinned != nil && place.Type(o.Status.Pinned.Runtime) == v1alpha1.RuntimePod
+		return o.Status.Pinned != nil && podspec.Type(o.Status.Pinned.Runtime) == v1alpha1.RuntimePod
 	}
 	return false
 }

@@ -96,7 +96,7 @@ func (r *row) judge(conditions []metav1.Condition) {
 		return
 	}
 	r.ready, r.reason = string(condition.Status), clean(condition.Reason)
-	atRest := []string{v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonDisabled} // then the message tells why nothing runs
+	atRest := []string{v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonDisabled} // then the message explains why nothing runs
 	if condition.Status != metav1.ConditionTrue || slices.Contains(atRest, condition.Reason) {
 		r.message = clean(condition.Message)
 	}

@@ -166,7 +166,7 @@ func (c *connection) planWithKey(ctx context.Context, key string) (*v1alpha1.Pla
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
 	if len(found) == 0 {
-		return nil, nil //nolint:nilnil // nobody has it
+		return nil, nil //nolint:nilnil // no plan has the key
 	}
 	return &found[0], nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// MaxMessage is the limit of messages in conditions and events, in bytes. The API server permits more, but nobody reads longer ones.
+// MaxMessage is the limit of messages in conditions and events, in bytes. The API server permits more, but longer messages are not read.
 const MaxMessage = 1000
 
 // Writer sets the conditions of one object.

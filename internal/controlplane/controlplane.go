@@ -144,7 +144,7 @@ func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, i
 	probe, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if err := ready(probe, c.config); err != nil {
-		c.opts.Progress("the control plane that was left running does not answer; starting it anew")
+		c.opts.Progress("the control plane that was left running does not answer; starting it again")
 		return false
 	}
 	for _, name := range names {

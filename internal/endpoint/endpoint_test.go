@@ -35,10 +35,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/screen"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 const (
@@ -139,11 +139,11 @@ func (s *stub) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: s, Terminals: s}
 }
 
-func (s *stub) Capture(_ context.Context, uid types.UID) (screen.View, error) {
+func (s *stub) Capture(_ context.Context, uid types.UID) (terminal.View, error) {
 	if s.screen == "" {
-		return screen.View{}, runtime.ErrNotFound
+		return terminal.View{}, runtime.ErrNotFound
 	}
-	return screen.View{Text: string(uid) + ": " + s.screen}, nil
+	return terminal.View{Text: string(uid) + ": " + s.screen}, nil
 }
 
 func (s *stub) Type(_ context.Context, uid types.UID, input []byte) error {
@@ -191,7 +191,7 @@ type fixture struct {
 	server *Server
 	api    client.Client
 	stub   *stub
-	book   *presence.Book
+	book   *activity.Book
 	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
 	stop   func()
 	mu     sync.Mutex
@@ -212,7 +212,7 @@ func newFixture(t *testing.T) *fixture {
 		&v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell", UID: "uid-shell"}},
 	).Build()
 	var err error
-	f.book = presence.New(nil)
+	f.book = activity.New(nil)
 	f.server, err = New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
 	g.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(t.Context())

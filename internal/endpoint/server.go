@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/presence"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -52,7 +52,7 @@ type Options struct {
 	// Runtimes are the backends that provide the output and the terminals of processes.
 	Runtimes *runtime.Registry
 	// Presence records the use of terminals. It is nil if no objects fall asleep.
-	Presence *presence.Book
+	Presence *activity.Book
 	Log      logr.Logger
 }
 

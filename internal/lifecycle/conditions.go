@@ -29,10 +29,10 @@ func (m *machine) firstConditions() {
 
 // retried reports, in place of the normal progress, that an action failed and is retried.
 func (m *machine) retried() {
-	if m.observed.Trouble == "" {
+	if m.observed.LastError == "" {
 		return
 	}
-	cause := strings.TrimSuffix(m.observed.Trouble, ".") + "."
+	cause := strings.TrimSuffix(m.observed.LastError, ".") + "."
 	switch m.step.Action {
 	case StartProcess:
 		m.reconciling(v1alpha1.ReasonStartFailed, fmt.Sprintf("The start of incarnation %d failed and is retried: %s", m.step.Incarnation, cause))

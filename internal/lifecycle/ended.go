@@ -124,8 +124,8 @@ func exitReason(e facts.Exit) string {
 	}
 }
 
-// mishap returns the reason of the restart, and of the event, after an exit that was not requested.
-func mishap(reason string) string {
+// failureReason returns the reason of the restart, and of the event, after an exit that was not requested.
+func failureReason(reason string) string {
 	if reason == v1alpha1.ReasonLost {
 		return reason
 	}

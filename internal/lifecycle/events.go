@@ -38,8 +38,12 @@ func Together(events []Event) Event {
 			together.Warning, together.Reason = true, event.Reason
 		}
 	}
-	for _, event := range events {
-		messages = append(messages, event.Message)
+	for i, event := range events {
+		message := event.Message
+		if i < len(events)-1 && !strings.HasSuffix(message, ".") {
+			message += "." // it ends with a command
+		}
+		messages = append(messages, message)
 	}
 	together.Message = strings.Join(messages, " ")
 	return together
@@ -56,7 +60,7 @@ func (m *machine) ended(before, after *v1alpha1.ProcessStatus) *Event {
 	case end.Reason == v1alpha1.ReasonCompleted:
 		return &Event{Reason: end.Reason, Message: describe(end) + "."}
 	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, end.Reason == v1alpha1.ReasonLost, isUnhealthy(end.Reason):
-		return &Event{Warning: true, Reason: mishap(end.Reason), Message: describe(end) + "." + m.whenAgain() + m.seeLogs(end)}
+		return &Event{Warning: true, Reason: failureReason(end.Reason), Message: describe(end) + "." + m.whenAgain() + m.seeLogs(end)}
 	default: // the start failed, which the Stalled condition reports
 		return nil
 	}
@@ -98,7 +102,7 @@ func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
 	case v1alpha1.ReasonRunning:
 		return &Event{Reason: is.Reason, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
 	case v1alpha1.ReasonIdle:
-		return &Event{Reason: is.Reason, Message: "Idle. Starts on the next connection."}
+		return &Event{Reason: is.Reason, Message: "Idle. Starts on the next use."}
 	default: // the exit has an event of its own
 		return nil
 	}

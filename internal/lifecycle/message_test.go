@@ -113,17 +113,17 @@ func TestFailedStart_SaysTwoSentences(t *testing.T) {
 func TestTrouble_IsTheReasonWhileAnActionIsRetried(t *testing.T) {
 	s := newStory(t)
 	s.tick()
-	s.observed.Trouble = "record the start: no space left on device"
+	s.observed.LastError = "record the start: no space left on device"
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStartFailed)
 	s.g.Expect(s.message()).To(Equal("The start of incarnation 1 failed and is retried: record the start: no space left on device."))
 
-	s.observed.Trouble = ""
+	s.observed.LastError = ""
 	s.up()
 	s.desired.RestartToken = "1"
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonRequested)
-	s.observed.Trouble = "record the request: no space left on device"
+	s.observed.LastError = "record the request: no space left on device"
 	for _, action := range []Action{StopProcess, KillProcess} {
 		s.g.Expect(s.tick().Action).To(Equal(action))
 		s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStopFailed)

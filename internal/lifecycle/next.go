@@ -232,13 +232,13 @@ func (m *machine) maySleep(current *facts.Incarnation) bool {
 func (m *machine) decideSleep(current *facts.Incarnation) {
 	if current != nil && current.Alive() {
 		m.observeProcess(*current)
-		m.reconciling(v1alpha1.ReasonStopping, "The process is not used; stopping it until the next connection.")
+		m.reconciling(v1alpha1.ReasonStopping, "The process is not used; stopping it until the next use.")
 		m.end(*current, v1alpha1.ReasonIdle)
 		return
 	}
 	m.status.SpecHash = ""
 	m.status.ObservedRestartToken = m.desired.RestartToken
-	m.rest(v1alpha1.ReasonIdle, "Idle. Starts on the next connection.")
+	m.rest(v1alpha1.ReasonIdle, "Idle. Starts on the next use.")
 }
 
 // end stops the incarnation: request, wait, kill. The intent is recorded before the first signal, and the deadline can only move closer.

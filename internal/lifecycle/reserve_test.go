@@ -51,7 +51,7 @@ func TestCrashIsMendedAhead(t *testing.T) {
 func TestNothingElseIsStartedAhead(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
 		"the backend does not keep exits": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
-		"the last start failed":           func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.Trouble = "no more processes" },
+		"the last start failed":           func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.LastError = "no more processes" },
 		"no reservations":                 func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
 		"no reserved incarnation":         func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
 		"an old reservation":              func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },

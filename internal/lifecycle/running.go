@@ -37,7 +37,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 // reasonToRestart returns why the running incarnation has to end; empty if it does not.
 func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message string) {
 	if stopping := m.status.Stopping; stopping != nil && stopping.Incarnation == current.Number {
-		return stopping.Reason, "Stopping the process to restart it."
+		return stopping.Reason, "Stopping the process."
 	}
 	if m.observed.Unhealthy != "" {
 		reason := m.observed.UnhealthyReason
@@ -91,7 +91,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 		}
 		m.reconciling(v1alpha1.ReasonNotReady, message)
 		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exitReason(*exit)) {
-			m.restarting(mishap(exitReason(*exit)), message) // only leftover processes are alive
+			m.restarting(failureReason(exitReason(*exit)), message) // only leftover processes are alive
 		}
 		return
 	}

@@ -105,9 +105,9 @@ type Observed struct {
 	Unhealthy string
 	// UnhealthyReason is Unhealthy (or empty), Hung, ProtocolError, MemoryLimit or CanaryFailed.
 	UnhealthyReason string
-	// Trouble is why the last attempt to start or stop an incarnation failed, if it is retried; otherwise empty. The status records it before the next
+	// LastError is why the last attempt to start or stop an incarnation failed, if it is retried; otherwise empty. The status records it before the next
 	// attempt.
-	Trouble string
+	LastError string
 	// Program is the result of the backend's check of a program whose start failed; nil if the backend did not check.
 	Program *ProgramCheck
 	// Backlog is how long the restarts after failures that are already planned will take at the rate that is permitted for all objects. A restart that is

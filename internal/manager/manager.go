@@ -38,8 +38,8 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
 	"github.com/berth-dev/berth/controllers/strategyrun"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/hosts"
-	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
@@ -75,7 +75,7 @@ type Options struct {
 	HealthProbeBindAddress string
 
 	// Presence records the use of terminals through the endpoint; nil means that there is no such use.
-	Presence *presence.Book
+	Presence *activity.Book
 
 	// LeaderElection allows several managers to run, of which only the leader acts.
 	LeaderElection bool

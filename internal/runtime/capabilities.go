@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/screen"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 // Capabilities is what a backend can do beyond Runtime. A nil field is a group of functions that the backend lacks entirely. A method that the backend
@@ -64,7 +64,7 @@ type Terminals interface {
 	// Type writes bytes to the terminal of the running incarnation, like a keyboard; 0x03 is Ctrl-C. It returns the same errors as Attach.
 	Type(ctx context.Context, uid types.UID, input []byte) error
 	// Capture returns the current content of the terminal of a UID and the position of its cursor. It returns ErrNotFound if there is no terminal.
-	Capture(ctx context.Context, uid types.UID) (screen.View, error)
+	Capture(ctx context.Context, uid types.UID) (terminal.View, error)
 	// Input returns how the foreground processes of the terminal of a UID read it. The zero value and every error mean that this is unknown. Input takes up
 	// to a few milliseconds, so callers use it once for a decision, not in a loop.
 	Input(ctx context.Context, uid types.UID) (facts.Input, error)
@@ -168,8 +168,8 @@ func (NoTerminals) Attach(context.Context, types.UID, io.Reader, io.Writer, <-ch
 func (NoTerminals) Type(context.Context, types.UID, []byte) error { return errors.ErrUnsupported }
 
 // Capture implements Terminals.
-func (NoTerminals) Capture(context.Context, types.UID) (screen.View, error) {
-	return screen.View{}, errors.ErrUnsupported
+func (NoTerminals) Capture(context.Context, types.UID) (terminal.View, error) {
+	return terminal.View{}, errors.ErrUnsupported
 }
 
 // Input implements Terminals.

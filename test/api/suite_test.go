@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const (
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	environment := plane.New(filepath.Join("..", ".."))
+	environment := testenv.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start a control plane (make controlplane builds it):", err)

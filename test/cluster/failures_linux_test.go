@@ -84,7 +84,7 @@ func survives() {
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
 		tenant.unknown(ctx) // the cluster marks Pods as not ready shortly after the node
-		tenant.change(ctx, `{"restartToken":"while nobody can say what runs"}`)
+		tenant.change(ctx, `{"restartToken":"while the leader is away"}`)
 		tenant.seen(ctx)
 		tenant.untouched(ctx)
 		part(ctx, "start", "kubelet")

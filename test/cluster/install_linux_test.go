@@ -161,7 +161,7 @@ func works() {
 
 	It("serves metrics to authorized clients only", func(ctx context.Context) {
 		may := tokenOf(ctx, home, "scraper", "berth-metrics-reader")
-		mayNot := tokenOf(ctx, home, "somebody", "")
+		mayNot := tokenOf(ctx, home, "stranger", "")
 		for _, address := range []string{managers(ctx)[0].Status.PodIP, managers(ctx)[1].Status.PodIP, service(ctx)} {
 			Eventually(ctx, func(g Gomega, ctx context.Context) {
 				code, text, err := scrape(ctx, address, may)

@@ -31,7 +31,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/fake"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const (
@@ -79,7 +79,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{WithT: NewWithT(t), ctx: context.Background()}
 	w.SetDefaultEventuallyTimeout(patience)
 	w.Expect(engine.Image(w.ctx, image, conformance.Workload(t))).To(Succeed())
-	environment := plane.New(filepath.Join("..", ".."))
+	environment := testenv.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
 	w.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { w.Expect(environment.Stop()).To(Succeed()) })

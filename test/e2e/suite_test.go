@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 var (
 	// house is the `berth up` of this suite.
 	house    *berth
-	failures plane.Failures
+	failures testenv.Failures
 )
 
 var _ = ReportAfterEach(failures.Note)

@@ -19,7 +19,7 @@ import (
 // settled is how long a screen has to be unchanged until AwaitingInput is certainly decided. The controller waits for two seconds.
 const settled = 5 * time.Second
 
-// internal/screen tests the decision with many recorded screens. This spec uses running programs.
+// internal/terminal tests the decision with many recorded screens. This spec uses running programs.
 var _ = Describe("AwaitingInput", func() {
 	It("is True for programs that ask, and absent for others", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		asking := map[string][]string{

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const (
@@ -65,7 +65,7 @@ func newWorld(t *testing.T, user uint32) *world {
 // newPlane returns a world without a manager.
 func newPlane(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, plane: plane.New(root)}
+	w := &world{T: t, plane: testenv.New(root)}
 	config, err := w.plane.Start()
 	w.must(err, "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { w.must(w.plane.Stop(), "stop the control plane") })

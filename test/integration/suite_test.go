@@ -24,13 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/manager"
-	"github.com/berth-dev/berth/internal/presence"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/pod"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 // Timeouts of the suite. They allow for slow machines; on a fast one no spec waits that long.
@@ -50,9 +50,9 @@ var (
 	// tmux is the runtime of Instances in tmux sessions.
 	tmux *fake.Sessions
 	// book records the use of terminals.
-	book *presence.Book
+	book *activity.Book
 
-	failures    plane.Failures
+	failures    testenv.Failures
 	environment *envtest.Environment
 	stopRuntime context.CancelFunc
 	stopManager func()
@@ -68,14 +68,14 @@ func TestIntegration(t *testing.T) {
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Integration")
 	failures.Tell(t)
-	NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "goroutines remain")
+	NewWithT(t).Eventually(testenv.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "goroutines remain")
 }
 
 var _ = ReportAfterEach(failures.Note)
 
 var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.Discard())
-	environment = plane.New(filepath.Join("..", ".."))
+	environment = testenv.New(filepath.Join("..", ".."))
 	var err error
 	config, err = environment.Start()
 	Expect(err).NotTo(HaveOccurred(), "start the control plane (built by make controlplane)")
@@ -87,7 +87,7 @@ var _ = BeforeSuite(func() {
 	ctx, stopRuntime = context.WithCancel(context.Background())
 	rt = fake.WithSockets(fake.New(ctx, clock.RealClock{}))
 	tmux = fake.WithSessions(fake.New(ctx, clock.RealClock{}))
-	book = presence.New(nil)
+	book = activity.New(nil)
 	stopManager = startManager()
 })
 

@@ -21,7 +21,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 // patience bounds every wait. It is long because the machine may be busy.
@@ -58,7 +58,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := buildPrograms(scratch); err != nil {
 		return 1, err
 	}
-	environment := plane.New(filepath.Join("..", ".."))
+	environment := testenv.New(filepath.Join("..", ".."))
 	// Each of several thousand servers needs a Service; the default range of a test control plane has 254 addresses.
 	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
 	if config, err = environment.Start(); err != nil {
@@ -88,7 +88,7 @@ func connect(environment *envtest.Environment, scratch string) (err error) {
 	if k8s, err = client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()}); err != nil {
 		return err
 	}
-	if err := plane.Claim(backgroundContext, k8s); err != nil {
+	if err := testenv.Claim(backgroundContext, k8s); err != nil {
 		return err
 	}
 	user, err := environment.AddUser(envtest.User{Name: "berth", Groups: []string{"system:masters"}}, nil)

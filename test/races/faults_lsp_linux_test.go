@@ -57,15 +57,15 @@ func holdsNothing(config *lsp.Config) { config.Hold.Timeout = -1 }
 // neverHung accepts that a server is silent for 24 hours.
 func neverHung(config *lsp.Config) { config.Health.HangTimeout = 24 * time.Hour }
 
-// anew is a part of the UID of every server that a fault starts.
-const anew = "-again-"
+// again is a part of the UID of every server that a fault starts.
+const again = "-again-"
 
 // hidesAgain hides those servers from the orphan collector, which would stop them before the row checks for them.
 type hidesAgain struct{ backend }
 
 func (h hidesAgain) List(ctx context.Context) ([]facts.Incarnation, error) {
 	list, err := h.backend.List(ctx)
-	return slices.DeleteFunc(list, func(i facts.Incarnation) bool { return strings.Contains(string(i.UID), anew) }), err
+	return slices.DeleteFunc(list, func(i facts.Incarnation) bool { return strings.Contains(string(i.UID), again) }), err
 }
 
 // startsBeside starts a second server beside the requested one if when returns true.
@@ -94,7 +94,7 @@ func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
 	if _, done := s.begun.LoadOrStore(id(p.UID, p.Incarnation), true); done {
 		return
 	}
-	p.UID += types.UID(fmt.Sprintf("%s%d", anew, p.Incarnation)) // one UID per incarnation, so that none waits for another to exit
+	p.UID += types.UID(fmt.Sprintf("%s%d", again, p.Incarnation)) // one UID per incarnation, so that none waits for another to exit
 	s.Keep(p.UID, true)
 	_ = s.tongues.Start(ctx, p)
 	s.awaits(ctx, p.UID)

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/internal/manager"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const (
@@ -45,7 +45,7 @@ var (
 	config *rest.Config
 	// k8s is a user's client; it reads and writes without a cache.
 	k8s      client.WithWatch
-	failures plane.Failures
+	failures testenv.Failures
 	// environment is the control plane of this run; nil if the run uses an existing one.
 	environment *envtest.Environment
 	// programs is the directory of the binaries. Every process that runs from there was started by this suite.
@@ -87,7 +87,7 @@ func TestRaces(t *testing.T) {
 	RunSpecs(t, "Races")
 	if fault == nil {
 		failures.Tell(t)
-		NewWithT(t).Eventually(plane.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
+		NewWithT(t).Eventually(testenv.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
 	}
 }
 
@@ -134,7 +134,7 @@ const (
 func controlPlane() (*rest.Config, error) {
 	kubeconfig := os.Getenv(planeVariable)
 	if kubeconfig == "" {
-		environment = plane.New(filepath.Join("..", ".."))
+		environment = testenv.New(filepath.Join("..", ".."))
 		return environment.Start()
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

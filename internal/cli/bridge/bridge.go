@@ -3,7 +3,7 @@
 
 // Package bridge connects an editor, on its standard input and output, to the multiplexer of a language server. The connection may be lost at any time, for
 // example because the multiplexer was killed or its object was stopped. The bridge then reconnects and repeats what the editor sent to attach. The editor
-// notices only that its requests in flight fail, with an error that says whether they may be retried.
+// notices only that its requests in flight fail, with an error that states whether they may be retried.
 package bridge
 
 import (

@@ -117,7 +117,7 @@ func (m *Mux) interrupted(r *request, asked bool) {
 	case !r.late.IsZero():
 		m.timeOut(r)
 	case r.class == bound, r.class == read && r.streamed:
-		m.fail(r, codeContentModified, "the language server restarted, and this is about something of the one before; ask anew", nil)
+		m.fail(r, codeContentModified, "the language server restarted, and the request refers to data of the previous one; send it again", nil)
 	case r.class != read:
 		m.interruptedEffect(r, asked)
 	default:

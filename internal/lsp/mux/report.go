@@ -56,19 +56,19 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 		return lsp.ReasonCanaryFailed, b.canaryMessage, false
 	case len(m.poison) > 0:
 		for uri := range m.poison {
-			message = fmt.Sprintf("%s is kept from the language server, as it was open at repeated crashes; a restart that is asked for tries it again", uri)
+			message = fmt.Sprintf("%s is not sent to the language server, because it was open during repeated crashes; restart the server to try it again", uri)
 			break
 		}
 		return lsp.ReasonQuarantined, message, false
 	case len(m.quarantine) > 0:
 		for key := range m.quarantine {
 			method, uri, _ := strings.Cut(key, "\x00")
-			message = fmt.Sprintf("%s of %q is kept from the language server, as it was in flight at repeated crashes; a restart that is asked for tries it again", method, uri)
+			message = fmt.Sprintf("%s of %q is not sent to the language server, because it was in flight during repeated crashes; restart the server to try it again", method, uri)
 			break
 		}
 		return lsp.ReasonQuarantined, message, false
 	case b != nil && len(m.lost) > 0:
-		return lsp.ReasonCapabilityLost, "clients were told of features that the language server does not have any more: " + strings.Join(m.lost, ", "), false
+		return lsp.ReasonCapabilityLost, "clients use features that the language server no longer has: " + strings.Join(m.lost, ", "), false
 	}
 	return "", "", false
 }

@@ -25,8 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
-	"github.com/berth-dev/berth/internal/runtime/notify"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -70,7 +70,7 @@ type Runtime struct {
 	client  *client.Client
 	install string // value of LabelInstall; containers with another value belong to another install
 	single  *flock.Flock
-	events  *notify.Notifier
+	events  *eventqueue.Notifier
 	notice  *logfile.Notice // nil if the system has no inotify instance left
 
 	ctx    context.Context // ends with Close
@@ -114,7 +114,7 @@ func New(options Options) (*Runtime, error) {
 	r := &Runtime{
 		options: options, log: options.Logger, client: api, install: hex.EncodeToString(sum[:6]),
 		single: flock.New(filepath.Join(options.Dir, "manager.lock"), flock.SetPermissions(0o600)),
-		events: notify.New(), entries: map[types.UID]*entry{}, adopted: map[string]types.UID{},
+		events: eventqueue.New(), entries: map[types.UID]*entry{}, adopted: map[string]types.UID{},
 	}
 	if err := r.lock(); err != nil {
 		return nil, errors.Join(err, api.Close())

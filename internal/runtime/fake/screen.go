@@ -13,7 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/screen"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 // display is the terminal of a workload: its content, its last activity, and how often it was read.
@@ -101,15 +101,15 @@ func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 }
 
 // Capture implements runtime.Terminals. The cursor is at the end of the text.
-func (r *Runtime) Capture(_ context.Context, uid types.UID) (screen.View, error) {
+func (r *Runtime) Capture(_ context.Context, uid types.UID) (terminal.View, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.workloads[uid]
 	if w == nil {
-		return screen.View{}, runtime.ErrNotFound
+		return terminal.View{}, runtime.ErrNotFound
 	}
 	w.display.read++
-	drawn := screen.New(0, 0)
+	drawn := terminal.New(0, 0)
 	_, _ = drawn.Write([]byte(strings.ReplaceAll(w.display.text, "\n", "\r\n")))
 	return drawn.View(), nil
 }

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
-	"github.com/berth-dev/berth/internal/runtime/notify"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -42,7 +42,7 @@ type Host struct {
 	cgroupLock *os.File
 
 	single  *flock.Flock
-	events  *notify.Notifier
+	events  *eventqueue.Notifier
 	watcher *watcher
 	socket  *net.UnixConn
 	tender  *tender
@@ -93,7 +93,7 @@ func New(options Options) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{
-		options: options, log: options.Logger, events: notify.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
+		options: options, log: options.Logger, events: eventqueue.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
 		spares: spares{wanted: make(chan struct{}, 1)}, writeRequest: shim.WriteFile,
 		single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
 	}

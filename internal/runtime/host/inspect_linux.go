@@ -15,7 +15,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/runtime/census"
+	"github.com/berth-dev/berth/internal/runtime/proctree"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -75,7 +75,7 @@ func (h *Host) Members(_ context.Context, uid types.UID) ([]runtime.Member, erro
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of %s: %w", uid, err)
 	}
-	return census.Describe(members, int(f.incarnation.PID)), nil
+	return proctree.Describe(members, int(f.incarnation.PID)), nil
 }
 
 // PortOwner implements runtime.Inspection. It reads the open files of all visible processes, so it is meant for resolving a conflict, not for polling.

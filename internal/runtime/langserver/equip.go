@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-dev/berth/internal/lsp/gate"
-	"github.com/berth-dev/berth/internal/lsp/inpod"
+	"github.com/berth-dev/berth/internal/lsp/podmain"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
@@ -30,7 +30,7 @@ const (
 
 // command returns the command of the Pod's main process.
 func command() []string {
-	return []string{programDir + "/" + inpod.Name, "--listen", ":" + strconv.Itoa(gate.Port), "--keys", keysDir, "--state", stateFile}
+	return []string{programDir + "/" + podmain.Name, "--listen", ":" + strconv.Itoa(transport.Port), "--keys", keysDir, "--state", stateFile}
 }
 
 // equip adds the multiplexer and its Secret to the Pod. An init container copies the program, because not every cluster supports image volumes.
@@ -40,7 +40,7 @@ func equip(c *pod.Config, secret string, image Image) {
 		corev1.Volume{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Mi"))}}},
 		corev1.Volume{Name: keysVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
 	c.Init = append(c.Init, corev1.Container{
-		Name: installer, Image: image.Name, ImagePullPolicy: image.PullPolicy, Command: []string{inpod.Source}, Args: []string{"--install", programDir},
+		Name: installer, Image: image.Name, ImagePullPolicy: image.PullPolicy, Command: []string{podmain.Source}, Args: []string{"--install", programDir},
 		VolumeMounts: []corev1.VolumeMount{program},
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
@@ -87,7 +87,7 @@ func (s *inPods) keys(ctx context.Context, is secret) (map[string][]byte, error)
 	there, err := api.Get(ctx, is.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		var data map[string][]byte
-		if data, err = gate.NewKeys(); err != nil {
+		if data, err = transport.NewKeys(); err != nil {
 			return nil, err
 		}
 		there, err = api.Create(ctx, &corev1.Secret{Data: data, ObjectMeta: metav1.ObjectMeta{
@@ -99,7 +99,7 @@ func (s *inPods) keys(ctx context.Context, is secret) (map[string][]byte, error)
 	case err != nil:
 		return nil, fmt.Errorf("get or create Secret %s/%s, which contains the token of the language server: %w", is.namespace, is.name, err)
 	case there.Labels[pod.LabelUID] != string(is.uid):
-		return nil, fmt.Errorf("Secret %s/%s already exists and does not belong to this object; delete or rename it", is.namespace, is.name)
+		return nil, fmt.Errorf("the Secret %s/%s already exists and does not belong to this object; delete or rename it", is.namespace, is.name)
 	}
 	return there.Data, nil
 }

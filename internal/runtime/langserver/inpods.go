@@ -22,7 +22,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
@@ -158,7 +158,7 @@ func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gate.Dial(ctx, net.JoinHostPort(newest.Address, strconv.Itoa(gate.Port)), keys)
+	return transport.Dial(ctx, net.JoinHostPort(newest.Address, strconv.Itoa(transport.Port)), keys)
 }
 
 // state returns the state that the node reports for a multiplexer that has exited. Until then its state file cannot be read.
@@ -170,7 +170,7 @@ func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
 	var state lsp.Report
 	if text, known := s.pods.LastWords(uid, newest.Number); known {
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
-			return lsp.Report{}, nil //nolint:nilerr // it was killed while it wrote: then nobody knows
+			return lsp.Report{}, nil //nolint:nilerr // it was killed while it wrote, so its report is lost
 		}
 	}
 	return state, nil

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -195,7 +195,7 @@ func TestTheSecretIsMadeAnewAndNotTakenFromOthers(t *testing.T) {
 	_, err = secrets.Create(t.Context(), secret, metav1.CreateOptions{})
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(b.Start(t.Context(), b.process("other", 1))).To(MatchError(ContainSubstring("Secret team/lsp-other already exists and does not belong to this object")))
-	b.Expect(secret.Data).To(HaveKey(gate.ManagerToken))
+	b.Expect(secret.Data).To(HaveKey(transport.ManagerToken))
 	b.image = "none"
 	b.Expect(b.Start(t.Context(), b.process("third", 1))).To(MatchError(ContainSubstring("no image is known")))
 }

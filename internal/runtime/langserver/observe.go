@@ -12,7 +12,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 )
 
 // view is a snapshot of a link.
@@ -82,7 +82,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 func (r *Runtime) endable(held, found *facts.Incarnation) {
 	if found.Phase == facts.Unknown && held != nil && held.Phase == facts.Running && !r.site.revives() {
 		found.Killable = true
-		found.Message = fmt.Sprintf("the manager cannot reach the multiplexer in Pod %s at port %d; check that no NetworkPolicy blocks the connection", held.PodName, gate.Port)
+		found.Message = fmt.Sprintf("the manager cannot reach the multiplexer in Pod %s at port %d; check that no NetworkPolicy blocks the connection", held.PodName, transport.Port)
 	}
 }
 

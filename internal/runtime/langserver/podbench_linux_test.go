@@ -28,7 +28,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
-	"github.com/berth-dev/berth/internal/lsp/gate"
+	"github.com/berth-dev/berth/internal/lsp/transport"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/pod"
@@ -84,7 +84,7 @@ func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
 	p.made[made.Name] = made
 	address := p.addressOf(process.UID)
 	p.mu.Unlock()
-	process.Command = []string{filepath.Join(programs, "berth-lsp-pod"), "--listen", net.JoinHostPort(address, strconv.Itoa(gate.Port)), "--keys", home, "--state", filepath.Join(home, "state")}
+	process.Command = []string{filepath.Join(programs, "berth-lsp-pod"), "--listen", net.JoinHostPort(address, strconv.Itoa(transport.Port)), "--keys", home, "--state", filepath.Join(home, "state")}
 	process.Config, process.Dir = nil, "/"
 	err = p.Host.Start(ctx, process)
 	if err == nil && p.deaf {
@@ -240,11 +240,11 @@ func (b *podBench) secret(uid types.UID) map[string][]byte {
 func (b *podBench) connect(uid types.UID) *editor {
 	b.Helper()
 	b.pods.mu.Lock()
-	at := url.URL{Scheme: "https", Host: net.JoinHostPort(b.pods.addressOf(uid), strconv.Itoa(gate.Port)), Path: gate.ClientPath}
+	at := url.URL{Scheme: "https", Host: net.JoinHostPort(b.pods.addressOf(uid), strconv.Itoa(transport.Port)), Path: transport.ClientPath}
 	b.pods.mu.Unlock()
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = gate.Trust(b.secret(uid)[gate.Certificate]), false
-	conn, err := gate.Through(b.Context(), transport, &at, string(b.secret(uid)[gate.ClientToken]))
+	client := http.DefaultTransport.(*http.Transport).Clone()
+	client.TLSClientConfig, client.ForceAttemptHTTP2 = transport.Trust(b.secret(uid)[transport.Certificate]), false
+	conn, err := transport.Through(b.Context(), client, &at, string(b.secret(uid)[transport.ClientToken]))
 	b.Expect(err).NotTo(HaveOccurred())
 	return b.edit(conn)
 }

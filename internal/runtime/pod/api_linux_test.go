@@ -20,12 +20,12 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 // An API server without nodes. The tests act as the kubelet and the scheduler, so that they can trigger even rare behavior of a node.
 var (
-	testServer = plane.New("../../..")
+	testServer = testenv.New("../../..")
 	apiServer  = sync.OnceValues(testServer.Start)
 )
 

@@ -20,7 +20,7 @@ func failed(format string, args ...any) *facts.StartError {
 
 // hopeless returns why a waiting Pod can never run, or nil if it may. A failed image pull is not such a reason, because a later pull may succeed.
 func hopeless(p *corev1.Pod) *facts.StartError {
-	if terminal(p) || begun(p) {
+	if finished(p) || begun(p) {
 		return nil
 	}
 	for _, c := range containers(p) {

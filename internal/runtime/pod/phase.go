@@ -41,14 +41,14 @@ func mainStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// terminal reports whether the kubelet, or the controller that acts for a lost node, has reported that no process is left.
-func terminal(p *corev1.Pod) bool {
+// finished reports whether the kubelet, or the controller that acts for a lost node, has reported that no process is left.
+func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
 // ended reports whether no process of a Pod is running or will run. The API server does not bind a Pod that is being deleted to a node.
 func ended(p *corev1.Pod) bool {
-	return terminal(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
+	return finished(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }
 
 // describe converts the status of a Pod to an Incarnation.

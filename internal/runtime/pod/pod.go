@@ -27,7 +27,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/runtime/notify"
+	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -88,7 +88,7 @@ type Runtime struct {
 	views   views
 	deaf    sync.Map // nodes that did not answer, and the time of the last timeout
 	log     logr.Logger
-	events  *notify.Notifier
+	events  *eventqueue.Notifier
 	watched []cache.SharedIndexInformer // one for each namespace, or one for all
 	listed  func() bool                 // reports whether the first list of Pods has arrived
 	store   *store
@@ -101,7 +101,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	refused map[types.UID]refusal
-	doubts  *notify.Notifier // UIDs whose Pods may have to be deleted
+	doubts  *eventqueue.Notifier // UIDs whose Pods may have to be deleted
 }
 
 // refusal is a start that failed before any object was created.
@@ -116,8 +116,8 @@ func New(options Options) (*Runtime, error) {
 	if options.Client == nil {
 		return nil, errors.New("pod runtime: no client is set")
 	}
-	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: notify.New(), store: newStore(),
-		refused: map[types.UID]refusal{}, doubts: notify.New()}
+	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: eventqueue.New(), store: newStore(),
+		refused: map[types.UID]refusal{}, doubts: eventqueue.New()}
 	if r.log.GetSink() == nil {
 		r.log = logr.Discard()
 	}

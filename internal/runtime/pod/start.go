@@ -60,7 +60,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	if refused != nil {
 		r.setRefused(p.UID, &refusal{number: p.Incarnation, name: p.Name, cause: refused})
 		r.events.Tell(p.UID)
-		return nil //nolint:nilerr // who looks is told why it failed
+		return nil //nolint:nilerr // Observe reports why it failed
 	}
 	r.setRefused(p.UID, nil)
 	r.sweep(ctx, p.UID, p.Incarnation)

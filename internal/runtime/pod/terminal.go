@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/screen"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 const (
@@ -74,23 +74,23 @@ func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 }
 
 // Capture implements runtime.Terminals. It renders the end of the output.
-func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
+func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, error) {
 	if err := r.synced(ctx); err != nil {
-		return screen.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
+		return terminal.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
 	}
 	pods := r.store.of(uid)
 	if len(pods) == 0 || !runs(pods[0]) {
-		return screen.View{}, fmt.Errorf("read the screen of %s: %w", uid, runtime.ErrNotFound)
+		return terminal.View{}, fmt.Errorf("read the screen of %s: %w", uid, runtime.ErrNotFound)
 	}
 	text, live := r.look(uid, pods[0]).output()
 	if !live {
 		var err error
 		if text, _, err = r.glance(ctx, pods[0], lastLines); err != nil {
-			return screen.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
+			return terminal.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
 		}
 	}
 	size := sizeOf(pods[0])
-	drawn := screen.New(int(size.Columns), int(size.Rows))
+	drawn := terminal.New(int(size.Columns), int(size.Rows))
 	_, _ = drawn.Write(text)
 	return drawn.View(), nil
 }

@@ -24,7 +24,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
-	"github.com/berth-dev/berth/internal/runtime/notify"
+	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
 
 // far fakes a node behind an API server, with only logs and terminals, and a Runtime that knows one Pod there with a running program.
@@ -53,7 +53,7 @@ func newFar(t *testing.T) *far {
 	main := mainStatus(f.pod)
 	main.ContainerID, main.State.Running = "containerd://x", &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
 	config := &rest.Config{Host: server.URL}
-	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: notify.New(), store: newStore(), listed: func() bool { return true }}
+	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: eventqueue.New(), store: newStore(), listed: func() bool { return true }}
 	r.views.of, r.views.most = map[types.UID]*view{}, 1
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })

@@ -154,7 +154,7 @@ func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 // leftBehind reports whether the program has ended and other containers, added by a template, still run.
 func leftBehind(p *corev1.Pod) bool {
 	main := mainStatus(p)
-	return main != nil && main.State.Terminated != nil && len(p.Spec.Containers) > 1 && !terminal(p)
+	return main != nil && main.State.Terminated != nil && len(p.Spec.Containers) > 1 && !finished(p)
 }
 
 func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, value string, grace int64) error {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/screen"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 // pieceLength is the maximum length of one input to tmux, in bytes: a message to its server is limited to 16 KiB.
@@ -93,16 +93,16 @@ func keyCommands(pane, text string) [][]string {
 }
 
 // Capture implements runtime.Terminals.
-func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, error) {
+func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, error) {
 	rec, err := r.read(uid)
 	if err != nil {
-		return screen.View{}, err
+		return terminal.View{}, err
 	}
 	if rec == nil || rec.PaneID == "" {
-		return screen.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+		return terminal.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
 	if alive, err := lives(rec.Server); err != nil || !alive {
-		return screen.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+		return terminal.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
 	const cursor = "#{cursor_x} #{cursor_y} #{cursor_flag} #{alternate_on}"
 	out, err := r.client(rec.Socket).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, cursor}, []string{"capture-pane", "-p", "-t", rec.PaneID})
@@ -110,14 +110,14 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (screen.View, erro
 		if refused(err, "can't find") {
 			err = fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 		}
-		return screen.View{}, err
+		return terminal.View{}, err
 	}
 	place, text, _ := strings.Cut(out, "\n")
 	var x, y, visible, alternate int
 	if _, err := fmt.Sscan(place, &x, &y, &visible, &alternate); err != nil {
-		return screen.View{}, fmt.Errorf("session of %s: invalid position %q of the cursor: %w", uid, place, err)
+		return terminal.View{}, fmt.Errorf("session of %s: invalid position %q of the cursor: %w", uid, place, err)
 	}
-	return screen.NewView(text, x, y, visible == 0, alternate != 0), nil
+	return terminal.NewView(text, x, y, visible == 0, alternate != 0), nil
 }
 
 // Input implements runtime.Terminals. It returns the zero value for an adopted session, because tmux holds that terminal.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/runtime/census"
+	"github.com/berth-dev/berth/internal/runtime/proctree"
 )
 
 // LastActivity implements runtime.Logs. For an adopted session it returns what tmux reported at the last check, which every Observe does.
@@ -58,5 +58,5 @@ func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member,
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of session %s: %w", rec.Session, err)
 	}
-	return census.Describe(found, rec.Pane.PID), nil
+	return proctree.Describe(found, rec.Pane.PID), nil
 }

@@ -39,7 +39,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	_ "github.com/berth-dev/berth/internal/runtime/langserver" // registers its metrics, as in every program that has a manager
-	"github.com/berth-dev/berth/test/plane"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const patience = 2 * time.Minute
@@ -223,7 +223,7 @@ func asDocumented(g Gomega, scrape string) {
 
 func controlPlane(t *testing.T) *rest.Config {
 	t.Helper()
-	environment := plane.New(filepath.Join("..", "..", ".."))
+	environment := testenv.New(filepath.Join("..", "..", ".."))
 	config, err := environment.Start()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { _ = environment.Stop() })

@@ -83,7 +83,7 @@ func note(file, what string) {
 	}
 }
 
-// alone takes the lock of the name for as long as the process lives, and tells when somebody else has it.
+// alone holds the lock of the name while the process lives, and reports when another process holds it.
 func alone() *os.File {
 	if *name == "" {
 		return nil
@@ -149,7 +149,7 @@ func answer(port string) {
 	go func() { _ = http.Serve(listener, handler) }() //nolint:gosec // a test talks to it
 }
 
-// echo gives back what is said over a WebSocket.
+// echo returns what it receives over a WebSocket.
 func echo(w http.ResponseWriter, r *http.Request) {
 	conn, err := (&websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}).Upgrade(w, r, nil)
 	if err != nil {

@@ -1,0 +1,123 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	strictjson "sigs.k8s.io/json"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime/pod"
+)
+
+// Pod configures the next incarnation of an object to run in the Pod that spec describes, and adds that configuration to the fingerprint. It does nothing if
+// spec is nil. A configuration that Kubernetes would not accept sets plan.Blocked; Pod returns an error only if the configuration cannot be encoded.
+func Pod(plan *process.StartSpec, object process.Object, kind string, spec *v1alpha1.PodRuntime) error {
+	if spec == nil {
+		return nil
+	}
+	config, wrong := podConfig(spec)
+	if wrong != nil {
+		if plan.Blocked == nil {
+			plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonStartFailed, Message: wrong.Error() + "; correct it"}
+		}
+		return nil
+	}
+	config.Namespace, config.Owner = object.GetNamespace(), Owner(object, kind)
+	text, err := json.Marshal(config)
+	if err != nil {
+		return fmt.Errorf("encode the configuration of the Pod: %w", err)
+	}
+	plan.Process.Config = text
+	sum := sha256.Sum256(text)
+	plan.Fingerprint = append(plan.Fingerprint, "pod="+hex.EncodeToString(sum[:]))
+	return nil
+}
+
+// Owner returns the owner reference for objects that Berth creates in the cluster for object, so that they are deleted with it.
+func Owner(object metav1.Object, kind string) *metav1.OwnerReference {
+	reference := metav1.NewControllerRef(object, v1alpha1.GroupVersion.WithKind(kind))
+	reference.BlockOwnerDeletion = ptr.To(false) // the finalizer of Berth keeps the object until its Pod is gone
+	return reference
+}
+
+// podConfig decodes the parts of the spec whose schema is that of Kubernetes.
+func podConfig(spec *v1alpha1.PodRuntime) (pod.Config, error) {
+	config := pod.Config{
+		Image: spec.Image, PullPolicy: corev1.PullPolicy(spec.ImagePullPolicy), NodeSelector: spec.NodeSelector, ServiceAccountName: spec.ServiceAccountName,
+		Resources: corev1.ResourceRequirements{Limits: quantities(spec.Resources.Limits), Requests: quantities(spec.Resources.Requests)},
+	}
+	var err error
+	if config.Volumes, err = readAll[corev1.Volume]("volumes", spec.Volumes); err != nil {
+		return config, err
+	}
+	if config.Mounts, err = readAll[corev1.VolumeMount]("volumeMounts", spec.VolumeMounts); err != nil {
+		return config, err
+	}
+	if config.Tolerations, err = readAll[corev1.Toleration]("tolerations", spec.Tolerations); err != nil {
+		return config, err
+	}
+	for i, claim := range spec.VolumeClaimTemplates {
+		read := pod.Claim{Name: claim.Name, MountPath: claim.MountPath}
+		if err := readStrictly(fmt.Sprintf("volumeClaimTemplates[%d].spec", i), claim.Spec, &read.Spec); err != nil {
+			return config, err
+		}
+		config.Claims = append(config.Claims, read)
+	}
+	if spec.Template != nil {
+		// A patch may contain fields that a Pod does not have, so only its top-level fields are checked.
+		var known struct {
+			Metadata map[string]any `json:"metadata"`
+			Spec     map[string]any `json:"spec"`
+		}
+		if err := readStrictly("template", *spec.Template, &known); err != nil {
+			return config, err
+		}
+		config.Template = spec.Template.Raw
+	}
+	return config, nil
+}
+
+func quantities(of map[string]resource.Quantity) corev1.ResourceList {
+	if len(of) == 0 {
+		return nil
+	}
+	list := make(corev1.ResourceList, len(of))
+	for name, quantity := range of {
+		list[corev1.ResourceName(name)] = quantity
+	}
+	return list
+}
+
+func readAll[T any](name string, parts []apiruntime.RawExtension) ([]T, error) {
+	all := make([]T, len(parts))
+	for i := range parts {
+		if err := readStrictly(fmt.Sprintf("%s[%d]", name, i), parts[i], &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// readStrictly decodes part and rejects unknown fields, which the API server has not checked. Field names are case-sensitive, as in policies.
+func readStrictly(name string, part apiruntime.RawExtension, into any) error {
+	unknown, err := strictjson.UnmarshalStrict(part.Raw, into)
+	if err = errors.Join(append(unknown, err)...); err != nil {
+		return fmt.Errorf("spec.runtime.pod.%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package activity records who uses the terminals of objects through this manager, so that unused processes can be put to sleep and start again when they are
+// used.
+package activity
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// Book records the use of terminals. It is kept in memory only, because users reconnect after a restart of the manager. It is safe for concurrent use. A nil
+// Book never has any users.
+type Book struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	pages map[types.UID]*page
+	wake  func(types.UID)
+}
+
+type page struct {
+	users   int
+	last    time.Time // last sign of activity
+	resting bool
+}
+
+// New returns an empty Book. A nil clock means the real clock.
+func New(now clock.PassiveClock) *Book {
+	if now == nil {
+		now = clock.RealClock{}
+	}
+	return &Book{clock: now, pages: map[types.UID]*page{}}
+}
+
+// OnUse sets the function that is called with the UID of an object when it is used. The function must not block.
+func (b *Book) OnUse(wake func(types.UID)) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wake = wake
+}
+
+// Use registers a user of the object uid until leave is called.
+func (b *Book) Use(uid types.UID) (leave func()) {
+	if b == nil {
+		return func() {}
+	}
+	b.mu.Lock()
+	p := b.page(uid)
+	p.users++
+	p.last = b.clock.Now()
+	b.mu.Unlock()
+	b.tell(uid)
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			p := b.page(uid)
+			p.users = max(p.users-1, 0)
+			p.last = b.clock.Now()
+		})
+	}
+}
+
+// Touch records that a user typed something.
+func (b *Book) Touch(uid types.UID) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	p := b.page(uid)
+	quiet := b.clock.Since(p.last) >= tellEvery
+	p.last = b.clock.Now()
+	b.mu.Unlock()
+	if quiet {
+		b.tell(uid)
+	}
+}
+
+// tellEvery is the minimum interval between two notifications while a user is typing.
+const tellEvery = time.Second
+
+func (b *Book) tell(uid types.UID) {
+	b.mu.Lock()
+	wake := b.wake
+	b.mu.Unlock()
+	if wake != nil {
+		wake(uid)
+	}
+}
+
+// Last returns the time of the last activity, or the zero time if there was none, and whether the object has a user now.
+func (b *Book) Last(uid types.UID) (last time.Time, here bool) {
+	if b == nil {
+		return time.Time{}, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.pages[uid]; p != nil {
+		return p.last, p.users > 0
+	}
+	return time.Time{}, false
+}
+
+// Rest records that the process of an object is about to be put to sleep, and returns true. If the object has a user, it returns false, and the process must
+// not be put to sleep.
+func (b *Book) Rest(uid types.UID) bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.page(uid)
+	p.resting = p.users == 0
+	return p.resting
+}
+
+// Rise clears the record that Rest made.
+func (b *Book) Rise(uid types.UID) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.pages[uid]; p != nil {
+		p.resting = false
+	}
+}
+
+// Resting reports whether an object is asleep or about to be. A user must first call Use and then wait until Resting returns false.
+func (b *Book) Resting(uid types.UID) bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.pages[uid]
+	return p != nil && p.resting
+}
+
+// Forget drops the record of a deleted object.
+func (b *Book) Forget(uid types.UID) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.pages, uid)
+}
+
+func (b *Book) page(uid types.UID) *page {
+	p := b.pages[uid]
+	if p == nil {
+		p = &page{}
+		b.pages[uid] = p
+	}
+	return p
+}

@@ -1,0 +1,74 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package activity
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestWhoIsThereKeepsItAwake(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	b := New(now)
+	var told []types.UID
+	b.OnUse(func(uid types.UID) { told = append(told, uid) })
+
+	if !b.Rest("a") || !b.Resting("a") {
+		t.Error("an unused object cannot sleep")
+	}
+	leave := b.Use("a")
+	if !b.Resting("a") {
+		t.Error("a user who attaches does not see that it sleeps")
+	}
+	if b.Rest("a") || b.Resting("a") {
+		t.Error("the object sleeps while a user is attached")
+	}
+	if len(told) != 1 || told[0] != "a" {
+		t.Errorf("told %v", told)
+	}
+	now.SetTime(time.Unix(1010, 0))
+	leave()
+	leave()
+	if last, here := b.Last("a"); here || !last.Equal(time.Unix(1010, 0)) {
+		t.Errorf("left: %v %t", last, here)
+	}
+	if !b.Rest("a") {
+		t.Error("a user who has left keeps it awake")
+	}
+	b.Rise("a")
+	if b.Resting("a") {
+		t.Error("the object still rests after Rise")
+	}
+}
+
+func TestTypingIsToldOnce(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	b, told := New(now), 0
+	b.OnUse(func(types.UID) { told++ })
+	for range 5 {
+		b.Touch("a")
+	}
+	if last, here := b.Last("a"); told != 1 || here || !last.Equal(time.Unix(1000, 0)) {
+		t.Errorf("told %d times, %v, %t", told, last, here)
+	}
+	b.Forget("a")
+	if last, _ := b.Last("a"); !last.IsZero() {
+		t.Error("the activity is not forgotten")
+	}
+}
+
+func TestNoBook(t *testing.T) {
+	var b *Book
+	b.Use("a")()
+	b.Touch("a")
+	b.Rise("a")
+	b.Forget("a")
+	b.OnUse(nil)
+	if last, here := b.Last("a"); !last.IsZero() || here || !b.Rest("a") || b.Resting("a") {
+		t.Error("a nil Book reports activity")
+	}
+}

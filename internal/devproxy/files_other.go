@@ -1,0 +1,9 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !unix
+
+package devproxy
+
+// openFiles returns how many files this process may have open; 0 if that is unknown.
+func openFiles() uint64 { return 0 }

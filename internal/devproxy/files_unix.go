@@ -1,0 +1,17 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package devproxy
+
+import "syscall"
+
+// openFiles returns how many files this process may have open; 0 if that is unknown.
+func openFiles() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return uint64(limit.Cur) //nolint:gosec,unconvert,nolintlint // it is signed on some systems
+}

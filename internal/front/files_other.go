@@ -1,9 +1,0 @@
-// Copyright The Berth Authors.
-// SPDX-License-Identifier: Apache-2.0
-
-//go:build !unix
-
-package front
-
-// openFiles returns how many files this process may have open; 0 if that is unknown.
-func openFiles() uint64 { return 0 }

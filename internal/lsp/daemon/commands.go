@@ -1,0 +1,228 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/server"
+)
+
+// defaultGrace is the grace period of a launch without one.
+const defaultGrace = 10 * time.Second
+
+// program is the multiplexer and its server. It is the handler of the control socket.
+type program struct {
+	store           func(lsp.Report) error
+	stderr          *os.File
+	mux             multiplexer
+	changes, urgent chan struct{}
+
+	quitting sync.Once
+	quit     chan struct{}
+
+	// storing serializes writes of the state file.
+	storing sync.Mutex
+
+	mu     sync.Mutex
+	reason string // why the multiplexer quits
+	// report holds the state of the server process; the mux fills in the rest.
+	report   lsp.Report
+	process  *server.Process // nil if no process is alive
+	launch   lsp.Launch      // without its environment
+	killed   bool
+	leaving  bool // Quit was requested
+	executed int64
+	number   int64 // of reports
+	// tight is the message for a server that exceeds its memory limit, or empty.
+	tight string
+}
+
+// Do implements control.Handler.
+func (p *program) Do(command lsp.Command) lsp.Answer {
+	var err error
+	code := ""
+	switch command.Verb {
+	case lsp.Start:
+		code, err = p.start(command.Launch)
+	case lsp.HoldRequests:
+		if p.current(command.Incarnation) != nil {
+			p.mux.Hold(or(command.Reason, "the language server is being restarted"))
+		}
+	case lsp.Stop:
+		p.stop(command)
+	case lsp.Kill:
+		err = p.kill(command.Incarnation)
+		if err != nil {
+			code = lsp.CodeUnavailable
+		}
+	case lsp.Quit:
+		code, err = p.leave(command.Reason)
+	default:
+		code, err = lsp.CodeInvalid, fmt.Errorf("the multiplexer does not know %q; it speaks version %d of the protocol", command.Verb, lsp.Protocol)
+	}
+	if err != nil {
+		return lsp.Answer{Code: code, Error: err.Error()}
+	}
+	return lsp.Answer{}
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// current returns the process of an incarnation, or nil if it is not alive.
+func (p *program) current(incarnation int64) *server.Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.report.Incarnation != incarnation {
+		return nil
+	}
+	return p.process
+}
+
+// start starts an incarnation. Commands are serialized, so no other start runs concurrently.
+func (p *program) start(launch *lsp.Launch) (code string, err error) {
+	if launch == nil || launch.Incarnation <= 0 {
+		return lsp.CodeInvalid, fmt.Errorf("a start needs what to start, and a number above 0")
+	}
+	p.mu.Lock()
+	before, alive, leaving := p.report.Incarnation, p.process != nil, p.leaving
+	p.mu.Unlock()
+	switch {
+	case leaving:
+		return lsp.CodeOldAlive, fmt.Errorf("the multiplexer is about to end")
+	case launch.Incarnation < before:
+		return lsp.CodeStale, fmt.Errorf("incarnation %d was started already", before)
+	case launch.Incarnation == before:
+		return "", nil
+	case alive:
+		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d lives; end it first", before)
+	}
+	next := lsp.Report{Protocol: lsp.Protocol, Incarnation: launch.Incarnation, Phase: facts.Starting}
+	if err := p.store(next); err != nil {
+		return lsp.CodeUnavailable, fmt.Errorf("write down the start: %w", err)
+	}
+	p.mux.Configure(launch.Config)
+	if launch.Inherit {
+		launch.Env = append(own(os.Environ()), launch.Env...)
+	}
+	process, failed := server.Start(*launch, p.stderr)
+	p.begun(next, launch, process, failed)
+	return "", nil
+}
+
+// own returns an environment without the variables that Berth has set for the multiplexer.
+func own(env []string) []string {
+	return slices.DeleteFunc(env, func(variable string) bool { return strings.HasPrefix(variable, "BERTH_") })
+}
+
+// begun records the result of a start.
+func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *facts.StartError) {
+	if failed != nil {
+		report.Phase, report.StartError = facts.Failed, failed
+		p.log("incarnation %d could not be started: %s", launch.Incarnation, failed.Message)
+	} else {
+		report.Phase, report.StartedAt = facts.Running, process.StartedAt().UTC().Round(0)
+		report.PID, report.StartTicks = int64(process.Identity().PID), int64(process.Identity().Ticks)
+		report.BootID, _ = bootID()
+		p.log("incarnation %d of the server runs as process %d", launch.Incarnation, report.PID)
+	}
+	p.mu.Lock()
+	p.report, p.process, p.killed, p.tight = report, process, false, ""
+	p.launch = *launch
+	p.launch.Env = nil
+	if process != nil {
+		p.executed++
+	}
+	p.mu.Unlock()
+	p.keep()
+	if process != nil {
+		p.mux.Attach(launch.Incarnation, process.Stdin(), process.Stdout())
+		go p.follow(launch.Incarnation, process)
+	}
+	p.told()
+}
+
+// stop starts the graceful stop.
+func (p *program) stop(command lsp.Command) {
+	process := p.current(command.Incarnation)
+	if process == nil {
+		return
+	}
+	p.mu.Lock()
+	p.report.StopSent = true
+	grace := p.launch.Grace
+	p.mu.Unlock()
+	p.keep()
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	p.mux.Hold(or(command.Reason, "the language server is being restarted"))
+	process.Stop(p.mux.Shutdown, grace)
+}
+
+func (p *program) kill(incarnation int64) error {
+	process := p.current(incarnation)
+	if process == nil {
+		return nil
+	}
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+	return process.Kill()
+}
+
+// leave makes the multiplexer exit if no server is alive, and returns an error otherwise.
+func (p *program) leave(reason string) (code string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != nil {
+		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d lives; end it first", p.report.Incarnation)
+	}
+	p.leaving = true
+	p.reason = or(p.reason, reason)
+	p.quitting.Do(func() { close(p.quit) })
+	return "", nil
+}
+
+func (p *program) farewell() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return or(p.reason, "the language server is stopped")
+}
+
+// terminate stops the server because the multiplexer received a signal: first gracefully, then with a kill.
+func (p *program) terminate() {
+	p.mu.Lock()
+	p.leaving = true
+	process, incarnation, grace := p.process, p.report.Incarnation, p.launch.Grace
+	p.mu.Unlock()
+	if process == nil {
+		return
+	}
+	p.stop(lsp.Command{Incarnation: incarnation, Reason: "the language server is stopped"})
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-process.Done():
+	case <-timer.C:
+		_ = p.kill(incarnation)
+		<-process.Done()
+	}
+	p.settled(process)
+}

@@ -1,0 +1,201 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/server"
+)
+
+const (
+	// drainPatience is how long reading the last output of a server that has exited may take.
+	drainPatience = time.Second
+	// samplePeriod is the interval at which the server is measured. busyOldest is the age up to which a pending request may be interrupted by a restart for
+	// memory.
+	samplePeriod = 3 * time.Second
+	busyOldest   = time.Second
+)
+
+// follow waits for the exit of an incarnation and reports it.
+func (p *program) follow(incarnation int64, process *server.Process) {
+	<-process.LeaderDone()
+	p.drain(process)
+	p.mu.Lock()
+	asked := p.report.StopSent || p.killed
+	if p.report.Incarnation == incarnation {
+		p.report.LeaderExit = process.LeaderExit()
+	}
+	p.mu.Unlock()
+	p.mux.Detach(incarnation, asked)
+	select {
+	case <-process.Done():
+	default:
+		p.keep()
+		p.told()
+		<-process.Done()
+	}
+	process.Close()
+	p.settle(process)
+	exit := process.Exit()
+	p.log("incarnation %d has ended: %s", incarnation, describe(exit))
+	p.told()
+}
+
+// drain waits until the mux has read what the server wrote before it exited, or until drainPatience if other processes of its tree hold the stream open.
+func (p *program) drain(process *server.Process) {
+	timer := time.NewTimer(drainPatience)
+	defer timer.Stop()
+	select {
+	case <-process.Drained():
+	case <-timer.C:
+	}
+}
+
+// settle records that no process of an incarnation is left: first on disk, so that the exit is known to later managers.
+func (p *program) settle(process *server.Process) {
+	p.mu.Lock()
+	ended := p.report
+	p.mu.Unlock()
+	ended.Phase, ended.Exit, ended.LeaderExit, ended.MemoryBytes = facts.Exited, process.Exit(), nil, 0
+	p.storing.Lock()
+	if err := p.store(ended); err != nil {
+		p.log("the end of the server could not be written down: %v", err)
+	}
+	p.storing.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report, p.process, p.tight = ended, nil, ""
+}
+
+// settled waits until the exit of a process was recorded.
+func (p *program) settled(process *server.Process) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*drainPatience)
+	defer cancel()
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		over := p.process != process
+		p.mu.Unlock()
+		if over {
+			return
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+}
+
+// keep writes the state of the server process to the state file.
+func (p *program) keep() {
+	p.storing.Lock()
+	defer p.storing.Unlock()
+	p.mu.Lock()
+	report := p.report
+	p.mu.Unlock()
+	if err := p.store(report); err != nil {
+		p.log("the state of the server could not be written down: %v", err)
+	}
+}
+
+func describe(exit *facts.Exit) string {
+	switch {
+	case exit == nil || !exit.Known:
+		return "reason unknown"
+	case exit.Signal != "":
+		return "ended by " + exit.Signal
+	default:
+		return fmt.Sprintf("exit code %d", exit.Code)
+	}
+}
+
+// Report implements control.Handler.
+func (p *program) Report() lsp.Report {
+	var report lsp.Report
+	p.mux.Fill(&report)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.number++
+	own := p.report
+	report.Protocol, report.Number, report.Incarnation, report.Phase = own.Protocol, p.number, own.Incarnation, own.Phase
+	report.PID, report.StartTicks, report.BootID, report.StartedAt = own.PID, own.StartTicks, own.BootID, own.StartedAt
+	report.Exit, report.LeaderExit, report.StartError, report.StopSent = own.Exit, own.LeaderExit, own.StartError, own.StopSent
+	report.MemoryBytes = own.MemoryBytes
+	report.Counters.Incarnations = p.executed
+	if p.tight != "" && !report.Restart {
+		report.Unhealthy, report.Message = lsp.ReasonMemoryLimit, p.tight
+		report.Restart = quiet(report)
+	}
+	return report
+}
+
+// quiet reports whether a restart would interrupt no request older than busyOldest.
+func quiet(report lsp.Report) bool {
+	return report.OldestRequest.IsZero() || time.Since(report.OldestRequest) < busyOldest
+}
+
+// Changes implements control.Handler.
+func (p *program) Changes() <-chan struct{} { return p.changes }
+
+// Urgent implements control.Handler.
+func (p *program) Urgent() <-chan struct{} { return p.urgent }
+
+func (p *program) changed() { poke(p.changes) }
+
+func (p *program) told() { poke(p.urgent) }
+
+func poke(channel chan struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
+	}
+}
+
+// cpu returns the CPU time of the server's tree.
+func (p *program) cpu() time.Duration {
+	p.mu.Lock()
+	process := p.process
+	p.mu.Unlock()
+	if process == nil {
+		return 0
+	}
+	_, used, _ := process.Usage() // 0 never counts as progress
+	return used
+}
+
+// sample measures the server every samplePeriod.
+func (p *program) sample(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.measure()
+		pause(ctx, samplePeriod)
+	}
+}
+
+func (p *program) measure() {
+	p.mu.Lock()
+	process := p.process
+	p.mu.Unlock()
+	if process == nil {
+		return
+	}
+	memory, _, err := process.Usage()
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != process {
+		return
+	}
+	p.report.MemoryBytes = memory
+	limit := p.launch.Config.Limits.MemoryBytes
+	if limit > 0 && memory > limit {
+		p.tight = fmt.Sprintf("the server holds %d MiB of memory, the limit is %d MiB", memory>>20, limit>>20)
+		p.told()
+		return
+	}
+	p.tight = ""
+	p.changed()
+}

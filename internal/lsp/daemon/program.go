@@ -1,0 +1,181 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemon implements berth-lsp: it runs one language server and carries out the commands of a manager.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/control"
+	"github.com/berth-dev/berth/internal/lsp/mux"
+	"github.com/berth-dev/berth/internal/shim"
+)
+
+// lockFile prevents a second multiplexer from using the directory.
+const lockFile = "multiplexer.lock"
+
+// quitPatience is how long closing the connections of clients may take before the multiplexer exits anyway.
+const quitPatience = 2 * time.Second
+
+// Main runs berth-lsp and returns its exit code.
+func Main(args []string) int {
+	flags := flag.NewFlagSet("berth-lsp", flag.ContinueOnError)
+	dir := flags.String("dir", "", "directory of the sockets and the state, for this multiplexer only")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	if *dir == "" || flags.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "berth-lsp is started by berth, not by hand: it needs --dir and nothing else")
+		return 2
+	}
+	return Until(func(ctx context.Context) error { return Run(ctx, *dir, os.Stderr) })
+}
+
+// Until runs a function with a context that a termination signal ends, and returns the exit code.
+func Until(run func(context.Context) error) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "berth-lsp:", err)
+		return 1
+	}
+	return 0
+}
+
+// multiplexer is the part of mux.Mux that the program uses.
+type multiplexer interface {
+	Serve(conn net.Conn)
+	Configure(config lsp.Config)
+	Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader)
+	Hold(reason string)
+	Detach(incarnation int64, asked bool)
+	Shutdown(ctx context.Context) error
+	Quit(reason string)
+	Fill(report *lsp.Report)
+}
+
+// Run serves managers and clients in a directory until a manager sends Quit or the context ends, in which case it stops the server first. The log and the
+// stderr of the server are written to stderr.
+func Run(ctx context.Context, dir string, stderr *os.File) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the directory of the multiplexer: %w", err)
+	}
+	lock, err := takeLock(ctx, filepath.Join(dir, lockFile))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	clients, err := control.Listen(filepath.Join(dir, lsp.ClientSocket))
+	if err != nil {
+		return err
+	}
+	managers, err := control.Listen(filepath.Join(dir, lsp.ControlSocket))
+	if err != nil {
+		return errors.Join(err, clients.Close())
+	}
+	store := func(report lsp.Report) error { return shim.WriteFile(filepath.Join(dir, lsp.StateFile), report, false) }
+	err = Serve(ctx, clients, managers, store, stderr)
+	for _, socket := range []string{lsp.ClientSocket, lsp.ControlSocket} {
+		_ = os.Remove(filepath.Join(dir, socket))
+	}
+	return err
+}
+
+// Serve serves managers and clients on two listeners until a manager sends Quit or the context ends, in which case it stops the server first. store writes the
+// state of the server, for readers after this program has exited.
+func Serve(ctx context.Context, clients, managers net.Listener, store func(lsp.Report) error, stderr *os.File) error {
+	return newProgram(store, stderr).run(ctx, clients, managers)
+}
+
+func newProgram(store func(lsp.Report) error, stderr *os.File) *program {
+	p := &program{
+		store: store, stderr: stderr, report: lsp.Report{Protocol: lsp.Protocol, Phase: lsp.None},
+		changes: make(chan struct{}, 1), urgent: make(chan struct{}, 1), quit: make(chan struct{}),
+	}
+	p.mux = mux.New(mux.Options{
+		ProcessID: os.Getpid(), Changed: p.changed, Urgent: p.told, Log: p.log, CPU: p.cpu,
+	})
+	return p
+}
+
+// run serves until the end, and then shuts down in an order that gives clients and the manager correct information.
+func (p *program) run(ctx context.Context, clients, managers net.Listener) error {
+	serving, stop := context.WithCancel(context.Background())
+	defer stop()
+	var all sync.WaitGroup
+	failed := make(chan error, 2)
+	all.Go(func() { failed <- p.admit(serving, clients) })
+	all.Go(func() { failed <- control.Serve(serving, managers, p) })
+	all.Go(func() { p.sample(serving) })
+	var err error
+	select {
+	case <-p.quit:
+	case <-ctx.Done():
+		p.terminate()
+	case err = <-failed:
+		p.terminate()
+	}
+	// New clients are not accepted, and connected ones receive the reason.
+	_ = clients.Close()
+	gone := make(chan struct{})
+	go func() {
+		p.mux.Quit(p.farewell())
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(quitPatience):
+	}
+	stop()
+	all.Wait()
+	return err
+}
+
+// admit serves clients until the listener is closed.
+func (p *program) admit(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			go p.mux.Serve(conn)
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		default: // no file descriptor is available at the moment
+			p.log("accept a client: %v", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// log writes one line for operators. It must not contain secrets.
+func (p *program) log(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.stderr, "%s berth-lsp: %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,210 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package strategy counts each finished run of a Strategy exactly once, and decides the state of its breaker. It is pure: it performs no I/O and does not read the
+// clock.
+//
+// A finished run keeps a finalizer until it is counted. Counting takes two writes. The first adds the run to the totals and to the list of counted runs, in one
+// patch. The second removes the finalizer from the run. Between the writes, the list prevents the run from being counted again. A run without the finalizer was
+// counted, and the next write removes it from the list. After a crash between both writes, the second one is repeated.
+package strategy
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// batch bounds how many runs wait for the removal of their finalizer at one time, which bounds the size of the status.
+const batch = 256
+
+// Desired is the part of the spec of a Strategy that affects its breaker.
+type Desired struct {
+	ResetToken string
+	Breaker    lifecycle.Breaker
+}
+
+// Run is the current state of one run of the strategy. It must not come from a stale cache.
+type Run struct {
+	UID   types.UID
+	Epoch int64
+	// Outcome is empty while the run has not finished.
+	Outcome    v1alpha1.RunOutcome
+	FinishedAt time.Time
+	// Kept reports whether the run still has the finalizer.
+	Kept bool
+	// Foreign reports whether the run started from another Strategy of the same name. Its finalizer is removed, and it is not counted.
+	Foreign bool
+	// Waits reports whether the run has not started. CreatedAt orders the waiting runs.
+	Waits     bool
+	CreatedAt time.Time
+}
+
+// Step is the next action: write Status if it differs, and remove the finalizer from the runs in Release only after that write has succeeded.
+type Step struct {
+	Status  v1alpha1.StrategyStatus
+	Release []types.UID
+	// Again is the time until Next must be called again; 0 means that it need not be.
+	Again time.Duration
+	// More reports whether there are finished runs that this step did not count.
+	More bool
+}
+
+// Next counts finished runs. runs are all runs that still have the finalizer. A run that is on the list of counted runs and not among them no longer has the
+// finalizer.
+func Next(desired Desired, record v1alpha1.StrategyStatus, runs []Run, now time.Time) Step {
+	t := &tallier{desired: desired, step: Step{Status: *record.DeepCopy()}, now: now}
+	if t.step.Status.Breaker == nil {
+		t.step.Status.Breaker = &v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
+	}
+	t.reset()
+	t.settle(runs)
+	t.count(runs)
+	t.try(runs)
+	return t.step
+}
+
+type tallier struct {
+	desired Desired
+	step    Step
+	now     time.Time
+}
+
+// reset starts a new epoch if the reset token has changed.
+func (t *tallier) reset() {
+	status := &t.step.Status
+	if t.desired.ResetToken == status.ObservedResetToken {
+		return
+	}
+	status.ObservedResetToken = t.desired.ResetToken
+	status.Epoch++
+	status.Breaker = &v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
+}
+
+// settle removes runs without the finalizer from the list, and requests the removal of the finalizer from the others.
+func (t *tallier) settle(runs []Run) {
+	kept := map[types.UID]bool{}
+	for _, run := range runs {
+		if run.Kept {
+			kept[run.UID] = true
+		}
+	}
+	status := &t.step.Status
+	status.Counted = slices.DeleteFunc(status.Counted, func(uid types.UID) bool { return !kept[uid] })
+	if len(status.Counted) == 0 {
+		status.Counted = nil
+	}
+	t.step.Release = slices.Clone(status.Counted)
+}
+
+// count adds finished runs to the totals and to the breaker, in the order in which they finished.
+func (t *tallier) count(runs []Run) {
+	status := &t.step.Status
+	finished := slices.DeleteFunc(slices.Clone(runs), func(run Run) bool {
+		return !run.Kept || run.Outcome == "" || slices.Contains(status.Counted, run.UID)
+	})
+	slices.SortFunc(finished, func(a, b Run) int {
+		return cmp.Or(a.FinishedAt.Compare(b.FinishedAt), cmp.Compare(a.UID, b.UID))
+	})
+	for _, run := range finished {
+		if run.Foreign {
+			t.step.Release = append(t.step.Release, run.UID)
+			continue
+		}
+		if len(status.Counted) >= batch {
+			t.step.More = true
+			break
+		}
+		status.Counted = append(status.Counted, run.UID)
+		t.step.Release = append(t.step.Release, run.UID)
+		add(&status.Totals, run.Outcome)
+		if run.Epoch == status.Epoch {
+			t.judge(run)
+		}
+	}
+}
+
+func add(totals *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) {
+	switch outcome {
+	case v1alpha1.RunSucceeded:
+		totals.Succeeded++
+	case v1alpha1.RunFailed:
+		totals.Failed++
+	case v1alpha1.RunTimedOut:
+		totals.TimedOut++
+	case v1alpha1.RunWasCancelled:
+		totals.Cancelled++
+	case v1alpha1.RunSkipped:
+		totals.SkippedCircuitOpen++
+	}
+}
+
+// judge applies the outcome of one run to the breaker. While the breaker is not closed, only the trial run after a cool-down can change its state.
+func (t *tallier) judge(run Run) {
+	breaker := t.step.Status.Breaker
+	trial := breaker.Trial != "" && breaker.Trial == run.UID
+	if breaker.State != v1alpha1.BreakerClosed && !trial {
+		if run.Outcome == v1alpha1.RunFailed || run.Outcome == v1alpha1.RunTimedOut {
+			breaker.Failures++ // the run started before the breaker opened
+		}
+		return
+	}
+	switch run.Outcome {
+	case v1alpha1.RunSucceeded:
+		*breaker = v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
+	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
+		breaker.Failures++
+		circuit := lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}
+		circuit = t.desired.Breaker.Fail(circuit, int(breaker.Failures), t.now)
+		breaker.State, breaker.OpenedAt, breaker.Trial = circuit.State, circuit.OpenedAt, ""
+	default: // the outcome is not conclusive; another run is tried
+		breaker.Trial = ""
+	}
+}
+
+// try lets one trial run start when the cool-down of an open breaker is over: the run that has waited longest.
+func (t *tallier) try(runs []Run) {
+	breaker := t.step.Status.Breaker
+	if breaker.State == v1alpha1.BreakerClosed { // the spec may have lowered the threshold
+		circuit := t.desired.Breaker.Fail(lifecycle.Circuit{State: breaker.State}, int(breaker.Failures), t.now)
+		breaker.State, breaker.OpenedAt = circuit.State, circuit.OpenedAt
+	}
+	if breaker.State == v1alpha1.BreakerOpen {
+		circuit, left, ends := t.desired.Breaker.Cooling(lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, t.now)
+		if !ends {
+			return
+		}
+		if breaker.OpenedAt = circuit.OpenedAt; left > 0 {
+			t.step.Again = left
+			return
+		}
+		breaker.State = v1alpha1.BreakerHalfOpen
+	}
+	if breaker.State == v1alpha1.BreakerHalfOpen {
+		t.choose(runs)
+	}
+}
+
+// choose selects the trial run, unless the current trial run has not finished.
+func (t *tallier) choose(runs []Run) {
+	breaker := t.step.Status.Breaker
+	var oldest *Run
+	for i := range runs {
+		run := &runs[i]
+		if run.UID == breaker.Trial && run.Outcome == "" {
+			return
+		}
+		if run.Waits && run.Outcome == "" && (oldest == nil || run.CreatedAt.Before(oldest.CreatedAt) ||
+			run.CreatedAt.Equal(oldest.CreatedAt) && run.UID < oldest.UID) {
+			oldest = run
+		}
+	}
+	if breaker.Trial = ""; oldest != nil {
+		breaker.Trial = oldest.UID
+	}
+}

@@ -1,0 +1,176 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package strategy
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// book is a strategy and its runs.
+type book struct {
+	g       *WithT
+	desired Desired
+	status  v1alpha1.StrategyStatus
+	runs    []Run
+	now     time.Time
+	writes  int
+}
+
+func newBook(t *testing.T, threshold int, coolDown time.Duration) *book {
+	return &book{g: NewWithT(t), desired: Desired{Breaker: lifecycle.Breaker{Threshold: threshold, CoolDown: coolDown}}, now: start}
+}
+
+// finish adds a finished run of the current epoch.
+func (b *book) finish(outcome v1alpha1.RunOutcome) *book {
+	b.now = b.now.Add(time.Second)
+	b.runs = append(b.runs, Run{
+		UID: types.UID(fmt.Sprintf("run-%05d", len(b.runs))), Epoch: b.status.Epoch, Outcome: outcome, FinishedAt: b.now, Kept: true,
+	})
+	return b
+}
+
+func (b *book) waiting(uid types.UID) *book {
+	b.runs = append(b.runs, Run{UID: uid, Epoch: b.status.Epoch, Kept: true, Waits: true, CreatedAt: b.now})
+	return b
+}
+
+// settle counts until nothing changes.
+func (b *book) settle() *book {
+	for range 1000 {
+		step := Next(b.desired, b.status, b.runs, b.now)
+		same := apiequality.Semantic.DeepEqual(step.Status, b.status)
+		if !same {
+			b.writes++
+		}
+		b.status = step.Status
+		b.release(step.Release)
+		if same && len(step.Release) == 0 && !step.More {
+			return b
+		}
+	}
+	b.g.Expect("the counting does not come to rest").To(BeEmpty())
+	return b
+}
+
+func (b *book) release(uids []types.UID) {
+	for _, uid := range uids {
+		for i := range b.runs {
+			if b.runs[i].UID == uid {
+				b.runs[i].Kept = false
+			}
+		}
+	}
+}
+
+func (b *book) expect(state v1alpha1.BreakerState, failures int) *book {
+	b.g.THelper()
+	b.g.Expect(b.status.Breaker.State).To(Equal(state))
+	b.g.Expect(b.status.Breaker.Failures).To(BeEquivalentTo(failures))
+	return b
+}
+
+func TestOpensExactlyAtTheThreshold(t *testing.T) {
+	b := newBook(t, 3, 0)
+	b.finish(v1alpha1.RunFailed).finish(v1alpha1.RunTimedOut).settle().expect(v1alpha1.BreakerClosed, 2)
+	b.finish(v1alpha1.RunSkipped).finish(v1alpha1.RunWasCancelled).settle().expect(v1alpha1.BreakerClosed, 2)
+	b.finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerOpen, 3)
+	b.g.Expect(b.status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: 2, TimedOut: 1, Cancelled: 1, SkippedCircuitOpen: 1}))
+	b.now = b.now.Add(time.Hour)
+	b.settle().expect(v1alpha1.BreakerOpen, 3) // a cool-down of 0 never ends
+}
+
+func TestSuccessForgetsFailures(t *testing.T) {
+	b := newBook(t, 3, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunFailed).finish(v1alpha1.RunSucceeded).finish(v1alpha1.RunFailed)
+	b.settle().expect(v1alpha1.BreakerClosed, 1)
+	b.g.Expect(b.status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1, Failed: 3}))
+}
+
+func TestTheOrderIsThatOfTheEnds(t *testing.T) {
+	b := newBook(t, 2, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunSucceeded).finish(v1alpha1.RunFailed)
+	b.runs[0], b.runs[2] = b.runs[2], b.runs[0]
+	b.settle().expect(v1alpha1.BreakerClosed, 1)
+}
+
+func TestManyAtOnce(t *testing.T) {
+	b := newBook(t, 1000, 0)
+	for range 3 * batch {
+		b.finish(v1alpha1.RunFailed)
+	}
+	b.settle().expect(v1alpha1.BreakerClosed, 3*batch)
+	b.g.Expect(b.status.Counted).To(BeEmpty())
+	b.g.Expect(b.writes).To(BeNumerically("<=", 5), "one write per batch, not per run")
+}
+
+func TestCrashBetweenBothWrites(t *testing.T) {
+	b := newBook(t, 10, 0).finish(v1alpha1.RunFailed)
+	b.status = Next(b.desired, b.status, b.runs, b.now).Status // the finalizer stays, because the manager crashes here
+	step := Next(b.desired, b.status, b.runs, b.now)
+	b.g.Expect(step.Release).To(Equal([]types.UID{"run-00000"}))
+	b.settle().expect(v1alpha1.BreakerClosed, 1)
+	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(1))
+}
+
+func TestResetBeginsAnEpoch(t *testing.T) {
+	b := newBook(t, 2, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerOpen, 2)
+	b.finish(v1alpha1.RunFailed) // of the old epoch, in flight at the reset
+	b.desired.ResetToken = "again"
+	b.settle().expect(v1alpha1.BreakerClosed, 0)
+	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(3), "a run of an old epoch still counts in the totals")
+	b.finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerClosed, 1)
+	b.g.Expect(b.status.Epoch).To(BeEquivalentTo(1))
+}
+
+func TestOneTryAfterTheCoolDown(t *testing.T) {
+	b := newBook(t, 1, time.Minute).finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerOpen, 1)
+	b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(Equal(time.Minute))
+	b.now = b.now.Add(time.Minute)
+	b.settle().expect(v1alpha1.BreakerHalfOpen, 1)
+	b.waiting("second").runs[1].CreatedAt = b.now.Add(time.Second)
+	b.waiting("first").settle()
+	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("first"))
+
+	b.runs[2].Outcome, b.runs[2].Waits = v1alpha1.RunWasCancelled, false // a cancelled trial proves nothing, so another run becomes the trial
+	b.settle().expect(v1alpha1.BreakerHalfOpen, 1)
+	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("second"))
+	b.runs[1].Outcome, b.runs[1].Waits = v1alpha1.RunFailed, false
+	b.settle().expect(v1alpha1.BreakerOpen, 2)
+
+	b.now = b.now.Add(time.Minute)
+	b.waiting("third").settle()
+	b.runs[3].Outcome, b.runs[3].Waits = v1alpha1.RunSucceeded, false
+	b.settle().expect(v1alpha1.BreakerClosed, 0)
+	b.g.Expect(b.status.Breaker.Trial).To(BeEmpty())
+}
+
+func TestClockSetBackDoesNotKeepItOpen(t *testing.T) {
+	b := newBook(t, 1, time.Minute).finish(v1alpha1.RunFailed).settle()
+	b.now = b.now.Add(-24 * time.Hour)
+	b.settle()
+	b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(Equal(time.Minute))
+}
+
+func TestALowerThresholdOpens(t *testing.T) {
+	b := newBook(t, 5, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerClosed, 2)
+	b.desired.Breaker.Threshold = 2
+	b.settle().expect(v1alpha1.BreakerOpen, 2)
+}
+
+func TestRunsOfAnotherStrategyAreLetGo(t *testing.T) {
+	b := newBook(t, 1, 0).finish(v1alpha1.RunFailed)
+	b.runs[0].Foreign = true
+	b.settle().expect(v1alpha1.BreakerClosed, 0)
+	b.g.Expect(b.runs[0].Kept).To(BeFalse())
+	b.g.Expect(b.status.Totals).To(BeZero())
+}

@@ -1,0 +1,304 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package terminal
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/pattern"
+)
+
+func shown(columns, rows int, pieces ...string) string {
+	s := New(columns, rows)
+	for _, piece := range pieces {
+		_, _ = s.Write([]byte(piece))
+	}
+	return s.Text()
+}
+
+func TestWhatATerminalShows(t *testing.T) {
+	for name, tc := range map[string]struct{ output, want string }{
+		"lines":                 {"one\r\ntwo\r\n", "one\ntwo"},
+		"colours":               {"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mblue\x1b[m", "red blue"},
+		"a title":               {"\x1b]0;a title\aafter\x1b]8;;http://x\x1b\\link", "afterlink"},
+		"carriage return":       {"10%\r90%", "90%"},
+		"backspace":             {"abc\b\bX", "aXc"},
+		"tab":                   {"a\tb", "a       b"},
+		"wraps":                 {"0123456789abc", "0123456789\nabc"},
+		"no wrap before more":   {"0123456789\r\nx", "0123456789\nx"},
+		"scrolls":               {"1\r\n2\r\n3\r\n4\r\n5", "2\n3\n4\n5"},
+		"erases a line":         {"secret\x1b[2K\x1b[1Gok", "ok"},
+		"erases to the right":   {"abcdef\x1b[3D\x1b[K", "abc"},
+		"erases to the left":    {"abcdef\x1b[3D\x1b[1K", "    ef"},
+		"erases below":          {"a\r\nb\r\nc\x1b[2A\x1b[J", "a"},
+		"erases all":            {"a\r\nb\x1b[2J\x1b[Hc", "c"},
+		"erases above":          {"ab\r\ncd\x1b[1J\x1b[Hx", "x"},
+		"moves":                 {"\x1b[2;3Hx\x1b[Ay\x1b[1;1Hz", "z  y\n  x"},
+		"column and row":        {"\x1b[3d\x1b[5Gx", "\n\n    x"},
+		"deletes characters":    {"abcdef\x1b[1G\x1b[2P", "cdef"},
+		"inserts characters":    {"abc\x1b[1G\x1b[2@", "  abc"},
+		"overwrites characters": {"abcdef\x1b[1G\x1b[2X", "  cdef"},
+		"inserts lines":         {"1\r\n2\r\n3\x1b[2H\x1b[L", "1\n\n2\n3"},
+		"deletes lines":         {"1\r\n2\r\n3\x1b[1H\x1b[M", "2\n3"},
+		"a region":              {"1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3H\n", "1\n3\n\n4"},
+		"goes up past the top":  {"1\r\n2\x1b[H\x1bMx", "x\n1\n2"},
+		"saves the cursor":      {"ab\x1b7cd\x1b8X", "abXd"},
+		"another screen":        {"main\x1b[?1049h\x1b[Hother", "other"},
+		"back from another":     {"main\x1b[?1049h\x1b[Hother\x1b[?1049l!", "main!"},
+		"repeats":               {"a\x1b[3b", "aaaa"},
+		"wide":                  {"日本x\b\bY", "日 Yx"},
+		"wide marks":            {"✅！\r\x1b[4Cx", "✅！x"},
+		"joins":                 {"e\u0301x", "ex"},
+		"not known":             {"\x1b[>1uA\x1b[?25lB\x1b(BC\x1b=D", "ABCD"},
+		"broken":                {"\x1b[12\nx\xff\xfe", "\nx\ufffd\ufffd"},
+		"resets":                {"abc\x1bcd", "d"},
+	} {
+		if got := shown(10, 4, tc.output); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+		bytewise := strings.Split(tc.output, "")
+		if !strings.Contains(tc.output, "\xff") && shown(10, 4, bytewise...) != tc.want {
+			t.Errorf("%s, one by one: got %q, want %q", name, shown(10, 4, bytewise...), tc.want)
+		}
+	}
+}
+
+func view(columns, rows int, output []byte) View {
+	s := New(columns, rows)
+	_, _ = s.Write(output)
+	return s.View()
+}
+
+func TestQuestionsOfTheCommonAgents(t *testing.T) {
+	for dir, asks := range map[string]bool{"asks": true, "works": false} {
+		files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txt"))
+		if err != nil || len(files) < 8 {
+			t.Fatalf("recorded screens in %s: %d, %v", dir, len(files), err)
+		}
+		for _, file := range files {
+			output, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := view(100, 30, output)
+			if got := Asks(shown, facts.Input{}, Defaults()); (got != "") != asks {
+				t.Errorf("%s: the question is %q, of\n%s", file, got, shown.Text)
+			}
+		}
+	}
+}
+
+// TestRecordedPrograms compares the decision for recordings of real programs (testdata/README.md) with the recorded answer: at least 95 % of the questions are
+// recognized, without a false alarm. It only prints the figures of decisions without the report of the operating system, as for Pods.
+func TestRecordedPrograms(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.rec"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[bool]int{}
+	found, patterns := map[bool]int{}, map[bool]int{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, output, _ := bytes.Cut(content, []byte("\n"))
+		var recorded struct {
+			Asks  bool        `json:"asks"`
+			Input facts.Input `json:"input"`
+		}
+		if err := json.Unmarshal(head, &recorded); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		shown := view(120, 40, output)
+		all[recorded.Asks]++
+		if got := Asks(shown, recorded.Input, Defaults()); got != "" {
+			found[recorded.Asks]++
+			if !recorded.Asks {
+				t.Errorf("%s asks nothing and is taken for a question (%s), with %+v and the prompt %q", file, got, recorded.Input, shown.Prompt)
+			}
+		} else if recorded.Asks {
+			t.Logf("%s asks and is not recognized, with %+v and the prompt %q, of\n%s", file, recorded.Input, shown.Prompt, shown.Text)
+		}
+		if got := Asks(shown, facts.Input{}, Defaults()); got != "" {
+			patterns[recorded.Asks]++
+			if !recorded.Asks {
+				t.Logf("%s asks nothing and is taken for a question (%s) without facts", file, got)
+			}
+		} else if recorded.Asks {
+			t.Logf("%s is not recognized without facts", file)
+		}
+	}
+	recall := 100 * float64(found[true]) / float64(all[true])
+	t.Logf("questions recognized: %d of %d (%.1f %%); false alarms: %d of %d", found[true], all[true], recall, found[false], all[false])
+	t.Logf("without facts, as in Pods: %d of %d; false alarms: %d of %d", patterns[true], all[true], patterns[false], all[false])
+	if all[true] < 40 || all[false] < 40 || recall < 95 || found[false] > 0 {
+		t.Errorf("at least 40 screens of each kind, 95 %% recognized and no false alarm are required")
+	}
+}
+
+func TestView(t *testing.T) {
+	for name, tc := range map[string]struct {
+		output string
+		want   View
+	}{
+		"after a prompt":          {"a\r\nName: ", View{Text: "a\nName:", Prompt: "Name:"}},
+		"after a line":            {"a\r\nName:\r\n", View{Text: "a\nName:", Above: "Name:"}},
+		"within a line":           {"Name\b\b", View{Text: "Name"}},
+		"above text":              {"a\r\nb\x1b[A", View{Text: "a\nb"}},
+		"a full line":             {"0123456789", View{Text: "0123456789", Prompt: "0123456789"}},
+		"wide":                    {"日本? ", View{Text: "日本?", Prompt: "日本?"}},
+		"hidden":                  {"a\x1b[?25l", View{Text: "a", Prompt: "a", Hidden: true}},
+		"shown again":             {"a\x1b[?25l\x1b[?25h", View{Text: "a", Prompt: "a"}},
+		"full screen":             {"\x1b[?1049h\x1b[Ha", View{Text: "a", Prompt: "a", FullScreen: true}},
+		"back":                    {"a\x1b[?1049h\x1b[Hb\x1b[?1049l", View{Text: "a", Prompt: "a"}},
+		"nothing":                 {"", View{}},
+		"indented, on a new line": {"a\r\n  ", View{Text: "a"}},
+	} {
+		if got := view(10, 4, []byte(tc.output)); got != tc.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+func TestAsks(t *testing.T) {
+	const free = "Deploy where "
+	read, poll := facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true, Echo: true}, facts.Input{Reader: facts.ReaderPoll, Program: "tool"}
+	as := func(input facts.Input, program string) facts.Input { input.Program = program; return input }
+	for name, tc := range map[string]struct {
+		output string
+		input  facts.Input
+		want   string
+	}{
+		"a blocked read after any text":          {free, read, "prompt"},
+		"a blocked read without text":            {"", read, ""},
+		"a blocked read on a new line":           {"Reading standard input\r\n", read, ""},
+		"a blocked read below a question":        {"Deploy now?\r\n", read, "prompt"},
+		"a read without echo":                    {"PIN ", facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true}, "password"},
+		"no echo, reader unknown":                {"Kennwort: ", facts.Input{Reader: facts.ReaderUnknown, Canonical: true}, "password"},
+		"no echo at work":                        {"Compiling ", facts.Input{Reader: facts.ReaderUnknown, Canonical: true}, ""},
+		"no program reads":                       {"Go on? [y/N] ", facts.Input{Reader: facts.ReaderNone, Canonical: true, Echo: true}, ""},
+		"a line editor":                          {"Name: ", poll, "prompt"},
+		"a line editor with a default":           {"version: (1.0.0) ", poll, "prompt"},
+		"a debugger":                             {"(Pdb) ", poll, "prompt"},
+		"keys are awaited at work":               {"frame 120 of 4000", poll, ""},
+		"keys are awaited, the cursor is hidden": {"Which one:\x1b[?25l", poll, ""},
+		"keys are awaited at a percentage":       {"Copying: 45%", poll, ""},
+		"a full screen":                          {"\x1b[?1049h\x1b[HName: ", poll, ""},
+		"a full screen with a known question":    {"\x1b[?1049h\x1b[HPress enter to continue", poll, "key"},
+		"bash at its prompt":                     {"me@host:~$ ", as(poll, "bash"), ""},
+		"bash at a prompt of its user":           {"what now? ", as(poll, "bash"), ""},
+		"bash waits for a line":                  {free, as(read, "bash"), "prompt"},
+		"bash waits for a key":                   {"Again (y/q): ", facts.Input{Reader: facts.ReaderRead, Program: "bash", Echo: true}, "prompt"},
+		"sh at its prompt":                       {"# ", as(read, "sh"), ""},
+		"sh with half a command":                 {"$ rm a", as(read, "sh"), ""},
+		"sh waits for a line":                    {free, as(read, "sh"), "prompt"},
+		"zsh at its prompt":                      {"~ ❯ ", facts.Input{Reader: facts.ReaderRead, Program: "zsh"}, ""},
+		"a pager":                                {":", facts.Input{Reader: facts.ReaderRead, Program: "less"}, ""},
+		"a remote shell":                         {"me@host ~> ", as(poll, "ssh"), ""},
+		"a remote question":                      {"remove 'a'? ", as(poll, "ssh"), "prompt"},
+		"a question without facts":               {"remove 'a'? ", facts.Input{}, "prompt"},
+		"work without facts":                     {"Downloading: ", facts.Input{}, ""},
+	} {
+		if got := Asks(view(80, 24, []byte(tc.output)), tc.input, Defaults()); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestPatternsOfTheSpec(t *testing.T) {
+	questions := Of(pattern.Compile([]string{`mine>$`, `(`}))
+	asks := func(text string) string {
+		return Asks(View{Text: text, Prompt: text}, facts.Input{Reader: facts.ReaderNone}, questions)
+	}
+	if got := asks("mine>   \n\n"); got != "patterns[0]" {
+		t.Errorf("a valid pattern is not used: %q", got)
+	}
+	if got := asks("mine> yes"); got != "" {
+		t.Errorf("an answer is taken for a question: %q", got)
+	}
+	if got := asks("mine>\n" + strings.Repeat("x\n", lastLines)); got != "" {
+		t.Errorf("text far above the end of the screen is matched: %q", got)
+	}
+}
+
+// costly contains short sequences that change a whole screen or write a large part of it.
+var costly = map[string]string{
+	"resets": "\x1bc", "switches": "\x1b[?1049h\x1b[?1049l", "feeds": "\n", "feeds in a region": "\x1b[1;999r\x1b[999H\n", "scrolls": "\x1b[999S", "scrolls down": "\x1b[999T",
+	"inserts lines": "\x1b[H\x1b[999L", "goes up": "\x1b[H\x1bM", "erases": "\x1b[2J", "erases below": "\x1b[H\x1b[J", "writes at the end": "\x1b[1000Gx\n",
+	"repeats": "x\x1b[1000b", "repeats a wide one": "日\x1b[1000b", "inserts": "x\x1b[H\x1b[1000@", "text": "x", "unfinished": "\x1b]", "numbers": "\x1b[1;1;1;1;1;1;1;1H",
+}
+
+// TestWhatSequencesCost checks that 16 KiB of any sequence allocate no more than the two largest screens.
+func TestWhatSequencesCost(t *testing.T) {
+	for name, sequence := range costly {
+		for _, size := range [][2]int{{262, 1000}, {1, 1000}} {
+			var before, after runtime.MemStats
+			output := []byte(strings.Repeat(sequence, 16<<10/len(sequence)))
+			runtime.ReadMemStats(&before)
+			s := New(size[0], size[1])
+			_, _ = s.Write(output)
+			runtime.ReadMemStats(&after)
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 8<<20 {
+				t.Errorf("%s on %v: %d bytes", name, size, allocated)
+			}
+			if len(s.Text()) > 4*mostCells {
+				t.Errorf("%s on %v: a text of %d bytes", name, size, len(s.Text()))
+			}
+		}
+	}
+}
+
+func BenchmarkScreen(b *testing.B) {
+	for name, sequence := range costly {
+		b.Run(name, func(b *testing.B) {
+			output := []byte(strings.Repeat(sequence, 64<<10/len(sequence)))
+			for b.Loop() {
+				s := New(262, 1000)
+				_, _ = s.Write(output)
+				_ = s.Text()
+			}
+		})
+	}
+}
+
+// FuzzScreen checks that any output leaves the size of the screen unchanged, and that the result does not depend on the division into writes.
+func FuzzScreen(f *testing.F) {
+	f.Add([]byte("\x1b[2;3Hx\x1b[9999999999L\x1b[3;2r\x1b[T\x1b[Pé日\x1b[?1049h\x1b[b"), 3, 2)
+	for _, sequence := range costly {
+		f.Add([]byte(strings.Repeat("日本x"+sequence, 4)), 10, 4)
+	}
+	f.Fuzz(func(t *testing.T, output []byte, columns, rows int) {
+		s := New(min(columns, 50), min(rows, 50))
+		half := len(output) / 2
+		_, _ = s.Write(output[:half])
+		_, _ = s.Write(output[half:])
+		if lines := strings.Count(s.Text(), "\n") + 1; lines > s.rows {
+			t.Errorf("%d lines on a screen of %d", lines, s.rows)
+		}
+		for _, l := range append(slices.Clone(s.lines), s.other...) {
+			if len(l.cells) > s.columns {
+				t.Errorf("a line of %d cells on a screen of %d", len(l.cells), s.columns)
+			}
+		}
+		if s.x < 0 || s.x >= s.columns || s.y < 0 || s.y >= s.rows || len(s.rest) > longestSequence {
+			t.Errorf("the cursor is at %d, %d; %d bytes are kept", s.x, s.y, len(s.rest))
+		}
+		if whole := New(min(columns, 50), min(rows, 50)); len(output) < longestSequence {
+			_, _ = whole.Write(output)
+			if whole.View() != s.View() {
+				t.Errorf("written at once it shows %q, in two pieces %q", whole.Text(), s.Text())
+			}
+		}
+		Asks(s.View(), facts.Input{}, defaults)
+	})
+}

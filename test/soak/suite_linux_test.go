@@ -1,0 +1,155 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soak lets ten clients change fifty Instances for a minute, in real tmux and a real Docker Engine, and compares the final state with the
+// specs.
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/moby/moby/client"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/internal/runtime/docker"
+	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
+	"github.com/berth-dev/berth/internal/runtime/host"
+	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/test/testenv"
+)
+
+const (
+	patience = 3 * time.Minute
+	image    = "berth-workload:latest"
+	other    = "other" // a second namespace
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	conformance.RemoveWorkload()
+	os.Exit(code)
+}
+
+// world is an API server and a manager whose Instances run in tmux and in Docker.
+type world struct {
+	*WithT
+	api    kube.Client
+	all    *runtime.Registry
+	engine *client.Client // nil if Docker is unavailable
+	socket string         // name of the tmux server's socket
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	ctrl.SetLogger(logr.Discard())
+	w := &world{WithT: NewWithT(t), socket: "berth-minute-" + strconv.Itoa(os.Getpid())}
+	w.SetDefaultEventuallyTimeout(patience)
+	w.SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	t.Cleanup(func() { w.Eventually(testenv.Leaks).WithArguments(before).Should(Succeed(), "no goroutine may remain") })
+
+	environment := testenv.New(filepath.Join("..", ".."))
+	config, err := environment.Start()
+	w.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	t.Cleanup(func() { w.Expect(environment.Stop()).To(Succeed()) })
+	config.QPS, config.Burst = 1000, 2000
+	w.api, err = kube.New(config, kube.Options{Scheme: manager.Scheme()})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(w.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}})).To(Succeed())
+
+	dir, err := os.MkdirTemp("", "berth-minute-") // the path of a socket must be short
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(os.RemoveAll(dir)).To(Succeed()) })
+	w.all = runtime.NewRegistry(w.host(t, dir), logr.Discard(), w.members(t, dir)...)
+	mgr, err := manager.New(config, manager.Options{Runtimes: w.all, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
+	w.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		w.Eventually(ended).Should(Receive(BeNil()), "the manager must stop")
+		w.endAll()
+	})
+	return w
+}
+
+// endAll stops what a failed test has left.
+func (w *world) endAll() {
+	list, _ := w.all.List(context.Background())
+	for _, incarnation := range list {
+		if backend, err := w.all.Find(context.Background(), types.UID(incarnation.UID)); err == nil {
+			_ = backend.Kill(context.Background(), types.UID(incarnation.UID), incarnation.Number)
+		}
+	}
+}
+
+var machine *host.Host
+
+// host returns the runtime that runs the processes of the sessions.
+func (w *world) host(t *testing.T, dir string) *host.Host {
+	t.Helper()
+	build := exec.Command("go", "build", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := build.CombinedOutput()
+	w.Expect(err).NotTo(HaveOccurred(), "%s", output)
+	machine, err = host.New(host.Options{StateDir: filepath.Join(dir, "host"), ShimPath: filepath.Join(dir, "berth-shim")})
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(machine.Close()).To(Succeed()) })
+	return machine
+}
+
+// members returns the other backends. Docker may be missing, except in CI.
+func (w *world) members(t *testing.T, dir string) []runtime.Backend {
+	t.Helper()
+	sessions, err := tmux.New(machine, tmux.Options{Dir: filepath.Join(dir, "tmux"), Shim: filepath.Join(dir, "berth-shim")})
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		sessions.Close()
+		_, _ = w.tmux("kill-server")
+		w.Eventually(func() error { _, err := w.tmux("list-sessions"); return err }).Should(HaveOccurred(), "the tmux server must exit")
+	})
+	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: sessions}}
+
+	engine, err := dockertest.Start()
+	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
+		fmt.Fprintln(os.Stderr, "run without containers:", err)
+		return append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Missing: err.Error()})
+	}
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(engine.Stop()).To(Succeed()) })
+	w.Expect(engine.Image(t.Context(), image, conformance.Workload(t))).To(Succeed())
+	w.engine, err = engine.Client()
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(w.engine.Close()).To(Succeed()) })
+	containers, err := docker.New(docker.Options{Host: engine.Host, Dir: filepath.Join(dir, "docker")})
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { w.Expect(containers.Close()).To(Succeed()) })
+	return append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: containers})
+}
+
+// tmux runs a tmux command on the server of this suite.
+func (w *world) tmux(args ...string) (string, error) {
+	output, err := exec.Command("tmux", append([]string{"-L", w.socket, "-f", "/dev/null"}, args...)...).CombinedOutput()
+	return strings.TrimSpace(string(output)), err
+}

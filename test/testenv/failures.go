@@ -1,0 +1,29 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"testing"
+
+	"github.com/onsi/ginkgo/v2/types"
+)
+
+// Failures are the failed specs of a suite. For the go command a suite is one test, so its output names no spec.
+type Failures []types.SpecReport
+
+// Note records a failed spec. Pass it to ReportAfterEach.
+func (f *Failures) Note(report types.SpecReport) {
+	if report.Failed() {
+		*f = append(*f, report)
+	}
+}
+
+// Tell reports each failed spec as a subtest, so that the names of the failed tests include the failed specs and their messages.
+func (f *Failures) Tell(t *testing.T) {
+	for _, report := range *f {
+		t.Run(report.LeafNodeText, func(t *testing.T) {
+			t.Errorf("%s: %s", report.FailureLocation(), report.FailureMessage())
+		})
+	}
+}
