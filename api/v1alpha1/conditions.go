@@ -196,7 +196,7 @@ const (
 	// ReasonUnknown: the state or the exit status of the process is unknown. Berth does not guess, and starts no other process while the old one may
 	// still run.
 	ReasonUnknown = "Unknown"
-	// ReasonPortInUse: a process that does not belong to this object listens on the port; the message names it.
+	// ReasonPortInUse: a process that does not belong to this object listens on the port. The message names the port, and the process if Berth knows it.
 	ReasonPortInUse = "PortInUse"
 	// ReasonPortForbidden: the manager is not permitted to listen on the port; the message names the permission that it needs.
 	ReasonPortForbidden = "PortForbidden"

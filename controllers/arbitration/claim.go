@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package arbitration decides which of several objects gets a thing that only one of them can have: a tmux session or a container. Managers that read the same
+// Package arbitration decides which of several objects gets a thing that only one of them can have: a port, a tmux session or a container. Managers that read the same
 // objects reach the same decision.
 package arbitration
 

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Kind implements process.Kind for DevServers. Its in-memory state only saves work, or covers the time between a decision and its write.
+// Kind implements process.Kind for DevServers. Its in-memory state only saves work, or holds a decision until it is written.
 type Kind struct {
 	client    client.Client
 	reader    client.Reader

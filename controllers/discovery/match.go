@@ -100,7 +100,7 @@ func program(f *runtime.Found) string {
 const (
 	// longestStem is the maximum length of the part of an object name that comes from the original name. The complete name has at most 63 characters.
 	longestStem = 50
-	// sumBytes is how many bytes of the hash distinguish things whose names become equal.
+	// sumBytes is how many bytes of the hash an object name contains. They distinguish things whose object names would otherwise be equal.
 	sumBytes = 5
 )
 

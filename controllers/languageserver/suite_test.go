@@ -38,7 +38,7 @@ const (
 	socket = "unix://" + path
 )
 
-// backend is a runtime that implements only the multiplexer.
+// backend is a runtime that runs no programs. It implements only Reporter, which reports on the multiplexer.
 type backend struct {
 	runtime.Nothing
 	report *lsp.Report

@@ -50,7 +50,7 @@ type Kind interface {
 	// and its own conditions (through SetCondition). retry is when to check again; 0 means never.
 	Look(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
-	// Rest is called instead of Look while no incarnation is running. It sets all conditions of the kind, so that they exist from the first reconcile on.
+	// Rest is called instead of Look while no incarnation is running. It removes the conditions of the kind that describe a running process.
 	Rest(ctx context.Context, object Object)
 
 	// Forget is called after the object was deleted. The kind drops what it keeps in memory about this UID, such as probers.

@@ -74,7 +74,7 @@ type scope struct {
 	orphan  bool
 	// reserves reports that the next incarnation may be pre-started.
 	reserves bool
-	// found is what the runtime reports for this UID. current is the recorded incarnation, if it is alive.
+	// found is what the runtime reports for this UID. current is the recorded or pre-started incarnation, if it is alive.
 	found   []facts.Incarnation
 	current *facts.Incarnation
 

@@ -102,7 +102,7 @@ var users = map[string]string{
 	"system:node:" + nodeName:        "system:nodes",
 }
 
-// kubeconfigOf returns the path of a user's kubeconfig. The administrator's has the name that users expect.
+// kubeconfigOf returns the path of a user's kubeconfig. The kubeconfig of the administrator has the name that users expect.
 func (c *cluster) kubeconfigOf(user string) string {
 	if user == "admin" {
 		return c.path("kubeconfig")

@@ -103,7 +103,7 @@ func known(t *testing.T, where, expression string) {
 var (
 	// row matches a metric in a table of docs/metrics.md: its name, and the rest of its row, which contains the labels.
 	row = regexp.MustCompile("(?m)^\\| `([a-z_*]+)` \\|(.*)$")
-	// anywhere matches a metric that the text of the page names.
+	// anywhere matches the name of a metric anywhere in docs/metrics.md, not only in a table.
 	anywhere = regexp.MustCompile("`([a-z_]+)`")
 	// ofPrometheus are labels that a scrape adds, and the label of histogram buckets.
 	ofPrometheus = []string{"job", "pod", "namespace", "instance", "le"}

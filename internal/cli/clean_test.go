@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// hostile sets the title of a terminal, clears it, reverses text and starts another line.
+// hostile sets the title of a terminal, clears the screen, reverses text and starts another line.
 const hostile = "before \x1b]0;OWNED\a\x1b[2J\u009b31m\u202eRLO\u2066\u200f\r\u2028\nforged line"
 
 // controls returns the characters of a text that can control a terminal.

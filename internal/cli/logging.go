@@ -19,8 +19,8 @@ import (
 // logFileLimit is the maximum size of the log of the manager, in bytes. One previous log is kept beside it, with the suffix .old.
 const logFileLimit = 8 << 20
 
-// shared is the destination of the logs of controller-runtime and client-go. Their loggers are set once per process, because goroutines of theirs that are
-// about to exit may still read them when the next manager starts. Only the destination of the redirect changes.
+// shared is the destination of the logs of controller-runtime and client-go. The loggers of these libraries are set only once per process: when the next
+// manager starts, goroutines of the libraries that are about to exit may still read the loggers. Only the destination of the redirect changes.
 var shared struct {
 	once sync.Once
 	to   redirect

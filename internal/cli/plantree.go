@@ -102,7 +102,7 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 // running is the word for a run whose process is running.
 const running = v1alpha1.ReasonRunning
 
-// took returns the duration of the run so far. If its start is unknown, it returns the time from its creation to its end.
+// took returns how long the run took, or has taken so far. If the start time of the run is unknown, took counts from the creation of the run.
 func (l *leaf) took(now time.Time) string {
 	end := l.finished
 	if end.IsZero() && l.word == running {

@@ -180,7 +180,7 @@ func safe(req *http.Request) bool {
 	return false
 }
 
-// dropped reports whether the connection ended before the response, or before the first byte of its body.
+// dropped reports whether err means that the connection ended before the response, or before the first byte of the response body.
 func dropped(err error) bool {
 	var failed *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &failed)

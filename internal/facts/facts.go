@@ -87,7 +87,7 @@ type Exit struct {
 	Message string `json:"message,omitempty"`
 }
 
-// StartError is why a program could not be executed. Reason is a condition reason of the API: CommandNotFound, PermissionDenied, WorkingDirMissing or
+// StartError is why a program could not be executed. Reason is a condition reason of the API, such as CommandNotFound, WorkingDirMissing, ImageMissing or
 // StartFailed.
 type StartError struct {
 	Reason  string `json:"reason"`

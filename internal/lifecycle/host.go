@@ -122,7 +122,8 @@ func (m *machine) takeOver() {
 	m.status.HostName = m.desired.Host
 }
 
-// mayPreStart reports whether the record permits a start before the write that announces it. It does not if that write also claims the object.
+// mayPreStart reports whether the process may be started before the write that announces the start. It may not if that write also claims the object, unless
+// the record names neither a host nor an incarnation.
 func (m *machine) mayPreStart(record *v1alpha1.ProcessStatus) bool {
 	return m.desired.Host == "" || record.HostName == m.desired.Host || record.Incarnation == 0 && record.HostName == ""
 }

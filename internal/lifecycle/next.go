@@ -166,7 +166,7 @@ func (m *machine) mayEndUnknown(current facts.Incarnation) bool {
 		return current.Killable
 	case Run:
 		reason, _ := m.reasonToRestart(current)
-		atRest := m.status.SpecHash == "" // it was asleep, so no spec is recorded that could have changed
+		atRest := m.status.SpecHash == "" // no spec is recorded after a stop, a sleep or a move
 		return current.Killable && reason != "" && (reason != v1alpha1.ReasonSpecChanged || !atRest)
 	default:
 		return false

@@ -38,7 +38,7 @@ type namespacedReader struct {
 	namespaces []string
 }
 
-// List implements client.Reader. It sends one request for each namespace.
+// List implements client.Reader. Unless opts name a namespace, it sends one request for each namespace.
 func (r *namespacedReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if (&client.ListOptions{}).ApplyOptions(opts).Namespace != "" {
 		return r.Reader.List(ctx, list, opts...)

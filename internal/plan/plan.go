@@ -107,8 +107,8 @@ const (
 	mostMoves = 12
 )
 
-// Next decides on the next step. runs are all existing runs of the plan that are listed in its status or have its finalizer. A listed run must only be missing
-// from runs if a read from the API server has confirmed that it does not exist.
+// Next decides on the next step. runs are all existing runs of the plan that are listed in its status or have its finalizer. A listed run may be missing from
+// runs only if a read from the API server has confirmed that it does not exist.
 func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time) Step {
 	p := &planner{desired: desired, record: record, now: now, runs: map[string]Run{}}
 	p.step.Status = *record.DeepCopy()

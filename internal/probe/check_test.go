@@ -145,7 +145,7 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// nobody is an address on which no program listens. A free ephemeral port could be assigned to another program meanwhile.
+// nobody is an address on which no program listens. It is not a free ephemeral port, because that could be assigned to another program during the test.
 const nobody = "127.0.0.1:1"
 
 func TestRefused(t *testing.T) {

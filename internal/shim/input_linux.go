@@ -31,9 +31,9 @@ const (
 // ttyDevice is the device number of /dev/tty, which stands for the controlling terminal of the process that opened it.
 var ttyDevice = unix.Mkdev(5, 0)
 
-// InspectInput returns how the foreground process group of a terminal reads it. It takes the master of the terminal and the processes that may be in that
-// group. It reads /proc/PID/syscall, which requires permission to ptrace: with Yama (ptrace_scope 1) only an ancestor has it, so the shim inspects and not the
-// manager. Without this permission the reader is unknown.
+// InspectInput returns how the foreground process group of a terminal reads from that terminal. It takes the master of the terminal and the processes that may
+// be in that group. It reads /proc/PID/syscall, which requires permission to ptrace. With Yama (ptrace_scope 1) only an ancestor has this permission, so the
+// shim calls this function, not the manager. Without the permission the reader is unknown.
 func InspectInput(master *os.File, members []Process) (facts.Input, error) {
 	var input facts.Input
 	var i inspection

@@ -44,7 +44,7 @@ func (u URL) String() string {
 
 var (
 	address = regexp.MustCompile(`(?i)\b(https?)://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?(/[^\s"'<>\x60{}|\\^?#]*)?`)
-	// sentence matches the output of Python's http.server, which has no URL beside it before Python 3.5.
+	// sentence matches the output of Python's http.server. Before Python 3.5, that output contains no URL.
 	sentence = regexp.MustCompile(`(?i)\b(https?) on (\[?[0-9a-z:._-]+\]?) port ([0-9]{1,5})\b`)
 )
 

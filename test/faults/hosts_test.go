@@ -293,8 +293,8 @@ func (w *world) tellOnHosts(survives bool) []outcome {
 // hostSubjects are the kinds that two hosts serve in these tests.
 var hostSubjects = []subject{subjects[0], subjects[2]}
 
-// TestTwoHosts makes one call of two managers with two runtimes fail. The call has no effect, or its response is lost, and the manager continues or is
-// replaced. At most one incarnation lives on both hosts together at any time, and no exit is recorded for a live one.
+// TestTwoHosts runs two managers, each with its own runtime, and makes one of their calls fail. The call has no effect, or its response is lost, and the
+// manager continues or is replaced. At any time the two hosts together have at most one live incarnation, and no exit is recorded for a live incarnation.
 func TestTwoHosts(t *testing.T) {
 	for i, s := range hostSubjects {
 		t.Run(s.name, func(t *testing.T) {

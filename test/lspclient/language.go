@@ -113,7 +113,7 @@ func At(uri string, at Position) map[string]any {
 	return map[string]any{"textDocument": map[string]any{"uri": uri}, "position": at}
 }
 
-// Find returns the position of the nth occurrence of words in a text, counted from 1. The line is -1 if there is none.
+// Find returns the position of the nth occurrence of words in a text; the first occurrence is 1. The line is -1 if there is none.
 func Find(text, words string, nth int) Position {
 	at := 0
 	for i := range nth {

@@ -202,7 +202,7 @@ func openSessions(t *testing.T, socket string, n int) {
 // containerImage contains a program that does nothing.
 const containerImage = "berth-bench:latest"
 
-// startEngine starts a separate Docker engine with the image. It returns nil if no engine can run here, except in CI.
+// startEngine starts a separate Docker engine with the image. If no engine can run here, it returns nil; in CI it fails the test.
 func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 	t.Helper()
 	g := NewWithT(t)

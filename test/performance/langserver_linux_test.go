@@ -131,7 +131,7 @@ func (m *multiplexer) report() lsp.Report {
 	return m.last
 }
 
-// await waits for a report that satisfies is.
+// await waits until is(report) returns true for the latest report.
 func (m *multiplexer) await(what string, is func(lsp.Report) bool) {
 	m.t.Helper()
 	NewWithT(m.t).Eventually(func() bool { return is(m.report()) }).WithTimeout(patience).WithPolling(time.Millisecond).

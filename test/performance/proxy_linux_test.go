@@ -152,7 +152,7 @@ func relayTo(t *testing.T, port int32) string {
 	return "http://" + strings.TrimSpace(said) + "/"
 }
 
-// inTurns sends requests to the addresses in alternation at the pace, and returns the time of each in microseconds.
+// inTurns sends requests in rounds, one to each address, at proxyPace, and returns the time of each request in microseconds.
 func inTurns(t *testing.T, through, direct, copied string) (proxied, itself, relayed []float64) {
 	t.Helper()
 	g := NewWithT(t)

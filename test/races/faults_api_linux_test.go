@@ -148,7 +148,7 @@ func (c *convoy) held() bool {
 	return time.Now().Before(c.until)
 }
 
-// written records a write. The lock is held for a while when a good part of the last writes went to the same object.
+// written records a write. If many of the latest writes went to the same object as this one, the lock is held for some time.
 func (c *convoy) written(path string) {
 	const last, part, hold = 20, 8, 3 * time.Second // more than a change takes on a slow machine
 	c.mu.Lock()

@@ -35,7 +35,7 @@ type outside struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	// at is the write at which the manager is killed, counted from 0; before selects whether that is before or after the write is carried out. -1: none.
+	// at is the write at which the manager is killed, counted from 0; -1: none. before selects whether it is killed before or after the write is carried out.
 	at     int
 	before bool
 	seen   int

@@ -40,7 +40,7 @@ type seat struct {
 	end       func()
 }
 
-// start starts the manager on the content of the state directory.
+// start starts a manager that uses the state directory with its existing content.
 func (s *seat) start(elect bool) {
 	GinkgoHelper()
 	var err error
@@ -153,7 +153,8 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	}
 })
 
-// disturb makes a dozen disturbances and user operations. At the end both managers run again. With elect, one of them leads meanwhile.
+// disturb makes twelve random changes: disturbances and user operations. With elect, the managers elect a leader for that time. At the end both run without
+// election.
 func disturb(ctx context.Context, seats [2]*seat, objects []process.Object, random *rand.Rand, elect bool) {
 	GinkgoHelper()
 	if elect {

@@ -152,7 +152,7 @@ func hostileClients(ctx context.Context, path string) {
 	away("X-Header: "+strings.Repeat("x", 1<<20), 64)
 	away("Content-Length: 4096\r\n\r\n"+strings.Repeat("[", 4096), 1)
 	away("Content-Length: 20\r\n\r\n[{\"jsonrpc\": \"2.0\"}]", 1)
-	// Silent peers announce a long message, send a part of it, and wait. They may do so for a while.
+	// Silent peers announce a long message, send a part of it, and wait. The multiplexer permits that for a while.
 	for range 20 {
 		conn, err := net.Dial("unix", path)
 		Expect(err).NotTo(HaveOccurred())

@@ -60,7 +60,7 @@ var _ = row("D01", "under load, a restart fails only requests that were in fligh
 	Expect(notes("collisions", "")).To(BeEmpty())
 })
 
-// traffic sends requests until it is stopped; three of four are safe.
+// traffic sends requests until it is stopped; three of four use a safe method (GET), the fourth does not (POST).
 type traffic struct {
 	url    string
 	client *http.Client

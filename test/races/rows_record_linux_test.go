@@ -148,7 +148,7 @@ var _ = row("S02", "status belongs to a UID: a new object with an old name start
 		create(ctx, i)
 		Expect(seen).NotTo(HaveKey(i.UID))
 		seen[i.UID] = true
-		// All fields of the new object are its own.
+		// No field of the new object comes from the previous object with this name.
 		final := func(o *v1alpha1.Instance) bool {
 			return runsReady(o) || is(o, v1alpha1.ConditionStalled)
 		}

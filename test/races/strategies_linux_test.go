@@ -116,7 +116,7 @@ func reset(ctx context.Context, s *v1alpha1.Strategy, token string) error {
 	return apply(ctx, s, fmt.Sprintf(`{"spec":{"resetToken":%q}}`, token))
 }
 
-// states collects every state of a strategy, as a client sees it that watches from the beginning.
+// states collects every state of a strategy that a client sees if it watches from the beginning.
 type states struct {
 	mu   sync.Mutex
 	seen []*v1alpha1.Strategy

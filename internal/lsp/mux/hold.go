@@ -148,7 +148,7 @@ func (m *Mux) pump() {
 	}
 }
 
-// dispatch sends a request to the server, with a number of this incarnation, after switching the server to its client's text.
+// dispatch switches the server to the text of the client that made the request, and then sends the request with a number of this incarnation.
 func (m *Mux) dispatch(r *request) {
 	b := m.server
 	m.emit(m.documents.View(r.session.key, m.open[string(r.uri)]))

@@ -112,7 +112,7 @@ func (m *Mux) violation(s *session, code int, message string) {
 	m.hangUp(s)
 }
 
-// hangUp closes the connection when the queue is written, or after lastWords.
+// hangUp closes the connection when everything queued has been written, or after the time lastWords.
 func (m *Mux) hangUp(s *session) {
 	s.closing = true
 	_ = s.conn.SetWriteDeadline(time.Now().Add(lastWords))

@@ -16,7 +16,8 @@ var plain = func() (table [256]bool) {
 	return table
 }()
 
-// special sets the highest bit of each of eight bytes that is below a space, a quote or a backslash. The lowest mark is certain; those above it may be wrong.
+// special returns a word in which the highest bit of a byte is set if the same byte of eight is a quote, a backslash or less than a space. All other bits are
+// 0. The lowest bit that is set is certain; those above it may be wrong.
 func special(eight uint64) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	// Flipping bit 1 moves the quote to the value after the bytes below a space, so that one comparison detects both.

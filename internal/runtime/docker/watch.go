@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// LastActivity implements runtime.Logs. It returns when the copy of the output last grew, and does not query the engine.
+// LastActivity implements runtime.Logs. It returns the time at which the copy of the output last grew, and does not query the engine.
 func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
 	if !shim.ValidUID(string(uid)) {
 		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)

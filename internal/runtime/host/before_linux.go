@@ -9,7 +9,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// before returns the exit of the incarnation before the one to start. If an earlier attempt to start the same incarnation had no effect, its record holds it.
+// before returns the exit of the incarnation that precedes the one to start. If an earlier attempt to start the latter had no effect, the record of that
+// attempt contains this exit.
 func before(f *found, p runtime.Process) *shim.Before {
 	switch {
 	case !f.recorded:

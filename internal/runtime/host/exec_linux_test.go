@@ -182,7 +182,8 @@ func TestExec_CommandsBesideOneProcessAreBounded(t *testing.T) {
 	})
 }
 
-// The next manager finds what a command of a manager that was killed has left behind, even if the shim of the command was killed as well.
+// If a manager is killed, the next one finds and kills the processes that the commands of the killed manager left behind, even if the shim of such a command
+// was killed as well.
 func TestExec_CommandsOfALostManagerAreKilled(t *testing.T) {
 	if b := newBench(t, tiers(t)[0]); b.cgroup != "" {
 		b.start("web", "sleep")

@@ -118,7 +118,7 @@ func (h *Host) removeShared(uid types.UID) error {
 	return nil
 }
 
-// Results implements runtime.Keeper. The program may have put anything there: links are not followed, and only a regular file is read.
+// Results implements runtime.Keeper. The program may have left anything in place of its results, so links are not followed, and only a regular file is read.
 func (h *Host) Results(uid types.UID) runtime.Results {
 	place := h.Place(uid)
 	found := resultFile(place.File)

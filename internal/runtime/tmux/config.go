@@ -49,7 +49,7 @@ const (
 	longestName                 = 128
 )
 
-// Config is the part of a tmux session's configuration that a process does not have. It is the JSON in runtime.Process.Config.
+// Config is the configuration of a tmux session in addition to the other fields of runtime.Process. It is the JSON in runtime.Process.Config.
 type Config struct {
 	// Session is the name of the session; empty means berth- and the UID.
 	Session string `json:"session,omitempty"`

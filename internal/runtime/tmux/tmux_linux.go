@@ -50,7 +50,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Terminals: r, Adoption: r, Inspection: r, KeepsOrigin: true}
 }
 
-// New reads the existing records and starts to maintain their windows. It returns an error that wraps exec.ErrNotFound if tmux is missing.
+// New reads the existing records and starts to maintain the session of each. It returns an error that wraps exec.ErrNotFound if tmux is missing.
 func New(host Host, options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err

@@ -131,8 +131,8 @@ func sockets(count string) {
 	wait()
 }
 
-// signals sends every signal to its shim, which is its parent, with the deadly signals last. It survives the SIGHUP that follows when the shim
-// dies, which holds its terminal. Then it sends no more signals, because its new parent is not its shim.
+// signals sends every signal to the shim of this process, which is its parent. The deadly signals are last. The shim holds the terminal, so this process
+// receives SIGHUP when the shim dies; it survives that, and sends no more signals, because its new parent is not its shim.
 func signals(state string) {
 	signal.Ignore(unix.SIGHUP)
 	recorded(state) // without a record of the program, the manager kills the orphans of a dead shim

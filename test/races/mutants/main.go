@@ -126,7 +126,7 @@ func prepare(binary, dir string, only []string) ([]row, error) {
 	return rows, nil
 }
 
-// place starts a control plane, on which rows run one after the other, and ends it. To start one takes longer than most rows do.
+// place starts a control plane, runs the rows on it one after the other, and stops it. Starting one takes longer than most rows.
 func place(kubeconfig string, rows func(kubeconfig string)) (err error) {
 	environment := testenv.New(filepath.Join("..", "..")) // as the suite, it runs in the folder of the suite
 	defer func() { err = errors.Join(err, environment.Stop()) }()
