@@ -105,7 +105,7 @@ func (p *Permission) permits(ctx context.Context, reader client.Reader, namespac
 	parameters := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: p.Namespace, Name: PolicyConfigMap}
 	if err := reader.Get(ctx, key, parameters); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("read ConfigMap %s, which permits the runtime %s in namespaces: %w", key, kind, err)
+		return false, fmt.Errorf("read ConfigMap %s to check whether it permits the runtime %s in namespace %s: %w", key, kind, namespace, err)
 	}
 	text, own := parameters.Data[runtimesKey+"."+namespace]
 	if !own {

@@ -74,7 +74,7 @@ func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Bl
 	}
 	if strategy.Spec.State == v1alpha1.StrategyDisabled {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonDisabled,
-			Message: fmt.Sprintf("Strategy %s is disabled; the run starts when its spec.state is Enabled.", name)}
+			Message: fmt.Sprintf("Strategy %s is disabled; the run starts when spec.state of the strategy is Enabled.", name)}
 	}
 	if pinned := run.Spec.Program; pinned != "" && pinned != plan.Program(strategy) {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonStrategyChanged,

@@ -153,7 +153,7 @@ func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (*begun, 
 func (c *connection) planWithKey(ctx context.Context, key string) (*v1alpha1.Plan, error) {
 	list := &v1alpha1.PlanList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.namespace), client.MatchingFields{"spec.idempotencyKey": key}); err != nil {
-		return nil, fmt.Errorf("list the plans with the key: %w", err)
+		return nil, fmt.Errorf("list the plans with the idempotency key: %w", err)
 	}
 	found := slices.DeleteFunc(list.Items, func(p v1alpha1.Plan) bool { return p.Status.DuplicateOf != nil })
 	slices.SortStableFunc(found, func(a, b v1alpha1.Plan) int {
@@ -189,7 +189,7 @@ func same(there, wanted *v1alpha1.Plan) (*begun, error) {
 		before, given := was[argument.Name]
 		now, asked := is[argument.Name]
 		if before != now || given != asked {
-			return nil, fmt.Errorf("plan/%s has the key %q and another value of argument %s: %s", there.Name, wanted.Spec.IdempotencyKey, argument.Name, remedy)
+			return nil, fmt.Errorf("plan/%s already uses the key %q, with a different value of argument %s: %s", there.Name, wanted.Spec.IdempotencyKey, argument.Name, remedy)
 		}
 	}
 	return &begun{plan: there, there: true}, nil

@@ -85,8 +85,8 @@ func TestOneKeyOnePlan(t *testing.T) {
 	g.Expect(strings.Count(f.out.String(), name+" already exists: Queued")).To(Equal(19))
 
 	for words, says := range map[string]string{
-		"use check-module --key pr-1 --arg module=/other":             "has the key \"pr-1\" and another value of argument module: choose another --key",
-		"use check-module --key pr-1 --arg module=/src --arg depth=1": "another value of argument depth",
+		"use check-module --key pr-1 --arg module=/other":             "already uses the key \"pr-1\", with a different value of argument module: choose another --key",
+		"use check-module --key pr-1 --arg module=/src --arg depth=1": "a different value of argument depth",
 		"use other --key pr-1":                                        "has the key \"pr-1\" and uses action check-module",
 	} {
 		g.Expect(f.run(t.Context(), strings.Fields(words)...)).To(Equal(1))

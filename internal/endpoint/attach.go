@@ -29,7 +29,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) || !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") {
 		w.Header().Set("Upgrade", Protocol)
-		refuse(w, http.StatusUpgradeRequired, fmt.Errorf("attach needs an upgrade to %s: use berth attach of the same version", Protocol))
+		refuse(w, http.StatusUpgradeRequired, fmt.Errorf("attach requires a connection upgrade to the protocol %s: use berth attach of the same version as the manager", Protocol))
 		return
 	}
 	leave, status, err := s.awake(r.Context(), t)

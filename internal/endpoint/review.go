@@ -32,7 +32,7 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, 
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
 			// Ignoring the header would grant the caller more permissions than requested.
-			return authenticationv1.UserInfo{}, http.StatusForbidden, errors.New("impersonation is not supported for logs and terminals: use the credentials of that user")
+			return authenticationv1.UserInfo{}, http.StatusForbidden, errors.New("impersonation is not supported for logs and terminals: use the credentials of the user to impersonate")
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)

@@ -67,7 +67,7 @@ func renewedAt(ctx context.Context, reader client.Reader, namespace, host string
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // no Lease, no time
 	case err != nil:
-		return nil, fmt.Errorf("read Lease %s, by which host %s reports: %w", key, host, err)
+		return nil, fmt.Errorf("read Lease %s, which host %s renews: %w", key, host, err)
 	}
 	return ptr.To(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})), nil
 }

@@ -30,7 +30,7 @@ func Make(dir string) (string, error) {
 		return "", fmt.Errorf("state directory: %w", err)
 	}
 	if uid, known := owner(info); known && uid != os.Geteuid() {
-		return "", fmt.Errorf("the state directory %s belongs to user %d, and this is user %d: change its owner, or choose another directory with --state-dir",
+		return "", fmt.Errorf("the state directory %s belongs to user %d, but berth runs as user %d: change its owner, or choose another directory with --state-dir",
 			dir, uid, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o022 != 0 {

@@ -108,7 +108,7 @@ func (p *program) start(launch *lsp.Launch) (code string, err error) {
 	case launch.Incarnation == before:
 		return "", nil
 	case alive:
-		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d lives; end it first", before)
+		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d is still running; stop it first", before)
 	}
 	next := lsp.Report{Protocol: lsp.Protocol, Incarnation: launch.Incarnation, Phase: facts.Starting}
 	if err := p.store(next); err != nil {
@@ -189,7 +189,7 @@ func (p *program) leave(reason string) (code string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.process != nil {
-		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d lives; end it first", p.report.Incarnation)
+		return lsp.CodeOldAlive, fmt.Errorf("incarnation %d is still running; stop it first", p.report.Incarnation)
 	}
 	p.leaving = true
 	p.reason = or(p.reason, reason)

@@ -129,7 +129,7 @@ func (m *Mux) interruptedEffect(r *request, asked bool) {
 	if key := poisonKey(r); !asked && len(r.uri) > 0 && m.fatalLast[key] {
 		m.quarantine[key] = m.now().Add(quarantineTime)
 	}
-	m.fail(r, codeRequestFailed, "the language server ended while it carried this out; whether it was done is not known", &detail{
+	m.fail(r, codeRequestFailed, "the language server ended while it carried out this request; whether the request took effect is not known", &detail{
 		Reason: "Restarting", Incarnation: m.incarnation, Outcome: outcome(r),
 	})
 }

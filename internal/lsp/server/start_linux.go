@@ -24,7 +24,7 @@ var occupied atomic.Bool
 // Start executes a server. After a failure no process, descriptor or goroutine remains. If stderr is an *os.File, the server writes to it directly.
 func Start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 	if !occupied.CompareAndSwap(false, true) {
-		return nil, failed("another server of this multiplexer lives; end it first")
+		return nil, failed("another server of this multiplexer is still running; stop it first")
 	}
 	p, err := start(launch, stderr)
 	if err != nil {

@@ -71,7 +71,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !strings.EqualFold(r.Header.Get("Upgrade"), Protocol):
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", Protocol)
-		http.Error(w, "This is no page: berth lsp connect speaks to the language server behind it.", http.StatusUpgradeRequired)
+		http.Error(w, "This address is not a web page. To connect to its language server, use berth lsp connect.", http.StatusUpgradeRequired)
 		return
 	case !g.admits(r.Header.Get(TokenHeader), token):
 		http.Error(w, "The token is not the one in the Secret of the language server.", http.StatusUnauthorized)

@@ -34,7 +34,7 @@ func (d *record) exit(state *container.State) *facts.Exit {
 	default:
 		for name := range signals {
 			if by(name) {
-				e.Message = fmt.Sprintf("the Docker Engine reports exit code %d if a program is terminated by %s or exits with this code", state.ExitCode, name)
+				e.Message = fmt.Sprintf("exit code %d: either %s terminated the program, or the program exited with this code", state.ExitCode, name)
 			}
 		}
 	}

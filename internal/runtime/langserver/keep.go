@@ -89,7 +89,7 @@ func (l *link) bring(pause time.Duration) {
 	}
 	if !held.Alive() {
 		if err := l.startMultiplexer(ctx, held.Name, held, nil, nil); err != nil {
-			l.runtime.log.Error(err, "Cannot restart the multiplexer of a language server, which was lost", "uid", l.uid)
+			l.runtime.log.Error(err, "Cannot restart the lost multiplexer of a language server", "uid", l.uid)
 			return
 		}
 		l.mu.Lock()

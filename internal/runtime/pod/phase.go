@@ -150,7 +150,7 @@ func endedBy(code int32, signal string) bool {
 func perhaps(code int32) string {
 	for name := range signals {
 		if endedBy(code, name) {
-			return fmt.Sprintf("the node reports exit code %d if a program is terminated by %s or exits with this code", code, name)
+			return fmt.Sprintf("exit code %d: either %s terminated the program, or the program exited with this code", code, name)
 		}
 	}
 	return ""

@@ -125,7 +125,7 @@ func TestHowItEnded(t *testing.T) {
 		"deleted, exit 0":            {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), deleted), away(0, "", byHand)},
 		"exit 0 before the deletion": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), later), known(0, "", "")},
 		"deadline exceeded":          {podWith(corev1.PodFailed, endedWith(137, "Error", ""), tooLong), known(137, "", "the node terminated the Pod: DeadlineExceeded: too long")},
-		"SIGTERM from elsewhere":     {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "the node reports exit code 143 if a program is terminated by SIGTERM or exits with this code")},
+		"SIGTERM from elsewhere":     {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "exit code 143: either SIGTERM terminated the program, or the program exited with this code")},
 		"out of memory":              {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), known(137, "", "the container exceeded its memory limit")},
 		"evicted":                    {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted), known(137, "", "the node terminated the Pod: Evicted: low on memory")},
 		"evicted by the node":        {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted, disrupted), away(137, "", "the cluster evicted the Pod: DeletionByPodGC: node is gone")},
